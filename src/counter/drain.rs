@@ -112,8 +112,7 @@ impl Tree {
         if counter.child_count().is_barred() || counter.path_to_root().any(forbids) {
             // A stock that has had no capacity holds no credit.
             if counter.header.capacity.load(Ordering::Relaxed) == 0 && !counter.stuck.load(Ordering::Relaxed) {
-                self.uncount(counter);
-                stocks.set_open(counter, false);
+                self.uncount(stocks, counter);
             }
             return;
         }
@@ -121,14 +120,17 @@ impl Tree {
         counter.header.capacity.store(capacity, Ordering::Release);
     }
 
-    /// Uncount a stock that holds no credit any more.
-    pub(crate) fn uncount(&self, counter: &Counter) {
+    /// Uncount a stock that holds no credit any more. This is the last access to the counter: from here on a thread may
+    /// release it.
+    pub(crate) fn uncount(&self, stocks: &mut Stocks, counter: &'static Counter) {
         // Mutation: e48-bound-falls-before-the-count
         for level in counter.path_to_root() {
             // AcqRel (E10): uncounted after the drain; pairs with `LevelRefusal::without_credit`.
             level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
         }
+        // Mutation: e36-looked-at-after-it-was-closed
         stocks::unreserve(counter, counter.usage.touched.load(Ordering::Relaxed) * 2 * counter.batch());
+        stocks.set_open(counter, false);
     }
 
     /// Open everything below `level` again, where stocks never close by margin.
@@ -185,9 +187,7 @@ impl Tree {
         for &stock in &closing {
             stock.stuck.store(taken.is_err(), Ordering::Relaxed);
             if taken.is_ok() {
-                // Mutation: e36-looked-at-after-it-was-closed
-                self.uncount(stock);
-                stocks.set_open(stock, false);
+                self.uncount(stocks, stock);
             } else if stock.is_queued() {
                 stocks.pending_close.push(stock);
             }

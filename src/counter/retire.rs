@@ -21,21 +21,10 @@ pub(crate) fn retire(counter: &'static Counter) {
     let _path = SlowPath::enter();
     // The counter may be the last of its tree.
     let tree = counter.incarnation().tree.counted();
-    let mut stocks = tree.lock();
-    // No thread opens its stock from here on. It has no children: they would keep it.
-    let barred = counter.child_count().bar();
-    debug_assert!(barred.is_ok(), "a counter outlives its children");
+    uncharge_all(counter);
     tree.hierarchy.lock_of(counter).retire(counter);
-    // Mutation: e10-retired-before-its-credit-is-back
-    vacate(&tree, counter);
     marks::unprotect(counter);
-    if let Some(parent) = counter.incarnation().parent {
-        // The credit is part of the usage.
-        parent.uncharge_levels(counter.usage());
-        drop(Handle::adopt(parent));
-    }
-    close_empty(&tree, &mut stocks, counter);
-    drop(stocks);
+    drop(counter.incarnation().parent.map(Handle::adopt));
     make::give_back(&tree, counter);
 }
 
@@ -45,21 +34,17 @@ pub(crate) fn uncharge_all(counter: &'static Counter) {
     let _path = SlowPath::enter();
     let tree = counter.tree();
     let mut stocks = tree.lock();
+    // No thread opens its stock from here on. It has no children: they would keep it.
     let barred = counter.child_count().bar();
     debug_assert!(barred.is_ok(), "a counter outlives its children");
-    // The credit is part of the usage.
+    // Mutation: e10-retired-before-its-credit-is-back
     vacate(tree, counter);
+    // The credit is part of the usage.
     counter.uncharge_levels(counter.usage());
-    close_empty(tree, &mut stocks, counter);
-}
-
-/// Close the stock of a counter that no thread uses any more, after its credit is back.
-fn close_empty(tree: &Tree, stocks: &mut Stocks, counter: &'static Counter) {
     if counter.is_open() {
         // E10: uncounted after its credit is back, as in `Tree::close`.
         counter.header.capacity.store(0, Ordering::Release);
-        tree.uncount(counter);
-        stocks.set_open(counter, false);
+        tree.uncount(&mut stocks, counter);
     }
 }
 
@@ -118,8 +103,7 @@ pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &'static
     });
     if let Some(units) = mine {
         counter.uncharge_levels(units);
-        tree.uncount(counter);
-        stocks.set_open(counter, false);
+        tree.uncount(stocks, counter);
         return;
     }
     // The credit waits for the barrier and pays for no charge: a thread that finds the group offline reads capacity 0.
@@ -132,8 +116,7 @@ pub(crate) fn forget_open(tree: &Tree, stocks: &mut Stocks, group: &'static Coun
     let queued = stocks.pending_close.len();
     for counter in group.group().filter(|counter| counter.is_open()) {
         stocks.forget_pending_close(counter);
-        tree.uncount(counter);
-        stocks.set_open(counter, false);
+        tree.uncount(stocks, counter);
     }
     stocks.unsettled -= usize::from(stocks.pending_close.len() < queued);
 }

@@ -21,7 +21,7 @@ use crate::state::events::EventsPlace;
 use crate::state::limits::Percents;
 use crate::state::name::Name;
 use crate::state::oom::OomMarks;
-use crate::state::reclaim::RingPlace;
+use crate::state::reclaim::{NO_RING, RingPlace};
 use crate::state::waiting::FirstInLine;
 use crate::sync::stat_atomic::{AtomicPtr, AtomicU8, AtomicU16};
 use crate::sync::{Ordering, Shared};
@@ -64,7 +64,7 @@ pub(crate) struct CounterState {
 
 impl CounterState {
     fn is_clean(&self) -> bool {
-        self.events.is_clean()
+        self.events.get().is_none()
             && self.first_in_line.is_clean()
             && self.percents.is_clean()
             && [&self.setting, &self.overdraft].iter().all(|word| word.load(Ordering::Relaxed) == 0)
@@ -211,7 +211,7 @@ impl GroupObject {
 
     fn is_clean(&self) -> bool {
         let settings = self.oom.is_clean() && self.tasks.load(Ordering::Relaxed) == 0;
-        settings && self.ring.is_clean() && self.states().all(CounterState::is_clean)
+        settings && self.ring.number() == NO_RING && self.states().all(CounterState::is_clean)
     }
 
     /// The group's name among its siblings; empty for the root.
@@ -239,7 +239,7 @@ impl GroupObject {
     pub(crate) fn end(&self) {
         self.oom.reset();
         self.tasks.store(0, Ordering::Relaxed);
-        self.ring.reset();
+        self.ring.set(NO_RING);
         self.states().for_each(|state| state.percents.reset());
         self.state.setting.store(0, Ordering::Relaxed);
         self.state.overdraft.store(0, Ordering::Relaxed);
