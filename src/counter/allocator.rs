@@ -10,7 +10,7 @@ use crate::counter::credit::online_or_above;
 use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::watch::DEFERRED;
-use crate::counter::{at_limit, counted, deferred, make, uncharge};
+use crate::counter::{at_limit, counted, deferred, uncharge};
 use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
 use crate::thread::deferred::{LISTS, deferred};
@@ -129,37 +129,19 @@ pub(crate) unsafe fn grow(word: u32, n: u64) {
 #[allow(unsafe_code)]
 pub(crate) unsafe fn uncharge(word: u32, n: u64) {
     // SAFETY: says the caller.
-    unsafe {
-        if owner::is_by_index(word) {
-            uncharge_from(owner::header(word), n);
-        } else {
-            uncharge_other(word, n);
-        }
-    }
-}
-
-#[inline(always)]
-fn uncharge_from(header: &Header, n: u64) {
-    match header.put_allocated(n) {
-        Some(Put::Kept) => {}
-        Some(missed) => uncharge_slow(header, n, missed),
-        None => uncharge_uncounted_slow(header, n),
-    }
-}
-
-/// For a word of no counter, or of one without an index.
-///
-/// # Safety
-///
-/// As for [`uncharge()`].
-#[inline(never)]
-#[allow(unsafe_code)]
-unsafe fn uncharge_other(word: u32, n: u64) {
-    // SAFETY: says the caller.
     match unsafe { header_of(word) } {
-        Some(header) => uncharge_from(header, n),
-        None => unowned::count_freed(n),
+        Some(header) => match header.put_allocated(n) {
+            Some(Put::Kept) => {}
+            Some(missed) => uncharge_slow(header, n, missed),
+            None => uncharge_uncounted_slow(header, n),
+        },
+        None => uncharge_unowned(n),
     }
+}
+
+#[inline(never)]
+fn uncharge_unowned(n: u64) {
+    unowned::count_freed(n);
 }
 
 /// The owner that a word names; `None` for 0.
@@ -170,23 +152,14 @@ unsafe fn uncharge_other(word: u32, n: u64) {
 #[inline(always)]
 #[allow(unsafe_code)]
 pub(crate) unsafe fn header_of(word: u32) -> Option<&'static Header> {
-    if owner::is_by_index(word) {
-        // SAFETY: says the caller.
-        return Some(unsafe { owner::header(word) });
-    }
-    if word == 0 { None } else { header_of_number(word) }
+    // SAFETY: says the caller.
+    (word != 0).then(|| unsafe { owner::header(word) })
 }
 
 /// No thread has charged the counter through its stock yet.
 pub(crate) fn is_new(counter: &Counter) -> bool {
     // Relaxed: a hint.
     counter.header.capacity.load(Ordering::Relaxed) == 0 && counter.charger.load(Ordering::Relaxed) == 0
-}
-
-#[cold]
-#[inline(never)]
-fn header_of_number(word: u32) -> Option<&'static Header> {
-    make::group(owner::number(word)).map(|group| group.header)
 }
 
 // === The slow path ===

@@ -160,7 +160,7 @@ pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
     let tree = level.tree();
     let mut stocks = tree.lock();
     let lowers = max < level.max();
-    let mut near = tree.adaptive && lowers && level.room(max) < tree.close_margin(level.batch());
+    let mut near = lowers && level.room(max) < tree.close_margin(level.batch());
     let mut closed = false;
     let mut set = Err(level.usage());
     // A charge between the read of usage and the store undoes the max: the charge had room under the old one.
@@ -186,7 +186,7 @@ pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
 pub(crate) fn impose_max(stocks: &mut Stocks, level: &Counter, max: u64) -> u64 {
     let (tree, lowers) = (level.tree(), max < level.max());
     level.impose_max(max);
-    let near = tree.adaptive && level.room(max) < tree.close_margin(level.batch());
+    let near = level.room(max) < tree.close_margin(level.batch());
     if lowers && (near || level.usage() > max) {
         level.limits.tight.store(true, Ordering::Relaxed);
         let _ = tree.close(stocks, level, Scope::Subtree);
@@ -221,7 +221,7 @@ pub(crate) fn is_due(counter: &Counter, open: bool, margin: u64) -> bool {
     let (tree, batch) = (counter.tree(), counter.batch());
     match batch {
         0 => false,
-        _ if open => tree.adaptive && margin < tree.close_margin(batch),
+        _ if open => margin < tree.close_margin(batch),
         _ => margin >= tree.open_margin(batch),
     }
 }

@@ -270,7 +270,7 @@ impl Counter {
         // Inside reclaim a thread charges nothing in advance: credit here would be memory that reclaim lacks.
         let (open, batch) = (capacity > 0, if capacity > 0 && context::in_reclaim() { 0 } else { capacity / 2 });
         let Some(slot) = self.ready_slot(block, capacity).filter(|_| n <= batch) else { return exactly(open, first) };
-        let units = if self.tree().adaptive { block.next_refill(self.index, n, batch) } else { batch };
+        let units = if self.tree().config.adaptive { block.next_refill(self.index, n, batch) } else { batch };
         if let Ok(walked) = cover::walk(self, units, How::Batch, Side::Allocated) {
             // Mutation: e6-transit-ends-early
             // Mutation: e3-allocator-puts-and-does-not-look-again

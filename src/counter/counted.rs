@@ -14,7 +14,7 @@ pub(crate) fn charged(counter: &Counter, block: Option<&Block>, n: u64) {
 
 #[inline]
 pub(crate) fn audit_charged(counter: &Counter, block: Option<&Block>, n: u64) {
-    if counter.tree().audited {
+    if counter.tree().config.audit {
         match block.and_then(|block| block.audit.get_or_make(counter.index, Tally::default)) {
             Some(cell) => cell.add(n),
             None => _ = counter.usage.audit_shared.fetch_add(n, Ordering::Relaxed),

@@ -67,20 +67,22 @@ impl Tree {
 
     /// Margin under which a stock closes.
     pub(crate) fn close_margin(&self, batch: u64) -> u64 {
-        self.threads().saturating_mul(CLOSE_BELOW).saturating_mul(batch)
+        self.margin(CLOSE_BELOW, batch)
     }
 
-    /// Margin from which on a stock opens. One that never closes by margin has closed for a level above its max, and may
-    /// open as soon as the level is not.
+    /// Margin from which on a stock opens.
     pub(crate) fn open_margin(&self, batch: u64) -> u64 {
-        if !self.adaptive {
+        self.margin(OPEN_ABOVE, batch)
+    }
+
+    /// 0 where stocks do not adapt: they never close by margin. One has closed for a level above its max, and may open as
+    /// soon as the level is not.
+    fn margin(&self, batches: u64, batch: u64) -> u64 {
+        if !self.config.adaptive {
             return 0;
         }
-        self.threads().saturating_mul(OPEN_ABOVE).saturating_mul(batch)
-    }
-
-    fn threads(&self) -> u64 {
-        u64::from(self.registry.threads()).max(2)
+        let threads = u64::from(self.registry.threads()).max(2);
+        threads.saturating_mul(batches).saturating_mul(batch)
     }
 
     /// Open one stock, if nothing forbids it.
@@ -135,7 +137,7 @@ impl Tree {
 
     /// Open everything below `level` again, where stocks never close by margin.
     pub(crate) fn reopen(&self, stocks: &mut Stocks, level: &Counter) {
-        if self.adaptive {
+        if self.config.adaptive {
             return;
         }
         if level.usage() <= level.max() {
@@ -329,7 +331,7 @@ impl Tree {
 
     /// Open the stock of a new counter at once, where stocks never close by margin.
     pub(crate) fn open_at_start(&self, stocks: &mut Stocks, counter: &'static Counter) {
-        if !self.adaptive {
+        if !self.config.adaptive {
             self.open(stocks, counter);
         }
     }

@@ -61,7 +61,7 @@ pub(crate) fn start(tree: &Tree, counter: &'static Counter, init: Init) {
         parent: init.parent,
         covers: init.covers,
         cover: Cover::default(),
-        slow_only: fenced || tree.audited,
+        slow_only: fenced || tree.config.audit,
         fenced,
         budget: init.budget.map_or(SHARE_OF_MAX, |budget| budget.min(SHARE_OF_MAX - 1)),
     };
@@ -71,7 +71,7 @@ pub(crate) fn start(tree: &Tree, counter: &'static Counter, init: Init) {
 /// Complete a counter that was linked, as its parent's `first` child or not. The creator's handle keeps it, even if
 /// another thread takes it offline at once.
 pub(crate) fn finish_join(tree: &Tree, group: &'static Counter, first: bool) {
-    if !first && tree.adaptive {
+    if !first && tree.config.adaptive {
         return;
     }
     let mut stocks = tree.lock();

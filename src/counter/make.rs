@@ -36,7 +36,7 @@ pub(crate) unsafe fn is_made(counter: NonNull<Counter>) -> bool {
 /// A counter that the caller writes to `at`, with a header of its own.
 pub(crate) fn new_counter(at: NonNull<Counter>, place: PlaceInGroup) -> Result<Counter, NoMemory> {
     let (index, header) = registry().take_index().map_err(|bytes| NoMemory { bytes })?;
-    header.bind(at.as_ptr().cast(), owner::word(index, place.number));
+    header.bind(at.as_ptr().cast(), owner::word(index));
     Ok(Counter::new(place, index, header))
 }
 

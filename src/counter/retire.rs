@@ -63,7 +63,7 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
     };
     let registry = &tree.registry;
     // Mutation: e12-only-one-chargers-slot-is-vacated
-    let of_all = charger == SHARED || tree.audited;
+    let of_all = charger == SHARED || tree.config.audit;
     // Mostly the one charger itself is here: it reads no word of another thread.
     let own = |block: &&Block| !of_all && charger == block.charger();
     let credit = if let Some(credit) = local::with_block(|block| block.filter(own).map(in_block)) {
@@ -73,7 +73,7 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
         // Acquire (E54): after the walk over the list; pairs with `Tree::sweep`. A block that was off the list is visited
         // now.
         // Mutation: e54-vacated-without-a-look-for-swept-blocks
-        if counter.swept.load(Ordering::Acquire) != 0 || tree.audited {
+        if counter.swept.load(Ordering::Acquire) != 0 || tree.config.audit {
             registry.blocks().for_each(|block| _ = in_block(block));
             counter.swept.store(0, Ordering::Relaxed);
         }

@@ -257,7 +257,7 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
         }
     }
     faults.reverse();
-    Verdict { audited: tree.audited, counters: order.len(), faults }
+    Verdict { audited: tree.config.audit, counters: order.len(), faults }
 }
 
 fn judge(tree: &Tree, counter: &'static Counter, sum: &Sums, known: &Known<'_>, faults: &mut Vec<Fault>) {
@@ -270,7 +270,7 @@ fn judge(tree: &Tree, counter: &'static Counter, sum: &Sums, known: &Known<'_>, 
         fault(FaultKind::Underflow, 0, underflowed);
     }
     let expected = sum.usage(counter);
-    if tree.audited && expected != usage {
+    if tree.config.audit && expected != usage {
         fault(FaultKind::Identity, expected, usage);
     }
     if sum.children > usage {

@@ -29,8 +29,6 @@ pub(crate) struct Tree {
     pub(crate) number: u32,
     pub(crate) registry: Registrar,
     pub(crate) barrier: Barrier,
-    pub(crate) adaptive: bool,
-    pub(crate) audited: bool,
     pub(crate) config: CounterConfig,
     policies: Option<Box<dyn Policies>>,
     /// The counters' objects come from it.
@@ -63,8 +61,6 @@ impl Tree {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             registry: registry(),
             barrier: Barrier::new(config.barrier),
-            adaptive: config.adaptive,
-            audited: config.audit,
             config,
             policies,
             pool,
