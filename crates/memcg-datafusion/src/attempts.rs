@@ -94,9 +94,11 @@ impl Queued {
         self.queue.wait_in_place(attempt?, level)
     }
 
-    /// Longest wait of a growth now.
-    pub(crate) fn longest_wait(&self) -> Duration {
-        let of = |known: &Known| match known.is_last_try || known.cannot_run_again {
+    /// Longest wait of a growth that `level` has refused. An attempt is bounded only where it ran beside another one: a
+    /// query that is refused alone does not run again.
+    pub(crate) fn longest_wait(&self, level: &Group) -> Duration {
+        let is_last = |known: &Known| known.is_last_try || known.cannot_run_again;
+        let of = |known: &Known| match is_last(known) || !self.queue.has_run_beside(known.id, level) {
             true => Duration::MAX,
             false => (known.begun.elapsed() / WAITS_PART).saturating_sub(known.waited),
         };

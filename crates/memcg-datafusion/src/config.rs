@@ -151,7 +151,8 @@ impl PoolConfig {
     /// has passed. An exchange (`RepartitionExec`) does not wait: it spills the batch that it holds, and others wait
     /// for its output.
     ///
-    /// With a [queue](Self::queue), a query that may run again waits for a third of the time that it has run, in all.
+    /// With a [queue](Self::queue), a query that ran beside another and may run again waits for a third of the time that
+    /// it has run, in all.
     ///
     /// Inside a tokio `LocalSet` a worker cannot hand its tasks on. There the first consumer that is to wait prints
     /// tokio's panic, and it and the next of the same pool are refused at once. Where queries run as local tasks, set

@@ -94,7 +94,10 @@ impl Patience {
             self.never();
             return None;
         };
-        self.learn(charged.is_none());
+        // A wait that the query has cut short says nothing about the next one.
+        if charged.is_some() || !gives_up() {
+            self.learn(charged.is_none());
+        }
         charged
     }
 }
@@ -165,4 +168,31 @@ fn charge(
 fn may_wait() -> bool {
     let is_multi_thread = |handle: Handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread;
     tokio::task::try_id().is_some() && Handle::try_current().is_ok_and(is_multi_thread)
+}
+
+#[cfg(test)]
+mod tests {
+    use memcg::{Bytes, Limits, Runtime};
+
+    use super::*;
+
+    /// Waits that the query cuts short do not shorten the next one; those in vain do.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_wait_cut_short_is_not_in_vain() {
+        let runtime = Runtime::builder().build().unwrap();
+        let full = runtime.root().create("full", Limits::new().max(1)).unwrap();
+        let held = full.try_charge(Bytes(1)).unwrap();
+        for (gives_up, vain) in [(true, Some(0)), (false, Some(1))] {
+            let patience = Patience::new(Duration::from_millis(100)).unwrap();
+            let (account, level) = (Account::plain(full.clone()), full.clone());
+            let counted = tokio::spawn(async move {
+                let waits = AtomicUsize::new(0);
+                assert!(patience.wait(&account, 1, &level, &waits, || gives_up).is_none());
+                assert_eq!(waits.load(Ordering::Relaxed), 1);
+                patience.vain()
+            });
+            assert_eq!(counted.await.unwrap(), vain);
+        }
+        drop(held);
+    }
 }

@@ -411,7 +411,7 @@ impl GroupPool {
             if let Some(place) = queued.wait_in_place(level) {
                 return in_place(place);
             }
-            let (begun, longest) = (Instant::now(), queued.longest_wait());
+            let (begun, longest) = (Instant::now(), queued.longest_wait(level));
             let waited = match longest.is_zero() {
                 true => None,
                 false => patience(&|| queued.gives_back(level) || begun.elapsed() > longest),

@@ -417,6 +417,17 @@ impl Queue {
         state.in_place.iter().any(|(_, place, since)| *place == level.id() && since.elapsed() >= SETTLED)
     }
 
+    /// True if another attempt of the queue has run below `level` beside this one.
+    pub(crate) fn has_run_beside(&self, attempt: u64, level: &Group) -> bool {
+        let state = self.shared.lock();
+        let running = state.running.iter().find(|running| running.id == attempt);
+        running.is_some_and(|running| {
+            // A group of the pool below the query's own is the query's own, which is the first.
+            let at = running.levels.iter().position(|id| *id == level.id()).unwrap_or(0);
+            running.beside.get(at) == Some(&true)
+        })
+    }
+
     /// Counts a query that ends with its refusal.
     pub(crate) fn has_refused(&self, is_after_first_row: bool) {
         let count = if is_after_first_row { &self.shared.refused_after_first_row } else { &self.shared.refused };

@@ -159,6 +159,32 @@ async fn what_does_not_fit_alone_is_refused() {
     assert_empty(&runtime);
 }
 
+/// A growth of a query that runs alone waits for the query's own memory, as it does without the queue: after a refusal
+/// the query would not run again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn alone_a_growth_waits_for_memory_of_its_own() {
+    let (session, runtime) = (session_of(1, 1), runtime());
+    let acme = runtime.root().create("acme", limit(MAX)).unwrap();
+    let config = PoolConfig::new().patience(LONG).queue(&Queue::new(3, LONG));
+    let query = session.for_query(&acme, 17, Limits::new(), &config).unwrap();
+    let pool = Arc::clone(query.pool()) as Arc<dyn MemoryPool>;
+    let [held, grows] = ["held", "grow"].map(|name| MemoryConsumer::new(name).register(&pool));
+    held.try_grow(MAX as usize).unwrap();
+    let grow = move |values: &[ColumnarValue]| grows.try_grow(1).map(|()| values[0].clone());
+    let kind = DataType::Int64;
+    query.register_udf(create_udf("grow", vec![kind.clone()], kind, Volatility::Volatile, Arc::new(grow)));
+    let rows = collects(&query, "SELECT grow(id) FROM rows").await;
+    // A third of the time that the attempt has run is over long before it has asked so often.
+    let end = acme.refused_count() + 200;
+    until("it waits", || rows.is_finished() || acme.refused_count() >= end);
+    held.free();
+    assert_eq!(rows.await.unwrap().unwrap().len(), 1);
+    drop((held, pool, query));
+    acme.offline_tree();
+    drop(acme);
+    assert_empty(&runtime);
+}
+
 /// A query whose patience ends returns its refusal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn patience_ends_with_the_refusal() {
