@@ -299,6 +299,7 @@ impl Tree {
 
     /// Close the stocks below a `level` under pressure: from here on an uncharge below it goes up the tree.
     pub(crate) fn close_below(&self, level: &Counter) {
+        let _path = SlowPath::enter();
         let mut stocks = self.lock();
         if level.limits.open.load(Ordering::Relaxed) as u32 == 0 {
             return;
