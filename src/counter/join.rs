@@ -5,7 +5,7 @@ use crate::counter::links::Hash;
 use crate::counter::make;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::object::{Counter, Incarnation, SHARE_OF_MAX};
-use crate::counter::spare::{Cover, Covers};
+use crate::counter::spare::Cover;
 use crate::error::CounterId;
 use crate::sync::Arc;
 use crate::thread::ids::next_id;
@@ -16,19 +16,19 @@ pub(crate) struct Init {
     pub(crate) batch: u64,
     pub(crate) max: u64,
     pub(crate) budget: Option<u64>,
-    pub(crate) covers: Covers,
+    pub(crate) covers: bool,
 }
 
 impl Init {
     pub(crate) fn root(tree: &Arc<Tree>, config: &CounterConfig) -> Self {
         let &CounterConfig { batch, max, budget, .. } = config;
-        Init { tree: OfTree::root(tree), parent: None, batch, max, budget, covers: Covers::No }
+        Init { tree: OfTree::root(tree), parent: None, batch, max, budget, covers: false }
     }
 
     pub(crate) fn below(parent: &'static Counter) -> Self {
         let tree = parent.incarnation().tree.below();
         // A group that is created below one that covers does so, too.
-        let covers = parent.cover().map_or(Covers::No, |_| Covers::Below);
+        let covers = parent.cover().is_some();
         Init { tree, parent: Some(parent), batch: parent.batch(), max: u64::MAX, budget: None, covers }
     }
 }
@@ -59,8 +59,7 @@ pub(crate) fn start(tree: &Tree, counter: &'static Counter, init: Init) {
         id: CounterId(next_id()),
         tree: init.tree,
         parent: init.parent,
-        covers: init.covers,
-        cover: Cover::default(),
+        cover: init.covers.then(Cover::default),
         slow_only: fenced || tree.config.audit,
         fenced,
         budget: init.budget.map_or(SHARE_OF_MAX, |budget| budget.min(SHARE_OF_MAX - 1)),

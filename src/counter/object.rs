@@ -14,7 +14,7 @@ use crate::counter::incarnation::State;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::peak::Peaks;
 use crate::counter::protection::Protected;
-use crate::counter::spare::{Cover, Covers};
+use crate::counter::spare::Cover;
 use crate::counter::watch::{OBSERVED, WAITING, Watched};
 use crate::error::{CounterId, USAGE_MAX};
 use crate::pool::PoolAlign;
@@ -108,11 +108,11 @@ pub(crate) struct Incarnation {
     pub(crate) id: CounterId,
     pub(crate) tree: OfTree,
     pub(crate) parent: Option<&'static Counter>,
-    pub(crate) covers: Covers,
     /// Audited, or with a real fence: the hit path does not serve it.
     pub(crate) slow_only: bool,
     pub(crate) fenced: bool,
-    pub(crate) cover: Cover,
+    /// In a group that covers: reserved bytes pay for allocated ones.
+    pub(crate) cover: Option<Cover>,
     /// Root only: the most that `bound` may become; [`SHARE_OF_MAX`]: a share of max.
     pub(crate) budget: u64,
 }
@@ -261,7 +261,7 @@ impl Counter {
     pub(crate) fn begin(&self, incarnation: Incarnation, batch: u64, max: u64) {
         debug_assert!(self.is_clean(), "a thread has written to an object in the pool");
         let shown = if incarnation.slow_only { SlotIndex::NONE } else { self.index };
-        self.header.slots.show(if incarnation.covers != Covers::No { SlotIndex::NONE } else { shown });
+        self.header.slots.show(if incarnation.cover.is_some() { SlotIndex::NONE } else { shown });
         self.header.objects.show(shown);
         self.header.cells.show(if incarnation.fenced { SlotIndex::NONE } else { self.index });
         self.header.set_tree(incarnation.tree.get().number);
@@ -366,14 +366,12 @@ impl Counter {
     /// Words of a counter whose group covers.
     #[inline(always)]
     pub(crate) fn cover(&self) -> Option<&Cover> {
-        let Incarnation { cover, covers, .. } = self.incarnation();
-        (*covers != Covers::No).then_some(cover)
+        self.incarnation().cover.as_ref()
     }
 
     /// The counter above, where both cover.
     pub(crate) fn cover_above(&self) -> Option<&'static Counter> {
-        let Incarnation { parent, covers, .. } = self.incarnation();
-        parent.filter(|_| *covers == Covers::Below)
+        self.incarnation().parent.filter(|above| self.cover().is_some() && above.cover().is_some())
     }
 
     #[inline]
