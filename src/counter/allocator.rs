@@ -1,7 +1,7 @@
 //! Charges for an allocator: forced, counting only, through the stock. `allocator.md` is their protocol.
 //!
 //! A hit is that of any charge. A miss takes no lock, allocates nothing and calls no policy: what these would do it
-//! leaves to the next outer slow path (`deferred`, and the list of claimed groups). So the calls here are safe at any
+//! leaves to the next outer slow path (`look::defer`, and the list of claimed groups). So the calls here are safe at any
 //! moment of a thread's life, and inside every slow path and callback of the crate.
 
 use std::ptr;
@@ -10,7 +10,7 @@ use crate::counter::credit::online_or_above;
 use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::watch::DEFERRED;
-use crate::counter::{at_limit, counted, deferred, uncharge};
+use crate::counter::{at_limit, counted, look, uncharge};
 use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
 use crate::thread::deferred::{LISTS, deferred};
@@ -280,7 +280,7 @@ pub(crate) fn charge_owned(counter: &Counter, n: u64, missed: Consume) {
         if let Some(Ok(refilled)) = counter.charge_or_refill(&path.0, units, missed, How::Force) {
             // To open or close the stock takes the tree's lock.
             if at_limit::is_due(counter, refilled.open, refilled.walked.margin) {
-                deferred::defer(counter, DEFERRED);
+                look::defer(counter, DEFERRED);
             }
         }
         // Counted without a block: a cell's page may be missing. A covering group counts the units that it is charged

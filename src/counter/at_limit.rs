@@ -13,7 +13,7 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::stocks::{self, Scope};
 use crate::counter::walk::{self, Walked};
-use crate::counter::{central, deferred, look};
+use crate::counter::{central, look};
 use crate::sync::Ordering;
 use crate::thread::slow_path::{Entered, Outermost};
 
@@ -253,7 +253,7 @@ pub(crate) fn close_poisoned(counter: &Counter, _: &Outermost) {
 /// no lock.
 pub(crate) fn look_again(counter: &Counter, thread: &Outermost) {
     // Mutation: e45-looked-at-before-the-mark-is-taken
-    let above_max = deferred::take(counter);
+    let above_max = look::take_deferred(counter);
     // Mutation: e45-looked-at-before-the-mark-is-taken
     look_at_path(counter, thread, above_max);
 }

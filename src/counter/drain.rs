@@ -97,7 +97,7 @@ impl Tree {
             {
                 return;
             }
-            stocks.set_open(counter, true);
+            stocks.add_open(counter);
             for level in counter.path_to_root() {
                 // SeqCst (E10): counted before the first batch; pairs with `LevelRefusal::without_credit`.
                 // Mutation: e10-opening-is-not-counted
@@ -132,7 +132,7 @@ impl Tree {
         }
         // Mutation: e36-looked-at-after-it-was-closed
         stocks::unreserve(counter, counter.usage.touched.load(Ordering::Relaxed) * 2 * counter.batch());
-        stocks.set_open(counter, false);
+        stocks.remove_open(counter);
     }
 
     /// Open everything below `level` again, where stocks never close by margin.

@@ -457,7 +457,7 @@ impl Counter {
 
     /// The stock is counted as open. Its capacity may already be 0: a close has begun.
     pub(crate) fn is_open(&self) -> bool {
-        // SeqCst (E35): after `ChildCount::bar`, pairs with `set_open`. Acquire (E36): a thread that finds it closed comes
+        // SeqCst (E35): after `ChildCount::bar`, pairs with `add_open`. Acquire (E36): a thread that finds it closed comes
         // after every access to the stock.
         self.opened.load(Ordering::SeqCst) != 0
     }

@@ -137,7 +137,7 @@ fn release_claimed_slow(first: *const ()) {
 #[allow(unsafe_code)]
 fn serve_deferred_slow() {
     let mut next = deferred().looks.take().cast::<Counter>();
-    // SAFETY: `deferred` has listed it with a handle; objects are never freed.
+    // SAFETY: `look::defer` has listed it with a handle; objects are never freed.
     while let Some(counter) = unsafe { next.as_ref::<'static>() } {
         // Before the mark is taken: from then on another thread may list the counter again.
         next = counter.usage.next_to_release.load(Ordering::Relaxed);
