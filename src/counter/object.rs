@@ -111,8 +111,9 @@ pub(crate) struct Incarnation {
     /// Audited, or with a real fence: the hit path does not serve it.
     pub(crate) slow_only: bool,
     pub(crate) fenced: bool,
-    /// In a group that covers: reserved bytes pay for allocated ones.
-    pub(crate) cover: Option<Cover>,
+    /// Reserved bytes pay for allocated ones.
+    pub(crate) covers: bool,
+    pub(crate) cover: Cover,
     /// Root only: the most that `bound` may become; [`SHARE_OF_MAX`]: a share of max.
     pub(crate) budget: u64,
 }
@@ -261,7 +262,7 @@ impl Counter {
     pub(crate) fn begin(&self, incarnation: Incarnation, batch: u64, max: u64) {
         debug_assert!(self.is_clean(), "a thread has written to an object in the pool");
         let shown = if incarnation.slow_only { SlotIndex::NONE } else { self.index };
-        self.header.slots.show(if incarnation.cover.is_some() { SlotIndex::NONE } else { shown });
+        self.header.slots.show(if incarnation.covers { SlotIndex::NONE } else { shown });
         self.header.objects.show(shown);
         self.header.cells.show(if incarnation.fenced { SlotIndex::NONE } else { self.index });
         self.header.set_tree(incarnation.tree.get().number);
@@ -366,12 +367,14 @@ impl Counter {
     /// Words of a counter whose group covers.
     #[inline(always)]
     pub(crate) fn cover(&self) -> Option<&Cover> {
-        self.incarnation().cover.as_ref()
+        let Incarnation { cover, covers, .. } = self.incarnation();
+        covers.then_some(cover)
     }
 
     /// The counter above, where both cover.
     pub(crate) fn cover_above(&self) -> Option<&'static Counter> {
-        self.incarnation().parent.filter(|above| self.cover().is_some() && above.cover().is_some())
+        let Incarnation { parent, covers, .. } = self.incarnation();
+        parent.filter(|above| *covers && above.incarnation().covers)
     }
 
     #[inline]
