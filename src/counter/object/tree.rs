@@ -107,18 +107,20 @@ impl Tree {
 /// one word.
 pub(crate) struct OfTree {
     tree: NonNull<Tree>,
-    is_root: bool,
+    /// The root's alone.
+    _counted: Option<Arc<Tree>>,
 }
 
 impl OfTree {
     pub(crate) fn root(tree: &Arc<Tree>) -> OfTree {
-        let tree = Arc::into_raw(Arc::clone(tree)).cast_mut();
-        OfTree { tree: NonNull::new(tree).expect("an Arc points somewhere"), is_root: true }
+        // A pointer to the count, too.
+        let pointer = NonNull::new(Arc::as_ptr(tree).cast_mut());
+        OfTree { tree: pointer.expect("an Arc points somewhere"), _counted: Some(Arc::clone(tree)) }
     }
 
     /// For a counter below, which ends before this one.
     pub(crate) fn below(&self) -> OfTree {
-        OfTree { tree: self.tree, is_root: false }
+        OfTree { tree: self.tree, _counted: None }
     }
 
     #[inline]
@@ -131,20 +133,10 @@ impl OfTree {
     /// For a caller that needs the tree after the counter.
     #[allow(unsafe_code)]
     pub(crate) fn counted(&self) -> Arc<Tree> {
-        // SAFETY: the pointer is from `Arc::into_raw` in `root`, and the root's reference is still counted, as above.
+        // SAFETY: the pointer is that of the root's reference, which is still counted, as above.
         unsafe {
             Arc::increment_strong_count(self.tree.as_ptr());
             Arc::from_raw(self.tree.as_ptr())
-        }
-    }
-}
-
-impl Drop for OfTree {
-    #[allow(unsafe_code)]
-    fn drop(&mut self) {
-        if self.is_root {
-            // SAFETY: the pointer is from `Arc::into_raw` in `root`; no counter is below the root any more.
-            drop(unsafe { Arc::from_raw(self.tree.as_ptr()) });
         }
     }
 }
