@@ -5,7 +5,7 @@
 
 use std::slice;
 
-use super::create::{self, NotCreated};
+use super::create::{self, NewGroup, NotCreated};
 use super::offline;
 use crate::counter::config::CounterConfig;
 use crate::counter::handle::Handle;
@@ -24,7 +24,8 @@ pub(crate) fn root(config: &CounterConfig, groups: GroupConfig) -> Result<&'stat
 
 /// Create a group below `parent`, which the caller keeps. The caller has one handle on it.
 pub(crate) fn child(parent: &'static Counter) -> Result<&'static Counter, NoMemory> {
-    match create::create(parent, GroupName::Unnamed, &[], false) {
+    let settings = NewGroup { wanted: &[], covers: false, share: 0, has_pressure: false, mark: &|_| () };
+    match create::create(parent, GroupName::Unnamed, &settings) {
         Ok(child) => Ok(child.into_raw()),
         Err(NotCreated::Memory(bytes)) => Err(NoMemory { bytes }),
         Err(refused) => unreachable!("no name, no limit, and a parent that is online: {refused:?}"),
