@@ -15,8 +15,10 @@ pub(crate) enum Rest {
     All,
     /// The slot is lowered, and a drainer has claimed its credit: see [`Consume::Undone`].
     Undo,
-    /// The bytes are counted, and the slot does not keep them.
-    Put(Put),
+    /// The bytes are counted, and not put back: see [`Put::Full`].
+    GiveBack,
+    /// The bytes are counted, and put into a slot that has closed: see [`Put::Closed`].
+    TakeBack,
 }
 
 impl Rest {
@@ -76,12 +78,13 @@ pub(crate) fn uncharge(word: u32, n: u64) -> Result<(), Rest> {
         cached.counted.take(n);
         match cached.slot.put(n, &cached.header.capacity, false) {
             Put::Kept => Ok(()),
-            missed => Err(Rest::Put(missed)),
+            Put::Full => Err(Rest::GiveBack),
+            Put::Closed => Err(Rest::TakeBack),
         }
     })
 }
 
-/// The second part, after [`Rest::Put`].
+/// The second part, after [`Rest::GiveBack`], or after [`Rest::TakeBack`].
 ///
 /// # Safety
 ///

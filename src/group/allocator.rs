@@ -9,7 +9,7 @@ use crate::sync::Ordering;
 use crate::thread::current;
 use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::directory::Header;
-use crate::thread::slot::Consume;
+use crate::thread::slot::{Consume, Put};
 use crate::thread::{context, unowned};
 
 /// The group that is charged for an object of an allocator, as a word of 4 bytes that the allocator keeps beside the
@@ -221,7 +221,8 @@ impl Owner {
         // SAFETY: says the caller.
         unsafe {
             match rest.0 {
-                Rest::Put(missed) => cached::end_uncharge(self.0, n, missed),
+                Rest::GiveBack => cached::end_uncharge(self.0, n, Put::Full),
+                Rest::TakeBack => cached::end_uncharge(self.0, n, Put::Closed),
                 _ => allocator::uncharge(self.0, n),
             }
         }
