@@ -166,7 +166,7 @@ pub(crate) fn is_new(counter: &Counter) -> bool {
 
 #[cold]
 #[inline(never)]
-pub(crate) fn charge_current_slow(header: &'static Header, n: u64, missed: Consume) -> u32 {
+pub(super) fn charge_current_slow(header: &'static Header, n: u64, missed: Consume) -> u32 {
     let charged = if slow_path::is_running() { None } else { charge_slow(header, n, missed) };
     charged.unwrap_or_else(|| {
         unowned::count_allocated(n);

@@ -3,7 +3,7 @@
 //! Each step is in two parts. The first is all that most steps take, and calls nothing. So an allocator that calls the
 //! second part where it has nothing else left to do, saves no register for it.
 
-use crate::counter::allocator::{charge_owned, consume_and_count, header_of, uncharge_slow};
+use crate::counter::allocator::{charge_current_slow, charge_owned, consume_and_count, header_of, uncharge_slow};
 use crate::thread::directory::Header;
 use crate::thread::local::with_local;
 use crate::thread::slot::{Consume, Put};
@@ -43,6 +43,11 @@ pub(crate) fn charge(current: *const Header, n: u64) -> Result<u32, Rest> {
         let word = local.slot_cache.word();
         Rest::of_consume(consume_and_count(cached.slot, cached.counted, n)).map(|()| word)
     })
+}
+
+/// The second part, after [`Rest::Undo`].
+pub(crate) fn undo_charge(header: &'static Header, n: u64) -> u32 {
+    charge_current_slow(header, n, Consume::Undone)
 }
 
 /// The first part of [`grow`](super::allocator::grow).

@@ -9,7 +9,7 @@ use crate::sync::Ordering;
 use crate::thread::current;
 use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::directory::Header;
-use crate::thread::slot::{Consume, Put};
+use crate::thread::slot::Put;
 use crate::thread::{context, unowned};
 
 /// The group that is charged for an object of an allocator, as a word of 4 bytes that the allocator keeps beside the
@@ -107,7 +107,7 @@ impl Owner {
         let n = bytes as u64;
         current::allocate_for(
             |header| match rest.0 {
-                Rest::Undo => Owner(allocator::charge_current_slow(header, n, Consume::Undone)),
+                Rest::Undo => Owner(cached::undo_charge(header, n)),
                 _ => Owner(allocator::charge_current(header, n)),
             },
             || {
