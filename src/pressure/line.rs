@@ -157,7 +157,7 @@ fn walk_for<'a>(
     drop(transit);
     walked?;
     // Not this thread's own charge: what it has freed for others it has freed.
-    if group.tree().audited {
+    if group.tree().config.audit {
         group.usage.audit_shared.fetch_add(n, Ordering::Relaxed);
     }
     Ok(())
