@@ -152,8 +152,10 @@ impl ChargeFailure {
         | ChargeFailure::Deadlock { refusal, counted } = &self
         {
             refusal.level.count_refusal();
-            if let ChargeFailure::TimedOut { .. } = &self {
-                events::count(refusal.level, Event::TimedOut);
+            match &self {
+                ChargeFailure::TimedOut { .. } => events::count(refusal.level, Event::TimedOut),
+                ChargeFailure::Deadlock { .. } => events::count(refusal.level, Event::Deadlock),
+                _ => {}
             }
             // Inside reclaim no reclaimer was asked, so the refusal says nothing about what other groups hold.
             if !counted && !context::in_reclaim() {

@@ -13,6 +13,7 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::stocks::{self, Scope};
 use crate::counter::walk::{self, Walked};
+use crate::counter::watch::OBSERVED;
 use crate::counter::{central, deferred, look};
 use crate::sync::Ordering;
 use crate::thread::context;
@@ -216,7 +217,22 @@ pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
 
 /// Set a max, whatever usage is. Drains credit where usage comes near it. Returns the usage above it.
 pub(crate) fn impose_max(stocks: &mut Stocks, level: &Counter, max: u64) -> u64 {
-    let (tree, lowers) = (level.tree(), max < level.max());
+    let lowers = max < level.max();
+    impose(stocks, level, max, lowers)
+}
+
+/// The max of a level that was only observed acts again.
+pub(crate) fn act_again(stocks: &mut Stocks, level: &Counter) {
+    let max = level.max();
+    // Before the mark goes: a thread that reads either has the max, and the pressure of the level stays.
+    // Mutation: a-level-acts-again-before-it-has-a-max
+    level.store_observed_max(max);
+    level.limits.watched.clear(OBSERVED);
+    impose(stocks, level, max, max < u64::MAX);
+}
+
+fn impose(stocks: &mut Stocks, level: &Counter, max: u64, lowers: bool) -> u64 {
+    let tree = level.tree();
     level.impose_max(max);
     let near = tree.adaptive && level.room(max) < tree.close_margin(level.batch());
     if lowers && (near || level.usage() > max) {

@@ -130,6 +130,7 @@ pub(crate) fn set_reclaim_above(counter: &Counter, bytes: u64) {
     } else {
         counter.limits.watched.clear(RECLAIMS);
     }
+    // Mutation: e55-a-mark-is-set-without-a-fence
     fence_after_exchange();
 }
 
@@ -139,6 +140,7 @@ pub(crate) fn arm(counter: &Counter) -> bool {
     counter.limits.watched.set(RECLAIMS);
     fence_after_exchange();
     // A setting that has ended meanwhile leaves no bit.
+    // Mutation: e55-armed-without-a-mark
     if reclaim_above(counter) == u64::MAX {
         counter.limits.watched.clear(RECLAIMS);
     }

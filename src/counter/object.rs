@@ -550,6 +550,12 @@ impl Counter {
         fence_after_exchange();
     }
 
+    /// Stores the max of a level that is only observed as if it acted. The caller holds the tree's lock.
+    pub(crate) fn store_observed_max(&self, max: u64) {
+        // SeqCst (E43): before the exchange of the mark.
+        self.limits.max.swap(max, Ordering::SeqCst);
+    }
+
     /// No thread charges the counter yet.
     pub(crate) fn begin_max(&self, max: u64) {
         self.limits.max.store(max, Ordering::Relaxed);

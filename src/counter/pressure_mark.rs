@@ -7,7 +7,7 @@
 //! Edge: E43 (usage/mark).
 
 use crate::counter::object::Counter;
-use crate::counter::watch::{PRESSURE_KNOWN, PRESSURE_PARTS};
+use crate::counter::watch::{OBSERVED, PRESSURE_KNOWN, PRESSURE_PARTS};
 use crate::sync::{Ordering, fence_after_exchange};
 
 /// The places of the parts in the word: by usage, by stalls, and the larger of the two.
@@ -61,9 +61,11 @@ fn part(bits: u64, at: u32) -> u64 {
 
 /// The pressure by usage, where the bits are these.
 fn by_usage(counter: &Counter, bits: u64) -> u64 {
-    // SeqCst (E43): usage and max are read after the bits, of which `watched.bits` has the order.
+    // SeqCst (E43): usage and max are read after the bits, of which `watched.bits` has the order. Where the level is
+    // observed from now on, or no longer, the bits have changed.
     let (usage, now) = (counter.usage(), part(bits, BY_USAGE));
-    let max = if counter.is_observed() { counter.max() } else { counter.limits.max.load(Ordering::SeqCst) };
+    let observed = || counter.usage.observed_max.load(Ordering::Relaxed);
+    let max = if bits & OBSERVED != 0 { observed() } else { counter.limits.max.load(Ordering::SeqCst) };
     let is_from = |pressure: u64, percent: u8| {
         // A part that rounds to nothing is one byte.
         let from = share(max, percent).max(1);

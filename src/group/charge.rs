@@ -283,7 +283,7 @@ impl Group {
     /// let charge = acme.try_charge(80)?;
     /// let refused = acme.try_charge(21).unwrap_err();
     /// let line = "/ refused 21 B for /acme: short by 1 B, usage 80 B of max 100 B; most in /acme 80 B; \
-    ///             to fit, release memory in /, register a reclaimer there or raise max of /";
+    ///             waiting can help; to fit, release memory in /, register a reclaimer there or raise max of /";
     /// assert_eq!(refused.to_string(), line);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -34,7 +34,8 @@ impl Group {
     /// let root = runtime.root();
     /// root.counter(swap)?.set_max(10)?;
     /// let refused = root.try_charge_set(&[(memcg::Counter::MEMORY, 5), (swap, 11)]).unwrap_err();
-    /// let line = "/ refused 11 B of swap for /: short by 1 B, max 10 B; to fit, raise max of swap of / or charge less";
+    /// let line = "/ refused 11 B of swap for /: short by 1 B, max 10 B; \
+    ///             neither waiting nor reclaim can help; to fit, raise max of swap of / or charge less";
     /// assert_eq!(refused.to_string(), line);
     /// assert_eq!(root.live(), 0);
     /// let [memory, swapped] = root.try_charge_set(&[(memcg::Counter::MEMORY, 5), (swap, 10)])?;

@@ -36,8 +36,8 @@ impl Group {
     /// not, the last two cost one walk. Each is exact: from a success on usage is within max at every level, but for
     /// `Force`.
     ///
-    /// * `Wait`: the charge waits in line at the group whose max is met, behind those that came before. A thread that
-    ///   gives bytes back there charges them for the first in line, and wakes it with the charge made. A charge that
+    /// * `Wait`: the charge waits in line at the group whose max is met, behind those that came before and are no less
+    ///   [important](crate::Limits::importance). A thread that gives bytes back there charges them for the first in line, and wakes it with the charge made. A charge that
     ///   waits holds nothing. Reclaimers are asked again from time to time. Other charges may barge past the first,
     ///   until together they have been admitted as many bytes as the first asks for. (They exceed this only by what
     ///   other threads had in flight at the moment in which the charge became first.) The time bounds all that the call
@@ -67,7 +67,8 @@ impl Group {
     /// As [`try_charge`](Self::try_charge), and:
     ///
     /// * `Wait`: [`ChargeError::TimedOut`] after the time; [`Event::TimedOut`](crate::Event::TimedOut) counts it.
-    ///   [`ChargeError::Limit`] at once, for a charge that could never fit.
+    ///   [`ChargeError::Limit`] at once, for a charge that could never fit. [`ChargeError::Deadlock`] where no wait in
+    ///   the line can end.
     /// * `Force`: only [`ChargeError::Offline`].
     /// * `Reclaim`, `Start`, `Now`: [`ChargeError::WouldBlock`] where memory may come. Then try again later, or wait. The
     ///   refusals of `Start` and `Now` are counted by `refused_count` and by no event, as in the kernel.

@@ -55,7 +55,7 @@ pub enum ChargeError {
     /// # use memcg::{OnFull, Runtime};
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let refused = runtime.root().try_charge_with(101, OnFull::IfRoom).unwrap_err();
-    /// let line = "/ has no room for 101 B at once; reclaim or wait (try_charge, charge_async)";
+    /// let line = "/ has no room for 101 B at once; neither waiting nor reclaim can help";
     /// assert_eq!((refused.to_string().as_str(), refused.over_limit().is_none()), (line, true));
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
@@ -74,7 +74,7 @@ pub enum ChargeError {
     },
     /// It waited in line, and no wait there could end: groups whose [tasks](crate::Limits::tasks) all wait in that line
     /// hold all that the group with the max uses. This is the youngest of these waits. To wait again is vain: release
-    /// what the task holds, and the others go on.
+    /// what the task holds, and the others go on. [`Event::Deadlock`](crate::Event::Deadlock) counts it.
     Deadlock(OverLimitError),
     /// The group was chosen to give its memory back, by this charge or by another one.
     Cancelled {
@@ -114,20 +114,25 @@ impl fmt::Display for ChargeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Limit(inner) => fmt::Display::fmt(inner, f),
-            Self::InReclaim(inner) => inner.write(f, "inside reclaim, which does not nest", None),
+            Self::InReclaim(inner) => inner.write(f, "inside reclaim, which does not nest", inner.helps(), None),
             Self::WouldBlock(inner) => {
-                inner.write(f, "memory may come, and this charge does not wait for it", Some(WAIT))
+                inner.write(f, "memory may come, and this charge does not wait for it", inner.helps(), Some(WAIT))
             }
             Self::Deadlock(inner) => {
                 let release = format!("release what {} holds", inner.requester().shown_path());
-                inner.write(f, "groups that wait in this line hold all of it", Some(&release))
+                inner.write(f, "groups that wait in this line hold all of it", Helps::Nothing, Some(&release))
             }
             Self::NoRoom { group, requested } => {
                 let (path, bytes) = (group.shown_path(), Bytes(*requested));
-                write!(f, "{path} has no room for {bytes} at once; reclaim or wait (try_charge, charge_async)")
+                write!(f, "{path} has no room for {bytes} at once; {}", self.helps())?;
+                match self.helps() {
+                    Helps::Reclaim => f.write_str(" (try_charge)"),
+                    Helps::Waiting => f.write_str(" (charge_async)"),
+                    Helps::Nothing => Ok(()),
+                }
             }
             Self::TimedOut { refusal, waited } => {
-                refusal.write(f, &format!("after {waited:.1?} in line"), Some("wait longer"))
+                refusal.write(f, &format!("after {waited:.1?} in line"), refusal.helps(), Some("wait longer"))
             }
             Self::Cancelled { counter, group, requested } => {
                 // A charge of 0 bytes is never refused there.
@@ -194,14 +199,15 @@ impl ChargeError {
         }
     }
 
-    /// Returns what can make the same charge fit later: see [`Helps`].
+    /// Returns what can make the same charge fit later, by the figures of the refusal: see [`Helps`]. A
+    /// [`NoRoom`](Self::NoRoom) has none: its answer is of now, a few loads and a lock for each level.
     pub fn helps(&self) -> Helps {
         match self {
             ChargeError::Limit(refusal) | ChargeError::WouldBlock(refusal) | ChargeError::InReclaim(refusal) => {
                 refusal.helps()
             }
             ChargeError::TimedOut { refusal, .. } => refusal.helps(),
-            ChargeError::NoRoom { .. } => Helps::Reclaim,
+            ChargeError::NoRoom { group, requested } => Helps::now(group, *requested),
             ChargeError::Deadlock(_)
             | ChargeError::Cancelled { .. }
             | ChargeError::Offline { .. }

@@ -3,7 +3,10 @@
 use std::fmt;
 
 use super::error::NameError;
-use crate::hierarchy::setting_names::SettingName;
+use crate::counter::object::Counter;
+use crate::hierarchy::setting_names::{self, SettingName};
+use crate::hierarchy::{importance, tasks};
+use crate::pressure::deadlock::overdraft;
 use crate::state::limits::LimitKind;
 use crate::units::{IntoLimit, Limit, Percent};
 
@@ -292,10 +295,11 @@ impl Limits {
     /// * Reclaim for a charge takes nothing that [`low`](Self::low) protects from a group of a higher importance.
     /// * In line a charge goes before those of a lower importance, also where it would be refused for them. The oldest
     ///   in a line lets later ones of a higher importance go first until they have taken sixteen times the bytes it asks
-    ///   for; the last of them may take more. Then it goes first. [`OnFull::Now`](crate::OnFull::Now),
+    ///   for; the last of them may take more. Then it goes first, at each group of its path. [`OnFull::Now`](crate::OnFull::Now),
     ///   [`IfRoom`](crate::OnFull::IfRoom) and [`Start`](crate::OnFull::Start) go before none.
     ///
-    /// A charge has the importance that its group has when it begins to wait. A max that is lowered, and
+    /// A charge has the importance that its group has when it begins to wait. An importance that was set stays: the group
+    /// inherits none any more. A max that is lowered, and
     /// [`Group::reclaim`](crate::Group::reclaim), take from any group. To set it is a store; no charge that fits reads
     /// it.
     ///
@@ -400,7 +404,7 @@ impl Limits {
     /// let query = runtime.root().create("q17", Limits::new().max(1 << 20).setting("query.memory_limit"))?;
     /// let refused = query.try_charge(2 << 20).unwrap_err();
     /// let line = "/q17 refused 2 MiB for /q17: short by 1 MiB, max 1 MiB; \
-    ///             to fit, raise query.memory_limit or charge less";
+    ///             neither waiting nor reclaim can help; to fit, raise query.memory_limit or charge less";
     /// assert_eq!(refused.to_string(), line);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -430,6 +434,28 @@ impl Limits {
         ]
     }
 
+    /// Sets what no charge compares.
+    pub(super) fn set_marks(&self, group: &Counter, setting: Option<SettingName>) {
+        if let Some(name) = setting {
+            setting_names::set(group, name);
+        }
+        if let Some(importance) = self.importance {
+            importance::set(group, importance);
+        }
+        if let Some(of) = self.tasks {
+            tasks::set(group, of);
+        }
+        if let Some(per_cent) = self.overdraft {
+            overdraft::set(group, per_cent);
+        }
+    }
+
+    /// The thresholds of pressure, in per cent; `None` where neither is named.
+    pub(super) fn thresholds(&self) -> Option<[Option<u8>; 2]> {
+        let thresholds = [self.elevated, self.critical].map(|percent| percent.map(Percent::get));
+        thresholds.iter().any(Option::is_some).then_some(thresholds)
+    }
+
     /// Finds two limits that contradict each other, so that one of them can have no effect. It compares bytes with
     /// bytes and percentages with percentages.
     ///
@@ -448,7 +474,7 @@ impl Limits {
     /// assert_eq!(contradiction.to_string(), "low 2 MiB is above max 1 MiB: no usage is above max");
     /// ```
     pub fn check(&self) -> Result<(), ContradictionError> {
-        let Limits { min, low, high, max, soft, .. } = *self;
+        let Limits { min, low, high, max, soft, reclaim_above, .. } = *self;
         let held = [("min", min), ("low", low)];
         let is_set = |percent: &Percent| percent.get() > 0;
         let [elevated, critical] =
@@ -459,7 +485,12 @@ impl Limits {
                 .into_iter()
                 .flat_map(|upper| held.map(|lower| (lower, upper))),
         );
-        let pairs = pairs.chain([(("elevated", elevated), ("critical", critical))]);
+        // A percentage of the mark is one of max itself.
+        let reclaim_above = reclaim_above.filter(|mark| matches!(mark, Limit::Bytes(_)));
+        let pairs = pairs.chain([
+            (("elevated", elevated), ("critical", critical)),
+            (("reclaim_above", reclaim_above), ("max", max)),
+        ]);
         for (lower, upper) in pairs {
             let ((lower, Some(below)), (upper, Some(above))) = (lower, upper) else { continue };
             let contradict = match (below, above) {
@@ -524,6 +555,16 @@ impl ContradictionError {
 mod tests {
     use super::*;
     use crate::Runtime;
+
+    #[test]
+    fn a_mark_above_max_is_never_passed() {
+        let mark = |above| Limits::new().reclaim_above(Limit::Bytes(above)).max(2 << 20).check();
+        assert_eq!(mark(2 << 20), Ok(()));
+        let line = "reclaim_above 3 MiB is above max 2 MiB: no usage is above max";
+        assert_eq!(mark(3 << 20).unwrap_err().to_string(), line);
+        let shares = Limits::new().reclaim_above(Limit::percent(85)).max(Limit::percent(50));
+        assert_eq!(shares.check(), Ok(()), "of its own max");
+    }
 
     #[test]
     fn a_setting_has_a_name_that_a_line_can_show() {

@@ -70,7 +70,14 @@ impl Group {
             None if limits.soft.is_some() => shares::take(group, true),
             None => {}
         })?;
-        self.set_marks(limits, setting);
+        limits.set_marks(group, setting);
+        if limits.tasks.is_some() {
+            line::tasks_changed(group);
+        }
+        if let Some(thresholds) = limits.thresholds() {
+            pressure_levels::set(group, thresholds);
+            stalls::look_if_stalled(group);
+        }
         let above_max = if limits.max.is_some() { lowered::shrink_to_max(group) } else { 0 };
         if limits.high.is_none() {
             return Ok(above_max);
@@ -90,28 +97,6 @@ impl Group {
             LimitError::Setting { group: self.clone(), name, fault }
         };
         limits.setting.transpose().map_err(refused)
-    }
-
-    /// Sets what `limits` has that no charge compares, and thresholds of pressure.
-    pub(super) fn set_marks(&self, limits: Limits, setting: Option<SettingName>) {
-        if let Some(name) = setting {
-            setting_names::set(self.first(), name);
-        }
-        if let Some(importance) = limits.importance {
-            importance::set(self.first(), importance);
-        }
-        if let Some(of) = limits.tasks {
-            tasks::set(self.first(), of);
-            line::tasks_changed(self.first());
-        }
-        if let Some(per_cent) = limits.overdraft {
-            overdraft::set(self.first(), per_cent);
-        }
-        let thresholds = [limits.elevated, limits.critical];
-        if thresholds.iter().any(Option::is_some) {
-            pressure_levels::set(self.first(), thresholds.map(|percent| percent.map(Percent::get)));
-            stalls::look_if_stalled(self.first());
-        }
     }
 
     /// Sets the most bytes that charges may bring usage to. It may block: in async code use

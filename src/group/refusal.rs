@@ -8,8 +8,8 @@ use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::error::USAGE_MAX;
-use crate::hierarchy::group_tree;
 use crate::hierarchy::setting_names::{self, SettingName};
+use crate::hierarchy::{group_tree, tasks};
 use crate::pressure::line;
 use crate::reclaim::registrations;
 use crate::stat::Unit;
@@ -19,7 +19,8 @@ use crate::thread::slow_path;
 /// A step that helps a caller that does not wait.
 pub(super) const WAIT: &str = "wait in line (OnFull::Wait, charge_async)";
 
-/// Help for a charge that was refused: the answer of [`ChargeError::helps`](crate::ChargeError::helps).
+/// Help for a charge that was refused: the answer of [`ChargeError::helps`](crate::ChargeError::helps). A refusal prints
+/// it.
 ///
 /// ```
 /// use memcg::errors::Helps;
@@ -28,7 +29,9 @@ pub(super) const WAIT: &str = "wait in line (OnFull::Wait, charge_async)";
 /// let runtime = Runtime::builder().max(100).build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
 /// let _held = runtime.root().try_charge(60)?;
-/// assert_eq!(query.try_charge(50).unwrap_err().helps(), Helps::Waiting, "another group holds the memory");
+/// let refused = query.try_charge(50).unwrap_err();
+/// assert_eq!(refused.helps(), Helps::Waiting, "another group holds the memory");
+/// assert!(refused.to_string().contains("; waiting can help; to fit, "));
 /// assert_eq!(query.try_charge(101).unwrap_err().helps(), Helps::Nothing, "it is more than the max");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -39,9 +42,52 @@ pub enum Helps {
     Waiting,
     /// A reclaimer below the group that is full can be asked, now or once it has something to give.
     Reclaim,
-    /// Not the same charge as things are: it is larger than a max, its group is cancelled or offline, or no wait could
-    /// end.
+    /// Neither of the two, as things are: the charge is larger than a max, its group is cancelled or offline, or no wait
+    /// could end. A charge of a further counter never waits, nor does a checkpoint, and no reclaimer is asked for that
+    /// counter: then it helps that others give back what they hold.
     Nothing,
+}
+
+impl fmt::Display for Helps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Helps::Waiting => "waiting can help",
+            Helps::Reclaim => "reclaim can help",
+            Helps::Nothing => "neither waiting nor reclaim can help",
+        })
+    }
+}
+
+impl Helps {
+    /// For a charge that was refused without figures, as things are now.
+    pub(super) fn now(group: &Group, requested: u64) -> Helps {
+        let counter = group.first();
+        let most = counter.path_to_root().map(Counter::admits).min().unwrap_or(u64::MAX);
+        let asks = |level: &&Counter| level.room(level.admits()) < requested && registrations::any_below(level);
+        match () {
+            () if counter.state().is_offline() || requested > most.min(USAGE_MAX) => Helps::Nothing,
+            // Inside another slow path this thread may hold the lock that the look for a reclaimer takes.
+            () if !slow_path::is_running() && counter.path_to_root().any(|level| asks(&level)) => Helps::Reclaim,
+            () => Helps::Waiting,
+        }
+    }
+
+    /// For a charge that `level` refuses with this usage.
+    fn of_refusal(
+        requester: &'static Counter,
+        requested: u64,
+        level: &'static Counter,
+        (usage, most): (u64, u64),
+    ) -> Helps {
+        // The one task of the group that holds everything makes this charge.
+        let is_alone = || tasks::holder(requester).is_some_and(|group| tasks::of(group) == 1 && group.usage() >= usage);
+        match () {
+            () if requested > most || !level.is_memory() => Helps::Nothing,
+            () if !slow_path::is_running() && registrations::any_below(level) => Helps::Reclaim,
+            () if requested == 0 || is_alone() => Helps::Nothing,
+            () => Helps::Waiting,
+        }
+    }
 }
 
 /// A charge that did not fit below a max.
@@ -52,7 +98,7 @@ pub enum Helps {
 /// fit.
 ///
 /// It prints as one line: which group refused how much to which group, by how much the charge is [short](Self::want),
-/// the figures that are not zero, and what would make the charge fit. Sizes in the line are rounded; the getters are
+/// the figures that are not zero, what [helps](Helps), and what would make the charge fit. Sizes in the line are rounded; the getters are
 /// exact. A counter of things prints bare numbers: [`RuntimeBuilder::counter`](crate::RuntimeBuilder::counter).
 ///
 /// ```
@@ -63,7 +109,7 @@ pub enum Helps {
 /// let query = acme.create("q17", Limits::new())?;
 /// let ChargeError::Limit(refusal) = query.try_charge(1 << 30).unwrap_err() else { panic!() };
 /// let line = "/acme refused 1 GiB for /acme/q17: short by 512 MiB, max 512 MiB; \
-///             to fit, raise max of /acme or charge less";
+///             neither waiting nor reclaim can help; to fit, raise max of /acme or charge less";
 /// assert_eq!(refusal.to_string(), line);
 /// assert_eq!((refusal.group(), refusal.requester(), refusal.counter()), (&acme, &query, None));
 /// assert_eq!((refusal.requested(), refusal.usage(), refusal.max()), (1 << 30, 0, 512 << 20));
@@ -85,8 +131,7 @@ pub struct OverLimitError {
     /// Another charge is first in line.
     pub(crate) is_behind: bool,
     pub(crate) stocked_bound: u64,
-    /// A reclaimer can be asked for memory of the group and of those below.
-    pub(crate) has_reclaimer: bool,
+    pub(crate) helps: Helps,
     pub(crate) holders: Holders,
     /// KiB that the max leaves out, because no group is charged for them: it takes no room beside the other fields.
     pub(crate) uncharged_kib: u32,
@@ -106,8 +151,7 @@ impl OverLimitError {
             max: refusal.max,
             is_behind: line::ahead(level) > 0,
             stocked_bound: refusal.level.bound(),
-            // Inside another slow path this thread may hold the lock that the look for a reclaimer takes.
-            has_reclaimer: !slow_path::is_running() && registrations::any_below(level),
+            helps: Helps::of_refusal(requester, requested, level, (refusal.usage, refusal.max.min(USAGE_MAX))),
             holders: holders(level),
             uncharged_kib: u32::try_from(group_tree::uncharged(level) >> 10).unwrap_or(u32::MAX),
         }
@@ -198,11 +242,7 @@ impl OverLimitError {
     }
 
     pub(super) fn helps(&self) -> Helps {
-        match () {
-            () if self.requested > self.most() => Helps::Nothing,
-            () if self.has_reclaimer => Helps::Reclaim,
-            () => Helps::Waiting,
-        }
+        self.helps
     }
 
     /// Returns the published bound on credit below the group when it refused, in bytes: 0, unless the charge was above
@@ -216,7 +256,7 @@ impl OverLimitError {
 
 impl fmt::Display for OverLimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write(f, "", None)
+        self.write(f, "", self.helps, None)
     }
 }
 
@@ -240,9 +280,15 @@ impl OverLimitError {
         }
     }
 
-    /// Writes the figures that are not zero, `between`, and the steps that would make the charge fit. `first` is the
-    /// step that helps this caller before all others.
-    pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, between: &str, first: Option<&str>) -> fmt::Result {
+    /// Writes the figures that are not zero, `between`, what `helps`, and the steps that would make the charge fit.
+    /// `first` is the step that helps this caller before all others.
+    pub(super) fn write(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        between: &str,
+        helps: Helps,
+        first: Option<&str>,
+    ) -> fmt::Result {
         if self.is_checkpoint() {
             write!(f, "{} refuses a checkpoint of {}: ", self.group.shown_path(), self.requester.shown_path())?;
         } else {
@@ -271,7 +317,7 @@ impl OverLimitError {
             let most = if number == 0 { "; most in" } else { "," };
             write!(f, "{most} {} {}", holder.shown_path(), self.amount(usage))?;
         }
-        write!(f, "{}{between}; ", if between.is_empty() { "" } else { "; " })?;
+        write!(f, "{}{between}; {helps}; ", if between.is_empty() { "" } else { "; " })?;
         if self.max >= USAGE_MAX {
             return write!(f, "charge less: no group counts more than {}", self.amount(USAGE_MAX));
         }
@@ -303,9 +349,111 @@ impl OverLimitError {
             let is_memory = of.is_empty();
             let release =
                 if is_memory { format!("release memory in {at}") } else { format!("uncharge some{of} in {at}") };
-            let register = (is_memory && !self.has_reclaimer).then(|| "register a reclaimer there".to_string());
+            let register =
+                (is_memory && self.helps != Helps::Reclaim).then(|| "register a reclaimer there".to_string());
             [first, Some(release), register, Some(raise)]
         };
         steps.into_iter().flatten().collect()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        Bytes, Charge, ChargeError, Limit, Limits, OnFull, Priority, Reclaim, ReclaimContext, Registration, Runtime,
+        Unit,
+    };
+
+    /// A root of 100 bytes, a tenant that holds 60 of them, and one that charges.
+    fn full(limits: Limits) -> (Runtime, [Group; 2], Charge) {
+        let runtime = Runtime::builder().batch(0).max(100).build().unwrap();
+        let groups = ["held", "asks"].map(|name| runtime.root().create(name, limits).unwrap());
+        let held = groups[0].try_charge(60).unwrap();
+        (runtime, groups, held)
+    }
+
+    fn empty_handed(group: &Group) -> Registration {
+        struct Nothing;
+        impl Reclaim for Nothing {
+            fn reclaim(&self, _want: u64, _context: &ReclaimContext<'_>) -> u64 {
+                0
+            }
+        }
+        group.register_reclaimer(Arc::new(Nothing), Priority::NORMAL)
+    }
+
+    /// The answer, which the refusal prints.
+    fn said(refused: Result<Charge, ChargeError>) -> Helps {
+        let refused = refused.unwrap_err();
+        let (line, helps) = (refused.to_string(), refused.helps());
+        assert!(line.contains(&format!("; {helps}")), "{line}");
+        helps
+    }
+
+    #[test]
+    fn a_refusal_says_what_helps() {
+        for (limits, held_alone) in [(Limits::new(), Helps::Waiting), (Limits::new().tasks(1), Helps::Nothing)] {
+            let (_runtime, [held, asks], _kept) = full(limits);
+            for (group, waits) in [(&held, held_alone), (&asks, Helps::Waiting)] {
+                for (bytes, helps) in [(41, waits), (101, Helps::Nothing), (u64::MAX, Helps::Nothing)] {
+                    assert_eq!(said(group.try_charge(Bytes(bytes))), helps, "{bytes} for {}", group.path());
+                }
+            }
+            let _registration = empty_handed(&held);
+            assert_eq!(said(held.try_charge(41)), Helps::Reclaim);
+            assert_eq!(said(asks.try_charge(101)), Helps::Nothing);
+        }
+    }
+
+    /// It has no figures, and looks at the groups as they are.
+    #[test]
+    fn a_charge_without_room_says_what_helps() {
+        let (runtime, [held, asks], _kept) = full(Limits::new().max(Limit::Bytes(90)));
+        let if_room = |bytes| asks.try_charge_with(Bytes(bytes), OnFull::IfRoom);
+        assert_eq!(
+            [41, 91, u64::MAX].map(|bytes| said(if_room(bytes))),
+            [Helps::Waiting, Helps::Nothing, Helps::Nothing]
+        );
+        let registration = empty_handed(&held);
+        assert_eq!([41, 91].map(|bytes| said(if_room(bytes))), [Helps::Reclaim, Helps::Nothing]);
+        drop(registration);
+        let _own = empty_handed(&asks);
+        assert_eq!(said(if_room(41)), Helps::Reclaim, "below the root, which is full");
+        let refused = if_room(41).unwrap_err();
+        runtime.root().set_limits(Limits::new().max(40)).unwrap();
+        assert_eq!(refused.helps(), Helps::Nothing, "more than the max by now");
+        asks.offline().unwrap();
+        runtime.root().set_limits(Limits::new().max(100)).unwrap();
+        assert_eq!(said(if_room(41)), Helps::Nothing);
+    }
+
+    /// A charge of a further counter never waits, and no reclaimer is asked for it.
+    #[test]
+    fn no_wait_helps_a_further_counter() {
+        let mut builder = Runtime::builder();
+        let handles: crate::Counter = builder.counter("handles", Unit::Events);
+        let runtime = builder.build().unwrap();
+        let root = runtime.root();
+        root.counter(handles).unwrap().set_max(3).unwrap();
+        let _registration = empty_handed(&root);
+        let _held = root.try_charge_set(&[(handles, 3)]).unwrap();
+        let refused = root.try_charge_set(&[(handles, 1)]).unwrap_err();
+        assert!(refused.to_string().contains("; neither waiting nor reclaim can help; to fit, uncharge"), "{refused}");
+        assert_eq!(refused.helps(), Helps::Nothing);
+    }
+
+    #[test]
+    fn a_checkpoint_does_not_wait() {
+        let (_runtime, [held, _], _kept) = full(Limits::new());
+        let _above = held.force_charge(60);
+        let checkpoint = || held.run(Group::checkpoint).unwrap_err();
+        assert_eq!(checkpoint().helps(), Helps::Nothing);
+        assert!(checkpoint().to_string().contains("above max 100 B; "));
+        let _registration = empty_handed(&held);
+        assert_eq!(checkpoint().helps(), Helps::Reclaim);
+        assert!(checkpoint().to_string().contains("; reclaim can help; to go on, "));
     }
 }

@@ -10,9 +10,9 @@ use crate::counter::child_count::HasChildren;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::limits::NoLimitedAncestor;
 use crate::hierarchy::{names, stats};
-use crate::lifecycle::create::{self, NotCreated};
+use crate::lifecycle::create::{self, NewGroup, NotCreated};
 use crate::lifecycle::{offline, unowned};
-use crate::reclaim::shares;
+use crate::pressure::pressure_levels;
 use crate::stat::visits::Unlist;
 use crate::state::limits::LimitKind;
 use crate::state::name::{GroupName, IntoName, beginning};
@@ -104,19 +104,26 @@ impl Group {
             return Err(CreateError::Name { parent: parent(), name: name.into_owned(), fault });
         }
         let setting = self.setting_of(limits, Some(name)).map_err(CreateError::Limit)?;
+        let thresholds = limits.thresholds();
+        let mark = |group: &'static _| {
+            limits.set_marks(group, setting);
+            if let Some(thresholds) = thresholds {
+                pressure_levels::set_unlinked(group, thresholds);
+            }
+        };
+        let settings = NewGroup {
+            wanted: &limits.kinds(),
+            covers: limits.cover_allocations,
+            share: limits.share.unwrap_or(0),
+            has_pressure: thresholds.is_some(),
+            mark: &mark,
+        };
         let mut settled = false;
         loop {
-            let created = create::create(group, name, &limits.kinds(), limits.cover_allocations);
+            let created = create::create(group, name, &settings);
             unowned::may_have_changed();
             let why = match created {
-                Ok(handle) => {
-                    let group = Group::from_handle(handle);
-                    if let Some(share @ 1..) = limits.share {
-                        shares::give(group.first(), share);
-                    }
-                    group.set_marks(limits, setting);
-                    return Ok(group);
-                }
+                Ok(handle) => return Ok(Group::from_handle(handle)),
                 Err(why) => why,
             };
             return Err(match why {

@@ -32,6 +32,7 @@ impl Group {
     ///
     /// As [`try_charge`](Self::try_charge), and at once in line as soon as the group goes offline or is cancelled.
     /// [`ChargeError::TimedOut`](crate::ChargeError::TimedOut) only where the future has a time limit.
+    /// [`ChargeError::Deadlock`](crate::ChargeError::Deadlock) where no wait in the line can end.
     ///
     /// ```
     /// # use memcg::Runtime;

@@ -15,7 +15,7 @@ use crate::hierarchy::{events, group_object, names, stats};
 use crate::lifecycle::offline;
 use crate::pool::NoMemory;
 use crate::pressure::observe;
-use crate::reclaim::rings;
+use crate::reclaim::{rings, shares};
 use crate::state::limits::LimitKind;
 use crate::state::name::{GroupName, Name};
 use crate::sync::Ordering;
@@ -56,30 +56,45 @@ pub(crate) fn root_group(groups: GroupConfig, configs: &[CounterConfig]) -> Resu
     Ok(Handle::adopt(group))
 }
 
-/// Create a group below `parent` with the limits that are `wanted`, in their order. `covers`: what is reserved in the group
-/// pays for what is allocated.
+/// Settings that a group has from its link on.
+pub(crate) struct NewGroup<'a> {
+    /// In their order.
+    pub(crate) wanted: &'a [(LimitKind, Option<Limit>)],
+    /// Its reserved bytes pay for those that are allocated.
+    pub(crate) covers: bool,
+    /// 0: none.
+    pub(crate) share: u32,
+    /// It changes its pressure, which events count.
+    pub(crate) has_pressure: bool,
+    /// Sets all else, before another thread sees the group.
+    pub(crate) mark: &'a dyn Fn(&'static Counter),
+}
+
+/// Create a group below `parent`.
 pub(crate) fn create(
     parent: &'static Counter,
     name: GroupName<'_>,
-    wanted: &[(LimitKind, Option<Limit>)],
-    covers: bool,
+    settings: &NewGroup<'_>,
 ) -> Result<Handle, NotCreated> {
     let _path = SlowPath::enter();
     let tree = parent.tree();
     let groups = group_tree::shared(tree);
     let init = |above: &'static Counter| {
         let mut init = Init::below(above);
-        if covers && above.is_memory() && init.covers == Covers::No {
+        if settings.covers && above.is_memory() && init.covers == Covers::No {
             init.covers = Covers::Top;
         }
         init
     };
     let group = start_group(tree, groups, Name::new(name)?, parent.group().map(init))?;
+    if settings.has_pressure {
+        events::make_all(group);
+    }
     // A thread that moves a max finds the group linked, or this thread finds the max moved.
-    let percents = wanted.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
+    let percents = settings.wanted.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
     let stocks = percents.then(|| tree.lock());
     let hash = names::hash(&tree.hierarchy, parent.first(), name).unwrap_or_else(|| Hash::of_unnamed(group));
-    let linked = link(groups, &mut tree.hierarchy.lock_for(group, hash), group, wanted);
+    let linked = link(groups, &mut tree.hierarchy.lock_for(group, hash), group, settings);
     if let Some(mut stocks) = stocks {
         stocks.percents |= linked.is_ok();
     }
@@ -87,10 +102,12 @@ pub(crate) fn create(
         Ok(first) => {
             count_name(groups, group, u64::wrapping_add);
             join::finish_join(tree, group, first);
+            // Mutation: a-new-group-is-marked-after-its-link
             Ok(Handle::adopt(group))
         }
         Err(refused) => {
             rings::release(group);
+            events::forget(group);
             group_object::of(group).end();
             make::give_back(tree, group);
             // A parent that goes offline is the reason, whatever else there is.
@@ -105,12 +122,12 @@ pub(crate) fn create(
     }
 }
 
-/// Link a group into the tree, with its limits. Returns whether it is its parent's first child.
+/// Link a group into the tree, with its settings. Returns whether it is its parent's first child.
 fn link(
     groups: &GroupTree,
     shard: &mut Shard,
     group: &'static Counter,
-    wanted: &[(LimitKind, Option<Limit>)],
+    settings: &NewGroup<'_>,
 ) -> Result<bool, NotCreated> {
     // Mutation: two-of-one-name
     if names::is_taken(shard, group) {
@@ -124,22 +141,28 @@ fn link(
             counter.batch.store(parent.batch(), Ordering::Relaxed);
         }
     }
-    for &(kind, limit) in wanted {
+    for &(kind, limit) in settings.wanted {
         if let Some(limit) = limit {
             limits::set_unlinked(group, kind, limit).map_err(|none| NotCreated::Limit(kind, none))?;
         }
     }
     observe::follow_unlinked(group);
-    if marks::soft(group) < u64::MAX {
+    if marks::soft(group) < u64::MAX || settings.share > 0 {
         rings::make(group)?;
     }
     if !admit_group(groups) {
         return Err(NotCreated::Full(groups.settings.groups_max));
     }
-    shard.link(group, names::is_named(group)).ok_or_else(|| {
+    (settings.mark)(group);
+    let linked = shard.link(group, names::is_named(group)).ok_or_else(|| {
         dismiss_group(groups);
         NotCreated::Offline
-    })
+    })?;
+    // No other thread finds the group, or sets its share, before this one gives up the lock of the shard.
+    if settings.share > 0 {
+        shares::put_linked(group, settings.share);
+    }
+    Ok(linked)
 }
 
 /// Count one more group, unless the tree has the most already.

@@ -37,6 +37,8 @@ use crate::pressure::high::{LOOK, drain_credit, is_delayed, is_delayed_by_credit
 use crate::pressure::wakers::Wakers;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
+#[cfg(test)]
+use crate::sync::this_thread;
 use crate::sync::{Ordering, model_failed, park, process_wide};
 use crate::thread::foreign::Foreign;
 use crate::thread::helper::Helper;
@@ -54,6 +56,9 @@ process_wide!(delays: Lock<Delays> = || Lock::new(Rank::Bookkeeping, Delays::def
 
 /// Delays in the table that have a group, for a thread that would look in vain.
 static COUNT: StatU64 = StatU64::new(0);
+
+/// The process in which the thread was started last.
+static STARTED_IN: StatU64 = StatU64::new(0);
 
 #[derive(Default)]
 pub(crate) struct Delays {
@@ -123,7 +128,7 @@ impl Delays {
 
     /// `Err`: the system has no thread. The caller drops the waker, which is foreign code, without the lock.
     fn insert(&mut self, delay: Delay) -> Result<u64, Delay> {
-        if !self.helper.start("memcg-delays", run) {
+        if !self.start() {
             return Err(delay);
         }
         self.numbers += 1;
@@ -134,6 +139,12 @@ impl Delays {
         self.of_groups += u64::from(delay.group.is_some());
         self.all.insert(self.numbers, delay);
         Ok(self.numbers)
+    }
+
+    /// False: the system has no thread.
+    fn start(&mut self) -> bool {
+        STARTED_IN.store(std::process::id().into(), Ordering::Relaxed);
+        self.helper.start("memcg-delays", run)
     }
 
     fn take_out(&mut self, number: u64) -> Option<Delay> {
@@ -184,6 +195,13 @@ pub(crate) fn end(is_meant: impl Fn(&Counter) -> bool) {
 pub(crate) fn went_offline(group: &'static Counter) {
     if COUNT.load(Ordering::Relaxed) > 0 {
         end(|delayed| ptr::eq(delayed, group));
+    }
+}
+
+/// The caller counts on a delay that is in the table. The child of a fork has the table, and not the thread.
+pub(crate) fn start_after_fork() {
+    if STARTED_IN.load(Ordering::Relaxed) != u64::from(std::process::id()) {
+        with(|delays| delays.all.is_empty() || delays.start());
     }
 }
 
@@ -256,10 +274,24 @@ impl Drop for Alarm {
     }
 }
 
+#[cfg(test)]
+#[allow(dead_code, reason = "no model asks")]
+impl Delays {
+    /// As a fork leaves the table of the process.
+    pub(crate) fn in_another_process() {
+        STARTED_IN.store(0, Ordering::Relaxed);
+        let thread = this_thread();
+        with(|delays| delays.helper = Helper::idle_in(std::process::id().wrapping_add(1), thread));
+    }
+
+    pub(crate) fn has_thread() -> bool {
+        with(|delays| delays.helper.running().is_some_and(|(process, _)| *process == std::process::id()))
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::sync::this_thread;
     use crate::thread::helper::LINGER;
     use crate::{Group, Limits, Runtime};
 

@@ -454,6 +454,7 @@ impl Waiting {
         self.make_way(place, group, level);
         match charge_for(group, service.block, bytes, place) {
             Ok(()) => {
+                // Mutation: a-charge-passes-the-oldest-uncounted
                 self.count_passed(place, group, bytes);
                 self.decide(ticket, Decision::Granted, service.wakers);
             }

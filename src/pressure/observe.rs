@@ -8,31 +8,26 @@ use crate::pressure::victims::marks;
 use crate::state::oom::OBSERVES;
 use crate::sync::Ordering;
 
-/// Mark the counter as observed, or not any more. Returns its max where that changes: to be stored anew. The mark of the
-/// parent is right.
-fn switch(counter: &Counter) -> Option<u64> {
+/// `None`: the counter is observed, or not, as the mark of its group says. The mark of the parent is right.
+fn wanted(counter: &Counter) -> Option<bool> {
     let group = counter.first();
     let observed = marks(group).has(OBSERVES) || group.incarnation().parent.is_some_and(Counter::is_observed);
-    if observed == counter.is_observed() {
-        return None;
-    }
+    (observed != counter.is_observed()).then_some(observed)
+}
+
+/// Marks the counter as observed. Returns its max, to be stored anew.
+fn begin(counter: &Counter) -> u64 {
     let max = counter.max();
-    if observed {
-        // The max is kept apart before the mark says where to look for it.
-        counter.usage.observed_max.store(max, Ordering::Relaxed);
-        counter.limits.watched.set(OBSERVED);
-    } else {
-        counter.limits.watched.clear(OBSERVED);
-    }
-    Some(max)
+    // The max is kept apart before the mark says where to look for it.
+    counter.usage.observed_max.store(max, Ordering::Relaxed);
+    counter.limits.watched.set(OBSERVED);
+    max
 }
 
 /// A group that is being made is observed where its parent is. No thread can charge it yet. Under the lock of its shard.
 pub(crate) fn follow_unlinked(group: &Counter) {
-    for counter in group.group() {
-        if let Some(max) = switch(counter) {
-            counter.impose_max(max);
-        }
+    for counter in group.group().filter(|counter| wanted(counter) == Some(true)) {
+        counter.impose_max(begin(counter));
     }
 }
 
@@ -52,10 +47,13 @@ pub(crate) fn set(top: &'static Counter, observed: bool) {
     while !is_over {
         is_over = true;
         for counter in handle::pin_below(top).iter().flat_map(|group| group.group()) {
-            if let Some(max) = switch(counter) {
-                is_over = false;
+            let Some(observed) = wanted(counter) else { continue };
+            is_over = false;
+            if observed {
+                at_limit::impose_max(&mut stocks, counter, begin(counter));
+            } else {
                 // Usage above a max that acts again is set apart as if it had been forced.
-                at_limit::impose_max(&mut stocks, counter, max);
+                at_limit::act_again(&mut stocks, counter);
             }
         }
     }

@@ -27,6 +27,12 @@ pub(crate) fn set(group: &'static Counter, wanted: [Option<u8>; 2]) {
     }
 }
 
+/// Sets the thresholds of a group that is not linked yet: no thread charges it.
+pub(crate) fn set_unlinked(group: &Counter, wanted: [Option<u8>; 2]) {
+    group_tree::of(group).any_pressure.store(true, Ordering::Relaxed);
+    pressure_mark::set_thresholds(group, wanted);
+}
+
 /// Corrects the mark of a group, and counts its changes. The caller is in a slow path, keeps the counter, and may hold
 /// locks.
 pub(crate) fn correct(counter: &Counter) {

@@ -166,6 +166,7 @@ impl StallLook {
         let watched = &group.limits.watched;
         // A charger that stands still comes here often: it writes the word only where the mark is away.
         if watched.is_for(STALLS_LOOKED_AT) || watched.set(STALLS_LOOKED_AT) & STALLS_LOOKED_AT != 0 {
+            delays::start_after_fork();
             return;
         }
         let until = Instant::now() + Duration::from_nanos(PERIOD);
@@ -330,6 +331,18 @@ mod tests {
         }
         becomes(|pressure| pressure == PressureLevel::Normal);
         assert_eq!(group.events().local().get(crate::Event::PressureLevel) % 2, 0);
+    }
+
+    /// The child of a fork has the mark and no thread: the next charger that stands still starts one there.
+    #[test]
+    fn a_look_of_another_process_has_a_thread_again() {
+        let (_runtime, group, _held) = full();
+        let mut charge = Box::pin(group.charge_async(1));
+        waits(charge.as_mut());
+        delays::Delays::in_another_process();
+        let mut second = Box::pin(group.charge_async(1));
+        waits(second.as_mut());
+        assert!(delays::Delays::has_thread());
     }
 
     /// Thresholds that come while a charger stands still have a look planned.

@@ -20,14 +20,6 @@ use crate::state::limits::LimitKind;
 use crate::state::shares::{GroupShare, ParentOfShares, Shares};
 use crate::sync::Ordering;
 
-/// Gives a new group a share, above 0. The caller keeps the group and holds no lock.
-pub(crate) fn give(group: &'static Counter, share: u32) {
-    let _path = SlowPath::enter();
-    make_ring(group);
-    let _stocks = group.tree().lock();
-    put(group, share);
-}
-
 /// A group with a soft limit has a ring.
 pub(crate) fn make_ring(group: &'static Counter) {
     let _path = SlowPath::enter();
@@ -37,15 +29,20 @@ pub(crate) fn make_ring(group: &'static Counter) {
 /// Sets the share of a group that has a ring, above 0. The root has no siblings, and a group that is offline gets none.
 /// The caller keeps the group and holds the tree's lock.
 pub(crate) fn put(group: &'static Counter, share: u32) {
-    let Some(parent) = group.incarnation().parent else { return };
     // Under the lock of its shard the group does not go offline.
     let _shard = group.tree().hierarchy.lock_of(group);
     if !group.state().is_offline() {
-        let tree = group_tree::of(group);
-        tree.any_shares.store(true, Ordering::Relaxed);
-        limits::forget_percent(group, LimitKind::Soft);
-        tree.shares.lock().set(parent, group, share);
+        put_linked(group, share);
     }
+}
+
+/// Does what [`put`] does, for a group that is online. The caller holds the lock of its shard.
+pub(crate) fn put_linked(group: &'static Counter, share: u32) {
+    let Some(parent) = group.incarnation().parent else { return };
+    let tree = group_tree::of(group);
+    tree.any_shares.store(true, Ordering::Relaxed);
+    limits::forget_percent(group, LimitKind::Soft);
+    tree.shares.lock().set(parent, group, share);
 }
 
 /// Takes a group's share away, and the soft limit that was its part, unless another one has been set. The caller keeps

@@ -49,6 +49,9 @@ pub enum Event {
     Observed,
     /// A charge waited in line at the group for all the time that its caller allowed, and did not fit.
     TimedOut,
+    /// A wait in line at the group ended, because none there could: see
+    /// [`ChargeError::Deadlock`](crate::ChargeError::Deadlock).
+    Deadlock,
     /// A reclaimer, a listener or a cancel hook of the group panicked.
     Panic,
     /// The group's [pressure level](crate::Group::pressure_level) has changed. It counts once for each change.
@@ -57,7 +60,7 @@ pub enum Event {
 
 impl Event {
     /// All events.
-    pub const ALL: [Event; 11] = [
+    pub const ALL: [Event; 12] = [
         Event::Low,
         Event::High,
         Event::Max,
@@ -67,6 +70,7 @@ impl Event {
         Event::Overcharge,
         Event::Observed,
         Event::TimedOut,
+        Event::Deadlock,
         Event::Panic,
         Event::PressureLevel,
     ];
@@ -87,6 +91,7 @@ impl Event {
             Event::Overcharge => "overcharge",
             Event::Observed => "observed",
             Event::TimedOut => "timed_out",
+            Event::Deadlock => "deadlock",
             Event::Panic => "panic",
             Event::PressureLevel => "pressure_level",
         }

@@ -4,7 +4,7 @@
 use super::loom_lifecycle::bare;
 use super::{build, model_without_pair, race};
 use crate::counter::marks;
-use crate::counter::watch::EXCEEDED;
+use crate::counter::watch::{EXCEEDED, RECLAIMS};
 use crate::pressure::started;
 use crate::{Charge, Group, Limit, Limits, Runtime};
 
@@ -103,5 +103,31 @@ fn loom_passed_vs_armed() {
         let (goes_on, held) = race(group.clone(), |group| marks::arm(group.first()), || group.try_charge(2).unwrap());
         assert!(goes_on || started::listed(root.first().tree()) == 1);
         drop(held);
+    });
+}
+
+/// E55. Usage passes a mark while another thread sets it: one of the two has the group listed.
+#[test]
+fn loom_passed_vs_mark() {
+    model_without_pair(|| {
+        let (_runtime, root) = build(bare());
+        let group = root.create("group", Limits::new()).unwrap();
+        let set = |group: Group| group.set_limits(Limits::new().reclaim_above(Limit::Bytes(1))).unwrap();
+        let held = race(group.clone(), set, || group.try_charge(2).unwrap()).1;
+        assert_eq!(started::listed(root.first().tree()), 1);
+        drop(held);
+    });
+}
+
+/// E55. Reclaim in the background ends while another thread takes the mark away: no bit is left.
+#[test]
+fn loom_armed_vs_unset() {
+    model_without_pair(|| {
+        let (_runtime, root) = build(bare());
+        let group = root.create("group", Limits::new().reclaim_above(Limit::Bytes(1))).unwrap();
+        assert!(marks::take_bit(group.first()), "a thread reclaims");
+        let unset = |group: Group| group.set_limits(Limits::new().reclaim_above(Limit::Unlimited)).unwrap();
+        race(group.clone(), unset, || assert!(!marks::arm(group.first())));
+        assert!(!group.first().limits.watched.is_for(RECLAIMS));
     });
 }

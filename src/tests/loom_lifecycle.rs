@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::common::{end, group};
 use super::schedules::EVER;
-use super::{beside, large_model_without_pair, model, model_without_pair, race, with_group};
+use super::{beside, build, large_model_without_pair, model, model_without_pair, race, with_group};
 use crate::counter::incarnation::State;
 use crate::expert::FixedBatch as _;
 use crate::expert::ProtectionFigures as _;
 use crate::lifecycle::unowned;
 use crate::thread;
-use crate::{Bytes, Charge, Counter, Group, Limits, Runtime, RuntimeBuilder};
+use crate::{Bytes, Charge, Counter, Group, Limits, Percent, Runtime, RuntimeBuilder};
 
 /// Units go up the tree one by one: these models explore the end of a group, not its stock.
 pub(super) fn bare() -> RuntimeBuilder {
@@ -41,6 +41,21 @@ fn loom_last_uncharge_vs_handle_drop() {
         gone.offline().unwrap();
         race(charge, drop, || drop(gone));
         assert_released_once(&runtime);
+    });
+}
+
+/// A thread finds a new group once it is linked, and sets what it has: that stays.
+#[test]
+fn loom_created_vs_set() {
+    model_without_pair(|| {
+        let (_runtime, root) = build(bare());
+        let limits = |rank: u8| Limits::new().max(4).importance(rank).pressure_levels(rank, 100).share(rank.into());
+        let set = move |root: Group| root.children().pop().map(|found| found.set_limits(limits(2)).unwrap());
+        let (found, created) = race(root.clone(), set, || root.create("q", limits(1)).unwrap());
+        let rank = if found.is_some() { 2 } else { 1 };
+        let now = created.limits();
+        assert_eq!((now.importance, now.share), (Some(rank), Some(rank.into())));
+        assert_eq!(now.elevated.map(Percent::get), Some(rank));
     });
 }
 

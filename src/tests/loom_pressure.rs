@@ -3,6 +3,7 @@
 use super::loom_exceeded::with_max;
 use super::{build, model_without_pair, race};
 use crate::counter::slow_path::SlowPath;
+use crate::expert::Inspect as _;
 use crate::pressure::pressure_levels;
 use crate::{Charge, Event, Group, Limit, Limits, PressureLevel};
 
@@ -80,5 +81,20 @@ fn loom_pressure_vs_offline() {
         let held = race(gone.clone(), |gone| gone.force_charge(2), || gone.offline().unwrap()).0;
         assert_eq!(gone.pressure_level(), PressureLevel::Normal);
         drop(held);
+    });
+}
+
+/// E43. Limits that were only observed act again beside a charge: no thread finds the group without its max.
+#[test]
+fn loom_pressure_vs_act_again() {
+    model_without_pair(|| {
+        let (_runtime, root) = with_max(2);
+        with_thresholds(&root);
+        root.set_observe_only(true);
+        let held = root.try_charge(2).unwrap();
+        assert_eq!((root.pressure_level(), changes(&root)), (PressureLevel::Critical, 1));
+        let more = race(root.clone(), |root| root.set_observe_only(false), || root.force_charge(1)).1;
+        assert_eq!((root.pressure_level(), changes(&root)), (PressureLevel::Critical, 1));
+        drop((held, more));
     });
 }

@@ -101,6 +101,44 @@ fn loom_task_vs_uncharge() {
     });
 }
 
+/// A charge of a task that holds one byte, for others, until one is refused because no wait can end.
+fn overdraws(group: &Group, held: Charge, asks: &[u64]) -> bool {
+    let mut all = vec![held];
+    for &bytes in asks {
+        match group.try_charge_with(Bytes(bytes), OnFull::Wait(EVER)) {
+            Ok(more) => all.push(more),
+            Err(ChargeError::Deadlock(_)) => return true,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    false
+}
+
+/// Two tasks hold all of a root of two bytes and wait for more. Returns which of them were told that no wait can end.
+fn both_overdraw(per_cent: u8, asks: [&'static [u64]; 2], peak: u64) -> (bool, bool) {
+    let (_runtime, root) = bare(2);
+    root.set_limits(Limits::new().overdraft(per_cent)).unwrap();
+    let groups = ["a", "b"].map(|name| root.create(name, Limits::new().tasks(1)).unwrap());
+    let [first, second] = groups.map(|group| (group.try_charge(1).unwrap(), group));
+    let overdraw = |((held, group), asks): ((Charge, Group), &[u64])| overdraws(&group, held, asks);
+    let told = race((first, asks[0]), overdraw, || overdraw((second, asks[1])));
+    assert!(root.peak() <= peak, "{} bytes of 2", root.peak());
+    assert_eq!((root.usage(), root.waiting_count(), root.try_charge(2).is_ok()), (0, 0, true));
+    told
+}
+
+/// One task goes above max. While it is there, the other waits; a second wait of the first is told.
+#[test]
+fn loom_one_overdraft_at_a_time() {
+    model_without_pair(|| assert!(!both_overdraw(100, [&[1, 1], &[1]], 3).1));
+}
+
+/// A charge for which the overdraft is not enough waits until it is.
+#[test]
+fn loom_overdraft_is_a_bound() {
+    model_without_pair(|| assert_eq!(both_overdraw(50, [&[1], &[2]], 3), (false, false)));
+}
+
 /// Two important charges come after an old one, and the second while bytes go up the tree. One goes before the old one
 /// with sixteen times its bytes: the first, or the second where it barges past that one. The other does not.
 #[test]

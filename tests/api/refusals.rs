@@ -46,12 +46,12 @@ const FULL: &str =
 fn a_group_that_is_full() {
     let runtime = left_empty(build(bare()));
     let (acme, query, _held) = full(&runtime);
-    let helps = "to fit, release memory in /acme, register a reclaimer there or raise max of /acme";
+    let helps = "waiting can help; to fit, release memory in /acme, register a reclaimer there or raise max of /acme";
     assert_prints(&refused(&query, 3 * KIB), &format!("{FULL}; {helps}"));
     // One that is there need not be registered. Below is as good as there.
     for at in [&acme, &query] {
         let registration = empty_handed(at);
-        let helps = "to fit, release memory in /acme or raise max of /acme";
+        let helps = "reclaim can help; to fit, release memory in /acme or raise max of /acme";
         assert_prints(&refused(&query, 3 * KIB), &format!("{FULL}; {helps}"));
         drop(registration);
     }
@@ -61,12 +61,13 @@ fn a_group_that_is_full() {
 fn more_than_the_max() {
     let runtime = left_empty(build(bare()));
     let acme = limited(&runtime.root(), "acme", 10 * KIB);
-    let text = "/acme refused 12 KiB for /acme: short by 2 KiB, max 10 KiB; to fit, raise max of /acme or charge less";
+    let text = "/acme refused 12 KiB for /acme: short by 2 KiB, max 10 KiB; neither waiting nor \
+                reclaim can help; to fit, raise max of /acme or charge less";
     assert_prints(&refused(&acme, 12 * KIB), text);
     let nothing = create(&acme, "nothing");
     nothing.set_max(0).expect("a number");
-    let text = "/acme/nothing refused 1 B for /acme/nothing: short by 1 B, max 0 B; to fit, raise max of \
-                /acme/nothing or charge less";
+    let text = "/acme/nothing refused 1 B for /acme/nothing: short by 1 B, max 0 B; neither waiting nor reclaim \
+                can help; to fit, raise max of /acme/nothing or charge less";
     assert_eq!(refused(&nothing, 1).to_string(), text);
 }
 
@@ -79,10 +80,10 @@ fn behind_those_in_line() {
     // The first in line lets others barge past it for as much as it asks for itself.
     (0..3).for_each(|_| drop(charge(&acme, KIB)));
     let text = "/acme refused 1 KiB for /acme: it fits, usage 8 KiB of max 10 KiB, behind charges in line; \
-                to fit, wait in line (OnFull::Wait, charge_async)";
+                waiting can help; to fit, wait in line (OnFull::Wait, charge_async)";
     assert_prints(&refused(&acme, KIB), text);
     let text = "/acme refused 4 KiB for /acme: short by 2 KiB, usage 8 KiB of max 10 KiB, behind charges in line; \
-                to fit, release memory in /acme, register a reclaimer there or raise max of /acme";
+                waiting can help; to fit, release memory in /acme, register a reclaimer there or raise max of /acme";
     assert_prints(&refused(&acme, 4 * KIB), text);
 }
 
@@ -93,13 +94,14 @@ fn a_further_counter() {
     let runtime = left_empty(build(builder));
     let acme = create(&runtime.root(), "acme");
     acme.counter(swap).expect("declared").set_max(10).expect("a number");
-    let text = "/acme refused 12 B of swap for /acme: short by 2 B, max 10 B; to fit, raise max of swap of /acme or \
-                charge less";
+    let text = "/acme refused 12 B of swap for /acme: short by 2 B, max 10 B; \
+                neither waiting nor reclaim can help; to fit, raise max of swap of /acme or charge less";
     let set = |bytes| acme.try_charge_set(&[(Counter::MEMORY, 5), (swap, bytes)]);
     assert_prints(&set(12).expect_err("no room"), text);
     let _held = set(8).expect("room");
-    let text = "/acme refused 4 B of swap for /acme: short by 2 B, usage 8 B of max 10 B; to fit, uncharge some of \
-                swap in /acme or raise max of swap of /acme";
+    let text = "/acme refused 4 B of swap for /acme: short by 2 B, usage 8 B of max 10 B; \
+                neither waiting nor reclaim can help; to fit, uncharge some of swap in /acme or raise max \
+                of swap of /acme";
     assert_prints(&set(4).expect_err("no room"), text);
 }
 
@@ -118,20 +120,20 @@ fn a_further_counter_of_things() {
     of(&acme, descriptors).set_max(3).expect("a number");
     of(&acme, delays).set_max(5_000).expect("a number");
     let refused = |counter, amount: u64| query.try_charge_set(&[(counter, amount)]).expect_err("no room");
-    let text = "/acme refused 2048 of descriptors for /acme/q17: short by 2045, max 3; to fit, raise max of \
-                descriptors of /acme or charge less";
+    let text = "/acme refused 2048 of descriptors for /acme/q17: short by 2045, max 3; neither waiting nor \
+                reclaim can help; to fit, raise max of descriptors of /acme or charge less";
     assert_prints(&refused(descriptors, 2_048), text);
     let held = [acme.try_charge_set(&[(descriptors, 2)]), query.try_charge_set(&[(descriptors, 1)])];
     let error = acme.try_charge_set(&[(descriptors, 1)]).expect_err("no room");
-    let text = "/acme refused 1 of descriptors for /acme: short by 1, usage 3 of max 3; to fit, uncharge some of \
-                descriptors in /acme or raise max of descriptors of /acme";
+    let text = "/acme refused 1 of descriptors for /acme: short by 1, usage 3 of max 3; neither waiting nor \
+                reclaim can help; to fit, uncharge some of descriptors in /acme or raise max of descriptors of /acme";
     assert_prints(&error, text);
     assert_eq!(error.over_limit().map(|refusal| (refusal.unit(), refusal.want())), Some((Unit::Events, 1)));
-    let text = "/acme refused 6000 ns of delays for /acme/q17: short by 1000 ns, max 5000 ns; to fit, raise max of \
-                delays of /acme or charge less";
+    let text = "/acme refused 6000 ns of delays for /acme/q17: short by 1000 ns, max 5000 ns; neither waiting \
+                nor reclaim can help; to fit, raise max of delays of /acme or charge less";
     assert_prints(&refused(delays, 6_000), text);
     let text = "/q18 refused 18446744073709551615 of descriptors for /q18: short by 9223372036854775808; \
-                charge less: no group counts more than 9223372036854775807";
+                neither waiting nor reclaim can help; charge less: no group counts more than 9223372036854775807";
     let unlimited = create(&runtime.root(), "q18");
     assert_prints(&unlimited.try_charge_set(&[(descriptors, u64::MAX)]).expect_err("too much"), text);
     drop(held);
@@ -148,14 +150,14 @@ fn charges_that_do_not_wait_and_that_have() {
     let (acme, query, _held) = full(&runtime);
     let text =
         query.try_charge_with(Bytes(3 * KIB), OnFull::Wait(Duration::from_millis(1))).expect_err("no room").to_string();
-    let helps =
-        "ms in line; to fit, wait longer, release memory in /acme, register a reclaimer there or raise max of /acme";
+    let helps = "ms in line; waiting can help; to fit, wait longer, release memory in /acme, register a reclaimer there \
+                 or raise max of /acme";
     assert!(text.starts_with(&format!("{FULL}; after ")) && text.ends_with(helps), "{text}");
     let _registration = empty_handed(&acme);
     let error = query.try_charge_with(Bytes(3 * KIB), OnFull::Now).expect_err("no room");
     assert!(matches!(error, ChargeError::WouldBlock(_)));
-    let helps = "memory may come, and this charge does not wait for it; to fit, wait in line (OnFull::Wait, \
-                 charge_async), release memory in /acme or raise max of /acme";
+    let helps = "memory may come, and this charge does not wait for it; reclaim can help; to fit, wait in line \
+                 (OnFull::Wait, charge_async), release memory in /acme or raise max of /acme";
     assert_prints(&error, &format!("{FULL}; {helps}"));
 }
 
@@ -173,7 +175,8 @@ fn inside_reclaim() {
         acme.register_reclaimer(asks, Priority::NORMAL)
     };
     refused(&query, 3 * KIB);
-    let helps = "inside reclaim, which does not nest; to fit, release memory in /acme or raise max of /acme";
+    let helps =
+        "inside reclaim, which does not nest; reclaim can help; to fit, release memory in /acme or raise max of /acme";
     assert_eq!(*lock(&said), format!("{FULL}; {helps}"));
 }
 
@@ -183,8 +186,8 @@ fn without_any_limit() {
     let runtime = left_empty(build(bare()));
     let query = create(&runtime.root(), "q17");
     let _held = charge(&query, KIB);
-    let text =
-        "/q17 refused 16 EiB for /q17: short by 8 EiB, usage 1 KiB; charge less: no group counts more than 8 EiB";
+    let text = "/q17 refused 16 EiB for /q17: short by 8 EiB, usage 1 KiB; neither waiting nor reclaim can help; \
+                charge less: no group counts more than 8 EiB";
     assert_prints(&refused(&query, u64::MAX), text);
 }
 

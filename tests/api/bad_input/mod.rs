@@ -420,8 +420,8 @@ fn a_refusal_names_the_group_and_the_reason() {
     let refused = held.query.try_charge(Bytes(u64::MAX)).expect_err("does not fit");
     assert_says(
         &refused,
-        "/acme refused 16 EiB for /acme/q: short by 16 EiB, usage 30 B of max 512 MiB; most in /acme/q 30 B; to fit, raise \
-         max of /acme or charge less",
+        "/acme refused 16 EiB for /acme/q: short by 16 EiB, usage 30 B of max 512 MiB; most in /acme/q 30 B; neither \
+         waiting nor reclaim can help; to fit, raise max of /acme or charge less",
     );
     assert!(refused.source().is_none(), "said once");
     let ChargeError::Limit(refusal) = refused else { panic!("a limit") };
@@ -432,7 +432,8 @@ fn a_refusal_names_the_group_and_the_reason() {
     let refused = held.query.try_charge(Bytes(u64::MAX)).expect_err("does not fit");
     assert_says(
         &refused,
-        "/acme/q refused 16 EiB for /acme/q: short by 8 EiB, usage 30 B; charge less: no group counts more than 8 EiB",
+        "/acme/q refused 16 EiB for /acme/q: short by 8 EiB, usage 30 B; neither waiting nor reclaim can help; \
+         charge less: no group counts more than 8 EiB",
     );
     drop((refusal, refused));
     held.assert_whole();

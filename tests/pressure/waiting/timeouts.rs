@@ -32,7 +32,7 @@ fn it_reads_as_one_line() {
     let error = group.try_charge_with(Bytes(3 * KIB), OnFull::Wait(SHORT)).expect_err("no room");
     let text = error.to_string();
     let start = "/q refused 3 KiB for /q: short by 1 KiB, usage 8 KiB of max 10 KiB; after ";
-    let end = "in line; to fit, wait longer, release memory in /q, register a reclaimer there or raise max of /q";
+    let end = "in line; waiting can help; to fit, wait longer, release memory in /q, register a reclaimer there or raise max of /q";
     assert!(text.starts_with(start) && text.ends_with(end), "{text}");
 }
 
