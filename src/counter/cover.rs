@@ -75,8 +75,7 @@ pub(crate) fn come<'a, E>(
         if let Some(refused) = refused {
             // Mutation: cover-keeps-what-was-refused-above
             go_below(counter, n, side, Some(level));
-            // Spare of the levels below moved, and came back.
-            if side == Side::Reserved && !ptr::eq(level, counter) {
+            if side == Side::Reserved {
                 serve_waiters(counter);
             }
             return Err(refused);

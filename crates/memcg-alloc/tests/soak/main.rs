@@ -296,7 +296,7 @@ fn main() {
         let tally = tree(tree_seed, until, &process);
         println!("tree {tree_seed}, {:.1?}: {}, {} KiB resident", since.elapsed(), tally.line(), resident());
         all.add_all(&tally);
-        // What is rare may need a few trees more.
+        // A rare thing may need a few trees more.
         let trees = tree_seed - seed + 1;
         let is_long = until.map_or(trees >= TREES, |until| Instant::now() > until);
         if is_long && (all.missing().is_empty() || trees >= TREES_MAX) {

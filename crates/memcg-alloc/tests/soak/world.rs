@@ -241,7 +241,7 @@ impl World {
             6 => new.high(part(rng, 16, 36)),
             7 | 8 => new.high(Limit::Unlimited),
             9 => new.soft(part(rng, 0, 32)),
-            10 => new.low(part(rng, 0, 16)),
+            10 => new.low(part(rng, 0, 32)),
             11 => new.min(part(rng, 0, 2)),
             12 => new.share(rng.random_range(0..5)),
             13 => new.reclaim_above(Limit::Percent(Percent::new(rng.random_range(50..100)).expect("of 100"))),
@@ -296,7 +296,7 @@ fn tenant(number: usize, rng: &mut SmallRng) -> Limits {
     let limits = Limits::new().max(bytes(8)).pressure_levels(60, 90).importance(rng.random_range(0..3));
     match number {
         0 => limits.soft(0).high(bytes(7)).reclaim_above(Limit::percent(80)),
-        1 => limits.share(3).low(bytes(2)),
+        1 => limits.share(3).low(bytes(7)),
         2 if rng.random_bool(0.5) => limits.cover_allocations().share(1),
         2 => limits.share(1).min(bytes(1)),
         _ => limits.tasks(4),
