@@ -324,12 +324,6 @@ impl Tree {
         self.reopen(&mut stocks, level);
     }
 
-    /// Uncharge the credit of a `parent` that has its first child. The root has no stock as long as it has children.
-    pub(crate) fn after_first_child(&self, stocks: &mut Stocks, parent: &'static Counter) {
-        let _ = self.close(stocks, parent, Scope::Own);
-        self.open_at_start(stocks, parent);
-    }
-
     /// Open the stock of a new counter at once, where stocks never close by margin.
     pub(crate) fn open_at_start(&self, stocks: &mut Stocks, counter: &'static Counter) {
         if !self.config.adaptive {

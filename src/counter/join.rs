@@ -6,6 +6,7 @@ use crate::counter::make;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::object::{Counter, Incarnation, SHARE_OF_MAX};
 use crate::counter::spare::Cover;
+use crate::counter::stocks::Scope;
 use crate::error::CounterId;
 use crate::sync::Arc;
 use crate::thread::ids::next_id;
@@ -76,7 +77,11 @@ pub(crate) fn finish_join(tree: &Tree, group: &'static Counter, first: bool) {
     }
     let mut stocks = tree.lock();
     if let Some(parent) = group.incarnation().parent.filter(|_| first) {
-        parent.group().for_each(|counter| tree.after_first_child(&mut stocks, counter));
+        // The root has no stock as long as it has children. Another parent opens its own again.
+        for counter in parent.group() {
+            let _ = tree.close(&mut stocks, counter, Scope::Own);
+            tree.open_at_start(&mut stocks, counter);
+        }
     }
     group.group().for_each(|counter| tree.open_at_start(&mut stocks, counter));
 }

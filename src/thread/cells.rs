@@ -318,12 +318,6 @@ impl Iterator for SetBits {
         self.0 &= self.0 - 1;
         Some(place)
     }
-
-    #[inline]
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.0.count_ones() as usize;
-        (left, Some(left))
-    }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
