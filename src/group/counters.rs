@@ -112,7 +112,7 @@ pub struct OfGroup(Group);
 /// * what is charged: [`usage`](PageCounter::usage), [`live`](PageCounter::live), [`peak`](PageCounter::peak),
 ///   [`peak_window`](PageCounter::peak_window), [`forced`](PageCounter::forced);
 /// * its limits: [`max`](PageCounter::max), [`min`](PageCounter::min), [`low`](PageCounter::low), and
-///   [`failcnt`](PageCounter::failcnt), which is [`refused_count`](Self::refused_count);
+///   [`refused_count`](PageCounter::refused_count);
 /// * its stock: [`batch`](PageCounter::batch), [`set_batch`](PageCounter::set_batch), [`drain`](PageCounter::drain),
 ///   [`stocked`](PageCounter::stocked), [`stocked_bound`](PageCounter::stocked_bound).
 ///
@@ -144,11 +144,6 @@ impl GroupCounter {
     /// [`RuntimeBuilder::counter`](crate::RuntimeBuilder::counter) was given.
     pub fn unit(&self) -> Unit {
         group_tree::unit(self.counter())
-    }
-
-    /// Returns the number of charges refused here.
-    pub fn refused_count(&self) -> u64 {
-        self.failcnt()
     }
 
     /// Does what [`Group::set_max`] does. It may block: in async code use [`set_max_now`](Self::set_max_now).

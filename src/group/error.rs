@@ -354,9 +354,7 @@ pub enum CreateError {
     Memory {
         /// The group that was to be its parent.
         parent: Group,
-        /// The name; empty where there is no memory even for a copy of it.
-        name: String,
-        /// Bytes asked for.
+        /// Bytes asked for. The error has no copy of the name, which takes memory.
         bytes: usize,
     },
     /// Its limits do not hold.
@@ -382,8 +380,9 @@ impl fmt::Display for CreateError {
             Self::Full { parent, name, most } => {
                 write(Some(parent), name, format!("there are {most} groups, as many as groups_max allows"))
             }
-            Self::Memory { parent, name, bytes } => {
-                write(Some(parent), name, format!("the system has no {} of memory for it", Bytes(*bytes as u64)))
+            Self::Memory { parent, bytes } => {
+                let bytes = Bytes(*bytes as u64);
+                write!(f, "no group in {}: the system has no {bytes} of memory for it", parent.shown_path())
             }
             Self::Limit(inner) => fmt::Display::fmt(inner, f),
         }

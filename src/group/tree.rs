@@ -1,7 +1,6 @@
 //! Groups as a tree: to create a group, to find its relatives, to take it offline.
 
 use std::borrow::Cow;
-use std::fmt::Write;
 
 use super::error::{CreateError, LimitError, NameError, OfflineError};
 use super::handle::Group;
@@ -140,7 +139,7 @@ impl Group {
                     continue;
                 }
                 NotCreated::Full(most) => CreateError::Full { parent: parent(), name: name.to_string(), most },
-                NotCreated::Memory(bytes) => CreateError::Memory { parent: parent(), name: copy_of(name), bytes },
+                NotCreated::Memory(bytes) => CreateError::Memory { parent: parent(), bytes },
                 NotCreated::Limit(kind, none) => CreateError::Limit(self.limit_error(kind, none, Some(name))),
             });
         }
@@ -294,19 +293,6 @@ impl Group {
     pub fn is_offline(&self) -> bool {
         self.first().state().is_offline()
     }
-}
-
-/// The digits of the largest number.
-const DIGITS_MAX: usize = 20;
-
-/// The name, or an empty string where there is no memory for a copy.
-fn copy_of(name: GroupName<'_>) -> String {
-    let length = if let GroupName::Text(text) = name { text.len() } else { DIGITS_MAX };
-    let mut copy = String::new();
-    if copy.try_reserve_exact(length).is_ok() {
-        let _ = write!(copy, "{name}");
-    }
-    copy
 }
 
 fn fault_of(name: &str) -> Option<NameError> {

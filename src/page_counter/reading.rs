@@ -131,15 +131,17 @@ impl<K> PageCounter<K> {
 
     /// Returns the number of charges that this level refused. Forced charges are never among them. One load.
     ///
+    /// Source: `failcnt` of `struct page_counter`.
+    ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().max(10));
     /// let job = machine.child();
     /// assert!(job.try_charge(11).is_err());
     /// job.force_charge(11);
-    /// assert_eq!((machine.failcnt(), job.failcnt()), (1, 0));
+    /// assert_eq!((machine.refused_count(), job.refused_count()), (1, 0));
     /// ```
-    pub fn failcnt(&self) -> u64 {
+    pub fn refused_count(&self) -> u64 {
         self.counter().refusals()
     }
 

@@ -148,7 +148,7 @@ fn reading_drains_nothing() {
         tree.assert_quiet("reading", |t| {
             for counter in [&t.r, &t.a, &t.b, &t.c] {
                 let sums = [counter.usage(), counter.live(), counter.stocked(), counter.stocked_bound()];
-                let history = [counter.peak(), counter.peak_window().peak(), counter.failcnt()];
+                let history = [counter.peak(), counter.peak_window().peak(), counter.refused_count()];
                 let limits = [counter.max(), counter.min(), counter.low(), counter.batch()];
                 let forced = [counter.forced(), counter.forced_total()];
                 let below = [counter.children_min_usage(), counter.children_low_usage()];
@@ -174,7 +174,7 @@ fn a_refusal_without_stock_below_drains_nothing() {
     }
     let after = r.counts();
     assert_eq!((after.drains, after.barriers), (before.drains, before.barriers));
-    assert_eq!(a.failcnt(), 100);
+    assert_eq!(a.refused_count(), 100);
 }
 
 #[test]

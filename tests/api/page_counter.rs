@@ -160,7 +160,7 @@ fn a_pressure_hook_serves_a_counter_with_statistics() {
     machine.force_charge(90);
     machine.stat_add(asked, 1);
     assert!(machine.try_charge(30).is_err());
-    assert_eq!((freed.recv(), machine.failcnt()), (Ok(20), 1));
+    assert_eq!((freed.recv(), machine.refused_count()), (Ok(20), 1));
 }
 
 // === Names ===

@@ -26,7 +26,7 @@ fn create(runtime: &Runtime, parent: &Group, name: &str, limits: Limits) -> (Gro
             }
             Err(error) => {
                 assert!(refused > 0, "nothing was refused: {error}");
-                assert_says(&error, parent, name);
+                assert_says(&error, parent);
                 assert_eq!(State::of(runtime, parent), before, "{error}");
                 assert!(parent.children().iter().all(|child| child.name() != name), "{error}");
             }
@@ -131,7 +131,7 @@ fn create_is_refused_while_the_dying_wait_for_their_barrier() {
                         break;
                     }
                     Err(error) => {
-                        assert_says(&error, &root, &name);
+                        assert_says(&error, &root);
                         refused += 1;
                     }
                 }

@@ -157,7 +157,7 @@ fn a_group_in_excess_is_so_for_memory_alone() {
 fn figures<K>(counter: &PageCounter<K>) -> [u64; 7] {
     let stock = [counter.usage(), counter.live(), counter.stocked()];
     let [live, peak] = [stock[1], counter.peak()];
-    [stock[0], live, stock[2], counter.forced(), peak, counter.max(), counter.failcnt()]
+    [stock[0], live, stock[2], counter.forced(), peak, counter.max(), counter.refused_count()]
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn refusal_names_the_level(config: CounterConfig) {
     assert_eq!((refused.level, refused.requester), (a.id(), b.id()));
     assert_eq!((refused.requested, refused.usage, refused.max), (41, 60, 100));
     assert_eq!([b.live(), a.live(), r.live()], [60; 3]);
-    assert_eq!((a.failcnt(), b.failcnt(), r.failcnt()), (1, 0, 0));
+    assert_eq!((a.refused_count(), b.refused_count(), r.refused_count()), (1, 0, 0));
     assert_sound(&r);
 }
 
@@ -223,7 +223,7 @@ fn s010_new_child_has_default_limits() {
     let child = r.child();
     assert_eq!((child.max(), child.min(), child.low()), (PageCounter::UNLIMITED, 0, 0));
     assert_eq!((child.usage(), child.live(), child.stocked()), (0, 0, 0));
-    assert_eq!((child.peak(), child.failcnt(), child.forced(), child.forced_total()), (0, 0, 0, 0));
+    assert_eq!((child.peak(), child.refused_count(), child.forced(), child.forced_total()), (0, 0, 0, 0));
     assert_eq!((child.children_min_usage(), child.children_low_usage()), (0, 0));
     assert_eq!(child.batch(), r.batch());
     assert_eq!(child.parent().as_ref(), Some(&r));

@@ -260,7 +260,7 @@ impl Run {
         if !node.forced {
             assert_eq!(counter.forced_total(), 0, "{at}: counter {index} never saw a forced charge");
         }
-        assert_eq!(counter.failcnt(), node.failcnt, "{at}: failcnt of counter {index}");
+        assert_eq!(counter.refused_count(), node.failcnt, "{at}: failcnt of counter {index}");
         let sum = |limit: fn(&super::Node) -> u64| -> u64 {
             self.oracle
                 .children(index)
