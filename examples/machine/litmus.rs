@@ -55,7 +55,7 @@ struct Options {
 /// heavy side owns on a line of its own.
 #[derive(Default)]
 struct Words {
-    level: AtomicI64,
+    filled: AtomicI64,
     drained: AtomicI64,
 }
 
@@ -71,7 +71,7 @@ const CHARGE: i64 = 7;
 
 struct Shape {
     name: &'static str,
-    /// Start values of slot level and word.
+    /// Start values of slot filled and word.
     start: (i64, i64),
     /// The owner's half: what it saw, or took, as the judge wants it.
     light: fn(&Cells) -> i64,
@@ -81,21 +81,21 @@ struct Shape {
     missed: fn(light: i64, heavy: i64) -> bool,
 }
 
-/// Every access is Relaxed except the store of `level`, which is Release as in the stock: the order between a store
+/// Every access is Relaxed except the store of `filled`, which is Release as in the stock: the order between a store
 /// and the load after it comes from the pair under test and from nothing else.
 const SHAPES: [Shape; 4] = [
     Shape {
         name: "store-buffering",
         start: (0, 0),
         light: |cells| {
-            cells.slot.level.store(1, Ordering::Relaxed);
+            cells.slot.filled.store(1, Ordering::Relaxed);
             litmus::light();
             cells.word.load(Ordering::Relaxed)
         },
         heavy: |cells, barrier| {
             cells.word.store(1, Ordering::Relaxed);
             barrier();
-            cells.slot.level.load(Ordering::Relaxed)
+            cells.slot.filled.load(Ordering::Relaxed)
         },
         missed: |light, heavy| light == 0 && heavy == 0,
     },
@@ -105,42 +105,42 @@ const SHAPES: [Shape; 4] = [
         name: "put-close",
         start: (0, 128),
         light: |cells| {
-            let level = cells.slot.level.load(Ordering::Relaxed);
-            cells.slot.level.store(level.wrapping_add(CHARGE), Ordering::Release);
+            let filled = cells.slot.filled.load(Ordering::Relaxed);
+            cells.slot.filled.store(filled.wrapping_add(CHARGE), Ordering::Release);
             litmus::light();
             cells.word.load(Ordering::Relaxed)
         },
         heavy: |cells, barrier| {
             cells.word.store(0, Ordering::Relaxed);
             barrier();
-            cells.slot.level.load(Ordering::Acquire)
+            cells.slot.filled.load(Ordering::Acquire)
         },
-        missed: |capacity, level| capacity != 0 && level == 0,
+        missed: |capacity, filled| capacity != 0 && filled == 0,
     },
     // The owner takes from its slot what a drainer claims. A miss hands the same units out twice.
     Shape {
         name: "consume-drain",
         start: (CREDIT, 0),
         light: |cells| {
-            let level = cells.slot.level.load(Ordering::Relaxed);
-            if level.wrapping_sub(cells.slot.drained.load(Ordering::Relaxed)) < CHARGE {
+            let filled = cells.slot.filled.load(Ordering::Relaxed);
+            if filled.wrapping_sub(cells.slot.drained.load(Ordering::Relaxed)) < CHARGE {
                 return 0;
             }
-            let level = level.wrapping_sub(CHARGE);
-            cells.slot.level.store(level, Ordering::Release);
+            let filled = filled.wrapping_sub(CHARGE);
+            cells.slot.filled.store(filled, Ordering::Release);
             litmus::light();
-            if level.wrapping_sub(cells.slot.drained.load(Ordering::Relaxed)) >= 0 {
+            if filled.wrapping_sub(cells.slot.drained.load(Ordering::Relaxed)) >= 0 {
                 return CHARGE;
             }
-            cells.slot.level.store(level.wrapping_add(CHARGE), Ordering::Release);
+            cells.slot.filled.store(filled.wrapping_add(CHARGE), Ordering::Release);
             0
         },
         heavy: |cells, barrier| {
             let drained = cells.slot.drained.load(Ordering::Relaxed);
-            let claim = cells.slot.level.load(Ordering::Acquire).wrapping_sub(drained);
+            let claim = cells.slot.filled.load(Ordering::Acquire).wrapping_sub(drained);
             cells.slot.drained.store(drained.wrapping_add(claim), Ordering::Relaxed);
             barrier();
-            let over = drained.wrapping_add(claim).wrapping_sub(cells.slot.level.load(Ordering::Acquire));
+            let over = drained.wrapping_add(claim).wrapping_sub(cells.slot.filled.load(Ordering::Acquire));
             claim - over.max(0)
         },
         missed: |charged, drained| charged + drained > CREDIT,
@@ -151,15 +151,15 @@ const SHAPES: [Shape; 4] = [
         name: "add-unlist",
         start: (0, 1),
         light: |cells| {
-            let cell = cells.slot.level.load(Ordering::Relaxed);
-            cells.slot.level.store(cell + 1, Ordering::Release);
+            let cell = cells.slot.filled.load(Ordering::Relaxed);
+            cells.slot.filled.store(cell + 1, Ordering::Release);
             litmus::light();
             cells.word.load(Ordering::Relaxed)
         },
         heavy: |cells, barrier| {
             cells.word.store(0, Ordering::Relaxed);
             barrier();
-            cells.slot.level.load(Ordering::Acquire)
+            cells.slot.filled.load(Ordering::Acquire)
         },
         missed: |listed, cell| listed != 0 && cell == 0,
     },
@@ -238,7 +238,7 @@ fn run(shape: &Shape, barrier: fn(), cpus: [usize; 2], enough: impl Fn(u64, u64)
         let (mine, other) = (&meeting.heavy, &meeting.light);
         let mut jitter = Jitter(0xD1B5_4A32_D192_ED03);
         while !enough(rounds, misses) {
-            cells.slot.level.store(shape.start.0, Ordering::Relaxed);
+            cells.slot.filled.store(shape.start.0, Ordering::Relaxed);
             cells.slot.drained.store(0, Ordering::Relaxed);
             cells.word.store(shape.start.1, Ordering::Relaxed);
             Meeting::meet(mine, other, 3 * rounds + 1);

@@ -15,7 +15,6 @@ use crate::counter::exceeded::is_above_max;
 use crate::counter::object::Counter;
 use crate::pressure::high::{BATCH, levels_that_delay};
 use crate::pressure::victims;
-use crate::reclaim::repeat::close_below;
 use crate::sync::{is_over, pause};
 use crate::thread::slow_path;
 
@@ -74,7 +73,7 @@ impl Attempt for Excess {
 
     fn charge(&self) -> Progress {
         if is_above_max(self.level) && credit::may_be_below(self.level) {
-            close_below(self.level);
+            self.level.tree().close_below(self.level);
         }
         if is_above_max(self.level) { Err(self.level.refusal_now()).into() } else { Ok(0).into() }
     }

@@ -1,7 +1,7 @@
 //! Charges for an allocator: forced, counting only, through the stock. `allocator.md` is their protocol.
 //!
 //! A hit is that of any charge. A miss takes no lock, allocates nothing and calls no policy: what these would do it
-//! leaves to the next outer slow path (`deferred`, and the list of claimed groups). So the calls here are safe at any
+//! leaves to the next outer slow path (`look::defer`, and the list of claimed groups). So the calls here are safe at any
 //! moment of a thread's life, and inside every slow path and callback of the crate.
 
 use std::ptr;
@@ -10,7 +10,7 @@ use crate::counter::credit::online_or_above;
 use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::watch::DEFERRED;
-use crate::counter::{at_limit, counted, deferred, make, uncharge};
+use crate::counter::{at_limit, counted, look, uncharge};
 use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
 use crate::thread::deferred::{LISTS, deferred};
@@ -33,7 +33,7 @@ impl Header {
     /// True if an allocator's charge of `n` units may hit: at least one unit, and no more than the capacity.
     #[inline(always)]
     pub(super) fn may_hit(&self, n: u64) -> bool {
-        // Relaxed: as in `bar`.
+        // Relaxed: as in `miss_mask`.
         // Mutation: offline-leaves-credit-to-allocator
         n.wrapping_sub(1) < self.capacity.load(Ordering::Relaxed)
     }
@@ -129,37 +129,19 @@ pub(crate) unsafe fn grow(word: u32, n: u64) {
 #[allow(unsafe_code)]
 pub(crate) unsafe fn uncharge(word: u32, n: u64) {
     // SAFETY: says the caller.
-    unsafe {
-        if owner::is_by_index(word) {
-            uncharge_from(owner::header(word), n);
-        } else {
-            uncharge_other(word, n);
-        }
-    }
-}
-
-#[inline(always)]
-fn uncharge_from(header: &Header, n: u64) {
-    match header.put_allocated(n) {
-        Some(Put::Kept) => {}
-        Some(missed) => uncharge_slow(header, n, missed),
-        None => uncharge_uncounted_slow(header, n),
-    }
-}
-
-/// For a word of no counter, or of one without an index.
-///
-/// # Safety
-///
-/// As for [`uncharge()`].
-#[inline(never)]
-#[allow(unsafe_code)]
-unsafe fn uncharge_other(word: u32, n: u64) {
-    // SAFETY: says the caller.
     match unsafe { header_of(word) } {
-        Some(header) => uncharge_from(header, n),
-        None => unowned::count_freed(n),
+        Some(header) => match header.put_allocated(n) {
+            Some(Put::Kept) => {}
+            Some(missed) => uncharge_slow(header, n, missed),
+            None => uncharge_uncounted_slow(header, n),
+        },
+        None => uncharge_unowned(n),
     }
+}
+
+#[inline(never)]
+fn uncharge_unowned(n: u64) {
+    unowned::count_freed(n);
 }
 
 /// The owner that a word names; `None` for 0.
@@ -170,23 +152,14 @@ unsafe fn uncharge_other(word: u32, n: u64) {
 #[inline(always)]
 #[allow(unsafe_code)]
 pub(crate) unsafe fn header_of(word: u32) -> Option<&'static Header> {
-    if owner::is_by_index(word) {
-        // SAFETY: says the caller.
-        return Some(unsafe { owner::header(word) });
-    }
-    if word == 0 { None } else { header_of_number(word) }
+    // SAFETY: says the caller.
+    (word != 0).then(|| unsafe { owner::header(word) })
 }
 
 /// No thread has charged the counter through its stock yet.
 pub(crate) fn is_new(counter: &Counter) -> bool {
     // Relaxed: a hint.
     counter.header.capacity.load(Ordering::Relaxed) == 0 && counter.charger.load(Ordering::Relaxed) == 0
-}
-
-#[cold]
-#[inline(never)]
-fn header_of_number(word: u32) -> Option<&'static Header> {
-    make::group(owner::number(word)).map(|group| group.header)
 }
 
 // === The slow path ===
@@ -307,13 +280,13 @@ pub(crate) fn charge_owned(counter: &Counter, n: u64, missed: Consume) {
         if let Some(Ok(refilled)) = counter.charge_or_refill(&path.0, units, missed, How::Force) {
             // To open or close the stock takes the tree's lock.
             if at_limit::is_due(counter, refilled.open, refilled.walked.margin) {
-                deferred::defer(counter, DEFERRED);
+                look::defer(counter, DEFERRED);
             }
         }
         // Counted without a block: a cell's page may be missing. A covering group counts the units that it is charged
         // for elsewhere.
         if counter.cover().is_none() {
-            counted::charged_without_audit(counter, units);
+            counted::note_charged(counter, units);
         }
         counted::audit_charged(counter, None, units);
     }

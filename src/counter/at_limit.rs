@@ -14,29 +14,22 @@ use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::stocks::{self, Scope};
 use crate::counter::walk::{self, Walked};
 use crate::counter::watch::OBSERVED;
-use crate::counter::{central, deferred, look};
+use crate::counter::{central, look};
 use crate::sync::Ordering;
-use crate::thread::context;
 use crate::thread::slow_path::{Entered, Outermost};
 
 /// The most levels that one charge closes in turn before it returns its refusal. A tree has fewer in practice, so only
 /// limits that move all the time can reach it.
 const TURNS_MAX: usize = 4_096;
 
-/// Most tries of a charge while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
-const RECLAIM_RETRIES_MAX: usize = 16;
-
 /// Milliseconds that a limit waits for a thread in transit before it counts that thread's credit as live charge.
 const PATIENCE_MAX: usize = 64;
 
-/// Means of a charge that does not fit.
+/// Steps of a charge that does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(crate) enum AfterRefusal {
     /// Drain the credit below the level.
     Drain,
-    /// Drain the credit below the level, and then the caller calls the pressure hook: for a counter of no group, for
-    /// which no policy asks reclaimers.
-    Hook,
     /// Take credit of this thread and of central stocks: the charge may not wait.
     Own,
 }
@@ -49,16 +42,16 @@ pub(crate) fn retry<'a>(
     n: u64,
     top: Option<&Counter>,
     refusal: LevelRefusal<'a>,
-    room: Room,
+    after: AfterRefusal,
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
-    match (path.outermost(), room) {
-        (Some(outermost), Room::Drain | Room::Hook) => drain_and_retry(counter, n, top, refusal, outermost),
-        (None, Room::Drain | Room::Hook) => {
+    match (after, path.outermost()) {
+        (AfterRefusal::Own, _) if top.is_some() => Err(refusal),
+        (AfterRefusal::Own, _) => take_own_and_retry(counter, path, n, refusal),
+        (AfterRefusal::Drain, Some(outermost)) => drain_and_retry(counter, n, top, refusal, outermost),
+        (AfterRefusal::Drain, None) => {
             counter.tree().counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
             Err(refusal)
         }
-        (_, Room::Own) if top.is_some() => Err(refusal),
-        (_, Room::Own) => take_own_and_retry(counter, path, n, refusal),
     }
 }
 
@@ -107,31 +100,6 @@ fn drain_and_retry<'a>(
         }
     }
     tree.counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
-    Err(refusal)
-}
-
-/// Calls the pressure hook, and tries again while it frees something.
-#[cold]
-pub(crate) fn call_hook<'a>(
-    counter: &'a Counter,
-    path: &Entered,
-    n: u64,
-    mut refusal: LevelRefusal<'a>,
-) -> Result<(), LevelRefusal<'a>> {
-    let hook = counter.tree().config.hook.as_ref().filter(|_| path.outermost().is_some());
-    let Some(hook) = hook else { return Err(refusal) };
-    for _ in 0..RECLAIM_RETRIES_MAX {
-        let refused = refusal.refused(counter, n);
-        let freed = context::in_hook(|| hook(&refused));
-        if freed.unwrap_or(0) == 0 {
-            break;
-        }
-        let refilled = counter.refill(path.own_block(), n, How::Admit).map(|refilled| refilled.walked);
-        refusal = match refilled.or_else(|refusal| retry(counter, path, n, None, refusal, Room::Drain)) {
-            Ok(_) => return Ok(()),
-            Err(refusal) => refusal,
-        };
-    }
     Err(refusal)
 }
 
@@ -193,7 +161,7 @@ pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
     let tree = level.tree();
     let mut stocks = tree.lock();
     let lowers = max < level.max();
-    let mut near = tree.adaptive && lowers && level.room(max) < tree.close_margin(level.batch());
+    let mut near = lowers && level.room(max) < tree.close_margin(level.batch());
     let mut closed = false;
     let mut set = Err(level.usage());
     // A charge between the read of usage and the store undoes the max: the charge had room under the old one.
@@ -234,7 +202,7 @@ pub(crate) fn act_again(stocks: &mut Stocks, level: &Counter) {
 fn impose(stocks: &mut Stocks, level: &Counter, max: u64, lowers: bool) -> u64 {
     let tree = level.tree();
     level.impose_max(max);
-    let near = tree.adaptive && level.room(max) < tree.close_margin(level.batch());
+    let near = level.room(max) < tree.close_margin(level.batch());
     if lowers && (near || level.usage() > max) {
         level.limits.tight.store(true, Ordering::Relaxed);
         let _ = tree.close(stocks, level, Scope::Subtree);
@@ -269,7 +237,7 @@ pub(crate) fn is_due(counter: &Counter, open: bool, margin: u64) -> bool {
     let (tree, batch) = (counter.tree(), counter.batch());
     match batch {
         0 => false,
-        _ if open => tree.adaptive && margin < tree.close_margin(batch),
+        _ if open => margin < tree.close_margin(batch),
         _ => margin >= tree.open_margin(batch),
     }
 }
@@ -301,7 +269,7 @@ pub(crate) fn close_poisoned(counter: &Counter, _: &Outermost) {
 /// no lock.
 pub(crate) fn look_again(counter: &Counter, thread: &Outermost) {
     // Mutation: e45-looked-at-before-the-mark-is-taken
-    let above_max = deferred::take(counter);
+    let above_max = look::take_deferred(counter);
     // Mutation: e45-looked-at-before-the-mark-is-taken
     look_at_path(counter, thread, above_max);
 }

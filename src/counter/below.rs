@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use crate::counter::at_limit::Room;
+use crate::counter::at_limit::AfterRefusal;
 use crate::counter::counted;
 use crate::counter::cover;
 use crate::counter::level::How;
@@ -35,17 +35,17 @@ pub(crate) fn charge_slow<'a>(
     let alone = path.own_block();
     let mut taken = Taken::default();
     if counter.cover().is_none() && from.cover().is_none() {
-        reserve::admit(counter, &path, n, Some(common), Room::Drain)?;
+        reserve::admit(counter, &path, n, Some(common), AfterRefusal::Drain)?;
         taken.rise = n;
     } else {
         let paid = if common.cover().is_some() { u64::MAX } else { cover::would_fall(from, n) };
         let mut charge = |level: &'a Counter, more: u64, above: Option<&'a Counter>| {
-            reserve::admit(level, &path, more, above, Room::Drain)?;
+            reserve::admit(level, &path, more, above, AfterRefusal::Drain)?;
             if above.is_some_and(|above| ptr::eq(above, common)) {
                 taken.rise += more;
                 let beyond = taken.rise.saturating_sub(paid) - taken.beyond;
                 if beyond > 0
-                    && let Err(refused) = reserve::admit(common, &path, beyond, None, Room::Drain)
+                    && let Err(refused) = reserve::admit(common, &path, beyond, None, AfterRefusal::Drain)
                 {
                     taken.rise -= more;
                     level.uncharge(more, Some(common));
@@ -78,7 +78,8 @@ pub(crate) fn charge_slow<'a>(
 pub(crate) fn uncharge_slow(counter: &Counter, n: u64, common: &Counter, taken: Taken) {
     let path = SlowPath::enter();
     let alone = path.own_block();
-    counted::uncharged(counter, alone, n);
+    counted::note_uncharged(counter, n);
+    counted::audit_uncharged(counter, alone, n);
     // In transit: a thread that lowers max meanwhile waits for this one before it notifies the levels above.
     counter.in_transit(alone, |_| {
         let covers = counter.cover().is_some();

@@ -30,15 +30,6 @@ impl Rest {
             Consume::Undone => Err(Rest::Undo),
         }
     }
-
-    #[inline(always)]
-    fn of_put(put: Put) -> Result<(), Rest> {
-        match put {
-            Put::Kept => Ok(()),
-            Put::Full => Err(Rest::GiveBack),
-            Put::Closed => Err(Rest::TakeBack),
-        }
-    }
 }
 
 /// The first part of [`charge_current`](super::allocator::charge_current), for the group that `current` points to.
@@ -90,7 +81,11 @@ pub(crate) fn uncharge(word: u32, n: u64) -> Result<(), Rest> {
     with_local(|local| {
         let cached = local.slot_cache.owner(word).ok_or(Rest::All)?;
         cached.counted.take(n);
-        Rest::of_put(cached.slot.put(n, &cached.header.capacity, false))
+        match cached.slot.put(n, &cached.header.capacity, false) {
+            Put::Kept => Ok(()),
+            Put::Full => Err(Rest::GiveBack),
+            Put::Closed => Err(Rest::TakeBack),
+        }
     })
 }
 

@@ -30,7 +30,7 @@ const VISITED_MAX: usize = 4_096;
 #[inline]
 pub(crate) fn put(counter: &'static Counter, stock: &CentralWord, n: u64) -> bool {
     let kept = !has_to_walk(counter) && (stock.put(n) || (stock.is_due(n) && open(counter, stock) && stock.put(n)));
-    if kept && counter.tree().audited {
+    if kept && counter.tree().config.audit {
         counter.usage.audit_shared.fetch_sub(n, Ordering::Relaxed);
     }
     kept
@@ -41,7 +41,7 @@ pub(crate) fn put(counter: &'static Counter, stock: &CentralWord, n: u64) -> boo
 pub(crate) fn take(counter: &Counter, stock: &CentralWord, n: u64) -> bool {
     // Mutation: central-credit-is-taken-above-high
     let taken = !has_to_walk(counter) && stock.take(n);
-    if taken && counter.tree().audited {
+    if taken && counter.tree().config.audit {
         counter.usage.audit_shared.fetch_add(n, Ordering::Relaxed);
     }
     taken

@@ -2,7 +2,7 @@
 //!
 //! Edges: E5 (transit), E14 (a second charger).
 
-use crate::counter::at_limit::{self, Room};
+use crate::counter::at_limit::{self, AfterRefusal};
 use crate::counter::level::How;
 use crate::counter::object::tree::StockMove;
 use crate::counter::object::{Counter, SHARED};
@@ -50,17 +50,17 @@ impl Header {
     /// The slot may still hold credit after the group went offline without a barrier; it must not be spent.
     #[inline(always)]
     pub(crate) fn consume_open(&self, n: u64) -> Consume {
-        let bar = self.bar(n);
+        let miss_mask = self.miss_mask(n);
         with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
             // Mutation: offline-leaves-credit-to-hit
-            Some(slot) => slot.consume_unless(n, false, bar),
+            Some(slot) => slot.consume_unless(n, false, miss_mask),
             None => Consume::Miss,
         })
     }
 
     /// Below zero for 0 units, and where the stock is closed.
     #[inline(always)]
-    pub(crate) fn bar(&self, n: u64) -> i64 {
+    pub(crate) fn miss_mask(&self, n: u64) -> i64 {
         // Relaxed: a thread that knows that the group is offline, and so closed, reads 0.
         n.cast_signed().wrapping_sub(1) | self.capacity.load(Ordering::Relaxed).cast_signed().wrapping_sub(1)
     }
@@ -90,14 +90,14 @@ impl Counter {
     #[cold]
     #[inline(never)]
     pub(crate) fn try_charge_once_slow(&self, n: u64, missed: Consume) -> Result<u64, LevelRefusal<'_>> {
-        self.charge_slow(n, missed, How::Admit, Room::Drain)
+        self.charge_slow(n, missed, How::Admit, AfterRefusal::Drain)
     }
 
     /// The same for a charge that may not wait. It drains this thread's slot and central stocks, and no other one.
     #[cold]
     #[inline(never)]
     pub(crate) fn try_charge_now_slow(&self, n: u64, missed: Consume) -> Result<u64, LevelRefusal<'_>> {
-        self.charge_slow(n, missed, How::Admit, Room::Own)
+        self.charge_slow(n, missed, How::Admit, AfterRefusal::Own)
     }
 
     /// Force what does not fit, after a drain of stranded credit. Returns the units charged: fewer than `n` only where a
@@ -105,7 +105,7 @@ impl Counter {
     #[cold]
     #[inline(never)]
     pub(crate) fn force_slow(&self, n: u64, missed: Consume) -> u64 {
-        if self.cover().is_none() && self.charge_slow(n, missed, How::AdmitOrForce, Room::Drain).is_ok() {
+        if self.cover().is_none() && self.charge_slow(n, missed, How::AdmitOrForce, AfterRefusal::Drain).is_ok() {
             return n;
         }
         let charged = n.min(self.countable());
@@ -135,17 +135,23 @@ impl Counter {
     }
 
     #[inline(always)]
-    pub(crate) fn charge_slow(&self, n: u64, missed: Consume, how: How, room: Room) -> Result<u64, LevelRefusal<'_>> {
+    pub(crate) fn charge_slow(
+        &self,
+        n: u64,
+        missed: Consume,
+        how: How,
+        after: AfterRefusal,
+    ) -> Result<u64, LevelRefusal<'_>> {
         if n == 0 {
             return Ok(0);
         }
         if self.cover().is_some() {
-            return reserve::charge(self, n, room);
+            return reserve::charge(self, n, after);
         }
         let path = Lazily::outside();
         let thread = if missed == Consume::Miss { Outside::this_thread() } else { None };
-        let Some((transit, first)) = self.enter_closed(thread.as_ref()) else {
-            return self.charge_in_slow_path((n, missed), (how, room), &path, None);
+        let Some((transit, first)) = self.begin_closed_transit(thread.as_ref()) else {
+            return self.charge_in_slow_path((n, missed), (how, after), &path, None);
         };
         // Mutation: e5-closed-walk-not-in-transit
         let walked = walk::walk_from(self, n, how, None, &path);
@@ -157,37 +163,28 @@ impl Counter {
                 }
                 // The stock stays closed: the walk was all.
                 if first || !at_limit::is_due(self, false, margin) {
-                    counted::charged_without_audit(self, n);
+                    counted::note_charged(self, n);
                     return Ok(n);
                 }
             }
-            // There is no credit to drain and no hook to ask. The caller asks for reclaim.
-            Err(refusal) if path.is_outside() && !self.asks_hook(room) && refusal.without_credit() => {
-                if room == Room::Hook {
-                    refusal.level.count_refusal();
-                }
-                return Err(refusal);
-            }
+            // There is no credit to drain. The caller asks for reclaim.
+            Err(refusal) if path.is_outside() && refusal.without_credit() => return Err(refusal),
             _ => {}
         }
         let refilled = walked.map(|walked| Refilled { walked, open: false, stocked: false, units: n, first });
-        self.charge_in_slow_path((n, missed), (how, room), &path, Some(refilled))
-    }
-
-    fn asks_hook(&self, room: Room) -> bool {
-        room == Room::Hook && self.tree().config.hook.is_some()
+        self.charge_in_slow_path((n, missed), (how, after), &path, Some(refilled))
     }
 
     /// Begins a transit where the stock is closed and this thread has no credit, outside of any slow path: then the walk is
     /// all that there is to do. Also returns whether no thread has charged here before.
     #[inline(always)]
-    pub(super) fn enter_closed<'t>(&self, thread: Option<&'t Outside>) -> Option<(InTransit<'t>, bool)> {
+    pub(super) fn begin_closed_transit<'t>(&self, thread: Option<&'t Outside>) -> Option<(InTransit<'t>, bool)> {
         // Relaxed: a first look, there is another in transit.
         if self.header.capacity.load(Ordering::Relaxed) > 0 || self.incarnation().slow_only {
             return None;
         }
         let block = thread?.block();
-        let (transit, first) = self.enter(block);
+        let (transit, first) = self.begin_transit(block);
         // SeqCst (E5, E14): in transit, as in `refill`.
         let capacity = self.header.capacity.load(Ordering::SeqCst);
         if capacity > 0 || block.slot(self.index).is_some_and(|slot| slot.owned() > 0) {
@@ -201,7 +198,7 @@ impl Counter {
     fn charge_in_slow_path<'a>(
         &'a self,
         (n, missed): (u64, Consume),
-        (how, room): (How, Room),
+        (how, after): (How, AfterRefusal),
         path: &Lazily,
         walked: Option<Result<Refilled<'a>, LevelRefusal<'a>>>,
     ) -> Result<u64, LevelRefusal<'a>> {
@@ -209,17 +206,11 @@ impl Counter {
         let units = match walked.or_else(|| self.charge_or_refill(path, n, missed, how)) {
             None => 0,
             Some(Ok(refilled)) => {
-                self.end_refill(path, refilled, room);
+                self.end_refill(path, refilled, after);
                 refilled.units
             }
             Some(Err(refusal)) => {
-                match at_limit::retry(self, path, n, None, refusal, room) {
-                    Err(refusal) if room == Room::Hook => {
-                        at_limit::call_hook(self, path, n, refusal)
-                            .inspect_err(|refusal| refusal.level.count_refusal())?;
-                    }
-                    retried => _ = retried?,
-                }
+                at_limit::retry(self, path, n, None, refusal, after)?;
                 n
             }
         };
@@ -249,7 +240,7 @@ impl Counter {
     }
 
     /// After the walk, out of transit: close stocks below a level above max, open or close the own one.
-    fn end_refill(&self, path: &Entered, refilled: Refilled<'_>, room: Room) {
+    fn end_refill(&self, path: &Entered, refilled: Refilled<'_>, after: AfterRefusal) {
         let Refilled { walked, open, stocked, first, .. } = refilled;
         let Some(outermost) = path.outermost() else { return };
         if walked.above_max.is_some() {
@@ -260,7 +251,7 @@ impl Counter {
         }
         // The first walk of a counter opens no stock: many are charged once. To close one takes a barrier and a wait for
         // threads in transit.
-        if !first && (!open || room != Room::Own) {
+        if !first && (!open || after != AfterRefusal::Own) {
             at_limit::adapt(self, open, walked.margin, outermost);
         }
     }
@@ -273,13 +264,13 @@ impl Counter {
         };
         let Some(block) = block else { return exactly(false, false) };
         // Mutation: e5-capacity-read-before-transit
-        let (_transit, first) = self.enter(block);
+        let (_transit, first) = self.begin_transit(block);
         // SeqCst (E5, E14): read in transit. A thread that closes the stock after this waits for this thread.
         let capacity = self.header.capacity.load(Ordering::SeqCst);
         // Inside reclaim a thread charges nothing in advance: credit here would be memory that reclaim lacks.
         let (open, batch) = (capacity > 0, if capacity > 0 && context::in_reclaim() { 0 } else { capacity / 2 });
         let Some(slot) = self.ready_slot(block, capacity).filter(|_| n <= batch) else { return exactly(open, first) };
-        let units = if self.tree().adaptive { block.next_refill(self.index, n, batch) } else { batch };
+        let units = if self.tree().config.adaptive { block.next_refill(self.index, n, batch) } else { batch };
         if let Ok(walked) = cover::walk(self, units, How::Batch, Side::Allocated) {
             // Mutation: e6-transit-ends-early
             // Mutation: e3-allocator-puts-and-does-not-look-again
@@ -294,7 +285,7 @@ impl Counter {
 
     /// Begin a transit, as one of this counter's chargers. Also returns whether no thread has been one before.
     #[inline(always)]
-    pub(crate) fn enter<'b>(&self, block: &'b Block) -> (InTransit<'b>, bool) {
+    pub(crate) fn begin_transit<'b>(&self, block: &'b Block) -> (InTransit<'b>, bool) {
         let me = block.charger();
         // SeqCst (E14), here and below: pairs with `retire::close_for_good`. Either the closer sees two chargers, or this
         // thread reads capacity 0. Another thread's mark orders nothing here: a thread that finds the mark reads
@@ -347,7 +338,7 @@ impl Counter {
 
     /// Takes a step in transit, where the thread has a block and is in no transit yet.
     pub(super) fn in_transit<T>(&self, block: Option<&Block>, step: impl FnOnce(Option<&Block>) -> T) -> T {
-        let _transit = block.map(|block| self.enter(block));
+        let _transit = block.map(|block| self.begin_transit(block));
         step(block)
     }
 

@@ -53,7 +53,7 @@ impl ChildCount {
     }
 
     pub(crate) fn is_barred(&self) -> bool {
-        // SeqCst (E35): after `Stocks::set_open`, pairs with `bar`.
+        // SeqCst (E35): after `Stocks::add_open`, pairs with `bar`.
         self.0.load(Ordering::SeqCst) & BARRED != 0
     }
 

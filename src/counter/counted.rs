@@ -8,13 +8,13 @@ use crate::thread::tally::Tally;
 
 #[inline]
 pub(crate) fn charged(counter: &Counter, block: Option<&Block>, n: u64) {
-    charged_without_audit(counter, n);
+    note_charged(counter, n);
     audit_charged(counter, block, n);
 }
 
 #[inline]
 pub(crate) fn audit_charged(counter: &Counter, block: Option<&Block>, n: u64) {
-    if counter.tree().audited {
+    if counter.tree().config.audit {
         match block.and_then(|block| block.audit.get_or_make(counter.index, Tally::default)) {
             Some(cell) => cell.add(n),
             None => _ = counter.usage.audit_shared.fetch_add(n, Ordering::Relaxed),
@@ -23,25 +23,19 @@ pub(crate) fn audit_charged(counter: &Counter, block: Option<&Block>, n: u64) {
 }
 
 #[inline]
-pub(crate) fn uncharged(counter: &Counter, block: Option<&Block>, n: u64) {
-    uncharged_without_audit(counter, n);
-    audit_uncharged(counter, block, n);
-}
-
-#[inline]
 pub(crate) fn audit_uncharged(counter: &Counter, block: Option<&Block>, n: u64) {
     audit_charged(counter, block, n.wrapping_neg());
 }
 
 #[inline(always)]
-pub(crate) fn charged_without_audit(counter: &Counter, n: u64) {
+pub(crate) fn note_charged(counter: &Counter, n: u64) {
     if counter.is_memory() {
         freed::note_charged(n);
     }
 }
 
 #[inline(always)]
-pub(crate) fn uncharged_without_audit(counter: &Counter, n: u64) {
+pub(crate) fn note_uncharged(counter: &Counter, n: u64) {
     if counter.is_memory() {
         freed::note_uncharged(n);
     }

@@ -109,7 +109,7 @@ pub(crate) fn walk(counter: &Counter, n: u64, how: How, side: Side) -> Result<Wa
 /// Notes for a round of reclaim what the top has been charged.
 pub(crate) fn note_charged(level: &Counter, n: u64, above: Option<&Counter>) {
     if above.is_none() {
-        counted::charged_without_audit(level, n);
+        counted::note_charged(level, n);
     }
 }
 
@@ -167,7 +167,7 @@ pub(super) fn go_below(counter: &Counter, n: u64, side: Side, end: Option<&Count
 /// Uncharges a level and those above it, up to `above`.
 fn uncharge(level: &Counter, n: u64, above: Option<&Counter>) {
     if above.is_none() {
-        counted::uncharged_without_audit(level, n);
+        counted::note_uncharged(level, n);
     }
     level.uncharge(n, above);
 }

@@ -67,20 +67,22 @@ impl Tree {
 
     /// Margin under which a stock closes.
     pub(crate) fn close_margin(&self, batch: u64) -> u64 {
-        self.threads().saturating_mul(CLOSE_BELOW).saturating_mul(batch)
+        self.margin(CLOSE_BELOW, batch)
     }
 
-    /// Margin from which on a stock opens. One that never closes by margin has closed for a level above its max, and may
-    /// open as soon as the level is not.
+    /// Margin from which on a stock opens.
     pub(crate) fn open_margin(&self, batch: u64) -> u64 {
-        if !self.adaptive {
+        self.margin(OPEN_ABOVE, batch)
+    }
+
+    /// 0 where stocks do not adapt: they never close by margin. One has closed for a level above its max, and may open as
+    /// soon as the level is not.
+    fn margin(&self, batches: u64, batch: u64) -> u64 {
+        if !self.config.adaptive {
             return 0;
         }
-        self.threads().saturating_mul(OPEN_ABOVE).saturating_mul(batch)
-    }
-
-    fn threads(&self) -> u64 {
-        u64::from(self.registry.threads()).max(2)
+        let threads = u64::from(self.registry.threads()).max(2);
+        threads.saturating_mul(batches).saturating_mul(batch)
     }
 
     /// Open one stock, if nothing forbids it.
@@ -95,7 +97,7 @@ impl Tree {
             {
                 return;
             }
-            stocks.set_open(counter, true);
+            stocks.add_open(counter);
             for level in counter.path_to_root() {
                 // SeqCst (E10): counted before the first batch; pairs with `LevelRefusal::without_credit`.
                 // Mutation: e10-opening-is-not-counted
@@ -112,8 +114,7 @@ impl Tree {
         if counter.child_count().is_barred() || counter.path_to_root().any(forbids) {
             // A stock that has had no capacity holds no credit.
             if counter.header.capacity.load(Ordering::Relaxed) == 0 && !counter.stuck.load(Ordering::Relaxed) {
-                self.uncount(counter);
-                stocks.set_open(counter, false);
+                self.uncount(stocks, counter);
             }
             return;
         }
@@ -121,19 +122,22 @@ impl Tree {
         counter.header.capacity.store(capacity, Ordering::Release);
     }
 
-    /// Uncount a stock that holds no credit any more.
-    pub(crate) fn uncount(&self, counter: &Counter) {
+    /// Uncount a stock that holds no credit any more. This is the last access to the counter: from here on a thread may
+    /// release it.
+    pub(crate) fn uncount(&self, stocks: &mut Stocks, counter: &'static Counter) {
         // Mutation: e48-bound-falls-before-the-count
         for level in counter.path_to_root() {
             // AcqRel (E10): uncounted after the drain; pairs with `LevelRefusal::without_credit`.
             level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
         }
+        // Mutation: e36-looked-at-after-it-was-closed
         stocks::unreserve(counter, counter.usage.touched.load(Ordering::Relaxed) * 2 * counter.batch());
+        stocks.remove_open(counter);
     }
 
     /// Open everything below `level` again, where stocks never close by margin.
     pub(crate) fn reopen(&self, stocks: &mut Stocks, level: &Counter) {
-        if self.adaptive {
+        if self.config.adaptive {
             return;
         }
         if level.usage() <= level.max() {
@@ -185,9 +189,7 @@ impl Tree {
         for &stock in &closing {
             stock.stuck.store(taken.is_err(), Ordering::Relaxed);
             if taken.is_ok() {
-                // Mutation: e36-looked-at-after-it-was-closed
-                self.uncount(stock);
-                stocks.set_open(stock, false);
+                self.uncount(stocks, stock);
             } else if stock.is_queued() {
                 stocks.pending_close.push(stock);
             }
@@ -297,6 +299,7 @@ impl Tree {
 
     /// Close the stocks below a `level` under pressure: from here on an uncharge below it goes up the tree.
     pub(crate) fn close_below(&self, level: &Counter) {
+        let _path = SlowPath::enter();
         let mut stocks = self.lock();
         if level.limits.open.load(Ordering::Relaxed) as u32 == 0 {
             return;
@@ -321,15 +324,9 @@ impl Tree {
         self.reopen(&mut stocks, level);
     }
 
-    /// Uncharge the credit of a `parent` that has its first child. The root has no stock as long as it has children.
-    pub(crate) fn after_first_child(&self, stocks: &mut Stocks, parent: &'static Counter) {
-        let _ = self.close(stocks, parent, Scope::Own);
-        self.open_at_start(stocks, parent);
-    }
-
     /// Open the stock of a new counter at once, where stocks never close by margin.
     pub(crate) fn open_at_start(&self, stocks: &mut Stocks, counter: &'static Counter) {
-        if !self.adaptive {
+        if !self.config.adaptive {
             self.open(stocks, counter);
         }
     }

@@ -82,15 +82,14 @@ pub(crate) fn proportion(of: u64, part: u64, whole: u64) -> u64 {
 
 /// The views of `counter` and of the levels between it and `root`. `None` where `root` is not above.
 pub(crate) fn views<'a>(counter: &'a Counter, root: &Counter) -> Option<Views<'a>> {
-    let kinds = [Protection::Min, Protection::Low];
     let mut levels = SmallVec::new();
     for level in counter.path_to_root() {
         if ptr::eq(level, root) {
             return Some(Views { levels, recursive: counter.tree().config.recursive });
         }
-        let children = kinds.map(|kind| marks::children_protected(level, kind));
+        let children = Protection::ALL.map(|kind| marks::children_protected(level, kind));
         let figures = ParentFigures { usage: level.usage(), children };
-        levels.push(View { level, settings: kinds.map(|kind| marks::protection(level, kind)), figures });
+        levels.push(View { level, settings: Protection::ALL.map(|kind| marks::protection(level, kind)), figures });
     }
     None
 }

@@ -1,6 +1,6 @@
 //! Idle credit is uncharged: that of threads that do not charge, for the threads that do, and for readers of usage.
 //!
-//! A *visit* looks at all slots of the tree and compares each level with what the last two visits saw. It claims what
+//! A *visit* looks at all slots of the tree and compares each with what the last two visits saw. It claims what
 //! has not moved, and what lies in the block of a thread that has ended, as a drain does: claim, one barrier, settle,
 //! uncharge. The stocks of threads stay open; a central stock that no thread uses closes. `idle.md` has the steps and the
 //! races.
@@ -15,6 +15,7 @@ use crate::counter::seen::Seen;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks::Scope;
 use crate::sync::Ordering;
+use crate::sync::lock::LockGuard;
 use crate::thread::directory::Header;
 use crate::thread::local;
 use crate::thread::pace::Pace;
@@ -30,8 +31,9 @@ struct IdleSlot<'a> {
     slot: &'a Slot,
     pace: Option<Pace<'a>>,
     header: &'a Header,
-    /// Level that the visit has read. An owner that has moved credit since is awake; `None`: the slot has no owner.
-    level: Option<u64>,
+    /// The owner's word as the visit has read it. An owner that has moved credit since is awake; `None`: the slot has no
+    /// owner.
+    filled: Option<u64>,
 }
 
 /// Give back the credit of slots that have not moved for two visits, and that of ended threads. It waits while another
@@ -41,37 +43,33 @@ pub(crate) fn release(tree: &Tree) -> u64 {
     if path.outermost().is_none() {
         return 0;
     }
-    let mut seen = tree.idle_visits.begin();
-    let released = visit(tree, &mut seen);
-    tree.idle_visits.end(seen);
-    released
+    visit(tree, tree.idle_visits.seen.lock())
 }
 
 /// [`release`], unless another thread does that at the moment.
 pub(crate) fn release_periodic(tree: &Tree) {
     let _path = SlowPath::enter();
-    if let Some(mut seen) = tree.idle_visits.try_begin() {
-        visit(tree, &mut seen);
-        tree.idle_visits.end(seen);
+    if let Some(seen) = tree.idle_visits.seen.try_lock() {
+        visit(tree, seen);
     }
 }
 
 /// Without the tree's lock: an owner may move credit meanwhile, or end.
-fn visit(tree: &Tree, seen: &mut Seen) -> u64 {
+fn visit(tree: &Tree, mut seen: LockGuard<'_, Seen>) -> u64 {
     let (mut due, mut released) = (Vec::new(), 0);
     for block in tree.registry.listed() {
         for (index, slot) in block.slots.made() {
-            // The level first: credit that the owner puts there after this read makes the slot look moved.
-            let level = slot.level();
+            // The owner's word first: credit that the owner puts there after this read makes the slot look moved.
+            let filled = slot.filled();
             if slot.available() == 0 {
                 continue;
             }
             let header = tree.registry.header(index).filter(|header| header.tree() == tree.number);
             let Some(header) = header else { continue };
-            let (stood, ended) = (seen.has_stood(block.number(), index, level), block.has_ended());
+            let (stood, ended) = (seen.has_stood(block.number(), index, filled), block.has_ended());
             if (stood || ended) && due.try_reserve(1).is_ok() {
-                let (level, pace) = ((!ended).then_some(level), block.slots.pace(index));
-                due.push(IdleSlot { slot, pace, header, level });
+                let (filled, pace) = ((!ended).then_some(filled), block.slots.pace(index));
+                due.push(IdleSlot { slot, pace, header, filled });
             }
             if due.len() == CLAIMS_MAX {
                 released += take_out(tree, due.drain(..));
@@ -80,6 +78,7 @@ fn visit(tree: &Tree, seen: &mut Seen) -> u64 {
     }
     released += take_out(tree, due.drain(..)) + central::visit(tree);
     tree.sweep();
+    tree.idle_visits.end(seen);
     released
 }
 
@@ -91,8 +90,8 @@ fn take_out<'a>(tree: &Tree, due: impl ExactSizeIterator<Item = IdleSlot<'a>>) -
     }
     let mut stocks = tree.lock();
     stocks.claims.clear();
-    for IdleSlot { slot, pace, header, level } in due {
-        if level.is_some_and(|level| level != slot.level()) {
+    for IdleSlot { slot, pace, header, filled } in due {
+        if filled.is_some_and(|filled| filled != slot.filled()) {
             continue;
         }
         if let Some(stock) = stocks.open_behind(header) {

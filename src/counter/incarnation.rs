@@ -81,13 +81,12 @@ impl State {
         self.0.store((word & !(OFFLINE | HANDLES)) | 1, Ordering::Release);
     }
 
-    /// Return to the pool without a release: the caller is the last user. False when there is no generation left.
-    pub(crate) fn end(&self) -> bool {
+    /// Return to the pool without a release: the caller is the last user.
+    pub(crate) fn end(&self) {
         // Relaxed: as in `begin`. Release (E16): from here on an id of the incarnation that ends finds another
         // generation.
         let word = self.0.load(Ordering::Relaxed);
         self.0.store(next_life(word), Ordering::Release);
-        !self.is_spent()
     }
 
     #[inline]

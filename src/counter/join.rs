@@ -5,7 +5,8 @@ use crate::counter::links::Hash;
 use crate::counter::make;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::object::{Counter, Incarnation, SHARE_OF_MAX};
-use crate::counter::spare::{Cover, Covers};
+use crate::counter::spare::Cover;
+use crate::counter::stocks::Scope;
 use crate::error::CounterId;
 use crate::sync::Arc;
 use crate::thread::ids::next_id;
@@ -16,38 +17,32 @@ pub(crate) struct Init {
     pub(crate) batch: u64,
     pub(crate) max: u64,
     pub(crate) budget: Option<u64>,
-    pub(crate) covers: Covers,
+    pub(crate) covers: bool,
 }
 
 impl Init {
     pub(crate) fn root(tree: &Arc<Tree>, config: &CounterConfig) -> Self {
-        Init::of(OfTree::root(tree), config)
-    }
-
-    fn of(tree: OfTree, config: &CounterConfig) -> Self {
-        Init { tree, parent: None, batch: config.batch, max: config.max, budget: config.budget, covers: Covers::No }
+        let &CounterConfig { batch, max, budget, .. } = config;
+        Init { tree: OfTree::root(tree), parent: None, batch, max, budget, covers: false }
     }
 
     pub(crate) fn below(parent: &'static Counter) -> Self {
-        let config = CounterConfig { batch: parent.batch(), max: u64::MAX, budget: None, ..CounterConfig::new() };
+        let tree = parent.incarnation().tree.below();
         // A group that is created below one that covers does so, too.
-        let covers = parent.cover().map_or(Covers::No, |_| Covers::Below);
-        Init { parent: Some(parent), covers, ..Init::of(parent.incarnation().tree.below(), &config) }
+        let covers = parent.cover().is_some();
+        Init { tree, parent: Some(parent), batch: parent.batch(), max: u64::MAX, budget: None, covers }
     }
 }
 
-pub(crate) fn bare_tree(config: CounterConfig) -> Arc<Tree> {
-    Tree::new(config, make::counter_cache(), None)
-}
-
-/// The root of this tree.
-pub(crate) fn root(tree: &Arc<Tree>, config: &CounterConfig) -> &'static Counter {
-    join(tree, Init::root(tree, config))
+/// The root of a new tree of bare counters.
+pub(crate) fn bare_root(config: &CounterConfig) -> &'static Counter {
+    let tree = Tree::new(config.clone(), make::counter_cache(), None);
+    join(&tree, Init::root(&tree, config))
 }
 
 /// A counter below `parent`, with the batch of `parent`.
-pub(crate) fn child(tree: &Tree, parent: &'static Counter) -> &'static Counter {
-    join(tree, Init::below(parent))
+pub(crate) fn child(parent: &'static Counter) -> &'static Counter {
+    join(parent.tree(), Init::below(parent))
 }
 
 fn join(tree: &Tree, init: Init) -> &'static Counter {
@@ -67,7 +62,7 @@ pub(crate) fn start(tree: &Tree, counter: &'static Counter, init: Init) {
         parent: init.parent,
         covers: init.covers,
         cover: Cover::default(),
-        slow_only: fenced || tree.audited,
+        slow_only: fenced || tree.config.audit,
         fenced,
         budget: init.budget.map_or(SHARE_OF_MAX, |budget| budget.min(SHARE_OF_MAX - 1)),
     };
@@ -77,12 +72,16 @@ pub(crate) fn start(tree: &Tree, counter: &'static Counter, init: Init) {
 /// Complete a counter that was linked, as its parent's `first` child or not. The creator's handle keeps it, even if
 /// another thread takes it offline at once.
 pub(crate) fn finish_join(tree: &Tree, group: &'static Counter, first: bool) {
-    if !first && tree.adaptive {
+    if !first && tree.config.adaptive {
         return;
     }
     let mut stocks = tree.lock();
     if let Some(parent) = group.incarnation().parent.filter(|_| first) {
-        parent.group().for_each(|counter| tree.after_first_child(&mut stocks, counter));
+        // The root has no stock as long as it has children. Another parent opens its own again.
+        for counter in parent.group() {
+            let _ = tree.close(&mut stocks, counter, Scope::Own);
+            tree.open_at_start(&mut stocks, counter);
+        }
     }
     group.group().for_each(|counter| tree.open_at_start(&mut stocks, counter));
 }

@@ -121,7 +121,7 @@ impl Counter {
         loop {
             let max = self.limits.max.load(Ordering::Acquire);
             let sum = checked_add(usage, n);
-            let refusal = if let Some(new) = sum.filter(|&new| within(new, max)) {
+            let refusal = if let Some(new) = sum.filter(|&new| new.max(0).cast_unsigned() <= max) {
                 if let Err(now) = self.exchange(usage, new) {
                     usage = now;
                     continue;
@@ -295,8 +295,4 @@ impl Counter {
 
 fn checked_add(usage: i64, n: u64) -> Option<i64> {
     usage.checked_add(i64::try_from(n).ok()?)
-}
-
-fn within(usage: i64, max: u64) -> bool {
-    usage.max(0).cast_unsigned() <= max
 }

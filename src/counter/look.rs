@@ -6,12 +6,17 @@
 //! Edges: E11 (protection), E12 (a report/the next counter with the object), E23 (soft limit), E25 (a waiter), E43
 //! (usage above a limit), E45 (usage changes/the counter is looked at), E55 (reclaim in the background).
 
+use std::ptr;
+
 use crate::counter::handle::Handle;
 use crate::counter::incarnation::Generation;
 use crate::counter::object::{Counter, LimitWords};
+use crate::counter::protection::Protected;
 use crate::counter::slow_path::Lazily;
 use crate::counter::watch::{DEFERRED, DEFERRED_ABOVE, EXCEEDED, WAITING};
-use crate::counter::{deferred, exceeded, marks, pressure_mark};
+use crate::counter::{exceeded, marks, pressure_mark};
+use crate::sync::{Ordering, fence_after_exchange};
+use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::slow_path::is_no_alloc;
 
 /// Corrects the marks of a level. With `serves`, usage has fallen or max has moved, so charges that wait may fit now.
@@ -25,10 +30,10 @@ pub(crate) fn look(level: &Counter, serves: bool, path: &Lazily) {
     if crossed || (serves && level.limits.watched.is_for(WAITING)) {
         if is_no_alloc() {
             // Mutation: e45-free-is-not-deferred
-            deferred::defer(level, DEFERRED);
+            defer(level, DEFERRED);
         } else if let Some(policies) = level.tree().policies() {
             path.enter();
-            policies.fell(level);
+            policies.usage_moved(level);
         }
     }
     exceeded::moved(level);
@@ -39,7 +44,7 @@ pub(crate) fn look(level: &Counter, serves: bool, path: &Lazily) {
 #[cold]
 pub(crate) fn tell_above_max(lowest: &Counter, top: Option<&Counter>) {
     if is_no_alloc() {
-        deferred::defer(lowest, DEFERRED | DEFERRED_ABOVE);
+        defer(lowest, DEFERRED | DEFERRED_ABOVE);
     } else if let Some(policies) = lowest.tree().policies() {
         lowest.path_below(top).filter(|level| level.forced() > 0).for_each(|level| policies.above_max(level));
     }
@@ -57,15 +62,14 @@ pub(crate) fn fell(level: &Counter, path: &Lazily) {
 /// counter. This thread takes a handle meanwhile: another thread that has reported to the parent may have taken the
 /// last step.
 pub(crate) fn fell_unkept(level: &Counter, first: &'static Counter, of: Generation) {
-    let LimitWords { watched, min, low, .. } = &level.limits;
+    let LimitWords { watched, protected, .. } = &level.limits;
     let bits = watched.bits();
     if bits == 0 || (bits == EXCEEDED && exceeded::is_near_max(level)) {
         return;
     }
     // Mutation: e25-uncharge-schedules-no-level
     let reports = watched.is_for(WAITING)
-        || min.is_set()
-        || low.is_set()
+        || protected.iter().any(Protected::is_set)
         || marks::is_excess_wrong(level)
         || pressure_mark::is_wrong(level)
         || exceeded::has_fallen(level);
@@ -75,4 +79,40 @@ pub(crate) fn fell_unkept(level: &Counter, first: &'static Counter, of: Generati
     if reports && let Some(_handle) = Handle::try_pin(first, of) {
         look(level, true, &Lazily::inside());
     }
+}
+
+// === Looks that an allocator leaves to the next slow path: see `allocator.md` ===
+
+/// Has the next outer slow path of any thread look at a counter and the levels above, after a change of usage. The
+/// caller keeps the counter; from here on a handle of the list does.
+#[cold]
+#[inline(never)]
+pub(crate) fn defer(counter: &Counter, what: u64) {
+    fence_after_exchange();
+    if counter.tree().policies().is_none() {
+        return;
+    }
+    let watched = &counter.limits.watched;
+    // SeqCst (E45), in both: after the exchange on usage; pairs with `take_deferred`. Where the look is deferred already, the
+    // thread that takes the mark reads that usage.
+    if watched.bits() & what == what {
+        return;
+    }
+    if watched.set(what) & DEFERRED == 0 {
+        let counter = Handle::pin(counter.header.counter()).into_raw();
+        let all = deferred();
+        all.looks.push(ptr::from_ref(counter).cast(), |next| {
+            counter.usage.next_to_release.store(next.cast_mut().cast(), Ordering::Relaxed);
+        });
+        all.announce(LISTS);
+    }
+}
+
+/// Takes the marks of a counter that a thread has taken off the list: whether a level was left above its max. The
+/// thread reads usage afterwards.
+pub(crate) fn take_deferred(counter: &Counter) -> bool {
+    // SeqCst (E45): before the read of usage; pairs with `defer`.
+    let bits = counter.limits.watched.clear(DEFERRED | DEFERRED_ABOVE);
+    fence_after_exchange();
+    bits & DEFERRED_ABOVE != 0
 }

@@ -36,7 +36,7 @@ pub(crate) unsafe fn is_made(counter: NonNull<Counter>) -> bool {
 /// A counter that the caller writes to `at`, with a header of its own.
 pub(crate) fn new_counter(at: NonNull<Counter>, place: PlaceInGroup) -> Result<Counter, NoMemory> {
     let (index, header) = registry().take_index().map_err(|bytes| NoMemory { bytes })?;
-    header.bind(at.as_ptr().cast(), owner::word(index, place.number));
+    header.bind(at.as_ptr().cast(), owner::word(index));
     Ok(Counter::new(place, index, header))
 }
 
@@ -60,14 +60,8 @@ pub(crate) fn take(tree: &Tree) -> Result<&'static Counter, NoMemory> {
 /// Give an object back that no other thread has seen, or whose last user is the caller. Drops what its incarnations
 /// held.
 pub(crate) fn give_back(tree: &Tree, group: &'static Counter) {
-    let mut usable = true;
-    for counter in group.group() {
-        drop(counter.end());
-        usable &= counter.state().end();
-    }
-    if usable {
-        objects::put(cache_of(&tree.pool), group.number);
-    }
+    group.state().end();
+    drop(recycle(tree, group));
 }
 
 /// Give a released object back; its state word is in the next generation already.

@@ -10,10 +10,7 @@ use crate::sync::{Ordering, fence_after_exchange};
 // === Protection ===
 
 fn protected(counter: &Counter, kind: Protection) -> &Protected {
-    match kind {
-        Protection::Min => &counter.limits.min,
-        Protection::Low => &counter.limits.low,
-    }
+    &counter.limits.protected[kind as usize]
 }
 
 pub(crate) fn set_protection(counter: &Counter, kind: Protection, units: u64) {
@@ -26,6 +23,11 @@ pub(crate) fn set_protection(counter: &Counter, kind: Protection, units: u64) {
     report(counter, kind);
 }
 
+/// Nothing of the counter is protected from here on.
+pub(crate) fn unprotect(counter: &Counter) {
+    Protection::ALL.into_iter().for_each(|kind| set_protection(counter, kind, 0));
+}
+
 fn report(counter: &Counter, kind: Protection) {
     if let Some(parent) = counter.incarnation().parent {
         protected(counter, kind).report(|| counter.usage(), protected(parent, kind));
@@ -34,7 +36,7 @@ fn report(counter: &Counter, kind: Protection) {
 
 /// Report to the parent how much of a changed usage is protected, where a protection is set.
 pub(crate) fn report_protected(counter: &Counter) {
-    for kind in [Protection::Min, Protection::Low] {
+    for kind in Protection::ALL {
         if protected(counter, kind).is_set() {
             report(counter, kind);
         }

@@ -29,7 +29,6 @@ pub(crate) mod config;
 pub(crate) mod counted;
 pub(crate) mod cover;
 pub(crate) mod credit;
-pub(crate) mod deferred;
 pub(crate) mod drain;
 pub(crate) mod effective;
 pub(crate) mod exceeded;

@@ -14,7 +14,7 @@ use crate::counter::incarnation::State;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::peak::Peaks;
 use crate::counter::protection::Protected;
-use crate::counter::spare::{Cover, Covers};
+use crate::counter::spare::Cover;
 use crate::counter::watch::{OBSERVED, WAITING, Watched};
 use crate::error::{CounterId, USAGE_MAX};
 use crate::pool::PoolAlign;
@@ -70,7 +70,7 @@ pub(crate) struct Counter {
     pub(crate) kept: AtomicBool,
     /// Percentages of max from which the pressure is elevated and critical: see `pressure_mark`. 0: none.
     pub(crate) pressure_from: StatU32,
-    /// The thread that has charged here, or [`SHARED`]: see [`Counter::enter`].
+    /// The thread that has charged here, or [`SHARED`]: see [`Counter::begin_transit`].
     pub(crate) charger: AtomicU64,
     /// Units per refill while the stock is open; 0: the stock is off.
     pub(crate) batch: StatU64,
@@ -108,10 +108,11 @@ pub(crate) struct Incarnation {
     pub(crate) id: CounterId,
     pub(crate) tree: OfTree,
     pub(crate) parent: Option<&'static Counter>,
-    pub(crate) covers: Covers,
     /// Audited, or with a real fence: the hit path does not serve it.
     pub(crate) slow_only: bool,
     pub(crate) fenced: bool,
+    /// Reserved bytes pay for allocated ones.
+    pub(crate) covers: bool,
     pub(crate) cover: Cover,
     /// Root only: the most that `bound` may become; [`SHARE_OF_MAX`]: a share of max.
     pub(crate) budget: u64,
@@ -198,6 +199,7 @@ pub(crate) struct PlaceInGroup {
     pub(crate) next: u16,
 }
 
+#[derive(Default)]
 pub(crate) struct LimitWords {
     /// The usage that charges are admitted to.
     pub(crate) max: AtomicU64,
@@ -214,8 +216,8 @@ pub(crate) struct LimitWords {
     pub(crate) soft: AtomicU64,
     /// The excess that this level last reported to the levels above (E23).
     pub(crate) in_excess: AtomicU64,
-    pub(crate) min: Protected,
-    pub(crate) low: Protected,
+    /// By [`Protection`](crate::counter::protection::Protection).
+    pub(crate) protected: [Protected; 2],
 }
 
 impl Counter {
@@ -229,14 +231,8 @@ impl Counter {
             }),
             limits: LimitWords {
                 max: AtomicU64::new(u64::MAX),
-                open: AtomicU64::new(0),
-                tight: AtomicBool::new(false),
-                forced_total: StatU64::new(0),
-                watched: Watched::default(),
                 soft: AtomicU64::new(u64::MAX),
-                in_excess: AtomicU64::new(0),
-                min: Protected::default(),
-                low: Protected::default(),
+                ..LimitWords::default()
             },
             header,
             index,
@@ -266,7 +262,7 @@ impl Counter {
     pub(crate) fn begin(&self, incarnation: Incarnation, batch: u64, max: u64) {
         debug_assert!(self.is_clean(), "a thread has written to an object in the pool");
         let shown = if incarnation.slow_only { SlotIndex::NONE } else { self.index };
-        self.header.slots.show(if incarnation.covers != Covers::No { SlotIndex::NONE } else { shown });
+        self.header.slots.show(if incarnation.covers { SlotIndex::NONE } else { shown });
         self.header.objects.show(shown);
         self.header.cells.show(if incarnation.fenced { SlotIndex::NONE } else { self.index });
         self.header.set_tree(incarnation.tree.get().number);
@@ -294,7 +290,7 @@ impl Counter {
             // A late step may still read the state. The others are set before they are read.
             state: _, observed_max: _, next_to_release: _, mark: _, audit_shared: _,
         } = &**usage;
-        let LimitWords { max: _, open, tight, forced_total, watched, soft, in_excess, min, low } = limits;
+        let LimitWords { max: _, open, tight, forced_total, watched, soft, in_excess, protected } = limits;
         let figures = [touched, underflows, failcnt, settled, forced_total];
         [open, in_excess, charger, bound, underflowed].iter().all(|word| word.load(Ordering::Relaxed) == 0)
             && figures.iter().all(|figure| figure.load(Ordering::Relaxed) == 0)
@@ -306,8 +302,7 @@ impl Counter {
             && reclaim_above.load(Ordering::Relaxed) == u64::MAX
             && live_peak.load(Ordering::Relaxed) == 0
             && pressure_from.load(Ordering::Relaxed) == 0
-            && min.is_clean()
-            && low.is_clean()
+            && protected.iter().all(Protected::is_clean)
             && watched.bits() == 0
     }
 
@@ -329,7 +324,7 @@ impl Counter {
             // The state moves on to the next generation. The others are set before they are read.
             state: _, observed_max: _, next_to_release: _, mark: _,
         } = &**usage;
-        let LimitWords { max: _, open, tight, forced_total, watched, soft, in_excess, min, low } = limits;
+        let LimitWords { max: _, open, tight, forced_total, watched, soft, in_excess, protected } = limits;
         for word in [open, in_excess, charger, bound, underflowed] {
             word.store(0, Ordering::Relaxed);
         }
@@ -348,8 +343,7 @@ impl Counter {
         live_peak.store(0, Ordering::Relaxed);
         pressure_from.store(0, Ordering::Relaxed);
         peaks.forget();
-        min.reset();
-        low.reset();
+        protected.iter().for_each(Protected::reset);
         watched.reset();
         children.reset();
         self.central().into_iter().for_each(CentralWord::end_wait);
@@ -374,13 +368,13 @@ impl Counter {
     #[inline(always)]
     pub(crate) fn cover(&self) -> Option<&Cover> {
         let Incarnation { cover, covers, .. } = self.incarnation();
-        (*covers != Covers::No).then_some(cover)
+        covers.then_some(cover)
     }
 
     /// The counter above, where both cover.
     pub(crate) fn cover_above(&self) -> Option<&'static Counter> {
         let Incarnation { parent, covers, .. } = self.incarnation();
-        parent.filter(|_| *covers == Covers::Below)
+        parent.filter(|above| *covers && above.incarnation().covers)
     }
 
     #[inline]
@@ -466,7 +460,7 @@ impl Counter {
 
     /// The stock is counted as open. Its capacity may already be 0: a close has begun.
     pub(crate) fn is_open(&self) -> bool {
-        // SeqCst (E35): after `ChildCount::bar`, pairs with `set_open`. Acquire (E36): a thread that finds it closed comes
+        // SeqCst (E35): after `ChildCount::bar`, pairs with `add_open`. Acquire (E36): a thread that finds it closed comes
         // after every access to the stock.
         self.opened.load(Ordering::SeqCst) != 0
     }
@@ -491,24 +485,11 @@ impl Counter {
 
 // === The path to the root ===
 
-/// The levels of a charge: from a counter to its root.
-pub(crate) struct Levels<'a>(Option<&'a Counter>);
-
-impl<'a> Iterator for Levels<'a> {
-    type Item = &'a Counter;
-
-    #[inline]
-    fn next(&mut self) -> Option<&'a Counter> {
-        let level = self.0?;
-        self.0 = level.incarnation().parent;
-        Some(level)
-    }
-}
-
 impl Counter {
+    /// The levels of a charge. The next one is read before the caller gets a level.
     #[inline]
-    pub(crate) fn path_to_root(&self) -> Levels<'_> {
-        Levels(Some(self))
+    pub(crate) fn path_to_root(&self) -> impl Iterator<Item = &Counter> {
+        std::iter::successors(Some(self), |level| level.incarnation().parent)
     }
 
     /// True if it is `top`, or below it.

@@ -13,6 +13,10 @@ pub(crate) enum Protection {
     Low = 1,
 }
 
+impl Protection {
+    pub(crate) const ALL: [Protection; 2] = [Protection::Min, Protection::Low];
+}
+
 #[derive(Default)]
 pub(crate) struct Protected {
     setting: AtomicU64,

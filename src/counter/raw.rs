@@ -25,7 +25,7 @@ impl Header {
     /// thread's first count here. 0 units hit where the stock is open, and hold nothing.
     #[inline(always)]
     pub(crate) fn consume_raw(&self, n: u64) -> Consume {
-        // Relaxed: as in `bar`. Tested first: no register keeps the capacity over what follows.
+        // Relaxed: as in `miss_mask`. Tested first: no register keeps the capacity over what follows.
         // Mutation: offline-leaves-credit-to-hit-without-guard
         if n >= self.capacity.load(Ordering::Relaxed) {
             return Consume::Miss;

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use crate::counter::at_limit::{self, Room};
+use crate::counter::at_limit::{self, AfterRefusal};
 use crate::counter::counted;
 use crate::counter::cover::{come, go_below, note_charged, serve_waiters, take_reserved};
 use crate::counter::handle::Handle;
@@ -16,11 +16,11 @@ use crate::thread::slow_path::Entered;
 
 /// Charges `n` bytes to a covering counter, which the caller keeps. Returns the bytes by which usage has risen.
 #[cold]
-pub(crate) fn charge<'a>(counter: &'a Counter, n: u64, room: Room) -> Result<u64, LevelRefusal<'a>> {
+pub(crate) fn charge<'a>(counter: &'a Counter, n: u64, after: AfterRefusal) -> Result<u64, LevelRefusal<'a>> {
     let path = SlowPath::enter();
     let mut rise = 0;
     come(counter, n, Side::Reserved, None, |level, more, above| {
-        admit(level, &path, more, above, room)?;
+        admit(level, &path, more, above, after)?;
         note_charged(level, more, above);
         rise = more.max(rise);
         Ok(())
@@ -34,7 +34,7 @@ pub(crate) fn charge<'a>(counter: &'a Counter, n: u64, room: Room) -> Result<u64
 pub(crate) fn force(counter: &Counter, n: u64) {
     let path = SlowPath::enter();
     let forced = come(counter, n, Side::Reserved, None, |level, more, above| {
-        if admit(level, &path, more, above, Room::Drain).is_err()
+        if admit(level, &path, more, above, AfterRefusal::Drain).is_err()
             && let Ok(Walked { above_max: Some(_), .. }) = walk::walk(level, more, How::Force, above)
             && let Some(outermost) = path.outermost()
         {
@@ -53,11 +53,11 @@ pub(super) fn admit<'a>(
     path: &Entered,
     n: u64,
     above: Option<&'a Counter>,
-    room: Room,
+    after: AfterRefusal,
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
     let walked = level.in_transit(path.own_block(), |_| walk::walk(level, n, How::Admit, above));
     // Mutation: transfer-refused-while-credit-is-stranded
-    walked.or_else(|refusal| at_limit::retry(level, path, n, above, refusal, room))
+    walked.or_else(|refusal| at_limit::retry(level, path, n, above, refusal, after))
 }
 
 /// Gives back `n` bytes that were charged to a covering counter, and keep it. Afterwards the counter may be gone.

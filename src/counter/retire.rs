@@ -9,7 +9,6 @@
 use crate::counter::handle::Handle;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::object::{Counter, SHARED};
-use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{make, marks, raw};
 use crate::sync::{Ordering, fence_after_exchange};
@@ -22,22 +21,10 @@ pub(crate) fn retire(counter: &'static Counter) {
     let _path = SlowPath::enter();
     // The counter may be the last of its tree.
     let tree = counter.incarnation().tree.counted();
-    let mut stocks = tree.lock();
-    // No thread opens its stock from here on. It has no children: they would keep it.
-    let barred = counter.child_count().bar();
-    debug_assert!(barred.is_ok(), "a counter outlives its children");
+    uncharge_all(counter);
     tree.hierarchy.lock_of(counter).retire(counter);
-    // Mutation: e10-retired-before-its-credit-is-back
-    vacate(&tree, counter);
-    marks::set_protection(counter, Protection::Min, 0);
-    marks::set_protection(counter, Protection::Low, 0);
-    if let Some(parent) = counter.incarnation().parent {
-        // The credit is part of the usage.
-        parent.uncharge_levels(counter.usage());
-        drop(Handle::adopt(parent));
-    }
-    close_empty(&tree, &mut stocks, counter);
-    drop(stocks);
+    marks::unprotect(counter);
+    drop(counter.incarnation().parent.map(Handle::adopt));
     make::give_back(&tree, counter);
 }
 
@@ -47,27 +34,23 @@ pub(crate) fn uncharge_all(counter: &'static Counter) {
     let _path = SlowPath::enter();
     let tree = counter.tree();
     let mut stocks = tree.lock();
+    // No thread opens its stock from here on. It has no children: they would keep it.
     let barred = counter.child_count().bar();
     debug_assert!(barred.is_ok(), "a counter outlives its children");
-    // The credit is part of the usage.
+    // Mutation: e10-retired-before-its-credit-is-back
     vacate(tree, counter);
+    // The credit is part of the usage.
     counter.uncharge_levels(counter.usage());
-    close_empty(tree, &mut stocks, counter);
-}
-
-/// Close the stock of a counter that no thread uses any more, after its credit is back.
-fn close_empty(tree: &Tree, stocks: &mut Stocks, counter: &'static Counter) {
     if counter.is_open() {
         // E10: uncounted after its credit is back, as in `Tree::close`.
         counter.header.capacity.store(0, Ordering::Release);
-        tree.uncount(counter);
-        stocks.set_open(counter, false);
+        tree.uncount(&mut stocks, counter);
     }
 }
 
 /// Make all slots of a counter vacant, which no thread uses any more. Returns the credit that was in them.
 pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
-    // Relaxed: E12, see below. A thread marks itself as a charger (`Counter::enter`) before it makes a slot active, so
+    // Relaxed: E12, see below. A thread marks itself as a charger (`Counter::begin_transit`) before it makes a slot active, so
     // this thread need not visit the blocks of other threads. The audit counts without that mark.
     let charger = counter.charger.load(Ordering::Relaxed);
     let in_block = |block: &Block| {
@@ -80,7 +63,7 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
     };
     let registry = &tree.registry;
     // Mutation: e12-only-one-chargers-slot-is-vacated
-    let of_all = charger == SHARED || tree.audited;
+    let of_all = charger == SHARED || tree.config.audit;
     // Mostly the one charger itself is here: it reads no word of another thread.
     let own = |block: &&Block| !of_all && charger == block.charger();
     let credit = if let Some(credit) = local::with_block(|block| block.filter(own).map(in_block)) {
@@ -90,7 +73,7 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
         // Acquire (E54): after the walk over the list; pairs with `Tree::sweep`. A block that was off the list is visited
         // now.
         // Mutation: e54-vacated-without-a-look-for-swept-blocks
-        if counter.swept.load(Ordering::Acquire) != 0 || tree.audited {
+        if counter.swept.load(Ordering::Acquire) != 0 || tree.config.audit {
             registry.blocks().for_each(|block| _ = in_block(block));
             counter.swept.store(0, Ordering::Relaxed);
         }
@@ -105,7 +88,7 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
 /// Close a stock that no thread opens again. This needs no barrier where only this thread has ever charged the counter;
 /// else the stock waits for the next barrier.
 pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &'static Counter) {
-    // SeqCst (E14): pairs with `Counter::enter`. Either a second charger reads capacity 0, or this thread sees the
+    // SeqCst (E14): pairs with `Counter::begin_transit`. Either a second charger reads capacity 0, or this thread sees the
     // charger's mark.
     // Mutation: e14-offline-looks-before-it-closes
     counter.header.capacity.swap(0, Ordering::SeqCst);
@@ -120,8 +103,7 @@ pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &'static
     });
     if let Some(units) = mine {
         counter.uncharge_levels(units);
-        tree.uncount(counter);
-        stocks.set_open(counter, false);
+        tree.uncount(stocks, counter);
         return;
     }
     // The credit waits for the barrier and pays for no charge: a thread that finds the group offline reads capacity 0.
@@ -134,8 +116,7 @@ pub(crate) fn forget_open(tree: &Tree, stocks: &mut Stocks, group: &'static Coun
     let queued = stocks.pending_close.len();
     for counter in group.group().filter(|counter| counter.is_open()) {
         stocks.forget_pending_close(counter);
-        tree.uncount(counter);
-        stocks.set_open(counter, false);
+        tree.uncount(stocks, counter);
     }
     stocks.unsettled -= usize::from(stocks.pending_close.len() < queued);
 }

@@ -1,9 +1,8 @@
-//! Memory of visits of idle credit: the slots that had credit at the last visit, and their levels then.
+//! Memory of visits of idle credit: the slots that had credit at the last visit, and their owners' words then.
 //!
-//! A list in the order in which a visit finds slots: newer blocks first, in each the lower index first. A visit merges
+//! A list in the order in which a visit finds slots: older blocks first, in each the lower index first. A visit merges
 //! it with what it finds, so a slot has no word for this, and one without credit takes no memory here.
 
-use std::cmp::Reverse;
 use std::mem;
 
 use crate::sync::Ordering;
@@ -13,23 +12,13 @@ use crate::thread::directory::SlotIndex;
 
 /// The visits of one tree.
 pub(crate) struct IdleVisits {
-    seen: Lock<Seen>,
+    pub(super) seen: Lock<Seen>,
     bytes: AtomicU64,
 }
 
 impl IdleVisits {
     pub(crate) fn new() -> IdleVisits {
         IdleVisits { seen: Lock::new(Rank::Visit, Seen::default()), bytes: AtomicU64::new(0) }
-    }
-
-    /// Waits while another thread visits.
-    pub(crate) fn begin(&self) -> LockGuard<'_, Seen> {
-        self.seen.lock()
-    }
-
-    /// `None` while another thread visits.
-    pub(crate) fn try_begin(&self) -> Option<LockGuard<'_, Seen>> {
-        self.seen.try_lock()
     }
 
     /// The visit is over: the next one compares with what this one has seen.
@@ -48,14 +37,14 @@ impl IdleVisits {
 struct SeenSlot {
     block: u32,
     index: SlotIndex,
-    /// The low 31 bits of the level, then whether the visit before found the same. A slot that has moved by a multiple
+    /// The low 31 bits of the owner's word, then whether the visit before found the same. A slot that has moved by a multiple
     /// of 2^31 looks idle, which costs a refill.
-    level: u32,
+    filled: u32,
 }
 
 impl SeenSlot {
-    fn place(&self) -> (Reverse<u32>, SlotIndex) {
-        (Reverse(self.block), self.index)
+    fn place(&self) -> (u32, SlotIndex) {
+        (self.block, self.index)
     }
 }
 
@@ -69,18 +58,18 @@ pub(crate) struct Seen {
 
 impl Seen {
     /// Notes a slot with credit, which comes after those noted before. Whether it has not moved for two periods: the
-    /// last two visits found the same level.
-    pub(crate) fn has_stood(&mut self, block: u32, index: SlotIndex, level: u64) -> bool {
-        let mut slot = SeenSlot { block, index, level: (level as u32) << 1 };
+    /// last two visits found the same word.
+    pub(crate) fn has_stood(&mut self, block: u32, index: SlotIndex, filled: u64) -> bool {
+        let mut slot = SeenSlot { block, index, filled: (filled as u32) << 1 };
         let passed = self.last[self.at..].iter().take_while(|seen| seen.place() < slot.place()).count();
         self.at += passed;
         let before = self.last.get(self.at).filter(|seen| seen.place() == slot.place());
         let (mut stood, mut twice) = (false, false);
         if let Some(before) = before {
-            stood = before.level >> 1 == slot.level >> 1;
-            twice = stood && before.level & 1 == 1;
+            stood = before.filled >> 1 == slot.filled >> 1;
+            twice = stood && before.filled & 1 == 1;
         }
-        slot.level |= u32::from(stood);
+        slot.filled |= u32::from(stood);
         // Without memory the next visit finds the slot as if for the first time.
         if self.now.try_reserve(1).is_ok() {
             self.now.push(slot);
@@ -93,29 +82,29 @@ impl Seen {
 mod tests {
     use super::*;
 
-    /// One visit: what it says of each slot, as (block, level) at the first index.
+    /// One visit: what it says of each slot, as (block, word) at the first index.
     fn visit(visits: &IdleVisits, slots: &[(u32, u64)]) -> Vec<bool> {
-        let mut seen = visits.begin();
-        let stood = slots.iter().map(|&(block, level)| seen.has_stood(block, SlotIndex::FIRST, level)).collect();
+        let mut seen = visits.seen.lock();
+        let stood = slots.iter().map(|&(block, filled)| seen.has_stood(block, SlotIndex::FIRST, filled)).collect();
         visits.end(seen);
         stood
     }
 
     #[test]
-    fn a_slot_has_stood_at_the_third_visit_that_finds_its_level() {
+    fn a_slot_has_stood_at_the_third_visit_that_finds_its_word() {
         let visits = IdleVisits::new();
-        for (level, stood) in [(7, false), (7, false), (7, true), (7, true), (8, false), (8, false), (8, true)] {
-            assert_eq!(visit(&visits, &[(0, level)]), [stood]);
+        for (filled, stood) in [(7, false), (7, false), (7, true), (7, true), (8, false), (8, false), (8, true)] {
+            assert_eq!(visit(&visits, &[(0, filled)]), [stood]);
         }
     }
 
     #[test]
     fn visits_compare_slots_of_one_place() {
         let visits = IdleVisits::new();
-        visit(&visits, &[(3, 7), (1, 7)]);
+        visit(&visits, &[(1, 7), (3, 7)]);
         // A newer block comes, and one has no credit any more.
-        visit(&visits, &[(4, 7), (1, 7)]);
-        assert_eq!(visit(&visits, &[(4, 7), (3, 7), (1, 7), (0, 7)]), [false, false, true, false]);
+        visit(&visits, &[(1, 7), (4, 7)]);
+        assert_eq!(visit(&visits, &[(0, 7), (1, 7), (3, 7), (4, 7)]), [false, true, false, false]);
         assert_eq!(visit(&visits, &[(4, 7)]), [true]);
         assert!(visit(&visits, &[]).is_empty());
         assert_eq!(visits.bytes(), 0, "a visit that finds no credit leaves no memory behind");

@@ -95,7 +95,10 @@ impl Drop for End {
                 serve_slow();
             }
             reports::report();
-            serve_deferred();
+            // Work that allocators have left.
+            if deferred().take_due(LISTS) {
+                serve_deferred_slow();
+            }
         }
     }
 }
@@ -128,21 +131,13 @@ fn release_claimed_slow(first: *const ()) {
     }
 }
 
-/// Do what allocators have left. The thread holds no lock and runs no slow path.
-#[inline]
-fn serve_deferred() {
-    if deferred().take_due(LISTS) {
-        serve_deferred_slow();
-    }
-}
-
-/// Work that allocators defer meanwhile waits for the next slow path: the turns end.
+/// Do what allocators have left. Work that allocators defer meanwhile waits for the next slow path: the turns end.
 #[cold]
 #[inline(never)]
 #[allow(unsafe_code)]
 fn serve_deferred_slow() {
     let mut next = deferred().looks.take().cast::<Counter>();
-    // SAFETY: `deferred` has listed it with a handle; objects are never freed.
+    // SAFETY: `look::defer` has listed it with a handle; objects are never freed.
     while let Some(counter) = unsafe { next.as_ref::<'static>() } {
         // Before the mark is taken: from then on another thread may list the counter again.
         next = counter.usage.next_to_release.load(Ordering::Relaxed);
@@ -155,9 +150,7 @@ fn serve_deferred_slow() {
         release_claimed_slow(claimed);
     }
     release_all_claimed();
-    if slow_path::has_to_serve() {
-        serve_slow();
-    }
+    serve_slow();
 }
 
 #[cold]

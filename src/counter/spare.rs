@@ -4,16 +4,6 @@
 
 use crate::sync::{AtomicI64, AtomicU64, Ordering};
 
-/// Says if reserved bytes pay for allocated ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Covers {
-    No,
-    /// The counter above does not.
-    Top,
-    /// The counter above does, too.
-    Below,
-}
-
 /// Words of a covering counter beside its usage.
 #[derive(Default)]
 pub(crate) struct Cover {

@@ -43,26 +43,24 @@ impl Stocks {
         }
     }
 
-    /// Note that a stock is counted as open, or not any more. The latter is the last access here: from here on a thread
-    /// may release the counter.
-    pub(crate) fn set_open(&mut self, counter: &'static Counter, open: bool) {
-        match counter.opened.load(Ordering::Relaxed).checked_sub(1) {
-            None if open => {
-                self.opened.push(counter);
-                // SeqCst (E35): counted, then a check whether the group is going offline; pairs with `ChildCount::bar`.
-                counter.opened.swap(self.opened.len() as u32, Ordering::SeqCst);
-            }
-            Some(at) if !open => {
-                self.opened.swap_remove(at as usize);
-                if let Some(moved) = self.opened.get(at as usize) {
-                    moved.opened.store(at + 1, Ordering::Relaxed);
-                }
-                counter.queued.store(false, Ordering::Relaxed);
-                // Release (E36): pairs with `Counter::is_open` of the thread that releases the counter.
-                counter.opened.store(0, Ordering::Release);
-            }
-            _ => {}
+    /// Note that a stock is counted as open.
+    pub(crate) fn add_open(&mut self, counter: &'static Counter) {
+        self.opened.push(counter);
+        // SeqCst (E35): counted, then a check whether the group is going offline; pairs with `ChildCount::bar`.
+        counter.opened.swap(self.opened.len() as u32, Ordering::SeqCst);
+    }
+
+    /// Note that a stock is not counted as open any more. This is the last access: from here on a thread may release the
+    /// counter.
+    pub(crate) fn remove_open(&mut self, counter: &'static Counter) {
+        let Some(at) = counter.opened.load(Ordering::Relaxed).checked_sub(1) else { return };
+        self.opened.swap_remove(at as usize);
+        if let Some(moved) = self.opened.get(at as usize) {
+            moved.opened.store(at + 1, Ordering::Relaxed);
         }
+        counter.queued.store(false, Ordering::Relaxed);
+        // Release (E36): pairs with `Counter::is_open` of the thread that releases the counter.
+        counter.opened.store(0, Ordering::Release);
     }
 
     /// Stocks in `scope` that are counted as open, in the scratch list. Leaves out those in the queue of pending

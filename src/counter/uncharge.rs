@@ -68,8 +68,10 @@ impl Counter {
             return reserve::release(self, n);
         }
         let (path, thread) = (Lazily::outside(), Outside::this_thread());
-        let Some((transit, _)) = self.enter_closed(thread.as_ref()) else { return self.give_back_in_slow_path(n) };
-        counted::uncharged_without_audit(self, n);
+        let Some((transit, _)) = self.begin_closed_transit(thread.as_ref()) else {
+            return self.give_back_in_slow_path(n);
+        };
+        counted::note_uncharged(self, n);
         self.uncharge_up_to(n, None, &path);
         drop(transit);
     }
@@ -85,7 +87,7 @@ impl Counter {
         let (incarnation, tree) = (self.incarnation(), self.tree().number);
         // The audit counts first: once the credit is put back the object may be another counter's.
         if self.cover().is_none() {
-            counted::uncharged_without_audit(self, n);
+            counted::note_uncharged(self, n);
         }
         counted::audit_uncharged(self, path.outermost().and_then(Outermost::block), n);
         if incarnation.slow_only {

@@ -198,8 +198,8 @@ struct Sums {
     live: i64,
     credit: u64,
     children: u64,
-    min: u64,
-    low: u64,
+    /// By [`Protection`].
+    protected: [u64; 2],
     excess: u64,
     ledger: LedgerSums,
     marks: u64,
@@ -248,15 +248,16 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
             above.credit = above.credit.saturating_add(sum.credit);
             // One child may have allocated the bytes that another has reserved.
             above.children = if covers { above.children.max(usage) } else { above.children.saturating_add(usage) };
-            above.min = above.min.saturating_add(usage.min(marks::protection(counter, Protection::Min)));
-            above.low = above.low.saturating_add(usage.min(marks::protection(counter, Protection::Low)));
+            for (sum, kind) in above.protected.iter_mut().zip(Protection::ALL) {
+                *sum = sum.saturating_add(usage.min(marks::protection(counter, kind)));
+            }
             above.excess += u64::from(sum.excess > 0 || usage > marks::soft(counter));
             above.ledger += sum.ledger;
             above.marks += sum.marks;
         }
     }
     faults.reverse();
-    Verdict { audited: tree.audited, counters: order.len(), faults }
+    Verdict { audited: tree.config.audit, counters: order.len(), faults }
 }
 
 fn judge(tree: &Tree, counter: &'static Counter, sum: &Sums, known: &Known<'_>, faults: &mut Vec<Fault>) {
@@ -269,7 +270,7 @@ fn judge(tree: &Tree, counter: &'static Counter, sum: &Sums, known: &Known<'_>, 
         fault(FaultKind::Underflow, 0, underflowed);
     }
     let expected = sum.usage(counter);
-    if tree.audited && expected != usage {
+    if tree.config.audit && expected != usage {
         fault(FaultKind::Identity, expected, usage);
     }
     if sum.children > usage {
@@ -279,7 +280,7 @@ fn judge(tree: &Tree, counter: &'static Counter, sum: &Sums, known: &Known<'_>, 
     if sum.credit > bound {
         fault(FaultKind::StockBound, bound, sum.credit);
     }
-    for (kind, expected) in [(Protection::Min, sum.min), (Protection::Low, sum.low)] {
+    for (kind, expected) in Protection::ALL.into_iter().zip(sum.protected) {
         let found = marks::children_protected(counter, kind);
         if found != expected {
             fault(FaultKind::Protection, expected, found);

@@ -18,7 +18,7 @@ pub(crate) const OBSERVED: u64 = 1 << 2;
 pub(crate) const HIGH: u64 = 1 << 3;
 /// Usage is above max or high: see `exceeded`. A walk that raises usage further has nothing to do about it.
 pub(crate) const EXCEEDED: u64 = 1 << 4;
-/// An allocator has changed usage, and the next slow path looks at the counter: see `deferred`.
+/// An allocator has changed usage, and the next slow path looks at the counter: see `look::defer`.
 pub(crate) const DEFERRED: u64 = 1 << 5;
 /// It has left a level above its max.
 pub(crate) const DEFERRED_ABOVE: u64 = 1 << 6;

@@ -18,13 +18,13 @@ use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::stat::published::PublishedPlace;
 use crate::state::events::EventsPlace;
-use crate::state::limits::{Overdraft, Percents, Setting, Tasks};
+use crate::state::limits::Percents;
 use crate::state::name::Name;
 use crate::state::oom::OomMarks;
-use crate::state::reclaim::RingPlace;
+use crate::state::reclaim::{NO_RING, RingPlace};
 use crate::state::waiting::FirstInLine;
-use crate::sync::Shared;
-use crate::sync::stat_atomic::AtomicPtr;
+use crate::sync::stat_atomic::{AtomicPtr, AtomicU8, AtomicU16};
+use crate::sync::{Ordering, Shared};
 use crate::thread::objects;
 
 /// A group: its first counter, which counts memory, and what only groups have.
@@ -33,7 +33,8 @@ pub(crate) struct GroupObject {
     object: CounterObject,
     state: CounterState,
     pub(crate) oom: OomMarks,
-    pub(crate) tasks: Tasks,
+    /// The tasks that the group's memory is given back by; 0 where the group does not say.
+    pub(crate) tasks: AtomicU16,
     pub(crate) ring: RingPlace,
     /// The group's statistics; empty until a thread writes to it or to a group below.
     pub(crate) stats: PublishedPlace,
@@ -54,17 +55,19 @@ pub(crate) struct CounterState {
     /// The next level in the list of the thread that serves this one; what it was, where the level is in no list.
     pub(crate) next_served: AtomicPtr<()>,
     pub(crate) percents: Percents,
-    pub(crate) setting: Setting,
-    pub(crate) overdraft: Overdraft,
+    /// The number of the name that a service has for the limits, in the table of the process, plus 1; 0 where they have
+    /// none.
+    pub(crate) setting: AtomicU8,
+    /// Per cent of max that a wait which cannot end may take above it; 0: none.
+    pub(crate) overdraft: AtomicU8,
 }
 
 impl CounterState {
     fn is_clean(&self) -> bool {
-        self.events.is_clean()
+        self.events.get().is_none()
             && self.first_in_line.is_clean()
             && self.percents.is_clean()
-            && self.setting.get() == 0
-            && self.overdraft.get() == 0
+            && [&self.setting, &self.overdraft].iter().all(|word| word.load(Ordering::Relaxed) == 0)
     }
 }
 
@@ -183,7 +186,7 @@ impl GroupObject {
             object: CounterObject { counter: memory, links: Links::new() },
             state: CounterState::default(),
             oom: OomMarks::default(),
-            tasks: Tasks::default(),
+            tasks: AtomicU16::new(0),
             ring: RingPlace::new(),
             stats: PublishedPlace::default(),
             name: UnsafeCell::new(Name::NONE),
@@ -207,8 +210,8 @@ impl GroupObject {
     }
 
     fn is_clean(&self) -> bool {
-        let settings = self.oom.is_clean() && self.tasks.get() == 0;
-        settings && self.ring.is_clean() && self.states().all(CounterState::is_clean)
+        let settings = self.oom.is_clean() && self.tasks.load(Ordering::Relaxed) == 0;
+        settings && self.ring.number() == NO_RING && self.states().all(CounterState::is_clean)
     }
 
     /// The group's name among its siblings; empty for the root.
@@ -235,11 +238,11 @@ impl GroupObject {
     /// The policies have nothing of the group any more: its object goes back to the pool. No thread uses it.
     pub(crate) fn end(&self) {
         self.oom.reset();
-        self.tasks.set(0);
-        self.ring.reset();
+        self.tasks.store(0, Ordering::Relaxed);
+        self.ring.set(NO_RING);
         self.states().for_each(|state| state.percents.reset());
-        self.state.setting.set(0);
-        self.state.overdraft.set(0);
+        self.state.setting.store(0, Ordering::Relaxed);
+        self.state.overdraft.store(0, Ordering::Relaxed);
         self.set_name(Name::NONE);
     }
 }

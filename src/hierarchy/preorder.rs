@@ -142,16 +142,22 @@ fn enter(group: Handle, row: Option<usize>, path: String, has_rows: bool) -> Fra
     Frame { group, row, path, credit, ledger, usage, live_below, bound, children: sorted(children, has_rows) }
 }
 
-/// The credit that offline groups left, and the ledgers of those that still have objects, by the group whose row has it.
+/// The credit that offline groups left, and the ledgers of those that still have objects, by the group that the walk adds
+/// it to.
 fn left_offline(top: &'static Counter, depth: usize) -> HashMap<CounterId, (u64, LedgerSums)> {
     let mut left: HashMap<CounterId, (u64, LedgerSums)> = HashMap::new();
+    let has_objects = ledger::any();
     let row_of = |group: &Counter| {
+        // The walk enters each group, and one that covers in between compares the sums.
+        if has_objects {
+            return group.id();
+        }
         let path: Vec<CounterId> = group.path_to_root().map(Counter::id).collect();
         let below_top = path.iter().position(|&id| id == top.id()).unwrap_or(0);
         path[below_top.saturating_sub(depth)]
     };
     credit::each_left(top, |above, units| left.entry(row_of(above)).or_default().0 += units);
-    if ledger::any() {
+    if has_objects {
         // For tops of groups that cover and that went offline too: the row, the sums, and the bytes that are reserved
         // in them.
         let mut covering: HashMap<CounterId, (CounterId, LedgerSums, u64)> = HashMap::new();

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use crate::counter::object::Counter;
 use crate::hierarchy::group_object;
+use crate::sync::Ordering;
 
 /// A group has a byte for the number of its name.
 const NAMES_MAX: usize = u8::MAX as usize;
@@ -46,11 +47,11 @@ impl fmt::Debug for SettingName {
 
 /// From here on refusals of the group name that setting.
 pub(crate) fn set(group: &Counter, name: SettingName) {
-    group_object::state(group).setting.set(name.0.get());
+    group_object::state(group).setting.store(name.0.get(), Ordering::Relaxed);
 }
 
 pub(crate) fn of(group: &Counter) -> Option<SettingName> {
-    NonZeroU8::new(group_object::state(group).setting.get()).map(SettingName)
+    NonZeroU8::new(group_object::state(group).setting.load(Ordering::Relaxed)).map(SettingName)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

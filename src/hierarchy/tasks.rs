@@ -2,14 +2,15 @@
 
 use crate::counter::object::Counter;
 use crate::hierarchy::group_object;
+use crate::sync::Ordering;
 
 /// 0 where the group does not say.
 pub(crate) fn of(group: &Counter) -> u16 {
-    group_object::of(group).tasks.get()
+    group_object::of(group).tasks.load(Ordering::Relaxed)
 }
 
 pub(crate) fn set(group: &Counter, tasks: u16) {
-    group_object::of(group).tasks.set(tasks);
+    group_object::of(group).tasks.store(tasks, Ordering::Relaxed);
 }
 
 /// The highest group on the path that says how many tasks it has. The caller keeps the group.

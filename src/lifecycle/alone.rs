@@ -3,20 +3,18 @@
 //! No `Group` names such a group. So where its counter's last handle is gone, no thread charges it, and what is still
 //! charged to it belongs to no guard.
 
-use std::{iter, slice};
+use std::slice;
 
-use super::{create, offline};
+use super::create::{self, NewGroup, NotCreated};
+use super::offline;
 use crate::counter::config::CounterConfig;
 use crate::counter::handle::Handle;
-use crate::counter::join::{self, Init};
-use crate::counter::links::Hash;
 use crate::counter::object::Counter;
 use crate::counter::retire;
 use crate::counter::slow_path::SlowPath;
-use crate::hierarchy::group_tree::{self, GroupConfig};
+use crate::hierarchy::group_tree::GroupConfig;
 use crate::pool::NoMemory;
-use crate::state::name::Name;
-use crate::sync::Ordering;
+use crate::state::name::GroupName;
 
 /// Create a tree of such groups. The caller has one handle on its root.
 pub(crate) fn root(config: &CounterConfig, groups: GroupConfig) -> Result<&'static Counter, NoMemory> {
@@ -26,18 +24,12 @@ pub(crate) fn root(config: &CounterConfig, groups: GroupConfig) -> Result<&'stat
 
 /// Create a group below `parent`, which the caller keeps. The caller has one handle on it.
 pub(crate) fn child(parent: &'static Counter) -> Result<&'static Counter, NoMemory> {
-    let _path = SlowPath::enter();
-    let tree = parent.tree();
-    let groups = group_tree::shared(tree);
-    let group = create::start_group(tree, groups, Name::NONE, iter::once(Init::below(parent)))?;
-    let mut shard = tree.hierarchy.lock_for(group, Hash::of_unnamed(group));
-    // Under the lock: a thread that changes the batch of the subtree finds the group linked, or this thread finds the
-    // parent's new batch.
-    group.batch.store(parent.batch(), Ordering::Relaxed);
-    let first = shard.link(group, false);
-    drop(shard);
-    join::finish_join(tree, group, first == Some(true));
-    Ok(group)
+    let settings = NewGroup { wanted: &[], covers: false, share: 0, has_pressure: false, mark: &|_| () };
+    match create::create(parent, GroupName::Unnamed, &settings) {
+        Ok(child) => Ok(child.into_raw()),
+        Err(NotCreated::Memory(bytes)) => Err(NoMemory { bytes }),
+        Err(refused) => unreachable!("no name, no limit, and a parent that is online: {refused:?}"),
+    }
 }
 
 /// End a group without children. No thread uses it any more, and the caller has the one handle.

@@ -7,7 +7,6 @@ use crate::counter::links::Hash;
 use crate::counter::object::tree::{Shard, Tree};
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::slow_path::SlowPath;
-use crate::counter::spare::Covers;
 use crate::counter::{make, marks, retire};
 use crate::hierarchy::group_tree::{self, GroupConfig, GroupTree};
 use crate::hierarchy::limits::{self, NoLimitedAncestor};
@@ -81,9 +80,7 @@ pub(crate) fn create(
     let groups = group_tree::shared(tree);
     let init = |above: &'static Counter| {
         let mut init = Init::below(above);
-        if settings.covers && above.is_memory() && init.covers == Covers::No {
-            init.covers = Covers::Top;
-        }
+        init.covers |= settings.covers && above.is_memory();
         init
     };
     let group = start_group(tree, groups, Name::new(name)?, parent.group().map(init))?;
@@ -186,7 +183,7 @@ fn count_name(tree: &GroupTree, group: &Counter, change: fn(u64, u64) -> u64) {
 }
 
 /// Start an incarnation of each counter of a group.
-pub(super) fn start_group(
+fn start_group(
     tree: &Tree,
     groups: &GroupTree,
     name: Name,

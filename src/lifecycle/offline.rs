@@ -8,7 +8,6 @@ use crate::counter::handle::Handle;
 use crate::counter::links;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Shard, Stocks, Tree};
-use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{central, exceeded, marks, retire};
 use crate::hierarchy::service::{self, WAITS};
@@ -76,8 +75,7 @@ fn leave(shard: &mut Shard, group: &'static Counter) {
     }
     shard.leave(group);
     for counter in group.group() {
-        marks::set_protection(counter, Protection::Min, 0);
-        marks::set_protection(counter, Protection::Low, 0);
+        marks::unprotect(counter);
         // Mutation: e23-offline-stays-in-excess
         marks::set_soft(counter, u64::MAX);
         marks::set_reclaim_above(counter, u64::MAX);

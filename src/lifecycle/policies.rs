@@ -33,7 +33,7 @@ impl Policies for GroupTree {
         }
     }
 
-    fn fell(&self, counter: &Counter) {
+    fn usage_moved(&self, counter: &Counter) {
         if counter.limits.watched.is_for(WAITING) || marks::is_to_reclaim(counter) {
             schedule(counter);
         }

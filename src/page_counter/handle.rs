@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::counter::at_limit::{self, Room};
+use crate::counter::at_limit::{self, AfterRefusal};
 use crate::counter::config::{BATCH_MAX, CounterConfig, Extension};
 use crate::counter::level::How;
 use crate::counter::object::Counter;
@@ -14,6 +14,10 @@ use crate::error::{CounterChargeError, CounterId, CounterLimitError, USAGE_MAX};
 use crate::sync::{Arc, model_failed};
 use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
+use crate::thread::{context, slow_path};
+
+/// Most calls of the pressure hook for one charge: the kernel's MAX_RECLAIM_RETRIES.
+const HOOK_CALLS_MAX: usize = 16;
 
 /// A hierarchical counter: a usage, a limit, a parent, and a stock of pre-charged credit for each thread. Its owner
 /// decides what a unit is: a byte, a page, a connection.
@@ -163,7 +167,7 @@ impl PageCounter {
             Some(extension) => extension.root(&config).counter(),
             None => {
                 let _path = SlowPath::enter();
-                join::root(&join::bare_tree(config.clone()), &config)
+                join::bare_root(&config)
             }
         };
         PageCounter::keep(counter, config.name, None)
@@ -199,7 +203,7 @@ impl PageCounter {
             Some(extension) => extension.child(self.header).counter(),
             None => {
                 let _path = SlowPath::enter();
-                join::child(self.counter().tree(), self.counter())
+                join::child(self.counter())
             }
         };
         PageCounter::keep(child, name.into(), Some(Arc::clone(&self.keep.0)))
@@ -271,8 +275,23 @@ impl PageCounter {
     #[cold]
     #[inline(never)]
     fn charge_or_refuse_slow(&self, n: u64, missed: Consume) -> Result<(), CounterChargeError> {
-        let charged = self.counter().charge_slow(n, missed, How::Admit, Room::Hook);
-        charged.map(drop).map_err(|refusal| refusal.refused(self.counter(), n))
+        let counter = self.counter();
+        // An allocator that charges inside a slow path calls no foreign code.
+        let hook = counter.tree().config.hook.as_ref().filter(|_| !slow_path::is_running());
+        let mut charged = counter.charge_slow(n, missed, How::Admit, AfterRefusal::Drain);
+        for _ in 0..HOOK_CALLS_MAX {
+            let (Err(refusal), Some(hook)) = (&charged, hook) else { break };
+            let refused = refusal.refused(counter, n);
+            // `None`: this charge is made inside the hook.
+            if context::in_hook(|| hook(&refused)).unwrap_or(0) == 0 {
+                break;
+            }
+            charged = counter.charge_slow(n, Consume::Miss, How::Admit, AfterRefusal::Drain);
+        }
+        charged.map(drop).map_err(|refusal| {
+            refusal.level.count_refusal();
+            refusal.refused(counter, n)
+        })
     }
 
     /// Charges `n` units here and at all ancestors, whatever the limits say. Use it for memory that exists already.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::counter::handle::Handle;
 use crate::counter::marks;
 use crate::counter::object::Counter;
-use crate::reclaim::repeat::{ROUNDS_MAX, close_below, deadline};
+use crate::reclaim::repeat::{ROUNDS_MAX, deadline};
 use crate::reclaim::round::Request;
 use crate::reclaim::{registrations, round};
 use crate::state::reclaimer::ReclaimCause;
@@ -58,7 +58,7 @@ fn one_round(level: &'static Counter) -> bool {
     let before = over(level);
     // Credit is no group's excess: it goes back where it may be all that is above.
     if before <= level.bound() {
-        close_below(level);
+        level.tree().close_below(level);
     }
     if !registrations::any_below(level) {
         return over(level) < before;

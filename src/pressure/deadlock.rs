@@ -70,13 +70,14 @@ fn holds(waiting: &Waiting, line: &Line, place: &PlaceInLine) -> bool {
 pub(crate) mod overdraft {
     use crate::counter::object::Counter;
     use crate::hierarchy::group_object;
+    use crate::sync::Ordering;
 
     pub(crate) fn of(group: &Counter) -> u8 {
-        group_object::state(group).overdraft.get()
+        group_object::state(group).overdraft.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set(group: &Counter, per_cent: u8) {
-        group_object::state(group).overdraft.set(per_cent);
+        group_object::state(group).overdraft.store(per_cent, Ordering::Relaxed);
     }
 }
 

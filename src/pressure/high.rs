@@ -6,7 +6,6 @@ use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::watch::HIGH;
 use crate::hierarchy::group_tree;
-use crate::reclaim::repeat::close_below;
 
 /// Bytes that the formula is for: the kernel's MEMCG_CHARGE_BATCH, 64 pages of 4 KiB.
 pub(crate) const BATCH: u64 = 64 * 4096;
@@ -63,7 +62,7 @@ pub(crate) fn drain_credit(group: &'static Counter) {
 /// Credit is no group's excess: it goes back where it may be all that is above high.
 pub(crate) fn drain_excess(level: &'static Counter) {
     if above(level) <= level.bound() {
-        close_below(level);
+        level.tree().close_below(level);
     }
 }
 

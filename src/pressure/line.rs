@@ -157,7 +157,7 @@ fn walk_for<'a>(
     drop(transit);
     walked?;
     // Not this thread's own charge: what it has freed for others it has freed.
-    if group.tree().audited {
+    if group.tree().config.audit {
         group.usage.audit_shared.fetch_add(n, Ordering::Relaxed);
     }
     Ok(())
@@ -445,6 +445,11 @@ impl Waiting {
         if bytes > level.admits() {
             self.decide(ticket, Decision::Full(level), service.wakers);
             return true;
+        }
+        // A walk of a group that covers schedules the lines of its path where it is refused: a walk in vain would do so
+        // time and again.
+        if group.cover().is_some() && cover::rise_at(group, bytes, level) > level.room(level.admits()) {
+            return false;
         }
         self.make_way(place, group, level);
         match charge_for(group, service.block, bytes, place) {

@@ -170,7 +170,12 @@ impl StallLook {
             return;
         }
         let until = Instant::now() + Duration::from_nanos(PERIOD);
-        if !delays::wake_at(until, &Waker::from(Arc::new(self))) {
+        let waker = {
+            // Memory of the crate, and of no group.
+            let _path = SlowPath::enter();
+            Waker::from(Arc::new(self))
+        };
+        if !delays::wake_at(until, &waker) {
             let _path = SlowPath::enter();
             group.limits.watched.clear(STALLS_LOOKED_AT);
             pressure_levels::set_by_stalls(group, 0, 0);

@@ -29,7 +29,7 @@ use crate::counter::watch::RECLAIMS;
 use crate::hierarchy::{events, group_tree};
 use crate::pressure::victims::{self, Choice, Excluded, Want};
 use crate::pressure::{background, high, line, throttle};
-use crate::reclaim::repeat::{close_below, deadline, shrink, spare};
+use crate::reclaim::repeat::{deadline, shrink, spare};
 use crate::reclaim::round::Request;
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
@@ -246,7 +246,7 @@ fn work(job: &Job) {
 /// for no promise and for no victim.
 fn reclaim_and_cancel(level: &'static Counter, &Job { importance, bytes, promised, .. }: &Job) {
     events::count(level, Event::Max);
-    close_below(level);
+    level.tree().close_below(level);
     if promised {
         return;
     }
@@ -256,7 +256,7 @@ fn reclaim_and_cancel(level: &'static Counter, &Job { importance, bytes, promise
     let mut request = Request::new(ReclaimCause::Full, deadline(level)).breaks_low(Some(importance));
     let may_come = shrink(level, &mut request, want);
     // Bytes that came back may be credit of this thread.
-    close_below(level);
+    level.tree().close_below(level);
     if short() == 0 {
         return;
     }

@@ -15,7 +15,7 @@ use crate::pressure::high::{
 };
 use crate::pressure::stalls::Stall;
 use crate::pressure::victims::{self, has_ended};
-use crate::reclaim::repeat::{ROUNDS_MAX, close_below, deadline, deadline_from, earlier, may_call_out, shrink, spare};
+use crate::reclaim::repeat::{ROUNDS_MAX, deadline, deadline_from, earlier, may_call_out, shrink, spare};
 use crate::reclaim::round::{Request, TIME_MAX};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
@@ -60,7 +60,7 @@ fn throttle(group: &'static Counter, bytes: u64, waits: bool, end: Option<Instan
                 continue;
             }
             // Freed bytes are to show in usage, and not in a stock.
-            close_below(level);
+            level.tree().close_below(level);
             let above = above(level);
             let want = above.min(bytes.max(RECLAIM_MIN)) + spare(level, marks::high(level));
             if above == 0 {
@@ -124,10 +124,10 @@ pub(crate) fn delay_now(group: &'static Counter, bytes: u64) -> Duration {
 /// above that importance is broken for it.
 pub(crate) fn shrink_to_high(level: &'static Counter, importance: u8) {
     if above(level) > 0 && !level.is_observed() && may_call_out() {
-        close_below(level);
+        level.tree().close_below(level);
         let mut request = Request::new(ReclaimCause::High, deadline(level)).breaks_low(Some(importance));
         shrink(level, &mut request, || above(level));
         // Bytes that came back may be credit of this thread.
-        close_below(level);
+        level.tree().close_below(level);
     }
 }

@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use crate::counter::object::Counter;
-use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::group_tree;
 use crate::reclaim::registrations;
 use crate::reclaim::report::ReclaimReport;
@@ -59,19 +58,13 @@ pub(crate) fn shrink(level: &'static Counter, request: &mut Request, excess: imp
     u64::MAX
 }
 
-/// Closes the stocks below: from here on what is freed there goes up the tree at once.
-pub(crate) fn close_below(target: &'static Counter) {
-    let _path = SlowPath::enter();
-    target.tree().close_below(target);
-}
-
 /// Rounds of reclaim for `bytes` that are wanted before they are needed, while anything comes. Drains the stocks below.
 /// `None`: this thread may not call foreign code.
 pub(crate) fn reclaim_now(target: &'static Counter, bytes: u64) -> Option<ReclaimReport> {
     if !may_call_out() {
         return None;
     }
-    close_below(target);
+    target.tree().close_below(target);
     let mut total = ReclaimReport { requested: bytes, ..ReclaimReport::default() };
     let mut request = Request::new(ReclaimCause::Asked, deadline(target));
     for _ in 0..ROUNDS_MAX {

@@ -82,6 +82,7 @@ pub(crate) fn look(tree: &Tree) {
 /// Sets the soft limit of a group that is online, and corrects its mark.
 fn set_soft(group: &'static Counter, bytes: u64) {
     let _shard = group.tree().hierarchy.lock_of(group);
+    // Mutation: a-part-is-set-in-a-group-that-is-offline
     if !group.state().is_offline() {
         marks::set_soft(group, bytes);
         excess::cross(group);
@@ -110,6 +111,7 @@ impl Shares {
         // The group may have got a soft limit since, so its part is set also where its share is as it was.
         if share > 0 || before > 0 {
             siblings.divided = None;
+            // Mutation: a-share-that-changes-moves-no-part
             self.moved.insert(parent.key());
         }
         if siblings.children.is_empty() {

@@ -11,7 +11,7 @@ use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, Shared};
-use crate::thread::cells::ItemBits;
+use crate::thread::cells::SetBits;
 use crate::thread::objects;
 
 /// From so many announced grains on the writer itself flushes: what is announced and not flushed must not wrap.
@@ -243,7 +243,7 @@ impl PublishedStats {
         // Release (E22): a reader that sees a figure of a child sees those of its parents, which were stored before.
         // Mutation: e21-off-the-bound-before-published
         self.touched.fetch_or(row.touched, Ordering::Release);
-        for item in ItemBits(row.touched) {
+        for item in SetBits(row.touched) {
             for (figure, change) in self.pair(item).into_iter().zip([subtree[item], local[item]]) {
                 if change != 0 {
                     // Mutation: e22-figures-relaxed
@@ -285,9 +285,9 @@ impl PublishedStats {
     }
 
     /// Items that have figures.
-    pub(super) fn touched(&self) -> ItemBits {
+    pub(super) fn touched(&self) -> SetBits {
         // Acquire (E22): pairs with `publish`.
-        ItemBits(self.touched.load(Ordering::Acquire))
+        SetBits(self.touched.load(Ordering::Acquire))
     }
 
     /// Of the subtree, and of the group alone.

@@ -1,7 +1,7 @@
 //! The result of a slice of a flush: a row for each group that changes, parents before their children.
 
 use super::visits::Visits;
-use crate::thread::cells::ItemBits;
+use crate::thread::cells::SetBits;
 
 /// Memory that stays from slice to slice.
 const CHANGES_KEPT: usize = 1 << 14;
@@ -76,7 +76,7 @@ impl SliceRows {
             let ChangedGroup { above, touched, written, announced, .. } = rows[number];
             let (before, row) = changes.split_at_mut(number * 2 * items);
             let (local, subtree) = row.split_at_mut(items);
-            for item in ItemBits(touched) {
+            for item in SetBits(touched) {
                 subtree[item] = subtree[item].wrapping_add(local[item]);
                 if above != NO_ROW {
                     let parent = &mut before[above * 2 * items + items + item];

@@ -159,10 +159,6 @@ pub(crate) fn event_cache(align: PoolAlign) -> Shared<Cache> {
 pub(crate) struct EventsPlace(AtomicPtr<EventCounts>);
 
 impl EventsPlace {
-    pub(crate) fn is_clean(&self) -> bool {
-        self.0.load(Ordering::Relaxed).is_null()
-    }
-
     /// Removes the counts, for a caller that gives them back to the pool. No other thread uses the group.
     pub(crate) fn take(&self) -> Option<NonNull<EventCounts>> {
         let counts = NonNull::from(self.get()?);

@@ -1,7 +1,7 @@
 //! The limits that can be set, and which of them are percentages.
 
 use crate::sync::Ordering;
-use crate::sync::stat_atomic::{AtomicU8, AtomicU16};
+use crate::sync::stat_atomic::AtomicU8;
 use crate::units::Percent;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,47 +38,5 @@ impl Percents {
 
     pub(crate) fn set(&self, kind: LimitKind, percent: Option<Percent>) {
         self.0[kind as usize].store(percent.map_or(0, |percent| percent.get() + 1), Ordering::Relaxed);
-    }
-}
-
-/// The number of the name that a service has for the limits, in the table of the process, plus 1; 0 where they have none.
-#[derive(Default)]
-pub(crate) struct Setting(AtomicU8);
-
-impl Setting {
-    pub(crate) fn get(&self) -> u8 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set(&self, number: u8) {
-        self.0.store(number, Ordering::Relaxed);
-    }
-}
-
-/// Per cent of max that a wait which cannot end may take above it; 0: none. Relaxed: a setting.
-#[derive(Default)]
-pub(crate) struct Overdraft(AtomicU8);
-
-impl Overdraft {
-    pub(crate) fn get(&self) -> u8 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set(&self, per_cent: u8) {
-        self.0.store(per_cent, Ordering::Relaxed);
-    }
-}
-
-/// The tasks that a group's memory is given back by; 0 where the group does not say. Relaxed: a setting.
-#[derive(Default)]
-pub(crate) struct Tasks(AtomicU16);
-
-impl Tasks {
-    pub(crate) fn get(&self) -> u16 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set(&self, tasks: u16) {
-        self.0.store(tasks, Ordering::Relaxed);
     }
 }

@@ -30,14 +30,6 @@ impl RingPlace {
         RingPlace(AtomicU32::new(NO_RING))
     }
 
-    pub(crate) fn is_clean(&self) -> bool {
-        self.number() == NO_RING
-    }
-
-    pub(crate) fn reset(&self) {
-        self.set(NO_RING);
-    }
-
     pub(crate) fn number(&self) -> u32 {
         // SeqCst (E47): a thread that takes the group offline reads it after the bit; pairs with `announce`.
         self.0.load(Ordering::SeqCst)

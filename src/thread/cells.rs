@@ -281,8 +281,8 @@ impl ThreadStats {
     }
 
     /// The items ever written.
-    pub(crate) fn touched(self) -> ItemBits {
-        ItemBits(self.load(TOUCHED))
+    pub(crate) fn touched(self) -> SetBits {
+        SetBits(self.load(TOUCHED))
     }
 
     /// An item below the number that the cells were made for.
@@ -302,27 +302,21 @@ impl ThreadStats {
     }
 }
 
-/// Items, a bit each.
+/// The places of the bits of a word that are set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ItemBits(pub(crate) u64);
+pub(crate) struct SetBits(pub(crate) u64);
 
-impl Iterator for ItemBits {
+impl Iterator for SetBits {
     type Item = usize;
 
     #[inline]
     fn next(&mut self) -> Option<usize> {
-        let item = self.0.trailing_zeros() as usize;
+        let place = self.0.trailing_zeros() as usize;
         if self.0 == 0 {
             return None;
         }
         self.0 &= self.0 - 1;
-        Some(item)
-    }
-
-    #[inline]
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.0.count_ones() as usize;
-        (left, Some(left))
+        Some(place)
     }
 }
 

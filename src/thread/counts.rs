@@ -9,8 +9,8 @@ const VISIT: u64 = 1 << 20;
 /// Counts of one thread. Stored by the owner of the block.
 #[derive(Default)]
 pub(crate) struct UnownedCounts {
-    pub(super) allocated: Count,
-    pub(super) freed: Count,
+    /// By [`Which`].
+    counts: [Count; 2],
     /// Change of the sum by the thread when it last asked for a comparison.
     pub(super) last_asked: AtomicU64,
 }
@@ -50,22 +50,18 @@ impl Count {
 impl UnownedCounts {
     /// Below zero, as signed, where the thread has freed what others have allocated.
     pub(super) fn sum(&self) -> u64 {
-        self.allocated.bytes().wrapping_sub(self.freed.bytes())
+        let [allocated, freed] = &self.counts;
+        allocated.bytes().wrapping_sub(freed.bytes())
+    }
+
+    #[inline(always)]
+    pub(super) fn of(&self, which: Which) -> &Count {
+        &self.counts[which as usize]
     }
 }
 
 #[derive(Clone, Copy)]
 pub(super) enum Which {
-    Allocated,
-    Freed,
-}
-
-impl Which {
-    #[inline(always)]
-    pub(super) fn of(self, counts: &UnownedCounts) -> &Count {
-        match self {
-            Which::Allocated => &counts.allocated,
-            Which::Freed => &counts.freed,
-        }
-    }
+    Allocated = 0,
+    Freed = 1,
 }

@@ -158,7 +158,7 @@ impl Registry {
         self.shelves.place_of(block.number()).inspect(|place| place.note_ended(true));
     }
 
-    /// Returns the blocks in which credit may be, newest first: a thread that drains visits no other.
+    /// Returns the blocks in which credit may be, oldest first: a thread that drains visits no other.
     pub(crate) fn listed(&self) -> impl Iterator<Item = &Block> {
         self.shelves.listed()
     }
@@ -196,10 +196,10 @@ impl Registry {
         self.shelves.place_of(number).and_then(|place| place.block())
     }
 
-    /// Returns every block, newest first, also those of ended threads that hold nothing.
+    /// Returns every block, also those of ended threads that hold nothing.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = &Block> {
         // Acquire (E9): pairs with `add`. A reader looks whether the block is in its place yet.
-        (0..self.numbered.load(Ordering::Acquire)).rev().filter_map(|number| self.block(number))
+        (0..self.numbered.load(Ordering::Acquire)).filter_map(|number| self.block(number))
     }
 
     /// Bytes of memory that all blocks take, those of ended threads included.

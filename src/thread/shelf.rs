@@ -14,6 +14,7 @@ use crate::numa::mapping::map_for_ever;
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, SHELF_WORDS, SHELVES, displace, model_failed, place};
 use crate::thread::block::Block;
+use crate::thread::cells::SetBits;
 
 /// Blocks of a word.
 const WORD: u32 = u64::BITS;
@@ -72,7 +73,7 @@ impl Shelves {
         self.place_of(number)
     }
 
-    /// Blocks that a drain has to visit, newest first.
+    /// Blocks that a drain has to visit, oldest first.
     pub(super) fn listed(&self) -> impl Iterator<Item = &Block> {
         // Acquire (E54): what came before the block was taken off the list; pairs with `unlist`, and with `list` of the
         // thread that made the block.
@@ -81,14 +82,7 @@ impl Shelves {
 
     /// The lowest block from that number on that may have no thread.
     pub(super) fn lowest_ended(&self, from: u32) -> Option<ShelfPlace<'_>> {
-        let words = self.made().flat_map(|(first, shelf)| {
-            shelf.ended.iter().zip(0..).map(move |(ended, word)| (shelf, first + word * WORD, ended))
-        });
-        // The whole words before that one are not for this caller, and not its first bits.
-        words.skip((from / WORD) as usize).find_map(|(shelf, first, ended)| {
-            let ended = ended.load(Ordering::Relaxed) & (u64::MAX << from.saturating_sub(first).min(WORD - 1));
-            (ended != 0).then(|| ShelfPlace { shelf, number: first + ended.trailing_zeros() })
-        })
+        self.places(|shelf, word| shelf.ended[word].load(Ordering::Relaxed)).find(|place| place.number >= from)
     }
 
     /// Places of listed blocks that may have no thread.
@@ -105,23 +99,13 @@ impl Shelves {
         (0..blocks).filter_map(|number| self.place_of(number)).for_each(|place| place.list());
     }
 
-    /// The shelves there are, each with the number of its first block. A shelf is made before a block of the next one.
-    fn made(&self) -> impl DoubleEndedIterator<Item = (u32, &Shelf)> {
-        let made = (0..SHELVES).take_while(|&number| self.shelf(number).is_some()).count();
-        (0..made).filter_map(|number| Some((number as u32 * SHELF, self.shelf(number)?)))
-    }
-
+    /// Places of the bits that are set. A shelf is made before a block of the next one.
     fn places<'a>(&'a self, bits: impl Fn(&Shelf, usize) -> u64) -> impl Iterator<Item = ShelfPlace<'a>> {
-        let words = self.made().rev().flat_map(|(first, shelf)| {
-            (0..SHELF_WORDS).rev().map(move |word| (shelf, word, first + word as u32 * WORD))
-        });
+        let shelves = (0..SHELVES).map_while(|number| Some((number as u32 * SHELF, self.shelf(number)?)));
+        let words = shelves
+            .flat_map(|(first, shelf)| (0..SHELF_WORDS).map(move |word| (shelf, word, first + word as u32 * WORD)));
         words.flat_map(move |(shelf, word, first)| {
-            let mut left = bits(shelf, word);
-            std::iter::from_fn(move || {
-                let bit = left.checked_ilog2()?;
-                left &= !(1 << bit);
-                Some(ShelfPlace { shelf, number: first + bit })
-            })
+            SetBits(bits(shelf, word)).map(move |bit| ShelfPlace { shelf, number: first + bit as u32 })
         })
     }
 }

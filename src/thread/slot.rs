@@ -1,8 +1,8 @@
 //! The stock slot: pre-charged credit of one thread for one counter, in two single-writer words.
 //!
 //! ```text
-//! credit = level - drained        (wrapping, read as signed)
-//!          level    stored by the owner: consume lowers it, put raises it
+//! credit = filled - drained        (wrapping, read as signed)
+//!          filled   stored by the owner: consume lowers it, put raises it
 //!          drained  stored by the holder of the tree's lock: claims raise it, a cut claim lowers it
 //! ```
 //!
@@ -23,7 +23,7 @@ const VACANT: u64 = 1 << 62;
 #[derive(Debug)]
 pub(crate) struct Slot {
     /// Owner only.
-    level: AtomicU64,
+    filled: AtomicU64,
     /// Holder of the tree's lock only.
     drained: AtomicU64,
 }
@@ -33,7 +33,7 @@ pub(crate) enum Consume {
     Hit,
     /// Not enough credit; nothing was written.
     Miss,
-    /// A drainer claimed the credit meanwhile: `level` must be raised again, see [`Slot::undo`].
+    /// A drainer claimed the credit meanwhile: `filled` must be raised again, see [`Slot::undo`].
     Undone,
 }
 
@@ -48,15 +48,15 @@ pub(crate) enum Put {
 }
 
 #[inline(always)]
-fn credit(level: u64, drained: u64) -> i64 {
-    level.wrapping_sub(drained).cast_signed()
+fn credit(filled: u64, drained: u64) -> i64 {
+    filled.wrapping_sub(drained).cast_signed()
 }
 
 // === impl Slot: the owner's side ===
 
 impl Slot {
     pub(crate) fn vacant() -> Self {
-        Slot { level: AtomicU64::new(0), drained: AtomicU64::new(VACANT) }
+        Slot { filled: AtomicU64::new(0), drained: AtomicU64::new(VACANT) }
     }
 
     /// Pays `n` units from the credit.
@@ -65,21 +65,21 @@ impl Slot {
         self.consume_unless(n, fenced, 0)
     }
 
-    /// [`consume`](Self::consume), or a miss where `bar` is below zero: its test costs nothing beside that of the
+    /// [`consume`](Self::consume), or a miss where `miss_mask` is below zero: its test costs nothing beside that of the
     /// credit.
     #[inline(always)]
-    pub(crate) fn consume_unless(&self, n: u64, fenced: bool, bar: i64) -> Consume {
-        // Relaxed: only this thread writes `level`.
-        let level = self.level.load(Ordering::Relaxed);
+    pub(crate) fn consume_unless(&self, n: u64, fenced: bool, miss_mask: i64) -> Consume {
+        // Relaxed: only this thread writes `filled`.
+        let filled = self.filled.load(Ordering::Relaxed);
         // Acquire (E2): an owner that sees a cut claim sees what its drainer saw.
         let drained = self.drained.load(Ordering::Acquire);
-        let credit = credit(level, drained);
+        let credit = credit(filled, drained);
         // One test for three ways to miss: no credit (claimed, vacant), less than n, or an n beyond any credit, whose
         // difference to a slot far below zero would wrap.
-        if (n.cast_signed() | credit | credit.wrapping_sub_unsigned(n) | bar) < 0 {
+        if (n.cast_signed() | credit | credit.wrapping_sub_unsigned(n) | miss_mask) < 0 {
             return Consume::Miss;
         }
-        self.lower_to(level.wrapping_sub(n), fenced)
+        self.lower_to(filled.wrapping_sub(n), fenced)
     }
 
     /// [`consume`](Self::consume) for units within some stock's capacity, as the caller has tested. That is far below what
@@ -87,7 +87,7 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn consume_within_capacity(&self, n: u64) -> Consume {
         // Relaxed and Acquire (E2): as in `consume_unless`.
-        let left = self.level.load(Ordering::Relaxed).wrapping_sub(n);
+        let left = self.filled.load(Ordering::Relaxed).wrapping_sub(n);
         if credit(left, self.drained.load(Ordering::Acquire)) < 0 {
             return Consume::Miss;
         }
@@ -97,16 +97,16 @@ impl Slot {
     #[inline(always)]
     fn lower_to(&self, left: u64, fenced: bool) -> Consume {
         // Release (E2): the drainer that reads it sees what this thread did before.
-        self.level.store(left, Ordering::Release);
+        self.filled.store(left, Ordering::Release);
         // light (E2): pairs with the heavy between `claim` and `settle`. Either the owner sees the claim, or the
-        // drainer sees this level and takes these units off its claim.
+        // drainer sees this word and takes these units off its claim.
         // Mutation: e2-consume-without-light
         light_side(fenced);
         // Mutation: e2-consume-does-not-look-again
         if credit(left, self.drained.load(Ordering::Acquire)) >= 0 { Consume::Hit } else { Consume::Undone }
     }
 
-    /// Raises the level again after [`Consume::Undone`]. As every raise this is a put: the caller takes back what no
+    /// Raises the word again after [`Consume::Undone`]. As every raise this is a put: the caller takes back what no
     /// longer fits.
     pub(crate) fn undo(&self, n: u64, capacity: &AtomicU64, fenced: bool) -> Put {
         self.raise(n, fenced);
@@ -119,12 +119,12 @@ impl Slot {
     pub(crate) fn put(&self, n: u64, capacity: &AtomicU64, fenced: bool) -> Put {
         // Relaxed: a first look, there is another below.
         let most = capacity.load(Ordering::Relaxed);
-        let level = self.level.load(Ordering::Relaxed);
+        let filled = self.filled.load(Ordering::Relaxed);
         // Acquire (E2): as in `consume_unless`.
         let drained = self.drained.load(Ordering::Acquire);
         // A slot below zero, vacant or claimed, wraps to a huge credit: full. A put of 0 units wraps likewise: it is
         // not for the hit path.
-        if n.wrapping_sub(1) >= most || level.wrapping_sub(drained).wrapping_add(n) > most {
+        if n.wrapping_sub(1) >= most || filled.wrapping_sub(drained).wrapping_add(n) > most {
             return Put::Full;
         }
         self.raise(n, fenced);
@@ -141,8 +141,8 @@ impl Slot {
     pub(crate) fn put_tested(&self, n: u64, capacity: &AtomicU64) -> Put {
         // Relaxed and Acquire (E2): as in `put`.
         let most = capacity.load(Ordering::Relaxed);
-        let level = self.level.load(Ordering::Relaxed);
-        if level.wrapping_sub(self.drained.load(Ordering::Acquire)).wrapping_add(n) >= most {
+        let filled = self.filled.load(Ordering::Relaxed);
+        if filled.wrapping_sub(self.drained.load(Ordering::Acquire)).wrapping_add(n) >= most {
             return Put::Full;
         }
         self.raise(n, false);
@@ -152,9 +152,9 @@ impl Slot {
 
     #[inline(always)]
     fn raise(&self, n: u64, fenced: bool) {
-        let level = self.level.load(Ordering::Relaxed);
+        let filled = self.filled.load(Ordering::Relaxed);
         // Release (E3): the drainer that reads it sees what this thread did before.
-        self.level.store(level.wrapping_add(n), Ordering::Release);
+        self.filled.store(filled.wrapping_add(n), Ordering::Release);
         // light (E3): pairs with the heavy in `take_out`. Either the owner sees the stock closed and takes the units
         // back, or the drain that follows the closing sees this credit.
         // Mutation: e3-put-without-light
@@ -165,9 +165,9 @@ impl Slot {
     /// tree.
     pub(crate) fn take_back(&self, most: u64, fenced: bool) -> u64 {
         loop {
-            let level = self.level.load(Ordering::Relaxed);
+            let filled = self.filled.load(Ordering::Relaxed);
             // Acquire (E2): as in `consume_unless`.
-            let available = credit(level, self.drained.load(Ordering::Acquire));
+            let available = credit(filled, self.drained.load(Ordering::Acquire));
             if available <= 0 || most == 0 {
                 return 0;
             }
@@ -178,9 +178,9 @@ impl Slot {
                 Consume::Miss => {}
                 Consume::Undone => {
                     // Release (E2): as in `raise`.
-                    self.level.store(level, Ordering::Release);
+                    self.filled.store(filled, Ordering::Release);
                     // light (E2): pairs with the heavy after a cut. Either the owner sees the cut and looks again with
-                    // success, or the drainer sees this level.
+                    // success, or the drainer sees this word.
                     // Mutation: e2-taken-back-and-undone-without-light
                     light_side(fenced);
                 }
@@ -192,7 +192,7 @@ impl Slot {
     #[inline]
     pub(crate) fn owned(&self) -> i64 {
         // Acquire (E2): as in `consume_unless`.
-        credit(self.level.load(Ordering::Relaxed), self.drained.load(Ordering::Acquire))
+        credit(self.filled.load(Ordering::Relaxed), self.drained.load(Ordering::Acquire))
     }
 
     pub(crate) fn is_vacant(&self) -> bool {
@@ -202,7 +202,7 @@ impl Slot {
     /// Makes a vacant slot ready for use, with no credit. Owner only, in transit.
     pub(crate) fn activate(&self) {
         // Acquire (E12): after the counter before was vacated. Release (E2): as in `raise`.
-        self.level.store(self.drained.load(Ordering::Acquire), Ordering::Release);
+        self.filled.store(self.drained.load(Ordering::Acquire), Ordering::Release);
     }
 }
 
@@ -212,14 +212,14 @@ impl Slot {
     /// Credit as other threads see it: an estimate while the owner runs.
     pub(crate) fn available(&self) -> u64 {
         let drained = self.drained.load(Ordering::Relaxed);
-        // Acquire (E2, E3): what the owner did before it stored the level.
-        credit(self.level.load(Ordering::Acquire), drained).max(0).cast_unsigned()
+        // Acquire (E2, E3): what the owner did before it stored the word.
+        credit(self.filled.load(Ordering::Acquire), drained).max(0).cast_unsigned()
     }
 
     /// The owner's word as another thread sees it: where it differs from an earlier look, the owner has moved credit.
-    pub(crate) fn level(&self) -> u64 {
+    pub(crate) fn filled(&self) -> u64 {
         // No edge: an estimate; a claim is settled whatever the owner does meanwhile.
-        self.level.load(Ordering::Relaxed)
+        self.filled.load(Ordering::Relaxed)
     }
 
     /// Claims all credit in sight. The claim holds only after a heavy barrier and [`settle`](Self::settle).
@@ -237,8 +237,8 @@ impl Slot {
     /// meanwhile.
     pub(crate) fn settle(&self, claimed: u64) -> u64 {
         let drained = self.drained.load(Ordering::Relaxed);
-        // Acquire (E2): after the barrier every consume that did not see the claim is in this level.
-        let credit = credit(self.level.load(Ordering::Acquire), drained);
+        // Acquire (E2): after the barrier every consume that did not see the claim is in this word.
+        let credit = credit(self.filled.load(Ordering::Acquire), drained);
         // Mutation: e2-settle-takes-the-whole-claim
         // Mutation: e2-settle-loses-what-was-put
         if credit >= 0 {
@@ -264,9 +264,9 @@ impl Slot {
             return 0;
         }
         let left = self.available();
-        let level = self.level.load(Ordering::Acquire);
+        let filled = self.filled.load(Ordering::Acquire);
         // Mutation: e12-index-reused-with-credit
-        self.drained.store(level.wrapping_add(VACANT), Ordering::Release);
+        self.drained.store(filled.wrapping_add(VACANT), Ordering::Release);
         left
     }
 }

@@ -33,7 +33,7 @@ per_thread! {
 
 #[inline(always)]
 fn try_count(which: Which, bytes: u64) -> bool {
-    with_local(|local| local.fast_block().is_some_and(|block| which.of(&block.unowned).add(bytes)))
+    with_local(|local| local.fast_block().is_some_and(|block| block.unowned.of(which).add(bytes)))
 }
 
 #[inline(always)]
@@ -81,7 +81,7 @@ fn count_slow(which: Which, bytes: u64) {
 
 fn visit(block: &Block, which: Which, bytes: u64) {
     let counts = &block.unowned;
-    which.of(counts).visit(bytes);
+    counts.of(which).visit(bytes);
     let sum = counts.sum();
     if sum.wrapping_sub(counts.last_asked.load(Ordering::Relaxed)).cast_signed().unsigned_abs() >= STEP {
         counts.last_asked.store(sum, Ordering::Relaxed);

@@ -42,7 +42,7 @@ fn use_every_part(tenant: &Group) {
         tenant.on_event(Event::Max, |happened| drop(black_box(format!("{happened:?}")))),
         tenant.on_cancel(|cancel| drop(black_box(cancel.group().path()))),
     );
-    let full = tenant.create("full", Limits::new().max(1_000)).unwrap();
+    let full = tenant.create("full", Limits::new().max(1_000).pressure_levels(50, 90)).unwrap();
     let held = full.try_charge(1_000).unwrap();
     let refused = full.try_charge(1).unwrap_err().to_string();
     assert!(refused.contains("/full"), "{refused}");

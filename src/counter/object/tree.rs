@@ -29,8 +29,6 @@ pub(crate) struct Tree {
     pub(crate) number: u32,
     pub(crate) registry: Registrar,
     pub(crate) barrier: Barrier,
-    pub(crate) adaptive: bool,
-    pub(crate) audited: bool,
     pub(crate) config: CounterConfig,
     policies: Option<Box<dyn Policies>>,
     /// The counters' objects come from it.
@@ -63,8 +61,6 @@ impl Tree {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             registry: registry(),
             barrier: Barrier::new(config.barrier),
-            adaptive: config.adaptive,
-            audited: config.audit,
             config,
             policies,
             pool,
@@ -111,18 +107,20 @@ impl Tree {
 /// one word.
 pub(crate) struct OfTree {
     tree: NonNull<Tree>,
-    is_root: bool,
+    /// The root's alone.
+    _counted: Option<Arc<Tree>>,
 }
 
 impl OfTree {
     pub(crate) fn root(tree: &Arc<Tree>) -> OfTree {
-        let tree = Arc::into_raw(Arc::clone(tree)).cast_mut();
-        OfTree { tree: NonNull::new(tree).expect("an Arc points somewhere"), is_root: true }
+        // A pointer to the count, too.
+        let pointer = NonNull::new(Arc::as_ptr(tree).cast_mut());
+        OfTree { tree: pointer.expect("an Arc points somewhere"), _counted: Some(Arc::clone(tree)) }
     }
 
     /// For a counter below, which ends before this one.
     pub(crate) fn below(&self) -> OfTree {
-        OfTree { tree: self.tree, is_root: false }
+        OfTree { tree: self.tree, _counted: None }
     }
 
     #[inline]
@@ -135,7 +133,7 @@ impl OfTree {
     /// For a caller that needs the tree after the counter.
     #[allow(unsafe_code)]
     pub(crate) fn counted(&self) -> Arc<Tree> {
-        // SAFETY: the pointer is from `Arc::into_raw` in `root`, and the root's reference is still counted, as above.
+        // SAFETY: the pointer is that of the root's reference, which is still counted, as above.
         unsafe {
             Arc::increment_strong_count(self.tree.as_ptr());
             Arc::from_raw(self.tree.as_ptr())
@@ -143,19 +141,9 @@ impl OfTree {
     }
 }
 
-impl Drop for OfTree {
-    #[allow(unsafe_code)]
-    fn drop(&mut self) {
-        if self.is_root {
-            // SAFETY: the pointer is from `Arc::into_raw` in `root`; no counter is below the root any more.
-            drop(unsafe { Arc::from_raw(self.tree.as_ptr()) });
-        }
-    }
-}
-
 /// Questions and reports of charging to a tree's policies: one object for each tree.
 ///
-/// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone` and `fell`, and in a slow path
+/// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone` and `usage_moved`, and in a slow path
 /// of `above_max`, may hold the tree's lock or be in transit: these call no foreign code and take only locks that rank
 /// after the tree's. The caller of `server`, `release` and `stock_moved` holds no lock.
 pub(crate) trait Policies: Send + Sync {
@@ -171,7 +159,7 @@ pub(crate) trait Policies: Send + Sync {
 
     /// Usage or a max has moved at a counter where charges wait for room, whose mark of excess or of pressure is wrong, or
     /// whose usage is to be reclaimed in the background.
-    fn fell(&self, counter: &Counter);
+    fn usage_moved(&self, counter: &Counter);
 
     /// Looks at a counter in the place of an allocator, at the levels above it, and gives up the handle that the list
     /// has. The caller holds no lock and runs no slow path.

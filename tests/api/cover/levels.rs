@@ -1,7 +1,13 @@
+use std::pin::pin;
+use std::sync::mpsc::channel;
+use std::task::Poll;
+use std::time::Duration;
+
 use memcg::Limits;
 use memcg::expert::Inspect;
 
 use super::{Object, assert_figures, assert_verified, covering, group, runtime};
+use crate::support::executor::poll_for;
 
 /// Beside a group that covers there are some that do not: a parent that has not asked has the sum.
 #[test]
@@ -64,4 +70,26 @@ fn each_level_refuses_for_itself() {
     let refused = operators[0].try_charge(10).unwrap_err();
     assert!(refused.to_string().starts_with("/q refused 10 B"), "{refused}");
     assert_eq!(operators[0].live(), 50);
+}
+
+/// Bytes that come back are too few: the thread that gives them back looks at the line and goes on.
+#[test]
+fn a_charge_in_line_waits_for_enough() {
+    for depth in 0..3 {
+        let runtime = runtime();
+        let tenant = runtime.root().create("t", Limits::new().max(100)).unwrap();
+        let query = (0..depth).fold(covering(&tenant, "q"), |above, _| above.create("below", Limits::new()).unwrap());
+        let mut held = tenant.try_charge(80).unwrap();
+        let mut waits = pin!(query.charge_async(30));
+        assert!(poll_for(&mut waits, Duration::ZERO).is_pending());
+        let (give, back) = channel();
+        std::thread::spawn(move || {
+            held.shrink(1);
+            give.send(held).unwrap();
+        });
+        let mut held = back.recv_timeout(Duration::from_secs(20)).expect("the thread goes on");
+        assert_eq!((tenant.waiting_count(), tenant.usage()), (1, 79));
+        held.shrink(9);
+        assert!(matches!(poll_for(&mut waits, Duration::ZERO), Poll::Ready(Ok(charge)) if charge.bytes() == 30));
+    }
 }

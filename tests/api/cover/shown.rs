@@ -2,7 +2,7 @@ use memcg::expert::{FaultKind, Inspect};
 use memcg::figures::Ledger;
 use memcg::{BuildError, Group, Limits, Runtime, Unit};
 
-use super::{Object, assert_figures, group, runtime};
+use super::{Object, assert_figures, covering, group, runtime};
 
 #[test]
 fn a_subtree_has_what_its_groups_have() {
@@ -53,6 +53,25 @@ fn a_dying_group_leaves_its_objects_to_a_group_online() {
     assert_eq!((acme.ledger_local().allocated(), acme.ledger().allocated(), row(&runtime)), (30, 30, 30));
     drop(object);
     assert_eq!(acme.ledger().allocated(), 0);
+}
+
+/// Above a group that covers as well: its reserved bytes pay for them.
+#[test]
+fn objects_of_a_dying_group_are_paid_for() {
+    let runtime = runtime();
+    let acme = group(&runtime, "acme");
+    let query = covering(&acme, "query");
+    let parts = ["one", "two"].map(|name| query.create(name, Limits::new()).unwrap());
+    let (charge, objects) = (query.try_charge(100).unwrap(), parts.each_ref().map(|part| Object::of(part, 70)));
+    for part in &parts {
+        part.offline().unwrap();
+        for level in [&query, &acme, &runtime.root()] {
+            assert_figures(level, [140, 100, 140, 40]);
+            assert_eq!(level.snapshot(0).rows()[0].ledger, query.ledger());
+        }
+    }
+    assert_eq!((query.ledger_local(), acme.ledger_local().allocated()), (query.ledger(), 0));
+    drop((charge, objects));
 }
 
 /// The ledger of the subtree, and of the group alone.
