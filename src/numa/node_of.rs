@@ -116,7 +116,7 @@ delegate!(&N, Box<N>, Arc<N>);
 /// let one = OneNode::new(NodeId::new(0));
 /// let mut found = [PageNode::Untouched; 2];
 /// one.look_up(&[0x1000, 0x7000_0000], &mut found);
-/// assert_eq!(found, [PageNode::On(one.node()); 2]);
+/// assert_eq!(found, [PageNode::On(NodeId::new(0)); 2]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OneNode(NodeId);
