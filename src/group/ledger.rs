@@ -1,11 +1,13 @@
 //! A group's charged bytes and its allocated bytes, beside each other.
 
 use super::handle::Group;
-use crate::counter::ledger::LedgerSums;
+use crate::counter::ledger::{self, LedgerSums};
 use crate::counter::object::Counter;
 use crate::counter::spare::Cover;
 use crate::counter::{children, credit};
 use crate::hierarchy::preorder::{self, Visited};
+use crate::stat::{Stat, Stats};
+use crate::thread::slow_path;
 
 /// A group's charges, and the objects that an allocator has handed out for it: see [`Group::ledger`].
 ///
@@ -56,6 +58,12 @@ impl Ledger {
         self.max_error
     }
 
+    /// The figures that statistics have as items, each with the item's name.
+    pub(super) fn items(self) -> impl Iterator<Item = (&'static str, Stat, u64)> {
+        let figures = [self.reserved, self.allocated, self.unpaid];
+        Stat::LEDGER.into_iter().zip(figures).map(|((name, stat), figure)| (name, stat, figure))
+    }
+
     /// True if an allocator has handed out nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.allocated == 0 && self.unpaid == 0
@@ -88,6 +96,18 @@ impl Group {
     pub fn ledger(&self) -> Ledger {
         let of = |visited: Visited<'_>| Ledger::of(visited.group, visited.live, visited.ledger);
         preorder::read(self.first(), 0, of).pop().unwrap_or_default()
+    }
+
+    /// Adds the ledger to an exact read. Where no allocator charges groups there is none. Inside another slow path the
+    /// thread may hold the locks that it takes.
+    pub(super) fn with_ledger(&self, stats: Stats) -> Stats {
+        if !ledger::any() || slow_path::is_running() {
+            return stats;
+        }
+        let (subtree, local) = (self.ledger(), self.ledger_alone());
+        let items = subtree.items().zip(local.items());
+        let items = items.map(|((_, stat, subtree), (_, _, local))| (stat, [subtree, local]));
+        stats.with_ledger(items, subtree.max_error.max(local.max_error))
     }
 
     /// The ledger without the groups below that are online.

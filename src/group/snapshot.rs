@@ -11,15 +11,15 @@ use self::table::Table;
 use super::handle::Group;
 use super::ledger::Ledger;
 use super::pressure::GroupPressure;
-use crate::counter::{object, pressure_mark};
+use crate::counter::{ledger, object, pressure_mark};
 use crate::hierarchy::group_tree::CounterDecl;
 use crate::hierarchy::preorder::{self, Visited};
 use crate::hierarchy::{events, group_tree, limits, stats};
 use crate::pressure::{line, stalls};
 use crate::reclaim::shares;
-use crate::stat::Unit;
 use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
+use crate::stat::{Stat, Unit};
 use crate::state::events::Event;
 use crate::state::limits::LimitKind;
 use crate::state::pressure_level::PressureLevel;
@@ -151,10 +151,12 @@ pub struct SnapshotRow {
     pub pressure_level: PressureLevel,
     /// Charged bytes beside allocated bytes: of the same bytes as [`live`](Self::live).
     pub ledger: Ledger,
-    /// Items of the statistics that are not 0, by name.
+    /// Items of the statistics that are not 0, by name. Those of the [ledger](crate::Stat::RESERVED) are among them, once
+    /// an allocator has charged a group.
     pub stats: BTreeMap<String, i64>,
     /// The most that may be missing from each item, of all that was written before the call, in grains of its unit
-    /// ([`Unit::grain`]): 0, unless an allocator takes the snapshot inside another call of this crate.
+    /// ([`Unit::grain`]): 0, unless an allocator takes the snapshot inside another call of this crate. For the items of
+    /// the ledger see [`Ledger::max_error`].
     pub stats_max_error: u64,
     /// The counters beside memory, by name.
     pub counters: BTreeMap<String, CounterRow>,
@@ -216,6 +218,7 @@ impl Group {
         // A snapshot only reads, so it runs no barrier: this flush unlists no cells.
         let is_flushed = stats::flush(top, Unlist::Never).is_some();
         let items: Vec<_> = stats::coordinator(top).items.iter().collect();
+        let of_ledger = if ledger::any() { &Stat::LEDGER[..] } else { &[] };
         let further = &group_tree::of(top).further;
         let now = Instant::now();
         let rows = preorder::read(top, depth, |visited| {
@@ -228,11 +231,17 @@ impl Group {
                     written.filter(|&(_, figure)| figure != 0).map(|(name, figure)| (name.to_string(), figure)),
                 );
             }
-            SnapshotRow::read(visited, further, now, stats, max_error)
+            let mut row = SnapshotRow::read(visited, further, now, stats, max_error);
+            if !of_ledger.is_empty() {
+                row.add_ledger();
+            }
+            row
         });
+        let in_bytes = of_ledger.iter().map(|&(name, _)| (name, Unit::Bytes));
+        let names = items.iter().map(|item| (item.name, item.unit)).chain(in_bytes);
         Snapshot {
             rows,
-            items: items.iter().map(|item| (item.name.to_string(), item.unit)).collect(),
+            items: names.map(|(name, unit)| (name.to_string(), unit)).collect(),
             counters: further.iter().map(|counter| (counter.name.to_string(), counter.unit)).collect(),
             barrier: top.tree().barrier.state(),
         }
@@ -242,7 +251,7 @@ impl Group {
 // === impl SnapshotRow ===
 
 impl SnapshotRow {
-    /// The row's pressure is that of `now`, or of a moment since.
+    /// The row without the items of the ledger. Its pressure is that of `now`, or of a moment since.
     #[inline]
     fn read(
         visited: Visited<'_>,
@@ -286,6 +295,13 @@ impl SnapshotRow {
             stats_max_error,
             counters: further.iter().zip(group.group().skip(1)).map(named).collect(),
         }
+    }
+
+    /// Adds the figures of the ledger that are not 0 to the items.
+    fn add_ledger(&mut self) {
+        let figures = self.ledger.items().filter(|&(.., figure)| figure > 0);
+        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.stats.extend(figures.map(|(name, _, figure)| (name.to_string(), signed(figure))));
     }
 
     /// Returns the events of the group and of the groups below it that have happened, with their counts.

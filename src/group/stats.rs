@@ -42,6 +42,9 @@ impl Group {
     /// Readers that ask at once share the work, and none waits for more than a small part of another's. An allocator
     /// that calls this inside another call of this crate gets what is published, with what may be missing.
     ///
+    /// If an allocator charges groups, an exact read has the items of the [ledger](Stat::RESERVED), too. They cost what
+    /// [`ledger`](Self::ledger) and [`ledger_local`](crate::expert::Inspect::ledger_local) cost.
+    ///
     /// Source: `mem_cgroup_flush_stats` in `mm/memcontrol.c`.
     ///
     /// ```
@@ -58,7 +61,10 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn read(&self, freshness: Freshness) -> Stats {
-        stats::read(self.first(), freshness)
+        if freshness != Freshness::Exact {
+            return stats::read(self.first(), freshness);
+        }
+        self.with_ledger(stats::read(self.first(), freshness))
     }
 }
 

@@ -75,7 +75,7 @@ pub enum BuildError {
     NoGroups,
     /// A further counter's name is empty, is `memory`, or has been given before.
     CounterName(String),
-    /// An item's name is empty, is that of one built in or of a figure of the ledger, or has been given before.
+    /// An item's name is empty, is that of one built in or [of the ledger](crate::Stat::RESERVED), or has been given before.
     StatName(String),
     /// There are too many items: a thread keeps one bit for each.
     TooManyStats {

@@ -106,8 +106,9 @@ pub struct Item<'a> {
 /// Most items of a runtime, those built in included: the mask of items that a thread has written has one bit for each.
 pub(crate) const ITEMS_MAX: usize = 64;
 
-/// The figures of a [`Ledger`](crate::figures::Ledger): exporters show them beside the items.
-const FIGURES_OF_LEDGER: [&str; 3] = ["reserved", "allocated", "unpaid"];
+/// In the place of a builder's number for the items of the ledger: no cells are made for it, and no runtime knows such an
+/// item as one to add to.
+const LEDGER_BUILDER: u64 = u64::MAX;
 
 /// Names, units, and whether each counts memory that lies on nodes: in the order of the constants of [`Stat`].
 const BUILT_IN: [(&str, Unit, bool); 11] = [
@@ -147,8 +148,46 @@ impl Stat {
     pub const STOCK_REFILL: Stat = Stat::built_in(9);
     /// Counted by the library: uncharges that found their thread's stock full and gave a batch back.
     pub const STOCK_RETURN: Stat = Stat::built_in(10);
+    /// Of the [ledger](crate::Group::ledger), as are those that follow: bytes that values and calls have charged. Only
+    /// exact reads and snapshots have these items, once an allocator has charged a group. No thread adds to
+    /// them: an addition counts in [`Counts::foreign_stats`](crate::figures::Counts::foreign_stats) only.
+    /// [`Stats::max_error_of`](crate::figures::Stats::max_error_of) says how far each may be off.
+    ///
+    /// ```
+    /// use memcg::allocator::Owner; // what an allocator does
+    /// use memcg::{Freshness, Limits, Runtime, Stat};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let query = runtime.root().create("q17", Limits::new())?;
+    /// let charge = query.try_charge(100)?;
+    /// let object = query.run(|| Owner::charge(30));
+    /// let now = runtime.root().read(Freshness::Exact);
+    /// assert_eq!((now.get(Stat::RESERVED), now.get(Stat::ALLOCATED), now.local(Stat::ALLOCATED)), (100, 30, 0));
+    /// assert_eq!((now.get(Stat::UNPAID), now.max_error_of(Stat::ALLOCATED)), (0, 0));
+    /// # unsafe { object.uncharge(30) };
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub const RESERVED: Stat = Stat::of_ledger(0);
+    /// Bytes of the objects that an allocator has handed out. See [`RESERVED`](Self::RESERVED).
+    pub const ALLOCATED: Stat = Stat::of_ledger(1);
+    /// Bytes that are allocated beyond what is reserved, in groups that
+    /// [cover](crate::Limits::cover_allocations). See [`RESERVED`](Self::RESERVED).
+    pub const UNPAID: Stat = Stat::of_ledger(2);
+
+    /// The items of the ledger, in the order of their numbers.
+    pub(crate) const LEDGER: [(&'static str, Stat); 3] =
+        [("reserved", Stat::RESERVED), ("allocated", Stat::ALLOCATED), ("unpaid", Stat::UNPAID)];
+
     const fn built_in(number: u8) -> Stat {
         Stat { builder: 0, number, shift: BUILT_IN[number as usize].1.shift() }
+    }
+
+    const fn of_ledger(number: u8) -> Stat {
+        Stat { builder: LEDGER_BUILDER, number, shift: Unit::Bytes.shift() }
+    }
+
+    pub(super) fn is_of_ledger(self) -> bool {
+        self.builder == LEDGER_BUILDER
     }
 
     #[inline(always)]
@@ -188,7 +227,8 @@ impl Stat {
 impl fmt::Debug for Stat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let built_in = BUILT_IN.get(self.number()).filter(|_| self.builder == 0).map(|item| item.0);
-        match built_in {
+        let of_ledger = Stat::LEDGER.get(self.number()).filter(|_| self.is_of_ledger()).map(|item| item.0);
+        match built_in.or(of_ledger) {
             Some(name) => write!(f, "Stat({name})"),
             None => write!(f, "Stat({} of builder {})", self.number, self.builder),
         }
@@ -247,11 +287,11 @@ impl Items {
         self.items.get(stat.number()).is_some_and(|item| item.0 == stat)
     }
 
-    /// The first declared name that is empty, or that an earlier item or a figure of the ledger has.
+    /// The first declared name that is empty, or that an earlier item or one of the ledger has.
     pub(crate) fn bad_name(&self) -> Option<&str> {
         let names: Vec<&str> = self.iter().map(|item| item.name).collect();
-        let is_taken = |at: usize| names[..at].contains(&names[at]) || FIGURES_OF_LEDGER.contains(&names[at]);
-        let bad = |&at: &usize| names[at].is_empty() || is_taken(at);
+        let of_ledger = |name: &str| Stat::LEDGER.iter().any(|item| item.0 == name);
+        let bad = |&at: &usize| names[at].is_empty() || names[..at].contains(&names[at]) || of_ledger(names[at]);
         (BUILT_IN.len()..names.len()).find(bad).map(|at| names[at])
     }
 

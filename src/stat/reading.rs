@@ -69,8 +69,8 @@ impl Freshness {
 /// Most groups have written no more items than these: their figures need no allocation.
 const COMMON: usize = 6;
 
-/// The statistics of a group at one reading: of its subtree and of the group alone. All items have the same error
-/// bound.
+/// The statistics of a group at one reading: of its subtree and of the group alone. All items that threads add to have
+/// the same error bound, and those of the [ledger](Stat::RESERVED) one of their own.
 ///
 /// A read visits items one after the other, and the threads of each item too. So an item that several threads move up
 /// and down meanwhile may have a value here that it never had. An [exact](Freshness::Exact) read says by
@@ -89,6 +89,8 @@ const COMMON: usize = 6;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
     max_error: u64,
+    /// Bytes that items of the ledger may be off by; `u64::MAX` where they were not read.
+    ledger_error: u64,
     /// The figures of the items that have been written, of the subtree and of the group alone. All others are 0.
     figures: SmallVec<[(Stat, [i64; 2]); COMMON]>,
 }
@@ -97,7 +99,7 @@ impl Stats {
     /// The sum of what has been published there.
     #[inline]
     pub(crate) fn read<'a>(items: &Items, published: impl Iterator<Item = &'a PublishedStats>) -> Stats {
-        let mut stats = Stats { max_error: 0, figures: SmallVec::new() };
+        let mut stats = Stats { max_error: 0, ledger_error: u64::MAX, figures: SmallVec::new() };
         for (number, published) in published.enumerate() {
             for item in published.touched() {
                 let (stat, more) = (items.stat(item), published.figures(item));
@@ -113,6 +115,15 @@ impl Stats {
     /// The same, with so many grains that may be missing.
     pub(crate) fn with_error(self, max_error: u64) -> Stats {
         Stats { max_error, ..self }
+    }
+
+    /// The same, with items of the ledger: of the subtree and of the group alone, each off by so many bytes at most.
+    pub(crate) fn with_ledger(mut self, items: impl Iterator<Item = (Stat, [u64; 2])>, error: u64) -> Stats {
+        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let written = items.filter(|(_, figures)| *figures != [0; 2]);
+        self.figures.extend(written.map(|(stat, figures)| (stat, figures.map(signed))));
+        self.ledger_error = error;
+        self
     }
 
     /// No item has been written.
@@ -152,7 +163,8 @@ impl Stats {
         self.max_error
     }
 
-    /// Returns [`max_error`](Self::max_error) in the unit of an item.
+    /// Returns [`max_error`](Self::max_error) in the unit of an item. For an item of the [ledger](Stat::RESERVED) it is
+    /// [`Ledger::max_error`](crate::figures::Ledger::max_error), or `u64::MAX` where the read has no such items.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
@@ -161,6 +173,6 @@ impl Stats {
     /// assert_eq!(root.read(memcg::Freshness::Stale).max_error_of(memcg::Stat::ANON), 512 * 4_096);
     /// ```
     pub fn max_error_of(&self, stat: Stat) -> u64 {
-        self.max_error.saturating_mul(stat.grain())
+        if stat.is_of_ledger() { self.ledger_error } else { self.max_error.saturating_mul(stat.grain()) }
     }
 }

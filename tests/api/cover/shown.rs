@@ -1,6 +1,5 @@
 use memcg::expert::{FaultKind, Inspect};
-use memcg::figures::Ledger;
-use memcg::{BuildError, Group, Limits, Runtime, Unit};
+use memcg::{BuildError, Freshness, Group, Limits, Runtime, Stat, Unit};
 
 use super::{Object, assert_figures, covering, group, runtime};
 
@@ -74,38 +73,67 @@ fn objects_of_a_dying_group_are_paid_for() {
     drop((charge, objects));
 }
 
-/// The ledger of the subtree, and of the group alone.
+const LEDGER: [(&str, Stat); 3] =
+    [("reserved", Stat::RESERVED), ("allocated", Stat::ALLOCATED), ("unpaid", Stat::UNPAID)];
+
+/// The items of the ledger in an exact read: of the subtree, and of the group alone.
 #[track_caller]
-fn assert_ledgers(group: &Group, subtree: [u64; 3], local: [u64; 3]) {
-    let figures = |ledger: Ledger| [ledger.reserved(), ledger.allocated(), ledger.unpaid()];
-    assert_eq!(figures(group.ledger()), subtree, "of {}", group.path());
-    assert_eq!(figures(group.ledger_local()), local, "of {} alone", group.path());
-    assert_eq!([group.ledger(), group.ledger_local()].map(|ledger| ledger.max_error()), [0; 2]);
+fn assert_items(group: &Group, subtree: [i64; 3], local: [i64; 3]) {
+    let now = group.read(Freshness::Exact);
+    assert_eq!(LEDGER.map(|(_, stat)| now.get(stat)), subtree, "of {}", group.path());
+    assert_eq!(LEDGER.map(|(_, stat)| now.local(stat)), local, "of {} alone", group.path());
+    let bounds = LEDGER.map(|(_, stat)| now.max_error_of(stat));
+    assert_eq!((bounds, now.get(Stat::ANON)), ([0; 3], 4_096), "another item is beside them");
+    assert_eq!(subtree[1].cast_unsigned(), group.ledger().allocated());
 }
 
 #[test]
-fn a_group_alone_has_its_part_of_the_ledger() {
+fn statistics_have_the_ledger() {
     let runtime = runtime();
     let acme = group(&runtime, "acme");
     let queries = [1_u64, 2].map(|number| acme.create(number, Limits::new().cover_allocations()).unwrap());
+    queries[0].stat_add(Stat::ANON, 4_096);
     let charge = queries[0].try_charge(100).unwrap();
     let objects = [Object::of(&queries[0], 137), Object::of(&acme, 11), Object::of(&queries[1], 5)];
     queries[1].offline().unwrap();
-    assert_ledgers(&queries[0], [100, 137, 37], [100, 137, 37]);
-    assert_ledgers(&acme, [100, 153, 42], [0, 16, 5]);
-    assert_ledgers(&runtime.root(), [100, 153, 42], [0; 3]);
+    assert_items(&queries[0], [100, 137, 37], [100, 137, 37]);
+    assert_items(&acme, [100, 153, 42], [0, 16, 5]);
+    assert_items(&runtime.root(), [100, 153, 42], [0; 3]);
+
+    for freshness in [Freshness::Stale, Freshness::Threshold, Freshness::Within(0)] {
+        let now = acme.read(freshness);
+        let figures = LEDGER.map(|(_, stat)| (now.get(stat), now.max_error_of(stat)));
+        assert_eq!(figures, [(0, u64::MAX); 3], "they were not read");
+    }
+    let snapshot = runtime.snapshot();
+    let row = snapshot.rows().iter().find(|row| row.path == "/acme").unwrap();
+    assert_eq!(LEDGER.map(|(name, _)| row.stats[name]), [100, 153, 42]);
+    assert!(LEDGER.iter().all(|&(name, _)| snapshot.items().any(|item| item == (name, Unit::Bytes))));
+    let table = snapshot.with_stats(&["unpaid"]).to_string();
+    assert!(table.lines().nth(2).unwrap().ends_with("42 B"), "{table}");
     drop((objects, charge));
-    assert_ledgers(&acme, [0; 3], [0; 3]);
+    assert_items(&acme, [0; 3], [0; 3]);
 }
 
-/// Exporters show the ledger beside the items.
 #[test]
-fn no_item_has_the_name_of_a_figure_of_the_ledger() {
-    for name in ["reserved", "allocated", "unpaid"] {
+fn no_thread_adds_to_the_ledger() {
+    let runtime = runtime();
+    let query = covering(&runtime.root(), "q");
+    let charge = query.try_charge(100).unwrap();
+    let _object = Object::of(&query, 60);
+    for (number, (name, stat)) in (1..).zip(LEDGER) {
+        // On cells that are not there yet, and on cells that are.
+        query.stat_add(stat, 1_000);
+        query.stat_add(Stat::ANON, 1);
+        charge.stat_add(stat, -7);
+        assert_eq!(runtime.counts().foreign_stats, 2 * number, "{name}");
         let mut builder = Runtime::builder();
-        builder.stat(name, Unit::Bytes);
+        let own = builder.stat(name, Unit::Bytes);
         assert_eq!(builder.build().unwrap_err(), BuildError::StatName(name.to_string()), "a name means one thing");
+        assert_ne!(own, stat);
+        assert_eq!(format!("{stat:?}"), format!("Stat({name})"));
     }
+    assert_figures(&query, [100, 100, 60, 0]);
 }
 
 /// Bytes allocated beyond the reserved ones are charged at once: the next checkpoint refuses.
