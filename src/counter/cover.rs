@@ -53,7 +53,7 @@ pub(crate) fn come<'a, E>(
     end: Option<&'a Counter>,
     mut charge: impl FnMut(&'a Counter, u64, Option<&'a Counter>) -> Result<(), E>,
 ) -> Result<u64, E> {
-    let mut rise = 0;
+    let (mut rise, mut all_charged) = (0, 0);
     for level in covering_below(counter, end) {
         let Some(cover) = level.cover() else { continue };
         let above = level.cover_above().or(end);
@@ -80,10 +80,17 @@ pub(crate) fn come<'a, E>(
             }
             return Err(refused);
         }
+        all_charged += charged;
     }
-    if side == Side::Reserved {
-        let covers = covering_below(counter, end).filter_map(Counter::cover);
-        covers.for_each(|cover| _ = cover.reserved.fetch_add(n, Ordering::Relaxed));
+    match side {
+        Side::Reserved => {
+            let covers = covering_below(counter, end).filter_map(Counter::cover);
+            covers.for_each(|cover| _ = cover.reserved.fetch_add(n, Ordering::Relaxed));
+        }
+        // E25: a thread that serves a line may have read usage with these bytes and spare without them.
+        // Mutation: e25-allocated-bytes-become-unpaid-and-serve-none
+        Side::Allocated if all_charged > 0 => serve_waiters(counter),
+        Side::Allocated => {}
     }
     Ok(rise)
 }

@@ -270,7 +270,7 @@ impl Group {
     /// [`OnFull::Wait`](crate::OnFull::Wait) does, without an end. A poll waits for no thread, and may run
     /// reclaimers and cancel hooks.
     ///
-    /// The future needs no async runtime, only a [`Waker`](std::task::Waker). A future that is dropped before it is
+    /// The future needs no async runtime, only a [`Waker`]. A future that is dropped before it is
     /// done leaves the line, and nothing of it remains. One that is dropped after it was given the bytes, and before it
     /// was polled again, gives them back. For a time limit use [`timeout`](ChargeFuture::timeout), or
     /// [`until`](ChargeFuture::until) with a timer of any runtime. The refusal then names the group and the amount, and
@@ -290,8 +290,8 @@ impl Group {
     /// # Errors
     ///
     /// As [`try_charge`](Self::try_charge), and at once in line as soon as the group goes offline or is cancelled.
-    /// [`ChargeError::TimedOut`](crate::ChargeError::TimedOut) only where the future has a time limit.
-    /// [`ChargeError::Deadlock`](crate::ChargeError::Deadlock) where no wait in the line can end.
+    /// [`ChargeError::TimedOut`] only where the future has a time limit.
+    /// [`ChargeError::Deadlock`] where no wait in the line can end.
     ///
     /// ```
     /// # use memcg::Runtime;

@@ -446,9 +446,11 @@ impl Waiting {
             self.decide(ticket, Decision::Full(level), service.wakers);
             return true;
         }
-        // A walk of a group that covers schedules the lines of its path where it is refused: a walk in vain would do so
-        // time and again.
-        if group.cover().is_some() && cover::rise_at(group, bytes, level) > level.room(level.admits()) {
+        // A walk of a group that covers schedules the lines of its path where it is refused: a walk that this level
+        // refuses would do so without end. One that another level refuses moves the charge there.
+        let is_full = |at: &&Counter| cover::rise_at(group, bytes, at) > at.room(at.admits());
+        let covers = group.cover().is_some();
+        if covers && group.path_to_root().find(is_full).is_some_and(|full| ptr::eq(full, level)) {
             return false;
         }
         self.make_way(place, group, level);

@@ -1,6 +1,8 @@
 //! Groups that cover: usage is the larger of what is reserved and what is allocated.
 
-use super::common::end;
+use std::task::Waker;
+
+use super::common::{block_on, end, waiting};
 use super::loom_lifecycle::{assert_released_once, bare};
 use super::schedules::EVER;
 use super::{beside, build, model_without_pair, race};
@@ -117,6 +119,21 @@ fn loom_waiter_vs_given_back() {
         assert_eq!((group.usage(), runtime.root().usage()), (2, 3));
         drop((next, held));
         free(object, 2);
+        assert_eq!(runtime.root().usage(), 0);
+    });
+}
+
+/// E25. A thread gives bytes back and looks at the line while another one allocates: its usage shows before its spare.
+#[test]
+fn loom_waiter_vs_allocated() {
+    model_without_pair(|| {
+        let (runtime, group) = covering(3);
+        let mut held = [1, 1].map(|n| runtime.root().try_charge_with(Bytes(n), OnFull::Now).unwrap()).into_iter();
+        let future = waiting(&group, 2, Waker::noop());
+        let ((), object) = race(held.next().unwrap(), drop, || allocate(&group, 1));
+        settle();
+        drop((block_on(future).unwrap(), held));
+        free(object, 1);
         assert_eq!(runtime.root().usage(), 0);
     });
 }
