@@ -90,8 +90,8 @@ pub(crate) fn charge(header: &'static Header, n: u64) -> Option<u32> {
     }
 }
 
-/// [`charge`] to the thread's current group. Inside a slow path of the crate, and where no word can name the group, the
-/// bytes count as unowned, and the word is 0.
+/// [`charge`] to the thread's current group. Inside a slow path of the crate, and where no word can name a group of the path,
+/// the bytes count as unowned, and the word is 0.
 #[inline(always)]
 pub(crate) fn charge_current(header: &'static Header, n: u64) -> u32 {
     let missed = if slow_path::is_running() { Consume::Miss } else { header.consume_allocated(n, true) };

@@ -194,7 +194,7 @@ pub(crate) fn act_again(stocks: &mut Stocks, level: &Counter) {
     let max = level.max();
     // Before the mark goes: a thread that reads either has the max, and the pressure of the level stays.
     // Mutation: a-level-acts-again-before-it-has-a-max
-    level.store_observed_max(max);
+    level.store_acting_max(max);
     level.limits.watched.clear(OBSERVED);
     impose(stocks, level, max, max < u64::MAX);
 }

@@ -531,8 +531,8 @@ impl Counter {
         fence_after_exchange();
     }
 
-    /// Stores the max of a level that is only observed as if it acted. The caller holds the tree's lock.
-    pub(crate) fn store_observed_max(&self, max: u64) {
+    /// Stores the max that acts once the level is no longer only observed. The caller holds the tree's lock.
+    pub(crate) fn store_acting_max(&self, max: u64) {
         // SeqCst (E43): before the exchange of the mark.
         self.limits.max.swap(max, Ordering::SeqCst);
     }

@@ -143,8 +143,11 @@ impl Delays {
 
     /// False: the system has no thread.
     fn start(&mut self) -> bool {
-        STARTED_IN.store(std::process::id().into(), Ordering::Relaxed);
-        self.helper.start("memcg-delays", run)
+        let has_started = self.helper.start("memcg-delays", run);
+        if has_started {
+            STARTED_IN.store(std::process::id().into(), Ordering::Relaxed);
+        }
+        has_started
     }
 
     fn take_out(&mut self, number: u64) -> Option<Delay> {

@@ -30,7 +30,12 @@ pub(crate) fn serve(scheduled: *const ()) {
     match levels.first() {
         Some(level) if context::leaves_foreign() => {
             let tree = level.incarnation().tree.counted();
-            if let Err(serve) = started::leave_service(&tree, Box::new(move || serve_levels(levels))) {
+            // Memory of the crate, and of no group.
+            let job = {
+                let _path = Entered::enter();
+                Box::new(move || serve_levels(levels))
+            };
+            if let Err(serve) = started::leave_service(&tree, job) {
                 serve();
             }
         }

@@ -11,6 +11,7 @@ use crate::sync::{Arc, Thread, is_over, park, this_thread};
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
 use crate::thread::nested_wakers::{self, DueWakers};
+use crate::thread::slow_path::Entered;
 
 /// Wakers inside wakers: deeper ones are woken by the loop outside.
 const DEPTH_MAX: u32 = 4;
@@ -59,6 +60,8 @@ impl Wake for Unpark {
 
 /// Wakes this thread from [`park_until`].
 pub(crate) fn parked_waker() -> Waker {
+    // Memory of the crate, and of no group.
+    let _path = Entered::enter();
     Waker::from(Arc::new(Unpark(this_thread())))
 }
 

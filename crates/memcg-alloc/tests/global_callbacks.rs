@@ -128,6 +128,33 @@ fn a_guards_memory_is_no_groups() {
     });
 }
 
+/// A thread that waits, in line or for an event, in a group of its own.
+#[test]
+fn a_waiting_threads_memory_is_no_groups() {
+    watched(|| {
+        let runtime = Runtime::builder().build().unwrap();
+        let [own, full] = ["own", "full"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+        full.set_max(100).unwrap();
+        let held = full.try_charge(100).unwrap();
+        let events = full.events();
+        std::thread::scope(|scope| {
+            let waits = || own.run(|| full.try_charge_with(1, OnFull::Wait(Duration::from_secs(30))).map(drop));
+            let in_line = scope.spawn(waits);
+            let for_event = scope.spawn(|| own.run(|| events.wait(Event::TimedOut, Duration::from_millis(500))));
+            while full.waiting_count() == 0 {
+                std::thread::yield_now();
+            }
+            while !for_event.is_finished() {
+                assert_eq!(own.allocated_local(), 0);
+            }
+            drop(held);
+            in_line.join().unwrap().unwrap();
+            assert!(!for_event.join().unwrap());
+        });
+        assert_eq!((own.live(), runtime.counts().underflows), (0, 0));
+    });
+}
+
 /// Frees what it holds and allocates meanwhile, in whatever group the caller is in.
 struct Cache {
     held: Mutex<Vec<Vec<u8>>>,

@@ -113,7 +113,7 @@ pub(crate) struct OfTree {
 
 impl OfTree {
     pub(crate) fn root(tree: &Arc<Tree>) -> OfTree {
-        // A pointer to the count, too.
+        // `counted` counts the tree again by this pointer, which is that of `Arc::into_raw`.
         let pointer = NonNull::new(Arc::as_ptr(tree).cast_mut());
         OfTree { tree: pointer.expect("an Arc points somewhere"), _counted: Some(Arc::clone(tree)) }
     }
