@@ -70,8 +70,8 @@ impl Group {
     /// `Force`.
     ///
     /// * `Wait`: the charge waits in line at the group whose max is met, behind those that came before and are no less
-    ///   [important](crate::Limits::importance). A thread that gives bytes back there charges them for the first in line, and wakes it with the charge made. A charge that
-    ///   waits holds nothing. Reclaimers are asked again from time to time. Other charges may barge past the first,
+    ///   [important](crate::Limits::importance). A thread that gives bytes back there charges them for the first in
+    ///   line, and wakes it with the charge made. A charge that waits holds nothing. Reclaimers are asked again from time to time. Other charges may barge past the first,
     ///   until together they have been admitted as many bytes as the first asks for. (They exceed this only by what
     ///   other threads had in flight at the moment in which the charge became first.) The time bounds all that the call
     ///   waits for: the line, victims, reclaim, and the delay above a [high](crate::Limits::high), at whose end the

@@ -69,7 +69,7 @@ impl Group {
     /// assert!(other.run(|| sort(2)).is_ok());
     /// let stopped = runaway.run(|| sort(1_000)).unwrap_err();
     /// let line = "/runaway refuses a checkpoint of /runaway: usage is 20 B above max 100 B; \
-    ///             neither waiting nor reclaim can help; to go on, release memory in /runaway, register a reclaimer there or raise max of /runaway";
+    ///             neither waiting nor reclaim can help; to go on, release memory in /runaway or raise max of /runaway";
     /// assert_eq!(stopped.to_string(), line);
     /// assert_eq!((runaway.usage(), other.run(Group::checkpoint).is_ok()), (0, true));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

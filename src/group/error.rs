@@ -116,7 +116,7 @@ impl fmt::Display for ChargeError {
             Self::Limit(inner) => fmt::Display::fmt(inner, f),
             Self::InReclaim(inner) => inner.write(f, "inside reclaim, which does not nest", inner.helps(), None),
             Self::WouldBlock(inner) => {
-                inner.write(f, "memory may come, and this charge does not wait for it", inner.helps(), Some(WAIT))
+                inner.write(f, "memory may come, and this charge does not wait for it", self.helps(), Some(WAIT))
             }
             Self::Deadlock(inner) => {
                 let release = format!("release what {} holds", inner.requester().shown_path());
@@ -124,15 +124,17 @@ impl fmt::Display for ChargeError {
             }
             Self::NoRoom { group, requested } => {
                 let (path, bytes) = (group.shown_path(), Bytes(*requested));
-                write!(f, "{path} has no room for {bytes} at once; {}", self.helps())?;
-                match self.helps() {
+                let helps = self.helps();
+                write!(f, "{path} has no room for {bytes} at once; {helps}")?;
+                match helps {
                     Helps::Reclaim => f.write_str(" (try_charge)"),
                     Helps::Waiting => f.write_str(" (charge_async)"),
                     Helps::Nothing => Ok(()),
                 }
             }
             Self::TimedOut { refusal, waited } => {
-                refusal.write(f, &format!("after {waited:.1?} in line"), refusal.helps(), Some("wait longer"))
+                let longer = (refusal.helps() != Helps::Nothing).then_some("wait longer");
+                refusal.write(f, &format!("after {waited:.1?} in line"), refusal.helps(), longer)
             }
             Self::Cancelled { counter, group, requested } => {
                 // A charge of 0 bytes is never refused there.
@@ -203,6 +205,7 @@ impl ChargeError {
     /// [`NoRoom`](Self::NoRoom) has none: its answer is of now, a few loads and a lock for each level.
     pub fn helps(&self) -> Helps {
         match self {
+            ChargeError::WouldBlock(refusal) if refusal.helps() == Helps::Nothing => Helps::Waiting,
             ChargeError::Limit(refusal) | ChargeError::WouldBlock(refusal) | ChargeError::InReclaim(refusal) => {
                 refusal.helps()
             }

@@ -4,12 +4,13 @@ use std::fmt;
 
 use super::diagnosis::{Holders, holders};
 use super::handle::Group;
-use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
+use crate::counter::{cover, marks};
 use crate::error::USAGE_MAX;
 use crate::hierarchy::setting_names::{self, SettingName};
 use crate::hierarchy::{group_tree, tasks};
+use crate::pressure::deadlock::overdraft;
 use crate::pressure::line;
 use crate::reclaim::registrations;
 use crate::stat::Unit;
@@ -62,13 +63,20 @@ impl Helps {
     /// For a charge that was refused without figures, as things are now.
     pub(super) fn now(group: &Group, requested: u64) -> Helps {
         let counter = group.first();
-        let most = counter.path_to_root().map(Counter::admits).min().unwrap_or(u64::MAX);
-        let asks = |level: &&Counter| level.room(level.admits()) < requested && registrations::any_below(level);
-        match () {
-            () if counter.state().is_offline() || requested > most.min(USAGE_MAX) => Helps::Nothing,
-            // Inside another slow path this thread may hold the lock that the look for a reclaimer takes.
-            () if !slow_path::is_running() && counter.path_to_root().any(|level| asks(&level)) => Helps::Reclaim,
-            () => Helps::Waiting,
+        let is_short = |level: &Counter, below: u64| level.room(below) < requested;
+        // Inside another slow path this thread may hold the lock that the look for a reclaimer takes.
+        let asks = |level: &Counter| !slow_path::is_running() && registrations::any_below(level);
+        match counter.path_to_root().find(|level| is_short(level, level.admits())) {
+            _ if counter.state().is_offline() => Helps::Nothing,
+            Some(full) => {
+                let full = full.header.counter();
+                Helps::of_refusal(counter, requested, full, (full.usage(), full.admits().min(USAGE_MAX)))
+            }
+            // Above high, where no charge waits in line.
+            None if counter.path_to_root().any(|level| is_short(level, marks::high(level)) && asks(level)) => {
+                Helps::Reclaim
+            }
+            None => Helps::Waiting,
         }
     }
 
@@ -79,10 +87,17 @@ impl Helps {
         level: &'static Counter,
         (usage, most): (u64, u64),
     ) -> Helps {
-        // The one task of the group that holds everything makes this charge.
-        let is_alone = || tasks::holder(requester).is_some_and(|group| tasks::of(group) == 1 && group.usage() >= usage);
+        // The one task of the group that holds everything makes this charge, and may not go above the max.
+        let is_alone = || {
+            let holds_all = |group: &Counter| tasks::of(group) == 1 && group.usage() >= usage;
+            overdraft::of(level) == 0 && tasks::holder(requester).is_some_and(holds_all)
+        };
+        let never_fits = |above: &Counter| requested > above.admits();
         match () {
-            () if requested > most || !level.is_memory() => Helps::Nothing,
+            () if requested > most || level.path_to_root().skip(1).any(never_fits) => Helps::Nothing,
+            // It fits by now.
+            () if requested > 0 && usage.saturating_add(requested) <= most => Helps::Waiting,
+            () if !level.is_memory() => Helps::Nothing,
             () if !slow_path::is_running() && registrations::any_below(level) => Helps::Reclaim,
             () if requested == 0 || is_alone() => Helps::Nothing,
             () => Helps::Waiting,
@@ -98,8 +113,9 @@ impl Helps {
 /// fit.
 ///
 /// It prints as one line: which group refused how much to which group, by how much the charge is [short](Self::want),
-/// the figures that are not zero, what [helps](Helps), and what would make the charge fit. Sizes in the line are rounded; the getters are
-/// exact. A counter of things prints bare numbers: [`RuntimeBuilder::counter`](crate::RuntimeBuilder::counter).
+/// the figures that are not zero, what [helps](Helps), and what would make the charge fit. Sizes in the line are rounded;
+/// the getters are exact. A counter of things prints bare numbers:
+/// [`RuntimeBuilder::counter`](crate::RuntimeBuilder::counter).
 ///
 /// ```
 /// use memcg::{ChargeError, Limit, Limits, Runtime};
@@ -321,7 +337,7 @@ impl OverLimitError {
         if self.max >= USAGE_MAX {
             return write!(f, "charge less: no group counts more than {}", self.amount(USAGE_MAX));
         }
-        let steps = self.steps(first);
+        let steps = self.steps(helps, first);
         for (number, step) in steps.iter().enumerate() {
             let before = match number {
                 0 if self.is_checkpoint() => "to go on, ",
@@ -334,7 +350,7 @@ impl OverLimitError {
         Ok(())
     }
 
-    fn steps(&self, first: Option<&str>) -> Vec<String> {
+    fn steps(&self, helps: Helps, first: Option<&str>) -> Vec<String> {
         let at = self.group.shown_path();
         let of = self.counter().map_or(String::new(), |counter| format!(" of {counter}"));
         let first = first.map(str::to_string);
@@ -342,6 +358,8 @@ impl OverLimitError {
         let raise = setting.map_or_else(|| format!("raise max{of} of {at}"), |setting| format!("raise {setting}"));
         let steps = if self.requested > self.most() {
             [Some(raise), Some("charge less".to_string()), None, None]
+        } else if of.is_empty() && self.requested > self.requester.effective_max() {
+            [Some("charge less".to_string()), None, None, None]
         } else if self.want() == 0 {
             let step = if self.is_behind { WAIT } else { "try again" };
             [first.or_else(|| Some(step.to_string())), None, None, None]
@@ -349,8 +367,8 @@ impl OverLimitError {
             let is_memory = of.is_empty();
             let release =
                 if is_memory { format!("release memory in {at}") } else { format!("uncharge some{of} in {at}") };
-            let register =
-                (is_memory && self.helps != Helps::Reclaim).then(|| "register a reclaimer there".to_string());
+            let registers = is_memory && helps == Helps::Waiting;
+            let register = registers.then(|| "register a reclaimer there".to_string());
             [first, Some(release), register, Some(raise)]
         };
         steps.into_iter().flatten().collect()
@@ -406,6 +424,42 @@ mod tests {
             assert_eq!(said(held.try_charge(41)), Helps::Reclaim);
             assert_eq!(said(asks.try_charge(101)), Helps::Nothing);
         }
+    }
+
+    /// A charge that a group above never admits is told so, though another group refuses it.
+    #[test]
+    fn more_than_a_max_above_never_fits() {
+        let runtime = Runtime::builder().batch(0).max(100).build().unwrap();
+        let tenant = runtime.root().create("tenant", Limits::new().max(Limit::Bytes(200))).unwrap();
+        let _held = tenant.force_charge(60);
+        let refused = tenant.try_charge(150).unwrap_err();
+        assert!(
+            refused.to_string().ends_with("; neither waiting nor reclaim can help; to fit, charge less"),
+            "{refused}"
+        );
+        assert_eq!(said(tenant.try_charge(50)), Helps::Waiting);
+    }
+
+    /// The one task of a group may go above max by the overdraft, if it waits.
+    #[test]
+    fn waiting_helps_below_an_overdraft() {
+        for (overdraft, helps) in [(0, Helps::Nothing), (50, Helps::Waiting)] {
+            let (runtime, [held, _], _kept) = full(Limits::new().tasks(1));
+            runtime.root().set_limits(Limits::new().overdraft(overdraft)).unwrap();
+            for on_full in [OnFull::Refuse, OnFull::IfRoom] {
+                assert_eq!(said(held.try_charge_with(Bytes(50), on_full)), helps);
+            }
+        }
+    }
+
+    /// Below a high no charge without room waits in line; a reclaimer is asked.
+    #[test]
+    fn reclaim_helps_above_high() {
+        let (_runtime, [held, _], _kept) = full(Limits::new().high(70));
+        let if_room = || said(held.try_charge_with(Bytes(20), OnFull::IfRoom));
+        assert_eq!(if_room(), Helps::Waiting);
+        let _registration = empty_handed(&held);
+        assert_eq!(if_room(), Helps::Reclaim);
     }
 
     /// It has no figures, and looks at the groups as they are.

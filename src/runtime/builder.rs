@@ -259,7 +259,8 @@ impl RuntimeBuilder {
     /// assert_eq!(held.each_ref().map(memcg::Charge::bytes), [64, 1_000, 3]);
     /// let refused = acme.try_charge_set(&[(descriptors, 1)]).unwrap_err();
     /// let line = "/acme refused 1 of descriptors for /acme: short by 1, usage 3 of max 3; \
-    ///             neither waiting nor reclaim can help; to fit, uncharge some of descriptors in /acme or raise max of descriptors of /acme";
+    ///             neither waiting nor reclaim can help; to fit, uncharge some of descriptors in /acme \
+    ///             or raise max of descriptors of /acme";
     /// assert_eq!(refused.to_string(), line);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

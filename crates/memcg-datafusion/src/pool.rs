@@ -5,7 +5,7 @@ use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 #[cfg(feature = "session")]
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
@@ -411,12 +411,14 @@ impl GroupPool {
             if let Some(place) = queued.wait_in_place(level) {
                 return in_place(place);
             }
-            let (begun, longest) = (Instant::now(), queued.longest_wait(level));
-            let waited = match longest.is_zero() {
+            let (begun, longest) = (Instant::now(), || queued.longest_wait(level));
+            let waited = match longest().is_zero() {
                 true => None,
-                false => patience(&|| queued.gives_back(level) || begun.elapsed() > longest),
+                false => patience(&|| queued.gives_back(level) || begun.elapsed() > longest()),
             };
-            queued.has_waited(begun.elapsed());
+            if longest() < Duration::MAX {
+                queued.has_waited(begun.elapsed());
+            }
             if waited.is_some() || queued.refuses() {
                 return waited;
             }
