@@ -16,9 +16,10 @@ use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::Lazily;
 
-/// Levels to look at again that a walk keeps on the thread's stack. An allocator of the program may charge inside each
-/// allocation, so an allocation here would call the walk again.
-const SEEN_MAX: usize = 256;
+/// Levels to look at again that one frame of a walk keeps, and most frames on the thread's stack. The last frame
+/// allocates for further levels.
+const PASSED_MAX: usize = 8;
+const FRAMES_MAX: usize = 32;
 
 /// Result of a walk that got through.
 #[derive(Clone, Copy)]
@@ -52,6 +53,16 @@ struct Walk<'a, 'w> {
     how: How,
     top: Option<&'w Counter>,
     path: &'w Lazily,
+}
+
+/// Levels that a walk looks at again once it is through, with the usage that it left there, so that a doomed walk
+/// leaves no trace at them. They are in frames of the thread's stack: an allocator of the program may charge inside
+/// each allocation, so an allocation here would call the walk again.
+struct PassedLevels<'a, 'below> {
+    /// The frame of the levels further down; `frames_below` counts these frames.
+    below: Option<&'below PassedLevels<'a, 'below>>,
+    frames_below: usize,
+    passed: SmallVec<[(&'a Counter, u64); PASSED_MAX]>,
 }
 
 /// Charges exactly `n` at each level from `counter` up to `top`, which is left out, or at none. `None`: up to the root.
@@ -88,7 +99,7 @@ pub(crate) fn walk_from<'a>(
             Ok(room) => walked.pass(room, None),
             Err(Tried::Forced(taken)) if !taken.is_seen => walked.pass(taken.room, taken.is_above.then_some(level)),
             Err(tried) => {
-                walked = Walk { bottom: counter, n, how, top, path }.climb((level, tried), walked)?;
+                walked = Walk { bottom: counter, n, how, top, path }.climb((level, tried), None, walked)?;
                 break;
             }
         }
@@ -113,10 +124,11 @@ impl<'a> Walk<'a, '_> {
     fn climb(
         &self,
         (first, tried): (&'a Counter, Tried),
+        below: Option<&PassedLevels<'a, '_>>,
         mut walked: Walked<'a>,
     ) -> Result<Walked<'a>, LevelRefusal<'a>> {
-        // Levels to look at, with the usage that the walk has left there: a doomed walk leaves no trace at them.
-        let mut seen: SmallVec<[(&Counter, u64); SEEN_MAX]> = SmallVec::new();
+        let frames_below = below.map_or(0, |below| below.frames_below + 1);
+        let mut frame = PassedLevels { below, frames_below, passed: SmallVec::new() };
         let (mut level, mut tried) = (first, Err(tried));
         loop {
             let above = level.incarnation().parent;
@@ -126,7 +138,7 @@ impl<'a> Walk<'a, '_> {
                     Ok(taken) => {
                         walked.pass(taken.room, taken.is_above.then_some(level));
                         if taken.is_seen {
-                            seen.push((level, taken.usage));
+                            frame.passed.push((level, taken.usage));
                         }
                     }
                     Err(refusal) => return Err(self.roll_back_slow(refusal)),
@@ -134,10 +146,16 @@ impl<'a> Walk<'a, '_> {
             }
             let Some(next) = above.filter(|&above| self.top.is_none_or(|top| !ptr::eq(above, top))) else { break };
             (level, tried) = (next, next.take_at_once(self.n));
+            // The frame is full: the next one lies on the stack of a walk for the levels that are left.
+            if let Err(tried) = tried
+                && frame.passed.len() == PASSED_MAX
+                && frames_below + 1 < FRAMES_MAX
+            {
+                return self.climb((level, tried), Some(&frame), walked);
+            }
         }
-        for &(level, usage) in &seen {
-            level.record_peak(usage);
-            look::look(level, false, self.path);
+        if frames_below > 0 || !frame.passed.is_empty() {
+            self.look_slow(&frame);
         }
         Ok(walked)
     }
@@ -153,5 +171,16 @@ impl<'a> Walk<'a, '_> {
             }
         }
         refusal.limited()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_slow(&self, last: &PassedLevels<'a, '_>) {
+        for frame in std::iter::successors(Some(last), |frame| frame.below) {
+            for &(level, usage) in &frame.passed {
+                level.record_peak(usage);
+                look::look(level, false, self.path);
+            }
+        }
     }
 }
