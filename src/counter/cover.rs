@@ -53,7 +53,7 @@ pub(crate) fn come<'a, E>(
     end: Option<&'a Counter>,
     mut charge: impl FnMut(&'a Counter, u64, Option<&'a Counter>) -> Result<(), E>,
 ) -> Result<u64, E> {
-    let (mut rise, mut all_charged) = (0, 0);
+    let (mut rise, mut is_charged) = (0, false);
     for level in covering_below(counter, end) {
         let Some(cover) = level.cover() else { continue };
         let above = level.cover_above().or(end);
@@ -80,7 +80,7 @@ pub(crate) fn come<'a, E>(
             }
             return Err(refused);
         }
-        all_charged += charged;
+        is_charged |= charged > 0;
     }
     match side {
         Side::Reserved => {
@@ -89,7 +89,7 @@ pub(crate) fn come<'a, E>(
         }
         // E25: a thread that serves a line may have read usage with these bytes and spare without them.
         // Mutation: e25-allocated-bytes-become-unpaid-and-serve-none
-        Side::Allocated if all_charged > 0 => serve_waiters(counter),
+        Side::Allocated if is_charged => serve_waiters(counter),
         Side::Allocated => {}
     }
     Ok(rise)

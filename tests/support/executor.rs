@@ -1,12 +1,10 @@
-//! Enough of an executor to wait with: tasks on a queue with threads that take from it, and one future on one thread.
+//! Enough of an executor to wait with: tasks on a queue with threads that take from it.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
-use std::time::{Duration, Instant};
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -145,41 +143,6 @@ impl Wake for Task {
         if !self.queued.swap(true, Ordering::SeqCst) {
             let executor = Arc::clone(&self.executor);
             executor.push(self);
-        }
-    }
-}
-
-// === one future ===
-
-/// Wakes the thread that polls, and remembers that it has: parking may end for other reasons.
-struct Bell {
-    thread: Thread,
-    rung: AtomicBool,
-}
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.rung.store(true, Ordering::SeqCst);
-        self.thread.unpark();
-    }
-}
-
-/// Polls on this thread, and again only when the future has had itself woken, until it is ready or time is over.
-pub(crate) fn poll_for<F: Future + Unpin>(future: &mut F, patience: Duration) -> Poll<F::Output> {
-    let bell = Arc::new(Bell { thread: std::thread::current(), rung: AtomicBool::new(true) });
-    let waker = Waker::from(Arc::clone(&bell));
-    let began = Instant::now();
-    loop {
-        if bell.rung.swap(false, Ordering::SeqCst)
-            && let Poll::Ready(output) = Pin::new(&mut *future).poll(&mut Context::from_waker(&waker))
-        {
-            return Poll::Ready(output);
-        }
-        if !bell.rung.load(Ordering::SeqCst) {
-            match patience.checked_sub(began.elapsed()) {
-                Some(left) if !left.is_zero() => std::thread::park_timeout(left),
-                _ => return Poll::Pending,
-            }
         }
     }
 }

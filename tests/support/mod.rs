@@ -7,6 +7,7 @@ pub(crate) mod crowds;
 pub(crate) mod denials;
 pub(crate) mod executor;
 pub(crate) mod payloads;
+pub(crate) mod poll;
 pub(crate) mod processes;
 pub(crate) mod reclaimers;
 pub(crate) mod stretches;

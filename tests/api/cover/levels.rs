@@ -7,7 +7,7 @@ use memcg::Limits;
 use memcg::expert::Inspect;
 
 use super::{Object, assert_figures, assert_verified, covering, group, runtime};
-use crate::support::executor::poll_for;
+use crate::support::poll::poll_for;
 
 /// Beside a group that covers there are some that do not: a parent that has not asked has the sum.
 #[test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use memcg::Charge;
 use scene::{LARGE, Place, Scene, THREADS};
 
-use crate::support::executor::poll_for;
+use crate::support::poll::poll_for;
 use crate::support::turns::turn;
 use crate::support::watchdog::Watchdog;
 

@@ -15,7 +15,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::seconds;
-use crate::support::executor::poll_for;
+use crate::support::poll::poll_for;
 use crate::support::turns::turn;
 use crate::support::watchdog::Watchdog;
 

@@ -8,7 +8,7 @@ use memcg::{Bytes, Charge, ChargeError, OnFull};
 use super::lane::Lane;
 use super::tally::{End, Form};
 use super::world::{Target, World};
-use crate::support::executor::poll_for;
+use crate::support::poll::poll_for;
 use crate::support::watchdog;
 
 /// For a machine that is busy with other things. A charge that waits longer has been forgotten.

@@ -19,6 +19,8 @@ mod check;
 mod foreign;
 mod holdings;
 mod known_group;
+#[path = "../../../../tests/support/poll.rs"]
+mod poll;
 #[path = "../support/mod.rs"]
 mod support;
 mod tally;

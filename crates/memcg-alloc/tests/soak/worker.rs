@@ -3,9 +3,7 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use memcg::expert::CentralStock;
@@ -16,6 +14,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::holdings::{Holding, Memory, NODES, Raw, Word};
 use crate::known_group::KnownGroup;
+use crate::poll;
 use crate::support::bytes;
 use crate::tally::{Tally, What};
 use crate::world::{TENANT_MAX, World};
@@ -23,36 +22,15 @@ use crate::world::{TENANT_MAX, World};
 /// Futures that a thread keeps over other calls.
 const KEPT_MAX: usize = 3;
 
-struct Bell {
-    thread: Thread,
-    rung: AtomicBool,
-}
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.rung.store(true, Ordering::SeqCst);
-        self.thread.unpark();
-    }
-}
-
 /// Polls a future until it is ready, for so long at most. Returns whether its first poll was pending, too.
 fn poll_for<T>(future: impl Future<Output = T>, patience: Duration) -> (bool, Option<T>) {
-    let bell = Arc::new(Bell { thread: std::thread::current(), rung: AtomicBool::new(true) });
-    let waker = Waker::from(Arc::clone(&bell));
-    let (began, mut waited, mut future) = (Instant::now(), false, pin!(future));
-    loop {
-        if bell.rung.swap(false, Ordering::SeqCst)
-            && let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker))
-        {
-            return (waited, Some(output));
-        }
-        waited = true;
-        if !bell.rung.load(Ordering::SeqCst) {
-            match patience.checked_sub(began.elapsed()) {
-                Some(left) if !left.is_zero() => std::thread::park_timeout(left),
-                _ => return (true, None),
-            }
-        }
+    let mut future = pin!(future);
+    if let Poll::Ready(output) = poll::poll_for(&mut future, Duration::ZERO) {
+        return (false, Some(output));
+    }
+    match poll::poll_for(&mut future, patience) {
+        Poll::Ready(output) => (true, Some(output)),
+        Poll::Pending => (true, None),
     }
 }
 
