@@ -69,14 +69,15 @@ impl Group {
     /// not, the last two cost one walk. Each is exact: from a success on usage is within max at every level, but for
     /// `Force`.
     ///
-    /// * `Wait`: the charge waits in line at the group whose max is met, behind those that came before and are no less
-    ///   [important](crate::Limits::importance). A thread that gives bytes back there charges them for the first in
-    ///   line, and wakes it with the charge made. A charge that waits holds nothing. Reclaimers are asked again from time to time. Other charges may barge past the first,
-    ///   until together they have been admitted as many bytes as the first asks for. (They exceed this only by what
-    ///   other threads had in flight at the moment in which the charge became first.) The time bounds all that the call
-    ///   waits for: the line, victims, reclaim, and the delay above a [high](crate::Limits::high), at whose end the
-    ///   charge returns. A reclaimer at work is not interrupted. With no time at all reclaimers are asked as by
-    ///   `Refuse`. Do not wait while you hold memory that other charges wait for.
+    /// * `Wait`: the charge waits in line at the group whose max is met, behind those that came before and are no
+    ///   less [important](crate::Limits::importance). A thread that gives bytes back there charges them for the first
+    ///   in line, and wakes it with the charge made. A charge that waits holds nothing. Reclaimers are asked again from
+    ///   time to time. Other charges may barge past the first, until together they have been admitted as many bytes as
+    ///   the first asks for. (They exceed this only by what other threads had in flight at the moment in which the
+    ///   charge became first.) The time bounds all that the call waits for: the line, victims, reclaim, and the delay
+    ///   above a [high](crate::Limits::high), at whose end the charge returns. A reclaimer at work is not interrupted.
+    ///   With no time at all reclaimers are asked as by `Refuse`. Do not wait while you hold memory that other charges
+    ///   wait for.
     /// * `Force`: [`forced`](Self::forced) counts the bytes that go above max. The charge is smaller than `bytes` only
     ///   if usage would pass 2^63.
     /// * `Reclaim`: the charge gets the bytes that reclaimers and the victim's hooks give at once. It does not wait for

@@ -271,13 +271,13 @@ impl Limits {
     /// * Reclaim for a charge takes nothing that [`low`](Self::low) protects from a group of a higher importance.
     /// * In line a charge goes before those of a lower importance, also where it would be refused for them. The oldest
     ///   in a line lets later ones of a higher importance go first until they have taken sixteen times the bytes it asks
-    ///   for; the last of them may take more. Then it goes first, at each group of its path. [`OnFull::Now`](crate::OnFull::Now),
-    ///   [`IfRoom`](crate::OnFull::IfRoom) and [`Start`](crate::OnFull::Start) go before none.
+    ///   for; the last of them may take more. Then it goes first, at each group of its path.
+    ///   [`OnFull::Now`](crate::OnFull::Now), [`IfRoom`](crate::OnFull::IfRoom) and [`Start`](crate::OnFull::Start) go
+    ///   before none.
     ///
-    /// A charge has the importance that its group has when it begins to wait. An importance that was set stays: the group
-    /// inherits none any more. A max that is lowered, and
-    /// [`Group::reclaim`](crate::Group::reclaim), take from any group. To set it is a store; no charge that fits reads
-    /// it.
+    /// A charge has the importance that its group has when it begins to wait. An importance that was set stays: the
+    /// group inherits none any more. A max that is lowered, and [`Group::reclaim`](crate::Group::reclaim), take from any
+    /// group. To set it is a store; no charge that fits reads it.
     ///
     /// ```
     /// use memcg::{Limits, OomPolicy, Runtime};

@@ -105,6 +105,12 @@ impl Queued {
         self.attempts().iter().map(of).min().unwrap_or(Duration::MAX)
     }
 
+    /// The queue's patience, if no attempt may follow the one that `level` has refused.
+    pub(crate) fn patience_of_last(&self, level: &Group) -> Option<Duration> {
+        let is_last = !self.attempts().is_empty() && self.longest_wait(level) == Duration::MAX;
+        is_last.then(|| self.queue.patience())
+    }
+
     pub(crate) fn has_waited(&self, time: Duration) {
         self.attempts().iter_mut().for_each(|known| known.waited += time);
     }

@@ -152,7 +152,8 @@ impl PoolConfig {
     /// for its output.
     ///
     /// With a [queue](Self::queue), a query that ran beside another and may run again waits for a third of the time that
-    /// it has run, in all.
+    /// it has run, in all. One that may not waits as long as the queue is patient, and gives up after a 500th of that
+    /// where nothing moves.
     ///
     /// Inside a tokio `LocalSet` a worker cannot hand its tasks on. There the first consumer that is to wait prints
     /// tokio's panic, and it and the next of the same pool are refused at once. Where queries run as local tasks, set

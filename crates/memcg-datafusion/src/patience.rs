@@ -18,8 +18,7 @@ use crate::queue::InPlace;
 /// patience. Each wait in vain halves both for the next.
 const STILL_PART: u32 = 50;
 const ASKED_PART: u32 = 5;
-/// The same of the queue's patience, where all queries below the level wait in place.
-#[cfg(feature = "session")]
+/// The same of the queue's patience, where all queries below the level wait in place, or the query runs alone.
 const STUCK_PART: u32 = 500;
 /// After so many waits in vain none is made.
 const VAIN_MAX: u32 = 5;
@@ -51,13 +50,13 @@ impl Patience {
         (!most.is_zero()).then_some(Patience { most, vain })
     }
 
-    /// Waits in vain that count against the next one. `None`: there were too many.
-    fn vain(&self) -> Option<u32> {
+    /// Waits in vain that count against the next one. `None`: there were more than `most`.
+    fn vain(&self, most: u32) -> Option<u32> {
         let mut vain = self.vain.lock().unwrap_or_else(PoisonError::into_inner);
         if vain.last.elapsed() > FORGET {
             vain.count = 0;
         }
-        (!vain.never && vain.count < VAIN_MAX).then_some(vain.count)
+        (!vain.never && vain.count <= most).then_some(vain.count)
     }
 
     /// The pool's consumers may not wait.
@@ -72,25 +71,27 @@ impl Patience {
     }
 
     /// Charges `bytes` without a guard, where `level` has refused them. `None`: they did not come in time, or the query
-    /// `gives_up`. `waits` counts waits.
+    /// `gives_up`. `waits` counts waits. `of_queue`: the queue's patience, for an attempt that no other follows; it waits
+    /// as long on a busy machine, whatever was in vain before.
     pub(crate) fn wait(
         &self,
-        account: &Account,
-        bytes: u64,
+        (account, bytes): (&Account, u64),
         level: &Group,
         waits: &AtomicUsize,
+        of_queue: Option<Duration>,
         gives_up: impl Fn() -> bool,
     ) -> Option<Result<(), ChargeError>> {
-        let vain = self.vain()?;
+        let vain = self.vain(if of_queue.is_some() { VAIN_MAX } else { VAIN_MAX - 1 })?;
+        let of_queue = of_queue.unwrap_or(Duration::ZERO);
         if !may_wait() {
             return None;
         }
         waits.fetch_add(1, Ordering::Relaxed);
         let goes_on = |moved: Duration, stage: Option<Stage>| {
-            let still = self.most / if stage.is_some() { ASKED_PART } else { STILL_PART };
-            moved < still / (1 << vain) && !gives_up()
+            let still = self.most / if stage.is_some() { ASKED_PART } else { STILL_PART } / (1 << vain);
+            moved < still.max(of_queue / STUCK_PART) && !gives_up()
         };
-        let Some(charged) = block(|| charge(account, bytes, level, self.most, goes_on)) else {
+        let Some(charged) = block(|| charge(account, bytes, level, self.most.max(of_queue), goes_on)) else {
             self.never();
             return None;
         };
@@ -187,9 +188,9 @@ mod tests {
             let (account, level) = (Account::plain(full.clone()), full.clone());
             let counted = tokio::spawn(async move {
                 let waits = AtomicUsize::new(0);
-                assert!(patience.wait(&account, 1, &level, &waits, || gives_up).is_none());
+                assert!(patience.wait((&account, 1), &level, &waits, None, || gives_up).is_none());
                 assert_eq!(waits.load(Ordering::Relaxed), 1);
-                patience.vain()
+                patience.vain(VAIN_MAX)
             });
             assert_eq!(counted.await.unwrap(), vain);
         }

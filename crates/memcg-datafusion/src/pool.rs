@@ -403,8 +403,9 @@ impl GroupPool {
     /// Waits for memory that `level` has refused. `None`: the pool may not wait, or the memory has not come.
     fn wait(&self, account: &Account, bytes: u64, level: &Group) -> Option<std::result::Result<(), ChargeError>> {
         let waits = &self.life.waits;
-        let patience =
-            |gives_up: &dyn Fn() -> bool| self.patience.as_ref()?.wait(account, bytes, level, waits, gives_up);
+        let patience = |of_queue, gives_up: &dyn Fn() -> bool| {
+            self.patience.as_ref()?.wait((account, bytes), level, waits, of_queue, gives_up)
+        };
         #[cfg(feature = "session")]
         if let Some(queued) = &self.queued {
             let in_place = |place| wait_in_place(account, bytes, level, queued.queue().patience(), &place, waits);
@@ -414,7 +415,10 @@ impl GroupPool {
             let (begun, longest) = (Instant::now(), || queued.longest_wait(level));
             let waited = match longest().is_zero() {
                 true => None,
-                false => patience(&|| queued.gives_back(level) || begun.elapsed() > longest()),
+                false => {
+                    let gives_up = || queued.gives_back(level) || begun.elapsed() > longest();
+                    patience(queued.patience_of_last(level), &gives_up)
+                }
             };
             if longest() < Duration::MAX {
                 queued.has_waited(begun.elapsed());
@@ -425,7 +429,7 @@ impl GroupPool {
             // The first row has left meanwhile.
             return queued.wait_in_place(level).and_then(in_place);
         }
-        patience(&|| false)
+        patience(None, &|| false)
     }
 
     /// Keeps a refusal, and returns it for the operator. `refusal` is the group's; `None`: the pool has refused before

@@ -159,13 +159,13 @@ async fn what_does_not_fit_alone_is_refused() {
     assert_empty(&runtime);
 }
 
-/// A growth of a query that runs alone waits for the query's own memory, as it does without the queue: after a refusal
-/// the query would not run again.
+/// A growth of a query that runs alone waits for the query's own memory as the queue is patient, also where the pool is
+/// less so: after a refusal the query would not run again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn alone_a_growth_waits_for_memory_of_its_own() {
     let (session, runtime) = (session_of(1, 1), runtime());
     let acme = runtime.root().create("acme", limit(MAX)).unwrap();
-    let config = PoolConfig::new().patience(LONG).queue(&Queue::new(3, LONG));
+    let config = PoolConfig::new().patience(Duration::from_secs(1)).queue(&Queue::new(3, LONG));
     let query = session.for_query(&acme, 17, Limits::new(), &config).unwrap();
     let pool = Arc::clone(query.pool()) as Arc<dyn MemoryPool>;
     let [held, grows] = ["held", "grow"].map(|name| MemoryConsumer::new(name).register(&pool));
