@@ -11,8 +11,8 @@ use crate::pressure::victims::Excluded;
 use crate::state::events::Event;
 use crate::thread::context;
 
-pub(crate) trait Attempt {
-    fn group(&self) -> &'static Counter;
+pub(crate) trait Attempt<'a> {
+    fn group(&self) -> &'a Counter;
 
     fn bytes(&self) -> u64;
 
@@ -22,19 +22,19 @@ pub(crate) trait Attempt {
     }
 
     /// Charges, if there is room.
-    fn charge(&self) -> Progress;
+    fn charge(&self) -> Progress<'a>;
 
     /// Waits while there is `more` to come until the charge fits at `level`, or until `until`. `None`: it does not fit,
     /// and may keep a place in line.
-    fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult>;
+    fn wait(&self, level: &'a Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult<'a>>;
 
     /// Gives the place in line up. What was decided in time holds.
-    fn leave(&self) -> Option<ChargeResult> {
+    fn leave(&self) -> Option<ChargeResult<'a>> {
         None
     }
 
     /// End of the charge, if it was decided in line.
-    fn ended(&self) -> Option<ChargeResult> {
+    fn ended(&self) -> Option<ChargeResult<'a>> {
         None
     }
 
@@ -60,11 +60,11 @@ pub(crate) trait Attempt {
 }
 
 /// The bytes that a delay above a high is for: those that the charge took up the tree.
-pub(crate) type ChargeResult = Result<u64, ChargeFailure>;
+pub(crate) type ChargeResult<'a> = Result<u64, ChargeFailure<'a>>;
 
-pub(crate) enum ChargeFailure {
+pub(crate) enum ChargeFailure<'a> {
     Refused {
-        refusal: LevelRefusal<'static>,
+        refusal: LevelRefusal<'a>,
         /// [`Event::Oom`] has been counted for it.
         counted: bool,
         /// Source that is about to give memory back there, where the attempt does not wait for it.
@@ -73,12 +73,12 @@ pub(crate) enum ChargeFailure {
     /// The charge waited in line for the whole time, and did not fit.
     TimedOut {
         /// The refusal at the end of that time.
-        refusal: LevelRefusal<'static>,
+        refusal: LevelRefusal<'a>,
         counted: bool,
         waited: Duration,
     },
     /// All that the level uses is held by tasks that wait in its line, and this is the youngest wait.
-    Deadlock { refusal: LevelRefusal<'static>, counted: bool },
+    Deadlock { refusal: LevelRefusal<'a>, counted: bool },
     /// The group went offline meanwhile, perhaps by a reclaimer.
     Offline,
     /// The group was chosen to give its memory back.
@@ -97,14 +97,14 @@ pub(crate) enum Pending {
 }
 
 /// State of an attempt after a step.
-pub(crate) enum Progress {
-    Ended(ChargeResult),
+pub(crate) enum Progress<'a> {
+    Ended(ChargeResult<'a>),
     /// This is the refusal to go on with.
-    Refused(LevelRefusal<'static>),
+    Refused(LevelRefusal<'a>),
 }
 
-impl From<Result<u64, LevelRefusal<'static>>> for Progress {
-    fn from(charged: Result<u64, LevelRefusal<'static>>) -> Self {
+impl<'a> From<Result<u64, LevelRefusal<'a>>> for Progress<'a> {
+    fn from(charged: Result<u64, LevelRefusal<'a>>) -> Self {
         match charged {
             Ok(walked) => Progress::Ended(Ok(walked)),
             Err(refusal) => Progress::Refused(refusal),
@@ -130,7 +130,7 @@ pub(crate) struct Efforts {
 impl Efforts {
     /// From now on the charger stands still for memory of `level`, until the attempt is over: since an instant that this
     /// thread has read just before, if it has. The attempt keeps the group.
-    pub(super) fn stand_still(&mut self, group: &'static Counter, level: &'static Counter, since: Option<Instant>) {
+    pub(super) fn stand_still(&mut self, group: &Counter, level: &Counter, since: Option<Instant>) {
         match &mut self.stall {
             Some(stall) => stall.moves_to(level),
             None => self.stall = Stall::begin(group, level, since.unwrap_or_else(Instant::now)),
@@ -138,15 +138,15 @@ impl Efforts {
     }
 }
 
-impl ChargeFailure {
+impl<'a> ChargeFailure<'a> {
     /// A first refusal: nothing has been done about it yet.
-    pub(super) fn refused(refusal: LevelRefusal<'static>) -> ChargeFailure {
+    pub(super) fn refused(refusal: LevelRefusal<'a>) -> ChargeFailure<'a> {
         ChargeFailure::Refused { refusal, counted: false, pending: None }
     }
 
     /// The charge is given up: a refusal is counted.
     #[cold]
-    pub(super) fn count(self) -> ChargeFailure {
+    pub(super) fn count(self) -> ChargeFailure<'a> {
         if let ChargeFailure::Refused { refusal, counted, .. }
         | ChargeFailure::TimedOut { refusal, counted, .. }
         | ChargeFailure::Deadlock { refusal, counted } = &self

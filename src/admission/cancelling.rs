@@ -13,8 +13,12 @@ use crate::state::events::Event;
 use crate::sync::is_over;
 
 /// Cancels one victim after another, where the refusing level chooses, until the charge fits or no candidate is left.
-pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>, efforts: &mut Efforts) -> Progress {
-    let (group, level) = (attempt.group(), refusal.level.header.counter());
+pub(super) fn cancel_for<'a>(
+    attempt: &impl Attempt<'a>,
+    refusal: LevelRefusal<'a>,
+    efforts: &mut Efforts,
+) -> Progress<'a> {
+    let (group, level) = (attempt.group(), refusal.level);
     if !fits_ever(attempt.bytes(), &refusal) || !may_call_out() || !attempt.may_cancel() || !victims::chooses(level) {
         return Progress::Refused(refusal);
     }

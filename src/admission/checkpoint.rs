@@ -21,7 +21,7 @@ use crate::thread::slow_path;
 /// Looks at the group and all levels above. Foreign code runs on this thread, which holds no lock of this crate. The
 /// caller delays the task as after a charge of so many bytes.
 #[cold]
-pub(crate) fn check(group: &'static Counter, wait_for: WaitFor) -> Result<u64, ChargeFailure> {
+pub(crate) fn check(group: &Counter, wait_for: WaitFor) -> Result<u64, ChargeFailure<'_>> {
     // Code that runs inside a slow path is an allocator: it is told nothing.
     if slow_path::is_running() || group.state().is_offline() {
         return Ok(0);
@@ -44,21 +44,21 @@ pub(crate) fn check(group: &'static Counter, wait_for: WaitFor) -> Result<u64, C
 }
 
 /// True if a checkpoint of the group has anything to find. It calls no foreign code and takes no lock.
-pub(crate) fn concerns(group: &'static Counter) -> bool {
+pub(crate) fn concerns(group: &Counter) -> bool {
     group.tree().alerts.any_victim()
-        || group.path_to_root().any(is_above_max)
+        || group.path_to_root().any(|level| is_above_max(level))
         || levels_that_delay(group).next().is_some()
 }
 
 /// Bytes of a level above its max, as an attempt to charge that fits once nothing is above.
-struct Excess {
-    group: &'static Counter,
-    level: &'static Counter,
+struct Excess<'a> {
+    group: &'a Counter,
+    level: &'a Counter,
     wait_for: WaitFor,
 }
 
-impl Attempt for Excess {
-    fn group(&self) -> &'static Counter {
+impl<'a> Attempt<'a> for Excess<'a> {
+    fn group(&self) -> &'a Counter {
         self.group
     }
 
@@ -71,14 +71,14 @@ impl Attempt for Excess {
         0
     }
 
-    fn charge(&self) -> Progress {
+    fn charge(&self) -> Progress<'a> {
         if is_above_max(self.level) && credit::may_be_below(self.level) {
             self.level.tree().close_below(self.level);
         }
         if is_above_max(self.level) { Err(self.level.refusal_now()).into() } else { Ok(0).into() }
     }
 
-    fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult> {
+    fn wait(&self, level: &'a Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult<'a>> {
         debug_assert!(ptr::eq(level, self.level));
         while is_above_max(level) {
             if self.group.state().is_offline() {

@@ -1,6 +1,6 @@
 //! Usage above a max that was lowered, or that acts again: reclaim, then victims.
 
-use crate::counter::handle::{Handle, pin_below};
+use crate::counter::handle::pin_below;
 use crate::counter::object::Counter;
 use crate::hierarchy::{events, limits};
 use crate::pressure::throttle;
@@ -14,11 +14,11 @@ use crate::sync::pause;
 use crate::units::Limit;
 
 /// The max of `group` was set, and percentages below have followed. Returns the bytes that stay above its max.
-pub(crate) fn shrink_to_max(group: &'static Counter) -> u64 {
+pub(crate) fn shrink_to_max(group: &Counter) -> u64 {
     let mut request = Request::new(ReclaimCause::Lowered, deadline(group));
     if limits::any_percent(group.tree()) {
         let follows = |below: &Counter, kind| matches!(limits::set_to(below, kind), Limit::Percent(_));
-        for below in pin_below(group).iter().skip(1).map(Handle::counter) {
+        for below in pin_below(group).iter().skip(1) {
             if follows(below, LimitKind::Max) {
                 let may_come = reclaim_excess(below, &mut request);
                 cancel_excess(below, may_come);
@@ -33,22 +33,22 @@ pub(crate) fn shrink_to_max(group: &'static Counter) -> u64 {
 }
 
 /// The limits of `group` and of all groups below act again after they were only observed.
-pub(crate) fn shrink_all(group: &'static Counter) {
+pub(crate) fn shrink_all(group: &Counter) {
     let mut request = Request::new(ReclaimCause::Lowered, deadline(group));
     let groups = pin_below(group);
-    for group in groups.iter().skip(1).map(Handle::counter).chain([group]) {
+    for group in groups[1..].iter().map(|below| &**below).chain([group]) {
         reclaim_excess(group, &mut request);
     }
 }
 
 /// Reclaims what is above a max, as long as reclaimers free something. A max that is only observed asks no group. Returns
 /// what may still come.
-fn reclaim_excess(group: &'static Counter, request: &mut Request) -> u64 {
+fn reclaim_excess(group: &Counter, request: &mut Request<'_>) -> u64 {
     if group.is_observed() { 0 } else { repeat::shrink(group, request, || group.forced()) }
 }
 
 /// Cancels one victim after another while usage is above a max. Returns the bytes that remain above it.
-fn cancel_excess(group: &'static Counter, may_come: u64) -> u64 {
+fn cancel_excess(group: &Counter, may_come: u64) -> u64 {
     let goes_on = || group.forced() > 0 && !group.state().is_offline() && may_call_out();
     if group.is_observed() || !goes_on() || !victims::chooses(group) {
         return group.forced();

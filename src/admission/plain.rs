@@ -52,8 +52,8 @@ impl LineTime {
     }
 }
 
-pub(super) struct Plain {
-    group: &'static Counter,
+pub(super) struct Plain<'a> {
+    group: &'a Counter,
     bytes: u64,
     /// Others may be cancelled for it.
     pub(super) cancels: bool,
@@ -64,13 +64,13 @@ pub(super) struct Plain {
     line: RefCell<Option<Ticket>>,
 }
 
-impl Plain {
-    pub(super) fn new(group: &'static Counter, bytes: u64, wait_for: WaitFor) -> Self {
+impl<'a> Plain<'a> {
+    pub(super) fn new(group: &'a Counter, bytes: u64, wait_for: WaitFor) -> Self {
         Plain { group, bytes, cancels: true, wait_for, end: None, line: RefCell::new(None) }
     }
 
     /// Its place in line, which it takes at `level` where it has none.
-    pub(super) fn into_line(self, level: &'static Counter) -> Ticket {
+    pub(super) fn into_line(self, level: &Counter) -> Ticket {
         let kept = self.line.into_inner();
         kept.iter().for_each(Ticket::waits);
         kept.unwrap_or_else(|| line::enqueue(self.group, self.bytes, level))
@@ -78,25 +78,25 @@ impl Plain {
 
     /// Charges after a refusal, where the group is more important than all that wait at the level: a place in line is
     /// before theirs, and the charge leaves it again where there is no room.
-    pub(super) fn go_first(&self, refusal: LevelRefusal<'static>) -> Progress {
-        let level = refusal.level.header.counter();
+    pub(super) fn go_first(&self, refusal: LevelRefusal<'a>) -> Progress<'a> {
+        let level = refusal.level;
         if !line::goes_first(self.group, level) || !may_wait(self.bytes, &refusal) {
             return Progress::Refused(refusal);
         }
         let mut ticket = line::enqueue_for_now(self.group, self.bytes, level);
         match ticket.poll(Waker::noop()) {
-            Ok(decision) => Progress::Ended(decided(decision, self.bytes, false)),
+            Ok(decision) => Progress::Ended(decided(self.group, decision, self.bytes, false)),
             // The level may have served it, and another one have refused it then.
             Err(level) => match ticket.leave() {
-                Some(decision) => Progress::Ended(decided(decision, self.bytes, false)),
-                None => Progress::Refused(level.refusal_now()),
+                Some(decision) => Progress::Ended(decided(self.group, decision, self.bytes, false)),
+                None => Progress::Refused(self.group.level(&level).refusal_now()),
             },
         }
     }
 }
 
-impl Attempt for Plain {
-    fn group(&self) -> &'static Counter {
+impl<'a> Attempt<'a> for Plain<'a> {
+    fn group(&self) -> &'a Counter {
         self.group
     }
 
@@ -104,34 +104,34 @@ impl Attempt for Plain {
         self.bytes
     }
 
-    fn charge(&self) -> Progress {
+    fn charge(&self) -> Progress<'a> {
         match self.group.try_charge_once_slow(self.bytes, Consume::Miss) {
             Ok(walked) => Progress::Ended(Ok(walked)),
             Err(refusal) => self.go_first(refusal),
         }
     }
 
-    fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult> {
+    fn wait(&self, level: &'a Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult<'a>> {
         // In line from the first victim on: a charge that comes later does not get what is freed for this one.
         let mut line = self.line.borrow_mut();
         let ticket = line.get_or_insert_with(|| line::enqueue_for_now(self.group, self.bytes, level));
         let decision = wait_for_victim(ticket, until, || self.may_cancel() && more())?;
         *line = None;
-        Some(decided(decision, self.bytes, true))
+        Some(decided(self.group, decision, self.bytes, true))
     }
 
-    fn leave(&self) -> Option<ChargeResult> {
+    fn leave(&self) -> Option<ChargeResult<'a>> {
         if let WaitFor::Until(_) = self.wait_for {
             return None;
         }
-        self.line.take()?.leave().map(|decision| decided(decision, self.bytes, true))
+        self.line.take()?.leave().map(|decision| decided(self.group, decision, self.bytes, true))
     }
 
-    fn ended(&self) -> Option<ChargeResult> {
+    fn ended(&self) -> Option<ChargeResult<'a>> {
         let mut line = self.line.borrow_mut();
         let decision = line.as_mut()?.poll(Waker::noop()).ok()?;
         *line = None;
-        Some(decided(decision, self.bytes, true))
+        Some(decided(self.group, decision, self.bytes, true))
     }
 
     fn is_in_line(&self) -> bool {

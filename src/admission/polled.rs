@@ -9,6 +9,7 @@ use crate::admission::plain::{LineTime, Plain, WaitFor};
 use crate::admission::steps::{go_on, try_once};
 use crate::admission::wait::{ask_again_after, ask_reclaimers, decided, may_wait};
 use crate::counter::object::Counter;
+use crate::counter::object::kept::Kept;
 use crate::pressure::delays::Alarm;
 use crate::pressure::line::{self, Ticket};
 use crate::pressure::stalls::Stall;
@@ -19,8 +20,8 @@ use crate::state::waiting::Decision;
 use crate::thread::foreign::Foreign;
 use crate::thread::slot::Consume;
 
-pub(crate) enum Begun {
-    Ended(ChargeResult),
+pub(crate) enum Begun<'a> {
+    Ended(ChargeResult<'a>),
     InLine(InLine),
 }
 
@@ -31,7 +32,7 @@ pub(crate) struct InLine {
     ticket: Ticket,
     bytes: u64,
     /// Level where reclaimers have been asked.
-    asked: &'static Counter,
+    asked: Kept,
     /// When to ask them again, where other threads were asking.
     again: Option<Alarm>,
     begun: Instant,
@@ -41,23 +42,24 @@ pub(crate) struct InLine {
 
 /// The first poll that misses. It does all that a charge does, and waits for no other thread. A charge whose time is
 /// bounded counts as waiting from when that began on; else from when it is in line.
-pub(crate) fn begin(
-    group: &'static Counter,
+pub(crate) fn begin<'a>(
+    group: &'a Counter,
     bytes: u64,
     missed: Consume,
     time: Option<LineTime>,
     waker: &Waker,
-) -> Begun {
+) -> Begun<'a> {
     let mut plain = Plain::new(group, bytes, WaitFor::Nothing);
     plain.end = time.and_then(LineTime::reclaim_end);
     match try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure)) {
         Err(ChargeFailure::Refused { refusal, pending, .. }) if may_wait(bytes, &refusal) => {
-            let level = refusal.level.header.counter();
+            let level = refusal.level;
             let (ticket, end) = (line::enqueue(group, bytes, level), plain.end);
             let now = Instant::now();
             let begun = time.map_or(now, |time| time.begun);
             let stall = Stall::begin(group, level, now);
-            let mut in_line = InLine { stall, ticket, bytes, asked: level, again: None, begun, end };
+            let asked = ticket.level();
+            let mut in_line = InLine { stall, ticket, bytes, asked, again: None, begun, end };
             in_line.ask_again(pending == Some(Pending::Round), waker);
             Begun::InLine(in_line)
         }
@@ -72,7 +74,7 @@ pub(crate) fn begin(
 impl InLine {
     /// Sets when to ask again, where the rounds of other threads may come to nothing.
     fn ask_again(&mut self, whether: bool, waker: &Waker) {
-        let again = whether.then(|| Instant::now() + ask_again_after(self.asked));
+        let again = whether.then(|| Instant::now() + ask_again_after(&self.asked));
         self.again = again.and_then(|again| Alarm::set(again, waker));
     }
 
@@ -91,38 +93,38 @@ impl InLine {
 
     /// Takes the decision of the line, with the level in whose line the wait was. `None`: there is none yet, or a delay
     /// above a high follows.
-    pub(crate) fn take_decided(&mut self) -> Option<(ChargeResult, &'static Counter)> {
+    pub(crate) fn take_decided(&mut self) -> Option<(ChargeResult<'_>, Kept)> {
         let (decision, level) = self.ticket.take_decided()?;
-        Some((decided(decision, self.bytes, false).map_err(ChargeFailure::count), level))
+        Some((decided(self.ticket.group(), decision, self.bytes, false).map_err(ChargeFailure::count), level))
     }
 
     /// After the end of the wait: takes a place anew, behind all that wait at the level, for so many bytes. False: it
     /// took none, because reclaimers have to be asked first, or a victim has to be chosen.
-    pub(crate) fn wait_again(&mut self, level: &'static Counter, bytes: u64, waker: &Waker) -> bool {
+    pub(crate) fn wait_again(&mut self, level: &Counter, bytes: u64, waker: &Waker) -> bool {
         if registrations::any_below(level) || victims::chooses(level) {
             return false;
         }
         // Mutation: the-next-of-a-queue-is-not-woken
         let waker = Foreign::new(waker.clone());
         self.ticket = line::enqueue_with(self.ticket.group(), bytes, level, waker);
-        (self.bytes, self.asked) = (bytes, level);
+        (self.bytes, self.asked) = (bytes, self.ticket.level());
         true
     }
 
-    pub(crate) fn poll(&mut self, waker: &Waker) -> Option<ChargeResult> {
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Option<ChargeResult<'_>> {
         let decision = self.poll_line(waker)?;
         self.stall = None;
-        Some(decided(decision, self.bytes, false).map_err(ChargeFailure::count))
+        Some(decided(self.ticket.group(), decision, self.bytes, false).map_err(ChargeFailure::count))
     }
 
     /// Time is over: the charge leaves the line. What was decided in time holds.
-    pub(crate) fn time_out(&mut self) -> ChargeResult {
+    pub(crate) fn time_out(&mut self) -> ChargeResult<'_> {
         self.stall = None;
         let level = self.ticket.level();
         let ended = match self.ticket.leave() {
-            Some(decision) => decided(decision, self.bytes, false),
+            Some(decision) => decided(self.ticket.group(), decision, self.bytes, false),
             None => {
-                let (refusal, waited) = (level.refusal_now(), self.begun.elapsed());
+                let (refusal, waited) = (self.ticket.group().level(&level).refusal_now(), self.begun.elapsed());
                 Err(ChargeFailure::TimedOut { refusal, counted: false, waited })
             }
         };
@@ -136,14 +138,14 @@ impl InLine {
             Ok(decision) => return Some(decision),
             Err(level) => level,
         };
-        self.stall.iter_mut().for_each(|stall| stall.moves_to(level));
-        let is_due = !ptr::eq(level, self.asked) || self.again.as_ref().is_some_and(|again| !again.renew(waker));
+        self.stall.iter_mut().for_each(|stall| stall.moves_to(&level));
+        let is_due = !ptr::eq(&*level, &*self.asked) || self.again.as_ref().is_some_and(|again| !again.renew(waker));
         if !is_due || !may_call_out() {
             return None;
         }
         self.asked = level;
         let group = self.ticket.group();
-        let unwaited = ask_reclaimers((group, self.bytes), level, self.end, false);
+        let unwaited = ask_reclaimers((group, self.bytes), &level, self.end, false);
         self.ask_again(unwaited, waker);
         self.ticket.poll(waker).ok()
     }

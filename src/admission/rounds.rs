@@ -20,17 +20,17 @@ use crate::sync::{is_over, pause};
 const MUCH: usize = 16;
 
 /// Reclaims and charges again, as long as reclaimers free anything.
-pub(super) fn reclaim_for(
-    attempt: &impl Attempt,
-    mut refusal: LevelRefusal<'static>,
+pub(super) fn reclaim_for<'a>(
+    attempt: &impl Attempt<'a>,
+    mut refusal: LevelRefusal<'a>,
     efforts: &mut Efforts,
-) -> Progress {
+) -> Progress<'a> {
     let (group, bytes) = (attempt.group(), attempt.bytes());
-    let mut request: Option<Request> = None;
+    let mut request: Option<Request<'_>> = None;
     let (mut rounds, mut want) = (0, 0);
     efforts.may_come = 0;
     while rounds < ROUNDS_MAX * MUCH {
-        let level = refusal.level.header.counter();
+        let level = refusal.level;
         events::count(level, Event::Max);
         if !may_ask(level, bytes, &refusal) {
             efforts.may_come = 0;
@@ -94,10 +94,10 @@ enum RoundOutcome {
     Pending { pending: Pending, owed: u64 },
 }
 
-fn one_round(
-    attempt: &impl Attempt,
-    request: &mut Request,
-    level: &'static Counter,
+fn one_round<'a>(
+    attempt: &impl Attempt<'a>,
+    request: &mut Request<'_>,
+    level: &Counter,
     want: u64,
     refusal: &LevelRefusal<'_>,
 ) -> RoundOutcome {

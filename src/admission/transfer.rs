@@ -14,33 +14,33 @@ use crate::counter::watch::WAITING;
 use crate::pressure::line;
 use crate::sync::{is_over, pause};
 
-pub(crate) enum TransferFailure {
+pub(crate) enum TransferFailure<'a> {
     /// The two groups belong to two runtimes.
     OtherTree,
     /// The other group went offline before.
     Offline,
     /// The other group cannot be charged.
-    NotCharged { counter: &'static Counter, failure: ChargeFailure },
+    NotCharged { counter: &'a Counter, failure: ChargeFailure<'a> },
 }
 
-struct Below {
-    counter: &'static Counter,
+struct Below<'a> {
+    counter: &'a Counter,
     bytes: u64,
-    from: &'static Counter,
-    common: &'static Counter,
+    from: &'a Counter,
+    common: &'a Counter,
     taken: Cell<Taken>,
 }
 
-impl Below {
-    fn charge_below(&self) -> Result<u64, LevelRefusal<'static>> {
+impl<'a> Below<'a> {
+    fn charge_below(&self) -> Result<u64, LevelRefusal<'a>> {
         let taken = below::charge_slow(self.counter, self.bytes, self.from, self.common)?;
         self.taken.set(taken);
         Ok(0)
     }
 }
 
-impl Attempt for Below {
-    fn group(&self) -> &'static Counter {
+impl<'a> Attempt<'a> for Below<'a> {
+    fn group(&self) -> &'a Counter {
         self.counter
     }
 
@@ -49,12 +49,12 @@ impl Attempt for Below {
     }
 
     /// A transfer is not delayed.
-    fn charge(&self) -> Progress {
+    fn charge(&self) -> Progress<'a> {
         self.charge_below().into()
     }
 
     /// Not in line, where whole charges are made.
-    fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult> {
+    fn wait(&self, level: &'a Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult<'a>> {
         while !is_over(until) && more() {
             let needs = cover::rise_at(self.counter, self.bytes, level);
             if (ptr::eq(level, self.common) || level.room(level.admits()) >= needs) && self.charge_below().is_ok() {
@@ -67,11 +67,11 @@ impl Attempt for Below {
 }
 
 /// Move `bytes` from a counter to the same counter of the group `to`, which is returned.
-pub(crate) fn move_charge(
-    from: &'static Counter,
-    to: &'static Counter,
+pub(crate) fn move_charge<'a>(
+    from: &'a Counter,
+    to: &'a Counter,
     bytes: u64,
-) -> Result<&'static Counter, TransferFailure> {
+) -> Result<&'a Counter, TransferFailure<'a>> {
     let new = to.group().nth(from.number_in_group()).ok_or(TransferFailure::OtherTree)?;
     if ptr::eq(new, from) {
         return Ok(new);

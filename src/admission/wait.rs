@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::admission::attempt::{ChargeFailure, ChargeResult, fits_ever};
 use crate::counter::cover;
 use crate::counter::object::Counter;
+use crate::counter::object::kept::Kept;
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::group_tree;
 use crate::pressure::line::Ticket;
@@ -32,11 +33,12 @@ pub(super) fn may_wait(bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
 }
 
 /// The decision as the result of an attempt for `bytes`. `counted`: the failure is counted already.
-pub(super) fn decided(decision: Decision, bytes: u64, counted: bool) -> ChargeResult {
+pub(super) fn decided(group: &Counter, decision: Decision, bytes: u64, counted: bool) -> ChargeResult<'_> {
+    let now = |level: Kept| group.level(&level).refusal_now();
     match decision {
         Decision::Granted => Ok(bytes),
-        Decision::Full(level) => Err(ChargeFailure::Refused { refusal: level.refusal_now(), counted, pending: None }),
-        Decision::Deadlock(level) => Err(ChargeFailure::Deadlock { refusal: level.refusal_now(), counted }),
+        Decision::Full(level) => Err(ChargeFailure::Refused { refusal: now(level), counted, pending: None }),
+        Decision::Deadlock(level) => Err(ChargeFailure::Deadlock { refusal: now(level), counted }),
         Decision::Offline => Err(ChargeFailure::Offline),
         Decision::Cancelled => Err(ChargeFailure::Cancelled),
     }
@@ -45,11 +47,11 @@ pub(super) fn decided(decision: Decision, bytes: u64, counted: bool) -> ChargeRe
 /// Waits in line until a charge of the group is decided. The caller keeps the group. `Err`: time is over; the level in
 /// whose line the charge was.
 pub(super) fn wait_in_line(
-    group: &'static Counter,
+    group: &Counter,
     mut ticket: Ticket,
     bytes: u64,
     until: Option<Instant>,
-) -> Result<Decision, &'static Counter> {
+) -> Result<Decision, Kept> {
     let waker = parked_waker();
     let mut asked = ticket.level();
     let mut stall = None;
@@ -65,15 +67,15 @@ pub(super) fn wait_in_line(
         // one; and in another line no reclaimer has been asked.
         let now = Instant::now();
         match &mut stall {
-            None => stall = Stall::begin(group, level, now),
-            Some(stall) => stall.moves_to(level),
+            None => stall = Stall::begin(group, &level, now),
+            Some(stall) => stall.moves_to(&level),
         }
-        let time = if registrations::any_below(level) { ask_again_after(level) } else { ASK_AGAIN_MAX };
-        let again = if ptr::eq(asked, level) { now + time } else { now };
+        let time = if registrations::any_below(&level) { ask_again_after(&level) } else { ASK_AGAIN_MAX };
+        let again = if ptr::eq(&*asked, &*level) { now + time } else { now };
         park_until(Some(until.map_or(again, |until| until.min(again))));
         if is_over(again) && !ticket.is_decided() {
             asked = level;
-            ask_reclaimers((group, bytes), level, until, true);
+            ask_reclaimers((group, bytes), &level, until, true);
         }
     }
 }
@@ -96,8 +98,8 @@ pub(super) fn wait_for_victim(ticket: &mut Ticket, until: Instant, goes_on: impl
 /// Runs one round of reclaim for a charge in line. The round waits for those of other threads or does not. True: the
 /// round freed nothing, and has not waited for others that may free something.
 pub(super) fn ask_reclaimers(
-    (group, bytes): (&'static Counter, u64),
-    level: &'static Counter,
+    (group, bytes): (&Counter, u64),
+    level: &Counter,
     until: Option<Instant>,
     waits: bool,
 ) -> bool {

@@ -9,6 +9,7 @@ use std::ptr;
 use crate::counter::credit::online_or_above;
 use crate::counter::level::How;
 use crate::counter::object::Counter;
+use crate::counter::object::Object;
 use crate::counter::watch::DEFERRED;
 use crate::counter::{at_limit, counted, look, uncharge};
 use crate::error::USAGE_MAX;
@@ -254,8 +255,8 @@ impl Drop for AllocatorPath {
 fn defer_releases() {
     let first = exchange_release_queue(ptr::null());
     // SAFETY: `claim` queued it, and its exchange gave the object to this thread; objects are never freed.
-    let Some(group) = (unsafe { first.cast::<Counter>().as_ref::<'static>() }) else { return };
-    let next = |group: &Counter| group.usage.next_to_release.load(Ordering::Relaxed);
+    let Some(group) = (unsafe { first.cast::<Object>().as_ref::<'static>() }) else { return };
+    let next = |group: &Object| group.usage.next_to_release.load(Ordering::Relaxed);
     // SAFETY: as above, for each of the queue.
     let last = std::iter::successors(Some(group), |group| unsafe { next(group).as_ref() }).last().unwrap_or(group);
     let all = deferred();

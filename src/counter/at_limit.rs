@@ -222,7 +222,7 @@ fn max_has_moved(stocks: &mut Stocks, level: &Counter, is_lower: bool) {
         let _ = tree.wait_transits();
     }
     // The budget of a root may follow from its max. The stocks below open again, as far as they may.
-    if level.incarnation().parent.is_none() && level.bound() > stocks::budget(level) {
+    if level.parent().is_none() && level.bound() > stocks::budget(level) {
         let _ = tree.close(stocks, level, Scope::Subtree);
     }
     tree.reopen(stocks, level);
@@ -245,7 +245,7 @@ pub(crate) fn is_due(counter: &Counter, open: bool, margin: u64) -> bool {
 /// Open or close the stock after a walk that left `margin`. Skipped while a drain runs.
 #[inline]
 pub(crate) fn adapt(counter: &Counter, open: bool, margin: u64, _: &Outermost) {
-    let may_open = || !counter.path_to_root().any(Counter::is_tight) && stocks::may_open(counter);
+    let may_open = || !counter.path_to_root().any(|level| level.is_tight()) && stocks::may_open(counter);
     if is_due(counter, open, margin)
         && (open || may_open())
         && let Some(mut stocks) = counter.tree().try_lock()
@@ -253,7 +253,7 @@ pub(crate) fn adapt(counter: &Counter, open: bool, margin: u64, _: &Outermost) {
         if open {
             let _ = counter.tree().close(&mut stocks, counter, Scope::Own);
         } else {
-            counter.tree().open(&mut stocks, counter.header.counter());
+            counter.tree().open(&mut stocks, counter);
         }
     }
 }

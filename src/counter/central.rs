@@ -12,6 +12,7 @@
 
 use crate::counter::central_word::CentralWord;
 use crate::counter::exceeded;
+use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::object::{CLOSED, Counter, OPENED};
 use crate::counter::slow_path::SlowPath;
@@ -28,7 +29,7 @@ const VISITED_MAX: usize = 4_096;
 /// Keep `n` charged units in the central stock. False: they stay charged, and the caller uncharges them. The caller keeps
 /// the counter by a handle.
 #[inline]
-pub(crate) fn put(counter: &'static Counter, stock: &CentralWord, n: u64) -> bool {
+pub(crate) fn put(counter: &Counter, stock: &CentralWord, n: u64) -> bool {
     let kept = !has_to_walk(counter) && (stock.put(n) || (stock.is_due(n) && open(counter, stock) && stock.put(n)));
     if kept && counter.tree().config.audit {
         counter.usage.audit_shared.fetch_sub(n, Ordering::Relaxed);
@@ -78,7 +79,7 @@ fn close_poisoned(counter: &Counter) {
 }
 
 /// The counter's central stock, made where there is none. The caller keeps the counter.
-pub(crate) fn get_or_make(counter: &'static Counter) -> &'static CentralWord {
+pub(crate) fn get_or_make(counter: &Counter) -> &'static CentralWord {
     let _path = SlowPath::enter();
     let _stocks = counter.tree().lock();
     if let Some(made) = counter.central() {
@@ -100,7 +101,7 @@ fn is_forbidden(counter: &Counter) -> bool {
 /// Open the stock, if nothing forbids it. Not while another thread has the tree's lock.
 #[cold]
 #[inline(never)]
-fn open(counter: &'static Counter, stock: &CentralWord) -> bool {
+fn open(counter: &Counter, stock: &CentralWord) -> bool {
     let opens = !is_forbidden(counter) && !counter.child_count().is_barred() && try_open(counter, stock);
     if !opens {
         stock.wait();
@@ -108,7 +109,8 @@ fn open(counter: &'static Counter, stock: &CentralWord) -> bool {
     opens
 }
 
-fn try_open(counter: &'static Counter, stock: &CentralWord) -> bool {
+#[allow(unsafe_code)]
+fn try_open(counter: &Counter, stock: &CentralWord) -> bool {
     let path = SlowPath::enter();
     let tree = counter.tree();
     let Some(mut stocks) = path.outermost().and_then(|_| tree.try_lock()) else { return false };
@@ -121,7 +123,8 @@ fn try_open(counter: &'static Counter, stock: &CentralWord) -> bool {
     if most == 0 || stocks.central.try_reserve(1).is_err() || !stocks::reserve(counter, most.into()) {
         return false;
     }
-    stocks.central.push(counter);
+    // SAFETY: no thread releases a counter that is counted as open; `uncount` takes it out of the list.
+    stocks.central.push(unsafe { Kept::new(counter) });
     // SeqCst (E35): counted, then a look whether the group is barred.
     counter.central_opened.swap(stocks.central.len() as u32, Ordering::SeqCst);
     for level in counter.path_to_root() {
@@ -145,7 +148,7 @@ fn try_open(counter: &'static Counter, stock: &CentralWord) -> bool {
 
 /// Uncount a stock that has no credit any more. This is the last access to the counter: from here on a thread may
 /// release it.
-fn uncount(stocks: &mut Stocks, counter: &'static Counter, most: u64) {
+fn uncount(stocks: &mut Stocks, counter: &Counter, most: u64) {
     // Mutation: e36-a-central-stock-is-uncounted-before-its-levels
     for level in counter.path_to_root() {
         // AcqRel (E10): after the credit is back; pairs with `LevelRefusal::without_credit`.
@@ -163,16 +166,16 @@ fn uncount(stocks: &mut Stocks, counter: &'static Counter, most: u64) {
 }
 
 /// Close one stock and uncharge its credit. Returns the units.
-pub(crate) fn close_own(stocks: &mut Stocks, counter: &'static Counter) -> u64 {
+pub(crate) fn close_own(stocks: &mut Stocks, counter: &Counter) -> u64 {
     shut(stocks, counter, CentralWord::wait)
 }
 
 /// Close one stock whose credit no charge lacks: the next put may open it.
-fn rest(stocks: &mut Stocks, counter: &'static Counter) -> u64 {
+fn rest(stocks: &mut Stocks, counter: &Counter) -> u64 {
     shut(stocks, counter, CentralWord::end_wait)
 }
 
-fn shut(stocks: &mut Stocks, counter: &'static Counter, note: fn(&CentralWord)) -> u64 {
+fn shut(stocks: &mut Stocks, counter: &Counter, note: fn(&CentralWord)) -> u64 {
     let Some(stock) = counter.central().filter(|_| counter.is_open_central()) else { return 0 };
     note(stock);
     let (credit, most) = stock.shut();
@@ -193,8 +196,8 @@ pub(crate) fn drain(stocks: &mut Stocks, top: &Counter) -> u64 {
 }
 
 /// Visit the stock of `top`, and the open ones below it. The caller keeps `top`.
-fn for_each_below(stocks: &mut Stocks, top: &Counter, visit: fn(&mut Stocks, &'static Counter) -> u64) -> u64 {
-    let mut units = visit(stocks, top.header.counter());
+fn for_each_below(stocks: &mut Stocks, top: &Counter, visit: fn(&mut Stocks, &Counter) -> u64) -> u64 {
+    let mut units = visit(stocks, top);
     for at in (0..stocks.central.len()).rev() {
         // The group alone had one, in most cases. Relaxed: it changes under the lock alone.
         if top.limits.open.load(Ordering::Relaxed) as u32 == 0 {
@@ -203,7 +206,7 @@ fn for_each_below(stocks: &mut Stocks, top: &Counter, visit: fn(&mut Stocks, &'s
         // A stock that closes leaves its place to the last one, which this thread has looked at.
         let counter = stocks.central[at];
         if counter.is_within(top) {
-            units += visit(stocks, counter);
+            units += visit(stocks, &counter);
         }
     }
     units
@@ -233,7 +236,7 @@ pub(crate) fn visit(tree: &Tree) -> u64 {
         for at in (end..left).rev() {
             let counter = stocks.central[at];
             if counter.central().is_some_and(CentralWord::is_idle) {
-                released += rest(&mut stocks, counter);
+                released += rest(&mut stocks, &counter);
             }
         }
         left = end;
@@ -242,7 +245,7 @@ pub(crate) fn visit(tree: &Tree) -> u64 {
 }
 
 /// Close one stock and uncharge its credit. Returns the units. The caller keeps the counter.
-pub(crate) fn release(counter: &'static Counter) -> u64 {
+pub(crate) fn release(counter: &Counter) -> u64 {
     if !counter.is_open_central() {
         return 0;
     }

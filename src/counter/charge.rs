@@ -4,6 +4,7 @@
 
 use crate::counter::at_limit::{self, AfterRefusal};
 use crate::counter::level::How;
+use crate::counter::object::Object;
 use crate::counter::object::tree::StockMove;
 use crate::counter::object::{Counter, SHARED};
 use crate::counter::refusal::LevelRefusal;
@@ -73,12 +74,20 @@ impl Header {
         })
     }
 
+    /// The object behind the header.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn object(&self) -> &'static Object {
+        // SAFETY: the pool ties each header to its object before it shows either to a thread, and never frees one.
+        unsafe { &*self.owner().cast::<Object>() }
+    }
+
     /// The caller keeps the counter alive, by a handle or by live charge.
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn counter(&self) -> &'static Counter {
-        // SAFETY: the pool ties each header to its object before it shows either to a thread, and never frees one.
-        unsafe { &*self.owner().cast::<Counter>() }
+        // SAFETY: TODO
+        unsafe { self.object().kept() }
     }
 }
 

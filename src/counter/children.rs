@@ -22,14 +22,16 @@ use std::cmp::Reverse;
 use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
+use crate::counter::links::linked;
 use crate::counter::object::Counter;
+use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::Shard;
 use crate::counter::slow_path::SlowPath;
 use crate::sync::lock::{Lock, LockGuards};
 use crate::sync::{CachePadded, SHARDS, SLICE, pause_point, prefetch};
 
 /// Handles on the children of `parent` that are online, in no order. The caller keeps the parent and holds no lock.
-pub(crate) fn pin(parent: &'static Counter) -> Vec<Handle> {
+pub(crate) fn pin(parent: &Counter) -> Vec<Handle> {
     let children = parent.child_count().get();
     let mut pinned = Vec::with_capacity(children as usize);
     in_slices(parent, |listing| {
@@ -44,13 +46,13 @@ pub(crate) fn pin(parent: &'static Counter) -> Vec<Handle> {
 
 /// Calls `found` for each child of `parent` that is online, in no order, under the lock of its shard. The caller keeps
 /// the parent and holds no lock.
-pub(crate) fn each(parent: &'static Counter, mut found: impl FnMut(&'static Counter)) {
+pub(crate) fn each(parent: &Counter, mut found: impl FnMut(&Counter)) {
     in_slices(parent, |listing| listing.step(&mut found));
 }
 
 /// Handles on the `n` children of `parent` with the highest usage, each with its usage, the highest first. It keeps no
 /// more handles than twice as many. The caller keeps the parent and holds no lock.
-pub(crate) fn largest(parent: &'static Counter, n: usize) -> Vec<(Handle, u64)> {
+pub(crate) fn largest(parent: &Counter, n: usize) -> Vec<(Handle, u64)> {
     let mut kept: Vec<(Handle, u64)> = Vec::new();
     // No child below this usage is among them.
     let mut least = 0;
@@ -87,7 +89,7 @@ const TOGETHER: usize = if SHARDS < 4 { SHARDS } else { 4 };
 
 /// The children of a parent in a few shards, from the next one on.
 struct Listing<'a> {
-    parent: &'static Counter,
+    parent: &'a Counter,
     shards: &'a [CachePadded<Lock<Shard>>],
     next: [NextChild; TOGETHER],
 }
@@ -101,7 +103,7 @@ enum NextChild {
 }
 
 /// Makes all listings of the children, one after the other: `step` makes a step, and returns whether there are more.
-fn in_slices(parent: &'static Counter, mut step: impl FnMut(&mut Listing<'_>) -> bool) {
+fn in_slices(parent: &Counter, mut step: impl FnMut(&mut Listing<'_>) -> bool) {
     if parent.child_count().get() == 0 {
         return;
     }
@@ -115,30 +117,30 @@ fn in_slices(parent: &'static Counter, mut step: impl FnMut(&mut Listing<'_>) ->
 
 impl Listing<'_> {
     /// Calls `found` for the next few children, under the locks of their shards. Returns whether there are more.
-    fn step(&mut self, found: impl FnMut(&'static Counter)) -> bool {
+    fn step(&mut self, mut found: impl FnMut(&Counter)) -> bool {
         let _path = SlowPath::enter();
         let mut shards = LockGuards::lock(self.shards.iter().map(|shard| &**shard));
-        let mut heads = [None; TOGETHER];
+        let mut heads: [Option<Kept>; TOGETHER] = [None; TOGETHER];
         for (at, head) in heads.iter_mut().enumerate().take(self.shards.len()) {
             *head = match self.next[at] {
-                NextChild::First => shards[at].first_child(self.parent),
+                NextChild::First => shards[at].first_child(self.parent).map(linked),
                 NextChild::AtCursor(cursor) => shards[at].end_cursor(cursor),
                 NextChild::None => None,
             };
         }
         // First along the links alone: what `found` looks at comes from memory meanwhile.
-        let mut slice: SmallVec<[&'static Counter; SLICE]> = SmallVec::new();
+        let mut slice: SmallVec<[Kept; SLICE]> = SmallVec::new();
         while slice.len() < SLICE && heads.iter().any(Option::is_some) {
             for head in &mut heads {
                 let Some(child) = head.filter(|_| slice.len() < SLICE) else { continue };
                 prefetch(&raw const *child.usage);
                 slice.push(child);
-                *head = child.links().next();
+                *head = child.links().next().map(linked);
             }
         }
-        slice.into_iter().for_each(found);
+        slice.iter().for_each(|child| found(child));
         for (at, head) in heads.into_iter().enumerate().take(self.shards.len()) {
-            let begin = |child| NextChild::AtCursor(shards[at].begin_cursor(child));
+            let begin = |child: Kept| NextChild::AtCursor(shards[at].begin_cursor(&child));
             self.next[at] = head.map_or(NextChild::None, begin);
         }
         heads.iter().any(Option::is_some)
@@ -147,16 +149,16 @@ impl Listing<'_> {
 
 /// Calls `found` for each group below `top` that went offline and still holds something, under the lock of its shard:
 /// until then no thread releases it. The caller keeps `top` and holds no lock.
-pub(crate) fn each_dying(top: &'static Counter, mut found: impl FnMut(&Counter)) {
+pub(crate) fn each_dying(top: &Counter, mut found: impl FnMut(&Counter)) {
     for place in top.tree().hierarchy.places() {
         let _path = SlowPath::enter();
         let shard = place.lock();
         let mut next = shard.dying;
         while let Some(group) = next {
             if group.path_to_root().skip(1).any(|level| std::ptr::eq(level, top)) {
-                found(group);
+                found(&group);
             }
-            next = group.links().next();
+            next = group.links().next().map(linked);
         }
     }
 }

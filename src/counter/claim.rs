@@ -5,7 +5,7 @@
 use std::ptr;
 
 use crate::counter::incarnation::{Generation, Unreferenced};
-use crate::counter::object::Counter;
+use crate::counter::object::Object;
 use crate::counter::raw;
 use crate::sync::{Ordering, fence_after_exchange, pause_point};
 use crate::thread::slow_path;
@@ -13,7 +13,7 @@ use crate::thread::slow_path;
 /// Queue the release of an object, given by its first counter, if the caller's step was the last. Called in a slow path,
 /// after that step and a fence; the caller read `of` before the step.
 #[inline]
-pub(crate) fn try_release_last(first: &Counter, of: Generation) {
+pub(crate) fn try_release_last(first: &'static Object, of: Generation) {
     // Mutation: e15-usage-before-state
     if let Some(word) = first.state().unreferenced(of) {
         claim_slow(first, of, word);
@@ -21,7 +21,8 @@ pub(crate) fn try_release_last(first: &Counter, of: Generation) {
 }
 
 #[cold]
-fn claim_slow(first: &Counter, of: Generation, word: Unreferenced) {
+#[allow(unsafe_code)]
+fn claim_slow(first: &'static Object, of: Generation, word: Unreferenced) {
     let state = first.state();
     let mut unreferenced = Some(word);
     while let Some(word) = unreferenced.filter(|&word| state.claim(word)) {
@@ -29,10 +30,11 @@ fn claim_slow(first: &Counter, of: Generation, word: Unreferenced) {
         // No other thread releases the object now: the list of its counters is there.
         // Mutation: e15-usage-before-the-claim
         // Mutation: e15-one-counter-stands-for-all
-        let used = first.group().find(|counter| !usage_is_zero(counter));
+        let used = first.objects().find(|counter| !usage_is_zero(counter));
         pause_point("usage read");
         // Mutation: e15-guards-hidden-by-uncharges
-        let hides_guards = used.is_none() && raw::hides_guards(first);
+        // SAFETY: this thread has claimed the object, so the incarnation goes on.
+        let hides_guards = used.is_none() && raw::hides_guards(unsafe { first.kept() });
         // Mutation: e15-claim-stays-where-the-object-is-not-kept
         if hides_guards && state.keep_claimed(word) {
             return;
@@ -55,7 +57,7 @@ fn claim_slow(first: &Counter, of: Generation, word: Unreferenced) {
     }
 }
 
-fn usage_is_zero(counter: &Counter) -> bool {
+fn usage_is_zero(counter: &Object) -> bool {
     // SeqCst (E15): after the state word.
     counter.usage.units.load(Ordering::SeqCst) == 0
 }

@@ -17,7 +17,7 @@ pub(crate) fn stocked(top: &Counter) -> u64 {
     let stocks = tree.lock();
     let mut sum = Sum::new(top);
     let hierarchy = tree.hierarchy.snapshot();
-    hierarchy.subtree(top.header.counter()).for_each(|counter| sum.add(counter, credit_at(tree, counter)));
+    hierarchy.subtree(top).for_each(|counter| sum.add(counter, credit_at(tree, counter)));
     pending_below(&stocks, top).for_each(|pending| sum.add(pending, tree.credit(pending)));
     sum.total()
 }
@@ -62,7 +62,7 @@ pub(crate) fn live(top: &Counter) -> u64 {
 pub(crate) fn each_left(top: &Counter, mut found: impl FnMut(&Counter, u64)) {
     let _path = SlowPath::enter();
     let tree = top.tree();
-    for &pending in &tree.lock().pending_close {
+    for pending in &tree.lock().pending_close {
         if let Some(above) = nearest_live_ancestor(pending).filter(|above| above.is_within(top)) {
             let credit = credit_at(tree, pending);
             found(above, if above.cover().is_some() { credit } else { counted_credit(pending, credit) });
@@ -70,20 +70,20 @@ pub(crate) fn each_left(top: &Counter, mut found: impl FnMut(&Counter, u64)) {
     }
 }
 
-fn pending_below<'a>(stocks: &'a Stocks, top: &'a Counter) -> impl Iterator<Item = &'static Counter> + 'a {
-    let is_below = |counter: &'static Counter| counter.path_to_root().skip(1).any(|level| ptr::eq(level, top));
-    stocks.pending_close.iter().copied().filter(move |pending| is_below(pending))
+fn pending_below<'a>(stocks: &'a Stocks, top: &'a Counter) -> impl Iterator<Item = &'a Counter> {
+    let is_below = |counter: &Counter| counter.path_to_root().skip(1).any(|level| ptr::eq(level, top));
+    stocks.pending_close.iter().map(|pending| &**pending).filter(move |pending| is_below(pending))
 }
 
 /// Usage of a counter without that of the counters below it that are online.
-pub(crate) fn usage_local(counter: &'static Counter) -> u64 {
+pub(crate) fn usage_local(counter: &Counter) -> u64 {
     let mut below: u64 = 0;
     children::each(counter, |child| below = below.saturating_add(child.usage()));
     counter.usage().saturating_sub(below)
 }
 
 /// The same without credit.
-pub(crate) fn live_local(counter: &'static Counter) -> u64 {
+pub(crate) fn live_local(counter: &Counter) -> u64 {
     usage_local(counter).saturating_sub(stocked_local(counter))
 }
 
@@ -92,18 +92,17 @@ pub(crate) fn stocked_local(counter: &Counter) -> u64 {
     let _path = SlowPath::enter();
     let tree = counter.tree();
     let stocks = tree.lock();
-    let counts_here =
-        |below: &'static Counter| nearest_live_ancestor(below).is_some_and(|above| ptr::eq(above, counter));
+    let counts_here = |below: &Counter| nearest_live_ancestor(below).is_some_and(|above| ptr::eq(above, counter));
     let pending = stocks.pending_close.iter().filter(|pending| counts_here(pending));
     let mut sum = Sum::new(counter);
-    sum.add(counter, credit_at(tree, counter.header.counter()));
+    sum.add(counter, credit_at(tree, counter));
     pending.for_each(|pending| sum.add(pending, tree.credit(pending)));
     sum.total()
 }
 
 /// Credit of the stocks that sit directly on a counter, and its usage: as they are together while no drain runs. The
 /// caller keeps the counter.
-pub(crate) fn own(counter: &'static Counter) -> (u64, u64) {
+pub(crate) fn own(counter: &Counter) -> (u64, u64) {
     let _path = SlowPath::enter();
     let tree = counter.tree();
     let _stocks = tree.lock();
@@ -118,7 +117,7 @@ pub(crate) fn may_be_below(counter: &Counter) -> bool {
 }
 
 /// Credit of a counter's own stocks.
-pub(crate) fn credit_at(tree: &Tree, counter: &'static Counter) -> u64 {
+pub(crate) fn credit_at(tree: &Tree, counter: &Counter) -> u64 {
     let is_touched = counter.usage.touched.load(Ordering::Relaxed) > 0;
     let of_threads = if is_touched { tree.credit(counter) } else { 0 };
     of_threads + counter.central().map_or(0, CentralWord::credit)
@@ -131,10 +130,10 @@ fn nearest_live_ancestor(counter: &Counter) -> Option<&Counter> {
 
 /// The counter, or the nearest ancestor that is online; the root where none is. The caller keeps the counter, and with
 /// it its ancestors.
-pub(crate) fn online_or_above(counter: &'static Counter) -> &'static Counter {
+pub(crate) fn online_or_above(counter: &Counter) -> &Counter {
     let mut level = counter;
     while level.first().state().is_offline()
-        && let Some(above) = level.incarnation().parent
+        && let Some(above) = level.parent()
     {
         level = above;
     }

@@ -7,6 +7,7 @@
 //! E36 (closing/release).
 
 use crate::counter::central;
+use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::{Claim, Counters, Stocks, Tree};
 use crate::counter::object::{CLOSED, Counter, OPENED};
 use crate::counter::slow_path::SlowPath;
@@ -86,7 +87,7 @@ impl Tree {
     }
 
     /// Open one stock, if nothing forbids it.
-    pub(crate) fn open(&self, stocks: &mut Stocks, counter: &'static Counter) {
+    pub(crate) fn open(&self, stocks: &mut Stocks, counter: &Counter) {
         if !stocks::may_open(counter) {
             return;
         }
@@ -124,7 +125,7 @@ impl Tree {
 
     /// Uncount a stock that holds no credit any more. This is the last access to the counter: from here on a thread may
     /// release it.
-    pub(crate) fn uncount(&self, stocks: &mut Stocks, counter: &'static Counter) {
+    pub(crate) fn uncount(&self, stocks: &mut Stocks, counter: &Counter) {
         // Mutation: e48-bound-falls-before-the-count
         for level in counter.path_to_root() {
             // AcqRel (E10): uncounted after the drain; pairs with `LevelRefusal::without_credit`.
@@ -143,7 +144,7 @@ impl Tree {
         if level.usage() <= level.max() {
             level.limits.tight.store(false, Ordering::Relaxed);
         }
-        for counter in self.hierarchy.snapshot().subtree(level.header.counter()) {
+        for counter in self.hierarchy.snapshot().subtree(level) {
             self.open(stocks, counter);
         }
     }
@@ -153,7 +154,7 @@ impl Tree {
     pub(crate) fn close(&self, stocks: &mut Stocks, top: &Counter, scope: Scope) -> Result<(), Stuck> {
         // E36: before the stock of threads. Once neither is counted as open, a thread may release the counter.
         // Mutation: central-stock-is-left-open-by-a-close
-        central::close_own(stocks, top.header.counter());
+        central::close_own(stocks, top);
         let closed = self.close_of_threads(stocks, top, scope);
         // Mutation: central-stock-is-left-open-by-a-close
         if scope == Scope::Subtree {
@@ -189,7 +190,7 @@ impl Tree {
         for &stock in &closing {
             stock.stuck.store(taken.is_err(), Ordering::Relaxed);
             if taken.is_ok() {
-                self.uncount(stocks, stock);
+                self.uncount(stocks, &stock);
             } else if stock.is_queued() {
                 stocks.pending_close.push(stock);
             }
@@ -214,7 +215,7 @@ impl Tree {
     }
 
     /// Claim, barrier, settle, uncharge: until no slot shows credit.
-    fn take_out(&self, stocks: &mut Stocks, from: &[&'static Counter], pass: Pass) -> Result<(), Stuck> {
+    fn take_out(&self, stocks: &mut Stocks, from: &[Kept], pass: Pass) -> Result<(), Stuck> {
         let mut result = Ok(());
         self.counts.drains.fetch_add(1, Ordering::Relaxed);
         let mut cut = false;
@@ -262,7 +263,7 @@ impl Tree {
         let leaves = |index| {
             if let Some(header) = self.registry.header(index) {
                 // Release (E54): before the block leaves the list; pairs with `retire::vacate`.
-                header.counter().swept.store(1, Ordering::Release);
+                header.object().swept.store(1, Ordering::Release);
             }
         };
         self.registry.sweep(leaves);
@@ -316,7 +317,7 @@ impl Tree {
         let mut stocks = self.lock();
         // A stock that could not be closed keeps its batch: its bound was published for it.
         let _ = self.close(&mut stocks, level, Scope::Subtree);
-        for counter in self.hierarchy.snapshot().subtree(level.header.counter()) {
+        for counter in self.hierarchy.snapshot().subtree(level) {
             if !counter.is_open() {
                 counter.batch.store(batch, Ordering::Relaxed);
             }
@@ -325,7 +326,7 @@ impl Tree {
     }
 
     /// Open the stock of a new counter at once, where stocks never close by margin.
-    pub(crate) fn open_at_start(&self, stocks: &mut Stocks, counter: &'static Counter) {
+    pub(crate) fn open_at_start(&self, stocks: &mut Stocks, counter: &Counter) {
         if !self.config.adaptive {
             self.open(stocks, counter);
         }
@@ -334,11 +335,11 @@ impl Tree {
 
 impl Stocks {
     /// Claim what a thread has in a stock, for the next barrier. False where there is no memory for the claim.
-    fn claim(&mut self, stock: &'static Counter, block: &Block) -> bool {
+    fn claim(&mut self, stock: Kept, block: &Block) -> bool {
         block.slot(stock.index).is_none_or(|slot| self.claim_slot(stock, slot))
     }
 
-    pub(super) fn claim_slot(&mut self, stock: &'static Counter, slot: &Slot) -> bool {
+    pub(super) fn claim_slot(&mut self, stock: Kept, slot: &Slot) -> bool {
         if self.claims.try_reserve(1).is_err() {
             return false;
         }
@@ -352,7 +353,7 @@ impl Stocks {
     /// After the barrier: note what was claimed as settled, for `uncharge_settled`, and show each claim that held, with
     /// its units, to `settled`. Whether an owner has consumed some of a claim.
     #[allow(unsafe_code)]
-    pub(super) fn settle_claims(&mut self, mut settled: impl FnMut(&'static Counter, u64)) -> bool {
+    pub(super) fn settle_claims(&mut self, mut settled: impl FnMut(Kept, u64)) -> bool {
         let mut cut = false;
         for claim in self.claims.drain(..) {
             // SAFETY: the slot lies in a block of the registry, which is never freed.

@@ -10,7 +10,7 @@
 //!
 //! Edges: E43 (usage/mark), E44 (count/mark).
 
-use crate::counter::object::Counter;
+use crate::counter::object::{Counter, Object};
 use crate::counter::watch::{EXCEEDED, OBSERVED};
 use crate::sync::{Ordering, fence_after_exchange};
 
@@ -19,7 +19,7 @@ const SLACK_SHIFT: u32 = 5;
 const SLACK_MAX: u64 = 1 << 20;
 
 /// Usage is above max, and the limits act.
-pub(crate) fn is_above_max(counter: &Counter) -> bool {
+pub(crate) fn is_above_max(counter: &Object) -> bool {
     // SeqCst (E43): each after the exchange on usage, limit or mark.
     counter.usage() > counter.limits.max.load(Ordering::SeqCst)
         && !counter.limits.watched.is_for(OBSERVED)
@@ -34,7 +34,7 @@ fn slack(limit: u64) -> u64 {
 
 /// Usage has not fallen well below max, so a mark that is set may stay. This also answers for a counter that may be gone.
 #[inline]
-pub(crate) fn is_near_max(counter: &Counter) -> bool {
+pub(crate) fn is_near_max(counter: &Object) -> bool {
     let usage = counter.usage();
     // SeqCst (E43): after the exchange on usage.
     let max = counter.limits.max.load(Ordering::SeqCst);
@@ -44,7 +44,7 @@ pub(crate) fn is_near_max(counter: &Counter) -> bool {
 /// Usage is above a limit, less `slack` of it: an observed max is none, and an observed high counts its events.
 /// Counters beside memory have no mark: no charge and no checkpoint asks for them.
 #[inline]
-fn is_above(counter: &Counter, slack: impl Fn(u64) -> u64) -> bool {
+fn is_above(counter: &Object, slack: impl Fn(u64) -> u64) -> bool {
     // SeqCst (E43): each after the exchange on usage, limit or mark. `marks::set_high` exchanges the bits after it has
     // stored high: they are read before it.
     let (usage, _) = (counter.usage(), counter.limits.watched.bits());
@@ -53,11 +53,11 @@ fn is_above(counter: &Counter, slack: impl Fn(u64) -> u64) -> bool {
 }
 
 /// The mark has to be there.
-pub(crate) fn is_exceeded(counter: &Counter) -> bool {
+pub(crate) fn is_exceeded(counter: &Object) -> bool {
     is_above(counter, |_| 0)
 }
 
-pub(crate) fn is_marked(counter: &Counter) -> bool {
+pub(crate) fn is_marked(counter: &Object) -> bool {
     counter.limits.watched.is_for(EXCEEDED)
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn is_mark_right(counter: &Counter) -> bool {
 
 /// The mark is set, and usage has fallen well below the limits. This also answers for a counter that may be gone.
 #[inline]
-pub(crate) fn has_fallen(counter: &Counter) -> bool {
+pub(crate) fn has_fallen(counter: &Object) -> bool {
     is_marked(counter) && !is_above(counter, slack)
 }
 

@@ -1,53 +1,76 @@
 //! A counted handle on a group object, as a value.
 
-use std::mem;
 use std::ops::Deref;
+use std::{mem, ptr};
 
 use crate::counter::claim;
 use crate::counter::incarnation::Generation;
-use crate::counter::object::Counter;
+use crate::counter::object::{Counter, Object};
 use crate::counter::slow_path::SlowPath;
 use crate::sync::model_failed;
 
 /// Keeps a counter and the group it belongs to. Its drop gives the count up; afterwards the group may be gone.
-pub(crate) struct Handle(&'static Counter);
+pub(crate) struct Handle(&'static Object);
 
 impl Handle {
-    /// A new handle. The caller keeps the group meanwhile.
-    pub(crate) fn pin(counter: &'static Counter) -> Handle {
+    /// A new handle.
+    pub(crate) fn pin(counter: &Counter) -> Handle {
         counter.first().state().pin();
-        Handle(counter)
-    }
-
-    /// A new handle, if the group is still in that incarnation.
-    pub(crate) fn try_pin(counter: &'static Counter, of: Generation) -> Option<Handle> {
-        counter.first().state().try_pin(of).then(|| Handle(counter))
+        Handle(counter.object())
     }
 
     /// A handle whose count the caller has taken.
     #[inline]
-    pub(crate) fn adopt(counter: &'static Counter) -> Handle {
-        Handle(counter)
+    pub(crate) fn adopt(object: &'static Object) -> Handle {
+        Handle(object)
     }
 
     /// Give the value up, and keep the count: another value adopts it.
-    pub(crate) fn into_raw(self) -> &'static Counter {
-        let counter = self.0;
+    pub(crate) fn into_raw(self) -> &'static Object {
+        let object = self.0;
         mem::forget(self);
-        counter
+        object
+    }
+}
+
+/// A counter that may be gone: its object, and the incarnation that was meant.
+#[derive(Clone, Copy)]
+pub(crate) struct Stale {
+    pub(crate) object: &'static Object,
+    pub(crate) of: Generation,
+}
+
+impl Stale {
+    #[inline]
+    pub(crate) fn new(counter: &Counter) -> Stale {
+        Stale { object: counter.object(), of: counter.first().state().generation() }
     }
 
-    /// The counter, which lives as long as the handle.
-    pub(crate) fn counter(&self) -> &'static Counter {
-        self.0
+    /// True if the incarnation goes on, by the state that the thread reads now.
+    pub(crate) fn is_there(self) -> bool {
+        self.object.first().state().generation() == self.of
+    }
+
+    /// A new handle, if the group is still in that incarnation.
+    pub(crate) fn try_pin(self) -> Option<Handle> {
+        self.object.first().state().try_pin(self.of).then(|| Handle(self.object))
+    }
+}
+
+impl PartialEq for Stale {
+    fn eq(&self, other: &Stale) -> bool {
+        ptr::eq(self.object, other.object) && self.of == other.of
     }
 }
 
 impl Deref for Handle {
     type Target = Counter;
 
+    #[inline]
+    #[allow(unsafe_code)]
     fn deref(&self) -> &Counter {
-        self.0
+        // SAFETY: this value has a count of the group's handles, and no incarnation with a handle ends.
+        unsafe { self.0.kept() }
     }
 }
 
@@ -66,14 +89,14 @@ impl Drop for Handle {
 
 /// The groups below `top` that are online, as the snapshot's `subtree` has them, each with a handle: what the
 /// caller does to them may need their shards.
-pub(crate) fn pin_below(top: &'static Counter) -> Vec<Handle> {
+pub(crate) fn pin_below(top: &Counter) -> Vec<Handle> {
     let _path = SlowPath::enter();
     top.tree().hierarchy.snapshot().subtree(top).map(Handle::pin).collect()
 }
 
 /// The handle may have been the last.
 #[cold]
-fn release_slow(first: &Counter, of: Generation) {
+fn release_slow(first: &'static Object, of: Generation) {
     let _path = SlowPath::enter();
     claim::try_release_last(first, of);
 }

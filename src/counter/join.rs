@@ -1,10 +1,12 @@
 //! A counter joins a tree: an object of the pool begins an incarnation and is linked below its parent.
 
 use crate::counter::config::CounterConfig;
+use crate::counter::handle::Handle;
 use crate::counter::links::Hash;
 use crate::counter::make;
+use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::{OfTree, Tree};
-use crate::counter::object::{Counter, Incarnation, SHARE_OF_MAX};
+use crate::counter::object::{Counter, Incarnation, Object, SHARE_OF_MAX};
 use crate::counter::spare::Cover;
 use crate::counter::stocks::Scope;
 use crate::error::CounterId;
@@ -13,7 +15,7 @@ use crate::thread::ids::next_id;
 
 pub(crate) struct Init {
     pub(crate) tree: OfTree,
-    pub(crate) parent: Option<&'static Counter>,
+    pub(crate) parent: Option<Kept>,
     pub(crate) batch: u64,
     pub(crate) max: u64,
     pub(crate) budget: Option<u64>,
@@ -26,35 +28,40 @@ impl Init {
         Init { tree: OfTree::root(tree), parent: None, batch, max, budget, covers: false }
     }
 
-    pub(crate) fn below(parent: &'static Counter) -> Self {
+    #[allow(unsafe_code)]
+    pub(crate) fn below(parent: &Counter) -> Self {
         let tree = parent.incarnation().tree.below();
+        // SAFETY: a group is linked with a handle on its parent, and gives it up with its incarnation; before that the
+        // thread that creates it keeps the parent.
+        let kept = unsafe { Kept::new(parent) };
         // A group that is created below one that covers does so, too.
         let covers = parent.cover().is_some();
-        Init { tree, parent: Some(parent), batch: parent.batch(), max: u64::MAX, budget: None, covers }
+        Init { tree, parent: Some(kept), batch: parent.batch(), max: u64::MAX, budget: None, covers }
     }
 }
 
 /// The root of a new tree of bare counters.
-pub(crate) fn bare_root(config: &CounterConfig) -> &'static Counter {
+pub(crate) fn bare_root(config: &CounterConfig) -> Handle {
     let tree = Tree::new(config.clone(), make::counter_cache(), None);
     join(&tree, Init::root(&tree, config))
 }
 
 /// A counter below `parent`, with the batch of `parent`.
-pub(crate) fn child(parent: &'static Counter) -> &'static Counter {
+pub(crate) fn child(parent: &Counter) -> Handle {
     join(parent.tree(), Init::below(parent))
 }
 
-fn join(tree: &Tree, init: Init) -> &'static Counter {
+fn join(tree: &Tree, init: Init) -> Handle {
     let counter = make::take(tree).unwrap_or_else(|refused| refused.abort());
     start(tree, counter, init);
-    let first = tree.hierarchy.lock_for(counter, Hash::of_unnamed(counter)).link(counter, false);
-    finish_join(tree, counter, first == Some(true));
+    let counter = Handle::adopt(counter);
+    let first = tree.hierarchy.lock_for(&counter, Hash::of_unnamed(&counter)).link(&counter, false);
+    finish_join(tree, &counter, first == Some(true));
     counter
 }
 
 /// Begin an incarnation; only the caller sees the counter yet.
-pub(crate) fn start(tree: &Tree, counter: &'static Counter, init: Init) {
+pub(crate) fn start(tree: &Tree, counter: &Object, init: Init) {
     let fenced = tree.barrier.fenced;
     let incarnation = Incarnation {
         id: CounterId(next_id()),
@@ -71,12 +78,12 @@ pub(crate) fn start(tree: &Tree, counter: &'static Counter, init: Init) {
 
 /// Complete a counter that was linked, as its parent's `first` child or not. The creator's handle keeps it, even if
 /// another thread takes it offline at once.
-pub(crate) fn finish_join(tree: &Tree, group: &'static Counter, first: bool) {
+pub(crate) fn finish_join(tree: &Tree, group: &Counter, first: bool) {
     if !first && tree.config.adaptive {
         return;
     }
     let mut stocks = tree.lock();
-    if let Some(parent) = group.incarnation().parent.filter(|_| first) {
+    if let Some(parent) = group.parent().filter(|_| first) {
         // The root has no stock as long as it has children. Another parent opens its own again.
         for counter in parent.group() {
             let _ = tree.close(&mut stocks, counter, Scope::Own);

@@ -17,8 +17,9 @@ use hashbrown::TryReserveError;
 
 use crate::counter::handle::Handle;
 use crate::counter::make::group;
+use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::{Children, Cursor, Hierarchy, NamedGroup, Shard};
-use crate::counter::object::{Counter, Links};
+use crate::counter::object::{Counter, Links, Object};
 use crate::pool::NoMemory;
 use crate::sync::lock::{Lock, LockGuard, LockGuards};
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
@@ -28,14 +29,23 @@ use crate::sync::{Ordering, SHARDS};
 #[derive(Clone, Copy)]
 pub(crate) struct Hash(u64);
 
-fn set(link: &StatPtr<Counter>, counter: Option<&'static Counter>) {
-    link.store(counter.map_or(std::ptr::null(), std::ptr::from_ref).cast_mut(), Ordering::Relaxed);
+fn set(link: &StatPtr<Object>, counter: Option<&Counter>) {
+    let object = counter.map_or(std::ptr::null(), |counter| std::ptr::from_ref(counter.object()));
+    link.store(object.cast_mut(), Ordering::Relaxed);
 }
 
+/// The counter that `set` has stored. The caller has locked the shard.
 #[allow(unsafe_code)]
-fn get(link: &StatPtr<Counter>) -> Option<&'static Counter> {
+fn get(link: &StatPtr<Object>) -> Option<&Counter> {
     // SAFETY: `set` has stored it; objects are never freed, and a linked counter is in its incarnation.
-    unsafe { link.load(Ordering::Relaxed).as_ref() }
+    unsafe { link.load(Ordering::Relaxed).as_ref().map(|object| object.kept()) }
+}
+
+/// The group as its shard has it, which the caller has locked.
+#[allow(unsafe_code)]
+pub(in crate::counter) fn linked(group: &Counter) -> Kept {
+    // SAFETY: a group that ends is unlinked before, under the same lock.
+    unsafe { Kept::new(group) }
 }
 
 impl Links {
@@ -49,14 +59,14 @@ impl Links {
     }
 
     /// The next of the siblings in the shard. The caller has locked the shard.
-    pub(crate) fn next(&self) -> Option<&'static Counter> {
+    pub(crate) fn next(&self) -> Option<&Counter> {
         get(&self.next)
     }
 }
 
 /// Take the group out of its parent's count: the last step of leaving it. The parent may go offline then.
 pub(crate) fn leave_parent(group: &Counter) {
-    if let Some(parent) = group.incarnation().parent {
+    if let Some(parent) = group.parent() {
         parent.child_count().remove();
     }
 }
@@ -139,10 +149,10 @@ fn spread(number: u32) -> u64 {
 }
 
 impl Shard {
-    fn child(&self, hash: u64, the_one: impl Fn(&Counter) -> bool) -> Option<&'static Counter> {
+    fn child(&self, hash: u64, the_one: impl Fn(&Counter) -> bool) -> Option<&Counter> {
         let low = hash as u32;
-        let is_it = |named: &NamedGroup| named.hash == low && group(named.number).is_some_and(&the_one);
-        group(self.names.find(spread(low), is_it)?.number)
+        let is_it = |named: &NamedGroup| named.hash == low && named.group().is_some_and(&the_one);
+        self.names.find(spread(low), is_it)?.group()
     }
 
     /// True if the shard of a new group has a group of its hash that is `the_one`.
@@ -151,20 +161,19 @@ impl Shard {
     }
 
     /// The youngest child of `parent` in this shard.
-    pub(in crate::counter) fn first_child(&self, parent: &Counter) -> Option<&'static Counter> {
-        let same = |children: &Children| std::ptr::eq(children.of, parent);
-        Some(self.parents.find(spread(parent.number), same)?.first)
+    pub(in crate::counter) fn first_child(&self, parent: &Counter) -> Option<&Counter> {
+        Some(&*self.parents.find(spread(parent.number), |children| children.are_of(parent))?.first)
     }
 
     /// Leave a cursor that names `at`. Returns the cursor's number.
-    pub(in crate::counter) fn begin_cursor(&mut self, at: &'static Counter) -> u64 {
+    pub(in crate::counter) fn begin_cursor(&mut self, at: &Counter) -> u64 {
         let number = self.cursors.iter().map(|cursor| cursor.number + 1).max().unwrap_or(0);
-        self.cursors.push(Cursor { number, at: Some(at) });
+        self.cursors.push(Cursor { number, at: Some(linked(at)) });
         number
     }
 
     /// Take a cursor out. Returns the child that it names by now, if one is left.
-    pub(in crate::counter) fn end_cursor(&mut self, number: u64) -> Option<&'static Counter> {
+    pub(in crate::counter) fn end_cursor(&mut self, number: u64) -> Option<Kept> {
         let at = self.cursors.iter().position(|cursor| cursor.number == number)?;
         self.cursors.swap_remove(at).at
     }
@@ -181,9 +190,9 @@ impl Shard {
 
     /// Link a group into its parent's children, if the parent may have any; a root is only counted. A search finds the
     /// group where it is `named`. Returns whether the group is the first child.
-    pub(crate) fn link(&mut self, group: &'static Counter, named: bool) -> Option<bool> {
+    pub(crate) fn link(&mut self, group: &Counter, named: bool) -> Option<bool> {
         let mut first = false;
-        if let Some(parent) = group.incarnation().parent {
+        if let Some(parent) = group.parent() {
             // This is the last step that may refuse (E37).
             first = parent.child_count().add()?;
             // From here on the group pins its ancestors. Next to the count: one line of the processor has both.
@@ -198,67 +207,67 @@ impl Shard {
         Some(first)
     }
 
-    fn push(&mut self, group: &'static Counter, parent: &'static Counter) {
-        let same = |children: &Children| std::ptr::eq(children.of, parent);
-        let next = match self.parents.find_mut(spread(parent.number), same) {
-            Some(children) => Some(std::mem::replace(&mut children.first, group)),
+    fn push(&mut self, group: &Counter, parent: &Counter) {
+        let first = linked(group);
+        let next = match self.parents.find_mut(spread(parent.number), |children| children.are_of(parent)) {
+            Some(children) => Some(std::mem::replace(&mut children.first, first)),
             None => {
                 let rehash = |children: &Children| spread(children.of.number);
-                self.parents.insert_unique(spread(parent.number), Children { of: parent, first: group }, rehash);
+                let children = Children { of: linked(parent), first };
+                self.parents.insert_unique(spread(parent.number), children, rehash);
                 None
             }
         };
-        link_before(group, next);
+        link_before(group, next.as_deref());
     }
 
     /// Unlink a group from its parent's children: its name is free. The parent counts it until `leave_parent`.
-    fn pull(&mut self, group: &'static Counter) {
-        let Some(parent) = group.incarnation().parent else { return };
+    fn pull(&mut self, group: &Counter) {
+        let Some(parent) = group.parent() else { return };
         let parent = parent.first();
-        for cursor in self.cursors.iter_mut().filter(|cursor| cursor.at.is_some_and(|at| std::ptr::eq(at, group))) {
+        for cursor in self.cursors.iter_mut().filter(|cursor| cursor.at.is_some_and(|at| std::ptr::eq(&*at, group))) {
             // Mutation: a-listing-is-not-moved-on
-            cursor.at = group.links().next();
+            cursor.at = group.links().next().map(linked);
         }
         let hash = spread(group.links().hash() as u32);
         if let Ok(named) = self.names.find_entry(hash, |named| named.number == group.number) {
             named.remove();
         }
         if let Some(next) = unlink(group)
-            && let Ok(mut children) =
-                self.parents.find_entry(spread(parent.number), |children| std::ptr::eq(children.of, parent))
+            && let Ok(mut children) = self.parents.find_entry(spread(parent.number), |children| children.are_of(parent))
         {
             match next {
-                Some(next) => children.get_mut().first = next,
+                Some(next) => children.get_mut().first = linked(next),
                 None => drop(children.remove()),
             }
         }
     }
 
     /// Move a group from the children to the dying. Its parent still counts it.
-    pub(crate) fn leave(&mut self, group: &'static Counter) {
+    pub(crate) fn leave(&mut self, group: &Counter) {
         self.pull(group);
-        link_before(group, self.dying.replace(group));
+        link_before(group, self.dying.replace(linked(group)).as_deref());
         self.online -= 1;
         self.dead += 1;
     }
 
     /// Unlink a group that ends without going offline.
-    pub(crate) fn retire(&mut self, group: &'static Counter) {
+    pub(crate) fn retire(&mut self, group: &Counter) {
         self.pull(group);
         leave_parent(group);
         self.online -= 1;
     }
 
     /// Unlink one of the dying.
-    pub(crate) fn release(&mut self, group: &'static Counter) {
+    pub(crate) fn release(&mut self, group: &Counter) {
         if let Some(next) = unlink(group) {
-            self.dying = next;
+            self.dying = next.map(linked);
         }
         self.dead -= 1;
     }
 }
 
-fn link_before(group: &'static Counter, next: Option<&'static Counter>) {
+fn link_before(group: &Counter, next: Option<&Counter>) {
     set(&group.links().prev, None);
     set(&group.links().next, next);
     if let Some(next) = next {
@@ -267,7 +276,7 @@ fn link_before(group: &'static Counter, next: Option<&'static Counter>) {
 }
 
 /// Unlink from the list. Returns the new front of the list, where the group was the front.
-fn unlink(group: &'static Counter) -> Option<Option<&'static Counter>> {
+fn unlink(group: &Counter) -> Option<Option<&Counter>> {
     let Links { next, prev, .. } = group.links();
     let (next, prev) = (get(next), get(prev));
     if let Some(next) = next {
@@ -285,53 +294,67 @@ fn unlink(group: &'static Counter) -> Option<Option<&'static Counter>> {
 /// All shards of a tree, locked.
 pub(crate) struct HierarchySnapshot<'a>(LockGuards<'a, Shard>);
 
+impl NamedGroup {
+    #[allow(unsafe_code)]
+    fn group(&self) -> Option<&Counter> {
+        // SAFETY: a linked group is in its incarnation; the caller has locked the shard that has this entry.
+        group(self.number).map(|group| unsafe { group.kept() })
+    }
+}
+
+impl Children {
+    fn are_of(&self, parent: &Counter) -> bool {
+        std::ptr::eq(&*self.of, parent)
+    }
+}
+
 impl HierarchySnapshot<'_> {
     pub(crate) fn shard_of(&mut self, group: &Counter) -> &mut Shard {
         &mut self.0[shard_of(group.links().hash())]
     }
 
     /// The youngest child of `parent` in the shards from `from` on.
-    fn first_child(&self, parent: &Counter, from: usize) -> Option<&'static Counter> {
+    fn first_child(&self, parent: &Counter, from: usize) -> Option<&Counter> {
         if parent.child_count().get() == 0 {
             return None;
         }
         self.0.iter().skip(from).find_map(|shard| shard.first_child(parent))
     }
 
-    fn next_sibling(&self, group: &Counter) -> Option<&'static Counter> {
-        let parent = group.incarnation().parent?.first();
+    fn next_sibling(&self, group: &Counter) -> Option<&Counter> {
+        let parent = group.parent()?.first();
         get(&group.links().next).or_else(|| self.first_child(parent, shard_of(group.links().hash()) + 1))
     }
 
     /// The group after `group` in a walk over all below `top`, parents first.
-    fn after(&self, group: &'static Counter, top: &Counter) -> Option<&'static Counter> {
+    fn after<'a>(&'a self, group: &'a Counter, top: &Counter) -> Option<&'a Counter> {
         let mut at = group;
         let mut next = self.first_child(at, 0);
         while next.is_none() && !std::ptr::eq(at, top) {
             next = self.next_sibling(at);
-            at = at.incarnation().parent?.first();
+            at = at.parent()?.first();
         }
         next
     }
 
     /// The groups below `top` that are online, parents first, `top` itself first of all; for a further counter, the
     /// same counter of each group.
-    pub(crate) fn subtree(&self, top: &'static Counter) -> impl Iterator<Item = &'static Counter> + '_ {
+    pub(crate) fn subtree<'a>(&'a self, top: &'a Counter) -> impl Iterator<Item = &'a Counter> {
         let (first, number) = (top.first(), top.number_in_group());
         let groups = std::iter::successors(Some(first), move |&group| self.after(group, first));
         groups.filter_map(move |group| group.group().nth(number))
     }
 
-    pub(crate) fn children(&self, group: &'static Counter) -> impl Iterator<Item = &'static Counter> + '_ {
+    pub(crate) fn children<'a>(&'a self, group: &'a Counter) -> impl Iterator<Item = &'a Counter> {
         std::iter::successors(self.first_child(group, 0), |child| self.next_sibling(child))
     }
 
     /// The counters below `top` that went offline and still hold something, parents before children.
-    pub(crate) fn dying_below(&self, top: &'static Counter) -> Vec<&'static Counter> {
+    pub(crate) fn dying_below<'a>(&'a self, top: &'a Counter) -> Vec<&'a Counter> {
         let number = top.number_in_group();
-        let lists = self.0.iter().filter_map(|shard| shard.dying);
+        let lists = self.0.iter().filter_map(|shard| shard.dying.as_deref());
         let groups = lists.flat_map(|first| std::iter::successors(Some(first), |group| get(&group.links().next)));
-        let below = |counter: &&'static Counter| counter.path_to_root().skip(1).any(|level| std::ptr::eq(level, top));
+        let below = |counter: &&Counter| counter.path_to_root().skip(1).any(|level| std::ptr::eq(level, top));
         let mut dying: Vec<_> = groups.filter_map(|group| group.group().nth(number)).filter(below).collect();
         dying.sort_by_key(|counter| counter.path_to_root().count());
         dying

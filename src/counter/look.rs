@@ -8,8 +8,7 @@
 
 use std::ptr;
 
-use crate::counter::handle::Handle;
-use crate::counter::incarnation::Generation;
+use crate::counter::handle::{Handle, Stale};
 use crate::counter::object::{Counter, LimitWords};
 use crate::counter::protection::Protected;
 use crate::counter::slow_path::Lazily;
@@ -58,26 +57,26 @@ pub(crate) fn fell(level: &Counter, path: &Lazily) {
     }
 }
 
-/// Does what [`fell`] does, where the caller no longer keeps the level. `of` is the generation of its group's `first`
-/// counter. This thread takes a handle meanwhile: another thread that has reported to the parent may have taken the
-/// last step.
-pub(crate) fn fell_unkept(level: &Counter, first: &'static Counter, of: Generation) {
-    let LimitWords { watched, protected, .. } = &level.limits;
+/// Does what [`fell`] does, where the caller no longer keeps the level. This thread takes a handle meanwhile: another
+/// thread that has reported to the parent may have taken the last step.
+pub(crate) fn fell_unkept(level: Stale) {
+    let object = level.object;
+    let LimitWords { watched, protected, .. } = &object.limits;
     let bits = watched.bits();
-    if bits == 0 || (bits == EXCEEDED && exceeded::is_near_max(level)) {
+    if bits == 0 || (bits == EXCEEDED && exceeded::is_near_max(object)) {
         return;
     }
     // Mutation: e25-uncharge-schedules-no-level
     let reports = watched.is_for(WAITING)
         || protected.iter().any(Protected::is_set)
-        || marks::is_excess_wrong(level)
-        || pressure_mark::is_wrong(level)
-        || exceeded::has_fallen(level);
+        || marks::is_excess_wrong(object)
+        || pressure_mark::is_wrong(object)
+        || exceeded::has_fallen(object);
     // Mutation: e15-protection-reported-without-a-handle
     // Mutation: e23-crossing-without-a-handle
     // Mutation: e12-a-level-is-listed-that-may-be-gone
-    if reports && let Some(_handle) = Handle::try_pin(first, of) {
-        look(level, true, &Lazily::inside());
+    if reports && let Some(level) = level.try_pin() {
+        look(&level, true, &Lazily::inside());
     }
 }
 
@@ -99,7 +98,7 @@ pub(crate) fn defer(counter: &Counter, what: u64) {
         return;
     }
     if watched.set(what) & DEFERRED == 0 {
-        let counter = Handle::pin(counter.header.counter()).into_raw();
+        let counter = Handle::pin(counter).into_raw();
         let all = deferred();
         all.looks.push(ptr::from_ref(counter).cast(), |next| {
             counter.usage.next_to_release.store(next.cast_mut().cast(), Ordering::Relaxed);

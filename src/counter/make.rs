@@ -8,7 +8,7 @@ use std::mem::offset_of;
 use std::ptr::NonNull;
 
 use crate::counter::object::tree::Tree;
-use crate::counter::object::{Counter, CounterObject, Incarnation, Links, PlaceInGroup};
+use crate::counter::object::{CounterObject, Incarnation, Links, Object, PlaceInGroup};
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
 use crate::sync::Shared;
@@ -28,21 +28,21 @@ pub(crate) fn counter_cache() -> Shared<Cache> {
 ///
 /// `counter` is a place for a counter in an object of the caller's, which is zeroed or initialised.
 #[allow(unsafe_code)]
-pub(crate) unsafe fn is_made(counter: NonNull<Counter>) -> bool {
+pub(crate) unsafe fn is_made(counter: NonNull<Object>) -> bool {
     // SAFETY: the caller guarantees the place: the pointer read is null or a header.
-    unsafe { !counter.byte_add(offset_of!(Counter, header)).cast::<*const Header>().read().is_null() }
+    unsafe { !counter.byte_add(offset_of!(Object, header)).cast::<*const Header>().read().is_null() }
 }
 
 /// A counter that the caller writes to `at`, with a header of its own.
-pub(crate) fn new_counter(at: NonNull<Counter>, place: PlaceInGroup) -> Result<Counter, NoMemory> {
+pub(crate) fn new_counter(at: NonNull<Object>, place: PlaceInGroup) -> Result<Object, NoMemory> {
     let (index, header) = registry().take_index().map_err(|bytes| NoMemory { bytes })?;
     header.bind(at.as_ptr().cast(), owner::word(index));
-    Ok(Counter::new(place, index, header))
+    Ok(Object::new(place, index, header))
 }
 
 /// A clean object for a counter alone, which no other thread has.
 #[allow(unsafe_code)]
-pub(crate) fn take(tree: &Tree) -> Result<&'static Counter, NoMemory> {
+pub(crate) fn take(tree: &Tree) -> Result<&'static Object, NoMemory> {
     let cache = cache_of(&tree.pool);
     let object = objects::take(cache)?;
     let first = object.first::<CounterObject>();
@@ -59,15 +59,15 @@ pub(crate) fn take(tree: &Tree) -> Result<&'static Counter, NoMemory> {
 
 /// Give an object back that no other thread has seen, or whose last user is the caller. Drops what its incarnations
 /// held.
-pub(crate) fn give_back(tree: &Tree, group: &'static Counter) {
+pub(crate) fn give_back(tree: &Tree, group: &'static Object) {
     group.state().end();
     drop(recycle(tree, group));
 }
 
 /// Give a released object back; its state word is in the next generation already.
-pub(crate) fn recycle(tree: &Tree, group: &'static Counter) -> Option<Incarnation> {
+pub(crate) fn recycle(tree: &Tree, group: &'static Object) -> Option<Incarnation> {
     let incarnation = group.end();
-    for counter in group.group().skip(1) {
+    for counter in group.objects().skip(1) {
         drop(counter.end());
         counter.state().end();
     }
@@ -84,13 +84,13 @@ pub(crate) fn cache_of(shared: &Shared<Cache>) -> &Cache {
 
 /// The group of that number, which exists or existed. Takes no lock.
 #[inline]
-pub(crate) fn group(number: u32) -> Option<&'static Counter> {
+pub(crate) fn group(number: u32) -> Option<&'static Object> {
     Some(made(directory().object(number)?.cast()))
 }
 
 /// The counter in an initialised place, which stays a counter for ever.
 #[allow(unsafe_code)]
-pub(crate) fn made(counter: NonNull<Counter>) -> &'static Counter {
+pub(crate) fn made(counter: NonNull<Object>) -> &'static Object {
     // SAFETY: the counter is initialised. Its chunk is never freed while a thread may use a counter: the process or the
     // model owns the cache.
     unsafe { counter.as_ref() }

@@ -2,7 +2,7 @@
 //!
 //! Edges: E11 (protection), E23 (soft limit), E43 (usage above a limit), E55 (reclaim in the background).
 
-use crate::counter::object::Counter;
+use crate::counter::object::{Counter, Object};
 use crate::counter::protection::{Protected, Protection};
 use crate::counter::watch::{HIGH, RECLAIMS, REPORTED};
 use crate::sync::{Ordering, fence_after_exchange};
@@ -29,7 +29,7 @@ pub(crate) fn unprotect(counter: &Counter) {
 }
 
 fn report(counter: &Counter, kind: Protection) {
-    if let Some(parent) = counter.incarnation().parent {
+    if let Some(parent) = counter.parent() {
         protected(counter, kind).report(|| counter.usage(), protected(parent, kind));
     }
 }
@@ -72,13 +72,13 @@ pub(crate) fn set_soft(counter: &Counter, soft: u64) {
 
 /// Usage is on the other side of the soft limit than the mark says.
 #[inline]
-pub(crate) fn is_excess_wrong(counter: &Counter) -> bool {
+pub(crate) fn is_excess_wrong(counter: &Object) -> bool {
     // SeqCst (E23): after the exchange on usage or limit.
     let soft = counter.limits.soft.load(Ordering::SeqCst);
     (counter.usage() > soft) != is_in_excess(counter)
 }
 
-pub(crate) fn is_in_excess(counter: &Counter) -> bool {
+pub(crate) fn is_in_excess(counter: &Object) -> bool {
     // SeqCst (E23): after the exchange on usage; pairs with the mark in `reclaim::excess`.
     counter.limits.in_excess.load(Ordering::SeqCst) != 0
 }

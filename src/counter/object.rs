@@ -3,6 +3,7 @@
 //! `walk` has the walk of a charge to the root; `level` has what a walk does at one level. `incarnation` has what keeps
 //! an object alive. `thread::slot` has what credit is, and `drain` how it moves. After `mm/page_counter.c`.
 
+pub(crate) mod kept;
 pub(crate) mod tree;
 
 use std::ops::Deref;
@@ -11,6 +12,7 @@ use std::ptr::{self, NonNull};
 use crate::counter::central_word::CentralWord;
 use crate::counter::child_count::ChildCount;
 use crate::counter::incarnation::State;
+use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::peak::Peaks;
 use crate::counter::protection::Protected;
@@ -26,14 +28,20 @@ use crate::thread::directory::{Header, SlotIndex};
 pub(crate) const OPENED: u64 = (1 << 32) | 1;
 pub(crate) const CLOSED: u64 = (1 << 32) - 1;
 
-/// A counter: one incarnation of an object of the pool. Usage has a line of its own, and limits begin on the next one.
-/// Lines are those of the object; the pool decides whether they are lines of the processor.
+/// A counter: one incarnation of an [`Object`], which does not end as long as the reference lives.
 ///
-/// Only code that keeps the object alive has a `&Counter`: by a handle, by live charge, or by its place under the
-/// tree's lock. After a step that may be the last, a thread reads only words that stay what they are: see
-/// `incarnation`.
+/// Something keeps it meanwhile: a handle, live charge, a counter below, or a lock. A step that may be the last one of
+/// the incarnation leaves a thread with the `&'static Object`: see `incarnation`.
+#[repr(transparent)]
+pub(crate) struct Counter(Object);
+
+/// An object of the pool, which is never freed. Each of its words may be read at any time: where nothing keeps the
+/// incarnation, they may be those of a later one.
+///
+/// Usage has a line of its own, and limits begin on the next one. Lines are those of the object; the pool decides
+/// whether they are lines of the processor.
 #[repr(C)]
-pub(crate) struct Counter {
+pub(crate) struct Object {
     pub(crate) usage: Padded<Usage, { line_rest(size_of::<Usage>()) }>,
     pub(crate) limits: LimitWords,
 
@@ -83,15 +91,15 @@ pub(crate) struct Counter {
 // SAFETY: only `begin` and `end` write `incarnation`. Their caller took the object from the pool and has shown it to no
 // other thread, or has won its release. `object` and `next` never change; all else is atomic.
 #[allow(unsafe_code)]
-unsafe impl Sync for Counter {}
+unsafe impl Sync for Object {}
 // SAFETY: nothing in it is tied to a thread.
 #[allow(unsafe_code)]
-unsafe impl Send for Counter {}
+unsafe impl Send for Object {}
 
 /// Head of an object of the pool: a counter alone, or the first one of a group, and its place in the tree.
 #[repr(C)]
 pub(crate) struct CounterObject {
-    pub(crate) counter: Counter,
+    pub(crate) counter: Object,
     pub(crate) links: Links,
 }
 
@@ -99,15 +107,15 @@ pub(crate) struct CounterObject {
 pub(crate) struct Links {
     /// The hash that decides the group's shard. The lock of that shard protects this and its neighbours.
     pub(super) hash: StatU64,
-    pub(super) next: StatPtr<Counter>,
-    pub(super) prev: StatPtr<Counter>,
+    pub(super) next: StatPtr<Object>,
+    pub(super) prev: StatPtr<Object>,
 }
 
 /// Words that do not change during one incarnation of a counter.
 pub(crate) struct Incarnation {
     pub(crate) id: CounterId,
     pub(crate) tree: OfTree,
-    pub(crate) parent: Option<&'static Counter>,
+    pub(crate) parent: Option<Kept>,
     /// Audited, or with a real fence: the hit path does not serve it.
     pub(crate) slow_only: bool,
     pub(crate) fenced: bool,
@@ -164,7 +172,7 @@ pub(crate) struct Usage {
     pub(crate) observed_max: StatU64,
     /// The next counter that the same thread has to release, or whose look an allocator has deferred: that one has a
     /// handle, so no thread releases it.
-    pub(crate) next_to_release: AtomicPtr<Counter>,
+    pub(crate) next_to_release: AtomicPtr<Object>,
     /// The number of (thread, counter) pairs that may hold credit.
     pub(crate) touched: StatU64,
     /// Bound on the credit below this level: the sum of `touched` x capacity over open stocks.
@@ -190,7 +198,7 @@ pub(crate) struct Usage {
     pub(crate) reclaim_above: StatU64,
 }
 
-/// Place of a counter: the fields of [`Counter`] of these names.
+/// Place of a counter: the fields of [`Object`] of these names.
 #[derive(Clone, Copy)]
 pub(crate) struct PlaceInGroup {
     pub(crate) object: *const CounterObject,
@@ -220,10 +228,12 @@ pub(crate) struct LimitWords {
     pub(crate) protected: [Protected; 2],
 }
 
-impl Counter {
-    pub(crate) fn new(place: PlaceInGroup, index: SlotIndex, header: &'static Header) -> Counter {
+// === An object, which nothing need keep ===
+
+impl Object {
+    pub(crate) fn new(place: PlaceInGroup, index: SlotIndex, header: &'static Header) -> Object {
         let PlaceInGroup { object, number, position, next } = place;
-        Counter {
+        Object {
             usage: Padded::new(Usage {
                 observed_max: StatU64::new(u64::MAX),
                 reclaim_above: StatU64::new(u64::MAX),
@@ -276,7 +286,7 @@ impl Counter {
     /// True if each word that `end` resets is as new. A new word has to have its place here and in `end`.
     #[rustfmt::skip]
     fn is_clean(&self) -> bool {
-        let Counter {
+        let Object {
             usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high, live_peak,
             pressure_from,
             // A late sweep may set `swept`: then the next counter looks at more blocks than it has to.
@@ -311,7 +321,7 @@ impl Counter {
     #[rustfmt::skip]
     #[allow(unsafe_code)]
     pub(crate) fn end(&self) -> Option<Incarnation> {
-        let Counter {
+        let Object {
             usage, limits, stuck, poisoned, kept, charger, high, live_peak, incarnation, pressure_from,
             // The object's for ever, but for the batch, which `begin` sets.
             header: _, index: _, object: _, number: _, position: _, next: _, central: _, batch: _,
@@ -351,46 +361,15 @@ impl Counter {
         unsafe { incarnation.replace(None) }
     }
 
-    #[inline(always)]
-    #[allow(unsafe_code)]
-    pub(crate) fn incarnation(&self) -> &Incarnation {
-        // SAFETY: a caller with the reference keeps the object in its incarnation, see `Counter`; no thread writes the
-        // cell during it.
-        unsafe { self.incarnation.get() }.as_ref().expect("a counter in use is in an incarnation")
-    }
-
-    #[inline]
-    pub(crate) fn tree(&self) -> &Tree {
-        self.incarnation().tree.get()
-    }
-
-    /// Words of a counter whose group covers.
-    #[inline(always)]
-    pub(crate) fn cover(&self) -> Option<&Cover> {
-        let Incarnation { cover, covers, .. } = self.incarnation();
-        covers.then_some(cover)
-    }
-
-    /// The counter above, where both cover.
-    pub(crate) fn cover_above(&self) -> Option<&'static Counter> {
-        let Incarnation { parent, covers, .. } = self.incarnation();
-        parent.filter(|above| *covers && above.incarnation().covers)
-    }
-
     #[inline]
     pub(crate) fn state(&self) -> &State {
         &self.usage.state
     }
 
-    #[inline]
-    pub(crate) fn id(&self) -> CounterId {
-        self.incarnation().id
-    }
-
     /// The first counter of this counter's group. It stays that, whichever group uses the object.
     #[inline]
     #[allow(unsafe_code)]
-    pub(crate) fn first(&self) -> &'static Counter {
+    pub(crate) fn first(&self) -> &'static Object {
         // SAFETY: the pool initialises all counters of an object before it shows the first one to a thread; objects are
         // never freed.
         unsafe { &(*self.object).counter }
@@ -410,19 +389,19 @@ impl Counter {
     }
 
     /// The next counter of the group.
-    pub(crate) fn next(&self) -> Option<NonNull<Counter>> {
+    pub(crate) fn next(&self) -> Option<NonNull<Object>> {
         let next = self.object.wrapping_byte_add(usize::from(self.next) * PoolAlign::WORD);
         NonNull::new(next.cast_mut().cast()).filter(|_| self.next > 0)
     }
 
     /// For the layer that knows what else the object has.
-    pub(crate) fn object(&self) -> *const CounterObject {
+    pub(crate) fn head(&self) -> *const CounterObject {
         self.object
     }
 
     /// The counters of this counter's group, the first one first.
     #[allow(unsafe_code)]
-    pub(crate) fn group(&self) -> impl Iterator<Item = &'static Counter> + use<> {
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &'static Object> + use<> {
         // SAFETY: as in `first`.
         std::iter::successors(Some(self.first()), |counter| counter.next().map(|next| unsafe { next.as_ref() }))
     }
@@ -483,13 +462,100 @@ impl Counter {
     }
 }
 
-// === The path to the root ===
+// === A counter, which something keeps ===
+
+impl Deref for Counter {
+    type Target = Object;
+
+    #[inline(always)]
+    fn deref(&self) -> &Object {
+        &self.0
+    }
+}
+
+impl Object {
+    /// The object as a counter.
+    ///
+    /// # Safety
+    ///
+    /// The object is in an incarnation, which does not end as long as the result lives.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn kept<'a>(&self) -> &'a Counter {
+        // SAFETY: a `Counter` is an `Object` and nothing else; objects are never freed.
+        unsafe { &*ptr::from_ref(self).cast::<Counter>() }
+    }
+}
 
 impl Counter {
+    /// The object, which outlives the incarnation.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn object(&self) -> &'static Object {
+        // SAFETY: objects are never freed.
+        unsafe { &*ptr::from_ref(&self.0) }
+    }
+
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn incarnation(&self) -> &Incarnation {
+        // SAFETY: a caller with the reference keeps the object in its incarnation, see `Counter`; no thread writes the
+        // cell during it.
+        unsafe { self.incarnation.get() }.as_ref().expect("a counter in use is in an incarnation")
+    }
+
+    #[inline]
+    pub(crate) fn tree(&self) -> &Tree {
+        self.incarnation().tree.get()
+    }
+
+    /// Words of a counter whose group covers.
+    #[inline(always)]
+    pub(crate) fn cover(&self) -> Option<&Cover> {
+        let Incarnation { cover, covers, .. } = self.incarnation();
+        covers.then_some(cover)
+    }
+
+    /// The counter above, where both cover.
+    pub(crate) fn cover_above(&self) -> Option<&Counter> {
+        self.parent().filter(|above| self.incarnation().covers && above.incarnation().covers)
+    }
+
+    #[inline]
+    pub(crate) fn id(&self) -> CounterId {
+        self.incarnation().id
+    }
+
+    /// The counter above, which this one keeps.
+    #[inline(always)]
+    pub(crate) fn parent(&self) -> Option<&Counter> {
+        self.incarnation().parent.as_deref()
+    }
+
+    /// The first counter of this counter's group.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) fn first(&self) -> &Counter {
+        // SAFETY: the counters of a group are kept together.
+        unsafe { self.0.first().kept() }
+    }
+
+    /// The counters of this counter's group, the first one first.
+    #[allow(unsafe_code)]
+    pub(crate) fn group(&self) -> impl Iterator<Item = &Counter> {
+        // SAFETY: as in `first`.
+        self.objects().map(|counter| unsafe { counter.kept() })
+    }
+
     /// The levels of a charge. The next one is read before the caller gets a level.
     #[inline]
     pub(crate) fn path_to_root(&self) -> impl Iterator<Item = &Counter> {
-        std::iter::successors(Some(self), |level| level.incarnation().parent)
+        std::iter::successors(Some(self), |level| level.parent())
+    }
+
+    /// A level of this counter's path, for as long as this counter is kept.
+    pub(crate) fn level(&self, level: &Counter) -> &Counter {
+        self.path_to_root().find(|&at| ptr::eq(at, level)).expect("a level of the path")
     }
 
     /// True if it is `top`, or below it.
@@ -500,11 +566,26 @@ impl Counter {
     pub(crate) fn path_below(&self, top: Option<&Counter>) -> impl Iterator<Item = &Counter> {
         self.path_to_root().take_while(move |&level| top.is_none_or(|top| !ptr::eq(level, top)))
     }
+
+    /// Units that a charge can add before one of the levels cannot count them.
+    pub(crate) fn countable(&self) -> u64 {
+        self.path_to_root().map(|level| USAGE_MAX - level.usage()).min().unwrap_or(USAGE_MAX)
+    }
+
+    /// The least max of the levels above. A max that is only observed refuses no charge.
+    pub(crate) fn effective_max(&self) -> u64 {
+        self.path_to_root().filter(|level| !level.is_observed()).map(|level| level.max()).min().unwrap_or(u64::MAX)
+    }
+
+    /// Units that each level has room for, credit in stocks taken for used.
+    pub(crate) fn headroom(&self) -> u64 {
+        self.path_to_root().map(|level| level.room(level.admits())).min().unwrap_or(USAGE_MAX)
+    }
 }
 
 // === Usage and limits: E1 (charge/set_max) ===
 
-impl Counter {
+impl Object {
     /// Store a max. Where usage is above it, this restores the old max and returns the usage. The caller holds the
     /// tree's lock.
     pub(crate) fn store_max(&self, max: u64) -> Result<(), u64> {
@@ -573,21 +654,6 @@ impl Counter {
     pub(crate) fn usage(&self) -> u64 {
         // SeqCst (E4, E23): a thread that compares it with a limit or a mark reads it after the fence of that edge.
         self.usage.units.load(Ordering::SeqCst).max(0).cast_unsigned()
-    }
-
-    /// Units that a charge can add before one of the levels cannot count them.
-    pub(crate) fn countable(&self) -> u64 {
-        self.path_to_root().map(|level| USAGE_MAX - level.usage()).min().unwrap_or(USAGE_MAX)
-    }
-
-    /// The least max of the levels above. A max that is only observed refuses no charge.
-    pub(crate) fn effective_max(&self) -> u64 {
-        self.path_to_root().filter(|level| !level.is_observed()).map(Counter::max).min().unwrap_or(u64::MAX)
-    }
-
-    /// Units that each level has room for, credit in stocks taken for used.
-    pub(crate) fn headroom(&self) -> u64 {
-        self.path_to_root().map(|level| level.room(level.admits())).min().unwrap_or(USAGE_MAX)
     }
 
     /// Units above max: no charge puts them there but a forced one, or a max that was set below usage.

@@ -6,7 +6,7 @@
 //!
 //! Edge: E43 (usage/mark).
 
-use crate::counter::object::Counter;
+use crate::counter::object::{Counter, Object};
 use crate::counter::watch::{OBSERVED, PRESSURE_KNOWN, PRESSURE_PARTS};
 use crate::sync::{Ordering, fence_after_exchange};
 
@@ -20,14 +20,14 @@ const PART: u64 = 3;
 const SLACK_SHIFT: u32 = 4;
 
 /// Percentages of max from which the pressure is elevated and critical; 0 where it is never so.
-pub(crate) fn thresholds(counter: &Counter) -> [u8; 2] {
+pub(crate) fn thresholds(counter: &Object) -> [u8; 2] {
     let [elevated, critical, ..] = counter.pressure_from.load(Ordering::Relaxed).to_le_bytes();
     [elevated, critical]
 }
 
 /// Sets the thresholds that are named. The caller corrects the bits afterwards; it forgets them where this returns false:
 /// no threshold is left.
-pub(crate) fn set_thresholds(counter: &Counter, wanted: [Option<u8>; 2]) -> bool {
+pub(crate) fn set_thresholds(counter: &Object, wanted: [Option<u8>; 2]) -> bool {
     let [elevated, critical] = thresholds(counter);
     let [elevated, critical] = [wanted[0].unwrap_or(elevated), wanted[1].unwrap_or(critical)];
     counter.pressure_from.store(u32::from_le_bytes([elevated, critical, 0, 0]), Ordering::Relaxed);
@@ -42,7 +42,7 @@ pub(crate) fn set_thresholds(counter: &Counter, wanted: [Option<u8>; 2]) -> bool
 }
 
 /// The group has the pressure of the groups above from now on. Calls `changed` where it had pressure of its own.
-pub(crate) fn forget(counter: &Counter, changed: impl FnOnce()) {
+pub(crate) fn forget(counter: &Object, changed: impl FnOnce()) {
     let before = counter.limits.watched.clear(PRESSURE_KNOWN | PRESSURE_PARTS);
     if part(before, SHOWN) > 0 {
         changed();
@@ -60,7 +60,7 @@ fn part(bits: u64, at: u32) -> u64 {
 }
 
 /// The pressure by usage, where the bits are these.
-fn by_usage(counter: &Counter, bits: u64) -> u64 {
+fn by_usage(counter: &Object, bits: u64) -> u64 {
     // SeqCst (E43): usage and max are read after the bits, of which `watched.bits` has the order. Where the level is
     // observed from now on, or no longer, the bits have changed.
     let (usage, now) = (counter.usage(), part(bits, BY_USAGE));
@@ -82,7 +82,7 @@ fn by_usage(counter: &Counter, bits: u64) -> u64 {
 }
 
 /// The bits as they have to be, with this pressure by stalls.
-fn with_stalls(counter: &Counter, bits: u64, by_stalls: u64) -> u64 {
+fn with_stalls(counter: &Object, bits: u64, by_stalls: u64) -> u64 {
     if bits & PRESSURE_KNOWN == 0 {
         return bits;
     }
@@ -91,18 +91,18 @@ fn with_stalls(counter: &Counter, bits: u64, by_stalls: u64) -> u64 {
     bits & !PRESSURE_PARTS | usage << BY_USAGE | stalls << BY_STALLS | usage.max(stalls) << SHOWN
 }
 
-fn corrected(counter: &Counter, bits: u64) -> u64 {
+fn corrected(counter: &Object, bits: u64) -> u64 {
     with_stalls(counter, bits, part(bits, BY_STALLS))
 }
 
 /// The part of the pressure that stalls have.
-pub(crate) fn by_stalls(counter: &Counter) -> u64 {
+pub(crate) fn by_stalls(counter: &Object) -> u64 {
     part(counter.limits.watched.bits(), BY_STALLS)
 }
 
 /// The bits contradict usage. This also answers for a counter that may be gone.
 #[inline]
-pub(crate) fn is_wrong(counter: &Counter) -> bool {
+pub(crate) fn is_wrong(counter: &Object) -> bool {
     // SeqCst (E43): after the exchange on usage or max.
     let bits = counter.limits.watched.bits();
     bits & PRESSURE_KNOWN != 0 && corrected(counter, bits) != bits
@@ -111,17 +111,17 @@ pub(crate) fn is_wrong(counter: &Counter) -> bool {
 /// Corrects the bits, and calls `changed` once for each change of the pressure that is shown. The caller keeps the
 /// counter.
 #[cold]
-pub(crate) fn correct(counter: &Counter, changed: impl FnMut()) {
+pub(crate) fn correct(counter: &Object, changed: impl FnMut()) {
     exchange_until(counter, changed, corrected);
 }
 
 /// Sets the pressure by stalls, and does what [`correct`] does.
 #[cold]
-pub(crate) fn set_by_stalls(counter: &Counter, by_stalls: u64, changed: impl FnMut()) {
+pub(crate) fn set_by_stalls(counter: &Object, by_stalls: u64, changed: impl FnMut()) {
     exchange_until(counter, changed, |counter, bits| with_stalls(counter, bits, by_stalls));
 }
 
-fn exchange_until(counter: &Counter, mut changed: impl FnMut(), right: impl Fn(&Counter, u64) -> u64) {
+fn exchange_until(counter: &Object, mut changed: impl FnMut(), right: impl Fn(&Object, u64) -> u64) {
     let watched = &counter.limits.watched;
     loop {
         let bits = watched.bits();

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use crate::counter::at_limit::{self, AfterRefusal};
 use crate::counter::counted;
 use crate::counter::cover::{come, go_below, note_charged, serve_waiters, take_reserved};
-use crate::counter::handle::Handle;
+use crate::counter::handle::Stale;
 use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
@@ -68,11 +68,11 @@ pub(crate) fn release(counter: &Counter, n: u64) {
     let (taken, _kept) = take_reserved(counter, n, None);
     // The audit counts first: see `Counter::give_back`.
     counted::audit_uncharged(counter, alone, taken);
-    let (counter, of) = (counter.header.counter(), counter.first().state().generation());
+    let stale = Stale::new(counter);
     let fall = counter.in_transit(alone, |_| go_below(counter, taken, Side::Reserved, None));
     // Mutation: e25-released-bytes-become-unpaid-and-serve-none
     if fall < taken
-        && let Some(kept) = Handle::try_pin(counter, of)
+        && let Some(kept) = stale.try_pin()
     {
         serve_waiters(&kept);
     }

@@ -7,6 +7,7 @@
 //! Edges: E12 (vacated slots/the next counter with the object), E14 (a second charger/offline).
 
 use crate::counter::handle::Handle;
+use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::object::{Counter, SHARED};
 use crate::counter::slow_path::SlowPath;
@@ -17,20 +18,20 @@ use crate::thread::local;
 use crate::thread::slot::Slot;
 
 /// Retire a bare counter whose last handle is gone: its object goes back to the pool.
-pub(crate) fn retire(counter: &'static Counter) {
+pub(crate) fn retire(counter: &Counter) {
     let _path = SlowPath::enter();
     // The counter may be the last of its tree.
     let tree = counter.incarnation().tree.counted();
     uncharge_all(counter);
     tree.hierarchy.lock_of(counter).retire(counter);
     marks::unprotect(counter);
-    drop(counter.incarnation().parent.map(Handle::adopt));
-    make::give_back(&tree, counter);
+    drop(counter.parent().map(|parent| Handle::adopt(parent.object())));
+    make::give_back(&tree, counter.object());
 }
 
 /// Take all that is charged to a counter off its path to the root. No handle names it, so no thread charges it any more;
 /// it has no children. Its stock closes for good.
-pub(crate) fn uncharge_all(counter: &'static Counter) {
+pub(crate) fn uncharge_all(counter: &Counter) {
     let _path = SlowPath::enter();
     let tree = counter.tree();
     let mut stocks = tree.lock();
@@ -87,7 +88,8 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
 
 /// Close a stock that no thread opens again. This needs no barrier where only this thread has ever charged the counter;
 /// else the stock waits for the next barrier.
-pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &'static Counter) {
+#[allow(unsafe_code)]
+pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &Counter) {
     // SeqCst (E14): pairs with `Counter::begin_transit`. Either a second charger reads capacity 0, or this thread sees the
     // charger's mark.
     // Mutation: e14-offline-looks-before-it-closes
@@ -108,11 +110,12 @@ pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &'static
     }
     // The credit waits for the barrier and pays for no charge: a thread that finds the group offline reads capacity 0.
     counter.queued.store(true, Ordering::Relaxed);
-    stocks.pending_close.push(counter);
+    // SAFETY: it is counted as open: see `Stocks::add_open`.
+    stocks.pending_close.push(unsafe { Kept::new(counter) });
 }
 
 /// Uncount the stocks of a group whose usage is zero: neither a slot nor a thread in transit has credit of them.
-pub(crate) fn forget_open(tree: &Tree, stocks: &mut Stocks, group: &'static Counter) {
+pub(crate) fn forget_open(tree: &Tree, stocks: &mut Stocks, group: &Counter) {
     let queued = stocks.pending_close.len();
     for counter in group.group().filter(|counter| counter.is_open()) {
         stocks.forget_pending_close(counter);

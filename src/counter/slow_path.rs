@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use std::ops::Deref;
 use std::{ptr, thread};
 
-use crate::counter::object::Counter;
+use crate::counter::object::Object;
 use crate::counter::object::tree::Policies;
 use crate::sync::Ordering;
 use crate::thread::deferred::{LISTS, deferred};
@@ -118,9 +118,9 @@ pub(crate) fn release_all_claimed() {
 #[cold]
 #[allow(unsafe_code)]
 fn release_claimed_slow(first: *const ()) {
-    let mut next = first.cast::<Counter>();
-    // SAFETY: `claim` queued it, and its exchange gave the object to this thread; objects are never freed.
-    while let Some(group) = unsafe { next.as_ref::<'static>() } {
+    let mut next = first.cast::<Object>();
+    // SAFETY: `claim` queued it, and its exchange gave the object to this thread, which ends the incarnation.
+    while let Some(group) = unsafe { next.as_ref().map(|object| object.kept()) } {
         next = group.usage.next_to_release.load(Ordering::Relaxed);
         // The parent may follow, and with the root the tree: the queue starts anew with it.
         let entered = Entered::enter();
@@ -136,13 +136,13 @@ fn release_claimed_slow(first: *const ()) {
 #[inline(never)]
 #[allow(unsafe_code)]
 fn serve_deferred_slow() {
-    let mut next = deferred().looks.take().cast::<Counter>();
-    // SAFETY: `look::defer` has listed it with a handle; objects are never freed.
-    while let Some(counter) = unsafe { next.as_ref::<'static>() } {
+    let mut next = deferred().looks.take().cast::<Object>();
+    // SAFETY: `look::defer` has listed it with a handle, which `look_again` gives up.
+    while let Some(counter) = unsafe { next.as_ref().map(|object| object.kept()) } {
         // Before the mark is taken: from then on another thread may list the counter again.
         next = counter.usage.next_to_release.load(Ordering::Relaxed);
         if let Some(policies) = counter.tree().policies() {
-            policies.look_again(counter);
+            policies.look_again(counter.object());
         }
     }
     let claimed = deferred().releases.take();
@@ -158,8 +158,8 @@ fn serve_deferred_slow() {
 #[allow(unsafe_code)]
 fn serve_slow() {
     let scheduled = slow_path::exchange_served(ptr::null());
-    // SAFETY: `hierarchy::service::schedule` took a handle, which the policies give up; objects are never freed.
-    let first = unsafe { scheduled.cast::<Counter>().as_ref::<'static>() };
+    // SAFETY: `hierarchy::service::schedule` took a handle, which the policies give up.
+    let first = unsafe { scheduled.cast::<Object>().as_ref().map(|object| object.kept()) };
     if let Some(serve) = first.and_then(|first| first.tree().policies()).map(Policies::server) {
         serve(scheduled);
     }

@@ -7,6 +7,7 @@
 //! uncounted/a refusal looks at its bound).
 
 use crate::counter::config::BUDGET_SHARE;
+use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::{Claim, Counters, Hierarchy, Stocks};
 use crate::counter::object::{Counter, SHARE_OF_MAX};
 use crate::sync::Ordering;
@@ -44,15 +45,17 @@ impl Stocks {
     }
 
     /// Note that a stock is counted as open.
-    pub(crate) fn add_open(&mut self, counter: &'static Counter) {
-        self.opened.push(counter);
+    #[allow(unsafe_code)]
+    pub(crate) fn add_open(&mut self, counter: &Counter) {
+        // SAFETY: no thread releases a counter that is counted as open; `remove_open` takes it out of the list.
+        self.opened.push(unsafe { Kept::new(counter) });
         // SeqCst (E35): counted, then a check whether the group is going offline; pairs with `ChildCount::bar`.
         counter.opened.swap(self.opened.len() as u32, Ordering::SeqCst);
     }
 
     /// Note that a stock is not counted as open any more. This is the last access: from here on a thread may release the
     /// counter.
-    pub(crate) fn remove_open(&mut self, counter: &'static Counter) {
+    pub(crate) fn remove_open(&mut self, counter: &Counter) {
         let Some(at) = counter.opened.load(Ordering::Relaxed).checked_sub(1) else { return };
         self.opened.swap_remove(at as usize);
         if let Some(moved) = self.opened.get(at as usize) {
@@ -67,18 +70,21 @@ impl Stocks {
     /// closes.
     pub(crate) fn open_in(&mut self, hierarchy: &Hierarchy, top: &Counter, scope: Scope) -> Counters {
         let mut stocks = std::mem::take(&mut self.scratch);
-        let is_open = |counter: &&'static Counter| counter.is_open() && !counter.is_queued();
-        let mut visit = |counter: &'static Counter| stocks.extend(Some(counter).filter(is_open));
+        let mut visit = |counter: &Counter| {
+            if counter.is_open() && !counter.is_queued() {
+                stocks.extend(self.opened.get(counter.opened.load(Ordering::Relaxed) as usize - 1).copied());
+            }
+        };
         // Changes under the tree's lock alone. Few stocks are open near a limit, however many groups there are.
         let below = top.limits.open.load(Ordering::Relaxed) as u32 as usize;
         match scope {
-            Scope::Own => visit(top.header.counter()),
+            Scope::Own => visit(top),
             Scope::Subtree if below == 0 => {}
             Scope::Subtree if self.opened.len() / OPENED_COMMON > below => {
-                hierarchy.snapshot().subtree(top.header.counter()).for_each(visit);
+                hierarchy.snapshot().subtree(top).for_each(visit);
             }
             Scope::Subtree => {
-                let is_below = |counter: &&'static Counter| !counter.is_queued() && counter.is_within(top);
+                let is_below = |counter: &Kept| !counter.is_queued() && counter.is_within(top);
                 stocks.extend(self.opened.iter().copied().filter(is_below));
             }
         }
@@ -86,17 +92,17 @@ impl Stocks {
     }
 
     /// The stock behind a header, if this tree counts it as open. Leaves out those in the queue of pending closes.
-    pub(crate) fn open_behind(&self, header: &Header) -> Option<&'static Counter> {
-        let counter = header.counter();
-        let at = counter.opened.load(Ordering::Relaxed).checked_sub(1)?;
+    pub(crate) fn open_behind(&self, header: &Header) -> Option<Kept> {
+        let object = header.object();
+        let at = object.opened.load(Ordering::Relaxed).checked_sub(1)?;
         // The counter may be another tree's by now: in this tree's list it is this tree's.
-        let is_here = |open: &&'static Counter| std::ptr::eq(*open, counter) && !open.is_queued();
+        let is_here = |open: &Kept| std::ptr::eq(open.object(), object) && !open.is_queued();
         self.opened.get(at as usize).copied().filter(is_here)
     }
 
     /// Take a stock of a released group out of the queue of pending closes: it holds no credit.
-    pub(crate) fn forget_pending_close(&mut self, counter: &'static Counter) {
-        self.pending_close.retain(|&pending| !std::ptr::eq(pending, counter));
+    pub(crate) fn forget_pending_close(&mut self, counter: &Counter) {
+        self.pending_close.retain(|pending| !std::ptr::eq(&**pending, counter));
     }
 }
 
@@ -108,7 +114,7 @@ pub(crate) fn may_open(counter: &Counter) -> bool {
         && !counter.child_count().is_barred()
         && !counter.poisoned.load(Ordering::Relaxed)
         && counter.tree().barrier.state() != BarrierState::Degraded
-        && (counter.incarnation().parent.is_some() || counter.child_count().get() == 0)
+        && (counter.parent().is_some() || counter.child_count().get() == 0)
         && may_reserve(counter, counter.usage.touched.load(Ordering::Relaxed).max(1) * 2 * counter.batch())
 }
 
@@ -135,7 +141,7 @@ pub(crate) fn reserve(counter: &Counter, units: u64) -> bool {
     if root.usage.bound.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
         return false;
     }
-    for level in counter.path_to_root().filter(|level| level.incarnation().parent.is_some()) {
+    for level in counter.path_to_root().filter(|level| level.parent().is_some()) {
         level.usage.bound.fetch_add(units, Ordering::Relaxed);
     }
     true

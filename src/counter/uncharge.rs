@@ -4,8 +4,7 @@
 
 use std::ptr;
 
-use crate::counter::handle::Handle;
-use crate::counter::incarnation::Generation;
+use crate::counter::handle::Stale;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::StockMove;
 use crate::counter::slow_path::{Lazily, SlowPath};
@@ -105,8 +104,7 @@ impl Counter {
         {
             policies.stock_moved(self, outermost, StockMove::Return);
         }
-        let (poisoned, first) = (self.poisoned.load(Ordering::Relaxed), self.first());
-        let of = first.state().generation();
+        let (poisoned, stale) = (self.poisoned.load(Ordering::Relaxed), Stale::new(self));
         let whole = self.in_transit(path.own_block(), |block| match block {
             Some(block) => self.cut(block, n),
             None => self.uncharge_levels(n),
@@ -114,10 +112,10 @@ impl Counter {
         // E15: the holder of a handle has uncharged more than it had charged, or a guard has, whose group may be gone.
         if (poisoned || !whole)
             && let Some(outermost) = path.outermost()
-            && self.header.capacity.load(Ordering::Relaxed) > 0
-            && let Some(_kept) = Handle::try_pin(first, of)
+            && stale.object.header.capacity.load(Ordering::Relaxed) > 0
+            && let Some(counter) = stale.try_pin()
         {
-            at_limit::close_poisoned(self, outermost);
+            at_limit::close_poisoned(&counter, outermost);
         }
     }
 
@@ -167,7 +165,7 @@ impl Counter {
         let (mut level, mut left, mut lowest) = (Some(self), n, None);
         while let Some(at) = level.filter(|&at| left > 0 && top.is_none_or(|top| !ptr::eq(at, top))) {
             // The parent is read before the subtraction: units that are still charged keep the parent alive.
-            level = at.incarnation().parent;
+            level = at.parent();
             left = at.subtract(left, path);
             lowest = lowest.or(Some(left));
         }
@@ -211,29 +209,18 @@ impl Counter {
     /// clamped. Afterwards the counter may be gone.
     #[inline(always)]
     pub(crate) fn subtract(&self, n: u64, path: &Lazily) -> u64 {
-        let first = self.first();
-        let of = first.state().generation();
+        let level = Stale::new(self);
         let taken = self.subtract_usage(n);
         fence_after_exchange();
+        let Stale { object, of } = level;
         // Usage that falls passes no mark of reclaim.
-        let watched = self.limits.watched.bits() & !RECLAIMS;
+        let watched = object.limits.watched.bits() & !RECLAIMS;
         // The last units that keep the object, or something looks at the level and may be wrong now.
-        let is_right = watched == 0 || (watched == EXCEEDED && exceeded::is_near_max(self));
-        if !is_right || first.state().unreferenced(of).is_some() {
-            self.fell_slow(first, of, path);
+        let is_right = watched == 0 || (watched == EXCEEDED && exceeded::is_near_max(object));
+        if !is_right || object.first().state().unreferenced(of).is_some() {
+            fell_slow(level, path);
         }
         taken
-    }
-
-    /// The caller no longer keeps the counter.
-    #[cold]
-    #[inline(never)]
-    fn fell_slow(&self, first: &'static Counter, of: Generation, path: &Lazily) {
-        path.enter();
-        look::fell_unkept(self, first, of);
-        // E15: these may have been the last units.
-        // Mutation: transfer-ends-no-group
-        claim::try_release_last(first, of);
     }
 
     /// One subtraction where usage is at least `n`, which only a caller's bug prevents; else what is there.
@@ -302,4 +289,15 @@ impl Counter {
         fence_after_exchange();
         look::fell(self, path);
     }
+}
+
+/// The caller no longer keeps the level.
+#[cold]
+#[inline(never)]
+fn fell_slow(level: Stale, path: &Lazily) {
+    path.enter();
+    look::fell_unkept(level);
+    // E15: these may have been the last units.
+    // Mutation: transfer-ends-no-group
+    claim::try_release_last(level.object.first(), level.of);
 }

@@ -210,7 +210,7 @@ struct Sums {
 /// Knowledge of a verdict from outside of the counters.
 pub(crate) struct Known<'a> {
     /// The path of a counter, where it has one.
-    pub(crate) path: &'a dyn Fn(&'static Counter) -> Option<String>,
+    pub(crate) path: &'a dyn Fn(&Counter) -> Option<String>,
     /// Children of a counter that are counted as in excess, themselves or somewhere below.
     pub(crate) children_in_excess: &'a dyn Fn(&Counter) -> u64,
 }
@@ -223,7 +223,6 @@ impl Known<'_> {
 /// Checks the counts below `top`. Takes the tree's lock and all locks of its hierarchy.
 pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
     let _path = SlowPath::enter();
-    let top = top.header.counter();
     let _stocks = tree.lock();
     let hierarchy = tree.hierarchy.snapshot();
     let order = numbered(hierarchy.subtree(top).chain(hierarchy.dying_below(top)).collect());
@@ -239,7 +238,7 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
         let sum = *sum;
         judge(tree, counter, &sum, known, &mut faults);
         let sum = if counter.cover_above().is_some() { sum } else { sum.of_top(counter) };
-        let parent = counter.incarnation().parent.and_then(|parent| number(&order, parent));
+        let parent = counter.parent().and_then(|parent| number(&order, parent));
         if let Some(above) = parent.filter(|_| at > 0) {
             let usage = counter.usage();
             let covers = order[above].cover().is_some();
@@ -260,7 +259,7 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
     Verdict { audited: tree.config.audit, counters: order.len(), faults }
 }
 
-fn judge(tree: &Tree, counter: &'static Counter, sum: &Sums, known: &Known<'_>, faults: &mut Vec<Fault>) {
+fn judge(tree: &Tree, counter: &Counter, sum: &Sums, known: &Known<'_>, faults: &mut Vec<Fault>) {
     let usage = counter.usage();
     let mut fault = |kind, expected, found| {
         faults.push(Fault { counter: counter.id(), path: (known.path)(counter), kind, expected, found });
@@ -316,7 +315,7 @@ fn judge(tree: &Tree, counter: &'static Counter, sum: &Sums, known: &Known<'_>, 
         fault(FaultKind::Mark, 1 - marked, marked);
     }
     // The tree counts the marks of all its groups.
-    let is_root = counter.incarnation().parent.is_none() && counter.is_memory();
+    let is_root = counter.parent().is_none() && counter.is_memory();
     let counted = counter.tree().alerts.marks();
     if is_root && counter.tree().policies().is_some() && counted != sum.marks {
         fault(FaultKind::Mark, sum.marks, counted);
@@ -346,13 +345,13 @@ impl Sums {
 }
 
 /// Store in each counter its index in `order`. The caller holds the tree's lock and all locks of its hierarchy.
-fn numbered(order: Vec<&'static Counter>) -> Vec<&'static Counter> {
+fn numbered(order: Vec<&Counter>) -> Vec<&Counter> {
     (0..).zip(&order).for_each(|(number, counter)| counter.usage.mark.store(number, Ordering::Relaxed));
     order
 }
 
 /// The index of a counter in `order`, if it is there.
-fn number(order: &[&'static Counter], counter: &Counter) -> Option<usize> {
+fn number(order: &[&Counter], counter: &Counter) -> Option<usize> {
     let at = counter.usage.mark.load(Ordering::Relaxed) as usize;
     order.get(at).is_some_and(|&there| std::ptr::eq(there, counter)).then_some(at)
 }

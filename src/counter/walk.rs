@@ -90,7 +90,7 @@ pub(crate) fn walk_from<'a>(
     let (mut level, mut walked) = (counter, Walked::ENDLESS);
     while top.is_none_or(|top| !ptr::eq(level, top)) {
         // The parent is read before the exchange, which delays all loads that follow it.
-        let above = level.incarnation().parent;
+        let above = level.parent();
         let tried = match level.take_at_once(n) {
             Err(Tried::NotAdded) if how == How::AdmitOrForce => Err(level.force_at_once(n, path)),
             tried => tried,
@@ -131,7 +131,7 @@ impl<'a> Walk<'a, '_> {
         let mut frame = PassedLevels { below, frames_below, passed: SmallVec::new() };
         let (mut level, mut tried) = (first, Err(tried));
         loop {
-            let above = level.incarnation().parent;
+            let above = level.parent();
             match tried {
                 Ok(room) => walked.pass(room, None),
                 Err(tried) => match level.take_after(tried, self.n, self.how, self.path) {

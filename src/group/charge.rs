@@ -338,14 +338,14 @@ pub(super) fn charge_undelayed(
 
 /// Takes a handle on the group. The caller keeps the group meanwhile.
 #[cold]
-pub(super) fn hold(counter: &'static Counter) {
+pub(super) fn hold(counter: &Counter) {
     Handle::pin(counter).into_raw();
 }
 
 /// Gives a handle on the group up. Afterwards the group may be gone.
 #[inline]
-pub(super) fn release(counter: &'static Counter) {
-    drop(Handle::adopt(counter));
+pub(super) fn release(counter: &Counter) {
+    drop(Handle::adopt(counter.object()));
 }
 
 /// Charges whatever the limits say. Returns the bytes charged.

@@ -125,7 +125,7 @@ fn asked(header: &'static Header) -> Group {
     Group::pinned(online_or_above(header.counter()))
 }
 
-fn refused(failure: ChargeFailure, group: &Group) -> ChargeError {
+fn refused(failure: ChargeFailure<'_>, group: &Group) -> ChargeError {
     ChargeError::new(failure, group.first(), 0)
 }
 
@@ -179,7 +179,7 @@ impl Checkpoint {
             Ok(bytes) => bytes,
             Err(failure) => {
                 let level = match &failure {
-                    ChargeFailure::Refused { refusal, .. } => refusal.level.header.counter(),
+                    ChargeFailure::Refused { refusal, .. } => refusal.level,
                     _ => counter,
                 };
                 let is_pending = matches!(failure, ChargeFailure::Refused { pending: Some(_), .. }) && !is_over(until);

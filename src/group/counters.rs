@@ -89,7 +89,7 @@ impl Group {
     /// Sets limits of a counter of this group: all, or none. Returns the usage above a max then.
     pub(super) fn set_kinds(
         &self,
-        counter: &'static object::Counter,
+        counter: &object::Counter,
         wanted: &[(LimitKind, Option<Limit>)],
         also: impl FnOnce(),
     ) -> Result<u64, LimitError> {

@@ -16,8 +16,8 @@ pub(crate) type Holders = [Option<(Group, u64)>; HOLDERS];
 
 /// Finds the children of `level` that hold most. It allocates nothing, because the caller may be an allocator. Inside
 /// another slow path it names none.
-pub(crate) fn holders(level: &'static Counter) -> Holders {
-    let mut most: [Option<(&'static Counter, u64)>; HOLDERS] = [None; HOLDERS];
+pub(crate) fn holders(level: &Counter) -> Holders {
+    let mut most: [Option<(&Counter, u64)>; HOLDERS] = [None; HOLDERS];
     if !level.is_memory() || !(1..=LOOKED_AT_MAX).contains(&level.child_count().get()) || slow_path::is_running() {
         return [const { None }; HOLDERS];
     }

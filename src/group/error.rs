@@ -221,7 +221,7 @@ impl ChargeError {
 
     /// Makes the error that a charge to `counter` returns. The caller keeps the counter.
     #[cold]
-    pub(super) fn new(failure: ChargeFailure, counter: &'static object::Counter, requested: u64) -> ChargeError {
+    pub(super) fn new(failure: ChargeFailure<'_>, counter: &object::Counter, requested: u64) -> ChargeError {
         let (group, named) = (|| Group::pinned(counter.first()), || Counter::of_counter(counter));
         let note = |kind, refusal: &LevelRefusal<'_>| {
             let (limited, usage, max) = (refusal.level, refusal.usage, refusal.max);

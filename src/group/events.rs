@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::handle::Group;
 use super::registration::Registration;
 use crate::counter::object::Counter;
+use crate::counter::object::kept::Kept;
 use crate::hierarchy::events;
 use crate::pressure::listeners::{self, ListenerGuard};
 use crate::pressure::wakers::{park_until, parked_waker};
@@ -30,13 +31,16 @@ pub struct Events {
     counts: [u64; Event::ALL.len()],
     /// Keeps the counter.
     group: Group,
-    counter: &'static Counter,
+    counter: Kept,
     local: bool,
 }
 
 impl Events {
-    pub(crate) fn read(group: &Group, counter: &'static Counter, local: bool) -> Events {
+    #[allow(unsafe_code)]
+    pub(crate) fn read(group: &Group, counter: &Counter, local: bool) -> Events {
         let counts = Event::ALL.map(|event| events::read(counter, event, local));
+        // SAFETY: the counter is one of the group, on which the value has a handle.
+        let counter = unsafe { Kept::new(counter) };
         Events { counts, group: group.clone(), counter, local }
     }
 
@@ -55,7 +59,7 @@ impl Events {
     /// ```
     #[must_use]
     pub fn local(&self) -> Events {
-        Events::read(&self.group, self.counter, true)
+        Events::read(&self.group, &self.counter, true)
     }
 
     /// Returns how often `event` had happened.
@@ -116,7 +120,7 @@ impl Events {
     }
 
     fn listener(&self, event: Event) -> ListenerGuard {
-        listeners::wait(self.counter, event, self.local, self.get(event))
+        listeners::wait(&self.counter, event, self.local, self.get(event))
     }
 }
 

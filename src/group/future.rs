@@ -160,7 +160,12 @@ impl ChargeFuture {
             }
             // From here on nothing is waited for, nor reclaimed.
             self.end = Some(Instant::now());
-            let ended = if let Stage::InLine(in_line, _) = &mut self.state { Some(in_line.time_out()) } else { None };
+            let this = &mut self;
+            let ended = if let Stage::InLine(in_line, _) = &mut this.state {
+                Some(of_group(in_line.time_out(), &this.group, this.bytes))
+            } else {
+                None
+            };
             self.undelayed = true;
             self.ended(ended, context.waker())
         })
@@ -208,12 +213,12 @@ impl ChargeFuture {
     }
 
     /// Returns the charge, or why there is none. Pending while it waits or is delayed.
-    fn ended(&mut self, ended: Option<ChargeResult>, waker: &Waker) -> Poll<Result<Charge, ChargeError>> {
+    fn ended(&mut self, ended: Option<Result<u64, ChargeError>>, waker: &Waker) -> Poll<Result<Charge, ChargeError>> {
         match ended {
             Some(Ok(walked)) => return self.charged(walked, waker),
-            Some(Err(failure)) => {
+            Some(Err(refused)) => {
                 self.state = Stage::Done;
-                return Poll::Ready(Err(ChargeError::new(failure, self.group.first(), self.bytes)));
+                return Poll::Ready(Err(refused));
             }
             None => {}
         }
@@ -228,39 +233,45 @@ impl ChargeFuture {
     }
 }
 
+/// The end of a wait, with the error that the group's charge returns.
+fn of_group(ended: ChargeResult<'_>, group: &Group, bytes: u64) -> Result<u64, ChargeError> {
+    ended.map_err(|failure| ChargeError::new(failure, group.first(), bytes))
+}
+
 impl Future for ChargeFuture {
     type Output = Result<Charge, ChargeError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let waker = context.waker();
+        let this = &mut *self;
         let mut ended = None;
-        assert!(!matches!(self.state, Stage::Done), "a `ChargeFuture` is polled after it has returned its result");
-        if let Stage::New = self.state {
-            match self.group.header.consume_open(self.bytes) {
+        assert!(!matches!(this.state, Stage::Done), "a `ChargeFuture` is polled after it has returned its result");
+        if let Stage::New = this.state {
+            match this.group.header.consume_open(this.bytes) {
                 Consume::Hit => {
-                    self.state = Stage::Done;
-                    return Poll::Ready(Ok(Charge::new(self.group.header, self.bytes)));
+                    this.state = Stage::Done;
+                    return Poll::Ready(Ok(Charge::new(this.group.header, this.bytes)));
                 }
                 missed => {
-                    let time = self.time.map(LineTime::begin);
-                    self.end = time.and_then(|time| time.until);
-                    match begin(self.group.first(), self.bytes, missed, time, waker) {
-                        Begun::Ended(begun) => ended = Some(begun),
+                    let time = this.time.map(LineTime::begin);
+                    this.end = time.and_then(|time| time.until);
+                    match begin(this.group.first(), this.bytes, missed, time, waker) {
+                        Begun::Ended(begun) => ended = Some(of_group(begun, &this.group, this.bytes)),
                         Begun::InLine(in_line) => {
-                            let deadline = self.end.map(|until| Deadline { until, alarm: None });
-                            self.state = Stage::InLine(in_line, deadline);
+                            let deadline = this.end.map(|until| Deadline { until, alarm: None });
+                            this.state = Stage::InLine(in_line, deadline);
                         }
                     }
                 }
             }
         }
-        if let Stage::InLine(in_line, deadline) = &mut self.state {
-            ended = in_line.poll(waker);
+        if let Stage::InLine(in_line, deadline) = &mut this.state {
+            ended = in_line.poll(waker).map(|ended| of_group(ended, &this.group, this.bytes));
             if ended.is_none() && deadline.as_mut().is_some_and(|deadline| deadline.is_over(waker)) {
-                ended = Some(in_line.time_out());
+                ended = Some(of_group(in_line.time_out(), &this.group, this.bytes));
             }
         }
-        self.ended(ended, waker)
+        this.ended(ended, waker)
     }
 }
 

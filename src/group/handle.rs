@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use crate::counter::handle::Handle;
+use crate::counter::handle::{Handle, Stale};
 use crate::counter::incarnation::Generation;
 use crate::counter::{make, object};
 use crate::thread::directory::Header;
@@ -72,7 +72,7 @@ impl fmt::Display for GroupId {
 impl GroupId {
     /// A handle on the group, if it still exists.
     pub(crate) fn pin(self) -> Option<Handle> {
-        Handle::try_pin(make::group(self.number)?, self.generation)
+        Stale { object: make::group(self.number)?, of: self.generation }.try_pin()
     }
 }
 
@@ -87,13 +87,15 @@ impl Group {
 
     /// Takes a handle of its own. The caller keeps the group meanwhile.
     #[inline]
-    pub(crate) fn pinned(counter: &'static object::Counter) -> Group {
+    pub(crate) fn pinned(counter: &object::Counter) -> Group {
         Group::from_handle(Handle::pin(counter))
     }
 
     #[inline(always)]
-    pub(crate) fn first(&self) -> &'static object::Counter {
-        self.header.counter()
+    #[allow(unsafe_code)]
+    pub(crate) fn first(&self) -> &object::Counter {
+        // SAFETY: this value has a handle on the group.
+        unsafe { self.header.object().kept() }
     }
 
     /// Returns the group's id, which names it for as long as the process runs.
@@ -112,7 +114,7 @@ impl Clone for Group {
 impl Drop for Group {
     #[inline]
     fn drop(&mut self) {
-        drop(Handle::adopt(self.first()));
+        drop(Handle::adopt(self.header.object()));
     }
 }
 

@@ -437,7 +437,7 @@ impl ThisGroup for Group {
 impl Inspect for Group {}
 
 impl HasProtection for Group {
-    fn protected(&self) -> ProtectedCounter {
+    fn protected(&self) -> ProtectedCounter<'_> {
         ProtectedCounter(self.first())
     }
 }

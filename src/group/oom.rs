@@ -20,7 +20,7 @@ impl Cancel {
 impl OomCandidate {
     /// Returns the group: the highest that is cancelled as one, or the group with the hook.
     pub fn group(&self) -> Group {
-        Group::pinned(self.group.counter())
+        Group::pinned(&self.group)
     }
 }
 

@@ -68,10 +68,7 @@ impl Helps {
         let asks = |level: &Counter| !slow_path::is_running() && registrations::any_below(level);
         match counter.path_to_root().find(|level| is_short(level, level.admits())) {
             _ if counter.state().is_offline() => Helps::Nothing,
-            Some(full) => {
-                let full = full.header.counter();
-                Helps::of_refusal(counter, requested, full, (full.usage(), full.admits().min(USAGE_MAX)))
-            }
+            Some(full) => Helps::of_refusal(counter, requested, full, (full.usage(), full.admits().min(USAGE_MAX))),
             // Above high, where no charge waits in line.
             None if counter.path_to_root().any(|level| is_short(level, marks::high(level)) && asks(level)) => {
                 Helps::Reclaim
@@ -81,12 +78,7 @@ impl Helps {
     }
 
     /// For a charge that `level` refuses with this usage.
-    fn of_refusal(
-        requester: &'static Counter,
-        requested: u64,
-        level: &'static Counter,
-        (usage, most): (u64, u64),
-    ) -> Helps {
+    fn of_refusal(requester: &Counter, requested: u64, level: &Counter, (usage, most): (u64, u64)) -> Helps {
         // The one task of the group that holds everything makes this charge, and may not go above the max.
         let is_alone = || {
             let holds_all = |group: &Counter| tasks::of(group) == 1 && group.usage() >= usage;
@@ -155,8 +147,8 @@ pub struct OverLimitError {
 
 impl OverLimitError {
     /// Takes handles of its own. The requester keeps the levels, and the caller keeps the requester.
-    pub(super) fn new(requester: &'static Counter, requested: u64, refusal: &LevelRefusal<'_>) -> OverLimitError {
-        let level = refusal.level.header.counter();
+    pub(super) fn new(requester: &Counter, requested: u64, refusal: &LevelRefusal<'_>) -> OverLimitError {
+        let level = refusal.level;
         OverLimitError {
             group: Group::pinned(level.first()),
             requester: Group::pinned(requester.first()),
@@ -193,7 +185,7 @@ impl OverLimitError {
         self.full().map_or(Unit::Bytes, group_tree::unit)
     }
 
-    fn full(&self) -> Option<&'static Counter> {
+    fn full(&self) -> Option<&Counter> {
         self.group.first().group().nth(self.counter.into())
     }
 

@@ -6,6 +6,7 @@ use super::error::{CreateError, LimitError, NameError, OfflineError};
 use super::handle::Group;
 use super::limits::Limits;
 use crate::counter::child_count::HasChildren;
+use crate::counter::object;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::limits::NoLimitedAncestor;
 use crate::hierarchy::{names, stats};
@@ -104,7 +105,7 @@ impl Group {
         }
         let setting = self.setting_of(limits, Some(name)).map_err(CreateError::Limit)?;
         let thresholds = limits.thresholds();
-        let mark = |group: &'static _| {
+        let mark = |group: &object::Counter| {
             limits.set_marks(group, setting);
             if let Some(thresholds) = thresholds {
                 pressure_levels::set_unlinked(group, thresholds);
@@ -193,7 +194,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn parent(&self) -> Option<Group> {
-        self.first().incarnation().parent.map(Group::pinned)
+        self.first().parent().map(Group::pinned)
     }
 
     /// Returns the groups above, nearest first.
@@ -280,7 +281,7 @@ impl Group {
     }
 
     fn is_root(&self) -> bool {
-        self.first().incarnation().parent.is_none()
+        self.first().parent().is_none()
     }
 
     /// Takes all groups below offline, and this one if it is to go `with` them.

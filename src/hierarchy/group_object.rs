@@ -11,6 +11,7 @@
 use std::cell::UnsafeCell;
 
 use crate::counter::make::{cache_of, is_made, made, new_counter};
+use crate::counter::object::Object;
 use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, CounterObject, Links, PlaceInGroup};
 use crate::hierarchy::group_tree::{self, GroupTree};
@@ -43,7 +44,7 @@ pub(crate) struct GroupObject {
 
 #[repr(C)]
 struct FurtherCounter {
-    counter: Counter,
+    counter: Object,
     state: CounterState,
 }
 
@@ -96,20 +97,20 @@ const _: () = assert!(
 pub(crate) fn of(counter: &Counter) -> &'static GroupObject {
     assert!(counter.tree().policies().is_some(), "the counter of a group");
     // SAFETY: the counters of a tree with policies lie in objects that `take` has made; objects are never freed.
-    unsafe { &*counter.object().cast::<GroupObject>() }
+    unsafe { &*counter.head().cast::<GroupObject>() }
 }
 
 /// The further counter of that number of a group, where that builder has declared it.
 #[inline]
 #[allow(unsafe_code)]
-pub(crate) fn declared(group: &Counter, number: usize, builder: u64) -> Option<&'static Counter> {
+pub(crate) fn declared(group: &Counter, number: usize, builder: u64) -> Option<&Counter> {
     let further = group_tree::of(group).further.get(number.checked_sub(1)?)?;
     if further.builder != builder {
         return None;
     }
     // SAFETY: the tree has so many counters. `take` has made each before it showed the object to a thread, and objects
     // are never freed; the pointer is that of the whole object.
-    Some(unsafe { &*group.object().byte_add(counter_at(number)).cast::<Counter>() })
+    Some(unsafe { (*group.head().byte_add(counter_at(number)).cast::<Object>()).kept() })
 }
 
 #[allow(unsafe_code)]
@@ -118,7 +119,7 @@ pub(crate) fn state(counter: &Counter) -> &'static CounterState {
     match counter.number_in_group() {
         0 => &group.state,
         // SAFETY: `take` has made a further counter there; the pointer is that of the whole object.
-        position => unsafe { &(*counter.object().byte_add(counter_at(position)).cast::<FurtherCounter>()).state },
+        position => unsafe { &(*counter.head().byte_add(counter_at(position)).cast::<FurtherCounter>()).state },
     }
 }
 
@@ -148,14 +149,14 @@ fn places_at(counters: usize) -> usize {
 
 /// A clean group object that no other thread has.
 #[allow(unsafe_code)]
-pub(crate) fn take(tree: &Tree, groups: &GroupTree) -> Result<&'static Counter, NoMemory> {
+pub(crate) fn take(tree: &Tree, groups: &GroupTree) -> Result<&'static Object, NoMemory> {
     let object = objects::take(cache_of(&tree.pool))?;
     let (first, number) = (object.first::<GroupObject>(), object.number);
     let counters = groups.counters();
     for position in 0..counters {
         // SAFETY: an object of `group_cache` for so many counters and nodes, zeroed or made, that no other thread has.
         unsafe {
-            let at = |position| first.cast::<Counter>().byte_add(counter_at(position));
+            let at = |position| first.cast::<Object>().byte_add(counter_at(position));
             if is_made(at(position)) {
                 continue;
             }
@@ -181,7 +182,7 @@ pub(crate) fn take(tree: &Tree, groups: &GroupTree) -> Result<&'static Counter, 
 }
 
 impl GroupObject {
-    fn new(memory: Counter) -> GroupObject {
+    fn new(memory: Object) -> GroupObject {
         GroupObject {
             object: CounterObject { counter: memory, links: Links::new() },
             state: CounterState::default(),
@@ -205,8 +206,14 @@ impl GroupObject {
         unsafe { *self.name.get() = name };
     }
 
+    #[allow(unsafe_code)]
+    fn counter(&self) -> &Counter {
+        // SAFETY: `of` has shown the object to a thread that keeps the counter.
+        unsafe { self.object.counter.kept() }
+    }
+
     fn states(&self) -> impl Iterator<Item = &'static CounterState> {
-        self.object.counter.group().map(state)
+        self.counter().group().map(state)
     }
 
     fn is_clean(&self) -> bool {
@@ -225,12 +232,12 @@ impl GroupObject {
     /// one node.
     #[allow(unsafe_code)]
     pub(crate) fn node_places(&self) -> &'static [PublishedPlace] {
-        let memory = &self.object.counter;
+        let memory = self.counter();
         let groups = group_tree::of(memory);
         // SAFETY: `group_cache` asked for an object with so many places behind its counters, and `take` initialised
         // them; the pointer is that of the whole object.
         unsafe {
-            let places = memory.object().byte_add(places_at(groups.counters()));
+            let places = memory.head().byte_add(places_at(groups.counters()));
             std::slice::from_raw_parts(places.cast(), places_for(groups.stats.nodes))
         }
     }
@@ -258,12 +265,8 @@ mod tests {
     fn a_group_has_four_lines() {
         assert!(size_of::<GroupObject>() <= 4 * PoolAlign::LINE, "{} bytes", size_of::<GroupObject>());
         assert_eq!(offset_of!(GroupObject, object), 0);
-        assert_eq!(
-            (offset_of!(Counter, usage), offset_of!(Usage, units)),
-            (0, 64),
-            "units begin a line of a processor"
-        );
-        assert_eq!(offset_of!(Counter, limits) % PoolAlign::LINE, 0, "usage has a line of its own");
+        assert_eq!((offset_of!(Object, usage), offset_of!(Usage, units)), (0, 64), "units begin a line of a processor");
+        assert_eq!(offset_of!(Object, limits) % PoolAlign::LINE, 0, "usage has a line of its own");
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use std::ptr;
 use std::time::{Duration, Instant};
 
+use crate::counter::handle::Stale;
 use crate::counter::object::Counter;
+use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::Tree;
 use crate::numa::config::Numa;
 use crate::pool::{Cache, PoolAlign};
@@ -13,7 +15,7 @@ use crate::state::events::event_cache;
 use crate::state::incidents::Incidents;
 use crate::state::listeners::Listeners;
 use crate::state::oom::Oom;
-use crate::state::reclaim::{RECLAIM_TIME, Registered, RingGroup, Rings};
+use crate::state::reclaim::{RECLAIM_TIME, Registered, Rings};
 use crate::state::shares::Shares;
 use crate::state::started::Started;
 use crate::state::waiting::Waiting;
@@ -37,7 +39,7 @@ pub(crate) struct GroupTree {
     /// Counters that have counts of events.
     pub(crate) event_counts: AtomicU64,
     pub(crate) reclaimers: Lock<Registered>,
-    pub(crate) rings: Lock<Rings<RingGroup>>,
+    pub(crate) rings: Lock<Rings<Stale>>,
     pub(crate) waiting: Lock<Waiting>,
     pub(crate) listeners: Lock<Listeners>,
     pub(crate) oom: Lock<Oom>,
@@ -75,8 +77,8 @@ impl Stalls {
 #[derive(Clone, Copy)]
 pub(crate) struct DeferredStall {
     pub(crate) number: u64,
-    pub(crate) group: &'static Counter,
-    pub(crate) level: &'static Counter,
+    pub(crate) group: Kept,
+    pub(crate) level: Kept,
     pub(crate) since: Instant,
 }
 
@@ -180,7 +182,7 @@ pub(crate) fn further_name(counter: &Counter) -> Option<&str> {
 
 /// Bytes that the max of this counter leaves out, because no group is charged for them; 0 for all but the root's memory.
 pub(crate) fn uncharged(counter: &Counter) -> u64 {
-    let is_root = counter.is_memory() && counter.incarnation().parent.is_none();
+    let is_root = counter.is_memory() && counter.parent().is_none();
     if is_root { of(counter).uncharged.load(Ordering::Relaxed) } else { 0 }
 }
 

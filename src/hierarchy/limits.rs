@@ -54,7 +54,7 @@ fn resolve(counter: &Counter, kind: LimitKind, limit: Limit, own: u64) -> Result
         Limit::Unlimited => Ok(u64::MAX),
         Limit::Percent(percent) => {
             let own = (kind == LimitKind::ReclaimAbove).then_some(own);
-            let mut maxima = own.into_iter().chain(counter.path_to_root().skip(1).map(Counter::max));
+            let mut maxima = own.into_iter().chain(counter.path_to_root().skip(1).map(|level| level.max()));
             let limited = maxima.find(|&max| max != u64::MAX);
             limited.map(|max| percent.of(max)).ok_or(NoLimitedAncestor(percent))
         }
@@ -93,7 +93,7 @@ fn set_word(counter: &Counter, kind: LimitKind, bytes: u64) {
 /// Sets limits in one step, and every percentage below that follows them: all, or none where one of them is refused.
 /// Returns the usage above a max that is among them, else 0. `also` is a part of that step, under the tree's lock.
 pub(crate) fn set(
-    counter: &'static Counter,
+    counter: &Counter,
     wanted: &[(LimitKind, Option<Limit>)],
     also: impl FnOnce(),
 ) -> Result<u64, (LimitKind, NoLimitedAncestor)> {
@@ -123,7 +123,7 @@ pub(crate) fn set(
     Ok(excess)
 }
 
-fn apply(stocks: &mut Stocks, counter: &'static Counter, kind: LimitKind, bytes: u64) -> u64 {
+fn apply(stocks: &mut Stocks, counter: &Counter, kind: LimitKind, bytes: u64) -> u64 {
     let tree = counter.tree();
     if kind == LimitKind::Max {
         return at_limit::impose_max(stocks, counter, bytes);
@@ -142,11 +142,10 @@ fn apply(stocks: &mut Stocks, counter: &'static Counter, kind: LimitKind, bytes:
 }
 
 /// Resolves the percentages below a max that has moved. One without a limited ancestor keeps its bytes.
-fn follow(stocks: &mut Stocks, top: &'static Counter) {
-    for kept in &handle::pin_below(top) {
-        let counter = kept.counter();
+fn follow(stocks: &mut Stocks, top: &Counter) {
+    for counter in &handle::pin_below(top) {
         // Of its own max a group has one percentage.
-        let follows = |kind: &LimitKind| !ptr::eq(counter, top) || *kind == LimitKind::ReclaimAbove;
+        let follows = |kind: &LimitKind| !ptr::eq(&**counter, top) || *kind == LimitKind::ReclaimAbove;
         for kind in LimitKind::ALL.into_iter().filter(follows) {
             let as_set = set_to(counter, kind);
             if let Limit::Percent(_) = as_set

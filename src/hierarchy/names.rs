@@ -97,7 +97,7 @@ pub(crate) fn find(tree: &Tree, parent: &Counter, name: GroupName<'_>) -> Option
 
 /// True if the parent of a new group has a child of its name. The caller has locked the group's shard.
 pub(crate) fn is_taken(shard: &Shard, group: &Counter) -> bool {
-    let parent = group.incarnation().parent.filter(|_| is_named(group));
+    let parent = group.parent().filter(|_| is_named(group));
     parent.is_some_and(|parent| shard.has(group, |child| is_child(child, parent, of(group))))
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn is_named(group: &Counter) -> bool {
 }
 
 fn is_child(group: &Counter, parent: &Counter, name: GroupName<'_>) -> bool {
-    of(group) == name && group.incarnation().parent.is_some_and(|above| ptr::eq(above, parent))
+    of(group) == name && group.parent().is_some_and(|above| ptr::eq(above, parent))
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -90,7 +90,7 @@ fn unaccount_above(header: &Header, scope: StatScope, above: Above, stat: Stat, 
 /// True if the group takes accounts in this scope. A group keeps its published statistics as long as anything is
 /// accounted there. The root may make some also when its runtime is gone: otherwise no group could take the account.
 fn takes(group: &Counter, coordinator: &Coordinator, scope: StatScope) -> bool {
-    let may_make = || scope == StatScope::Group || !group.state().is_offline() || group.incarnation().parent.is_none();
+    let may_make = || scope == StatScope::Group || !group.state().is_offline() || group.parent().is_none();
     // To make them takes a lock. Inside another slow path this thread may hold it already.
     let gets = || {
         let path = SlowPath::enter();

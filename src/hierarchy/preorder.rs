@@ -69,7 +69,7 @@ struct Frame {
 
 /// Returns what `read` returns for `top` and for the groups that are at most `depth` levels below. The caller keeps
 /// `top`, a group's first counter, and holds no lock.
-pub(crate) fn read<R>(top: &'static Counter, depth: usize, mut read: impl FnMut(Visited<'_>) -> R) -> Vec<R> {
+pub(crate) fn read<R>(top: &Counter, depth: usize, mut read: impl FnMut(Visited<'_>) -> R) -> Vec<R> {
     let left = left_offline(top, depth);
     let mut rows: Vec<Option<R>> = Vec::new();
     let mut entered: Vec<Frame> = Vec::new();
@@ -121,7 +121,7 @@ pub(crate) fn read<R>(top: &'static Counter, depth: usize, mut read: impl FnMut(
 }
 
 /// The ledger of a group with those of groups that went offline below it and not below its children.
-pub(crate) fn ledger_local(group: &'static Counter) -> LedgerSums {
+pub(crate) fn ledger_local(group: &Counter) -> LedgerSums {
     let mut sums = ledger::own(group);
     if let Some(&(_, left)) = left_offline(group, 1).get(&group.id()) {
         sums += left;
@@ -132,11 +132,11 @@ pub(crate) fn ledger_local(group: &'static Counter) -> LedgerSums {
 /// `has_rows`: the children have rows. Else they are entered for their credit.
 fn enter(group: Handle, row: Option<usize>, path: String, has_rows: bool) -> Frame {
     let bound = group.bound();
-    let (credit, usage) = credit::own(group.counter());
+    let (credit, usage) = credit::own(&group);
     let has_objects = ledger::any();
     let ledger = if has_objects { ledger::own(&group) } else { LedgerSums::default() };
     let has_figures = has_rows || has_objects || credit::may_be_below(&group);
-    let children = if has_figures { children::pin(group.counter()) } else { Vec::new() };
+    let children = if has_figures { children::pin(&group) } else { Vec::new() };
     let live_below = (has_figures || group.child_count().get() == 0).then_some(0);
     let usage = children.is_empty().then_some(usage);
     Frame { group, row, path, credit, ledger, usage, live_below, bound, children: sorted(children, has_rows) }
@@ -144,7 +144,7 @@ fn enter(group: Handle, row: Option<usize>, path: String, has_rows: bool) -> Fra
 
 /// The credit that offline groups left, and the ledgers of those that still have objects, by the group that the walk adds
 /// it to.
-fn left_offline(top: &'static Counter, depth: usize) -> HashMap<CounterId, (u64, LedgerSums)> {
+fn left_offline(top: &Counter, depth: usize) -> HashMap<CounterId, (u64, LedgerSums)> {
     let mut left: HashMap<CounterId, (u64, LedgerSums)> = HashMap::new();
     let has_objects = ledger::any();
     let row_of = |group: &Counter| {
@@ -185,13 +185,13 @@ fn left_offline(top: &'static Counter, depth: usize) -> HashMap<CounterId, (u64,
 
 fn sorted(mut children: Vec<Handle>, by_name: bool) -> vec::IntoIter<Handle> {
     if by_name {
-        children.sort_by_cached_key(|child| place(child.counter()));
+        children.sort_by(|one, other| place(one).cmp(&place(other)));
     }
     children.into_iter()
 }
 
 /// Numbers first, in their order; then texts; then groups without a name, in the order of their objects.
-fn place(child: &'static Counter) -> (u8, u64, &'static str) {
+fn place(child: &Counter) -> (u8, u64, &str) {
     match names::of(child) {
         GroupName::Number(number) => (0, number, ""),
         GroupName::Text(text) => (1, 0, text),

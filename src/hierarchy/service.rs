@@ -5,7 +5,7 @@
 use std::ptr;
 
 use crate::counter::handle::Handle;
-use crate::counter::object::Counter;
+use crate::counter::object::{Counter, Object};
 use crate::counter::watch::FIRST_OF_POLICIES;
 use crate::hierarchy::group_object;
 use crate::sync::Ordering;
@@ -24,8 +24,7 @@ pub(crate) fn schedule(level: &Counter) {
     // SeqCst (E25, E26): pairs with `unschedule`. Where the level is listed already, the thread that serves it sees all
     // before this.
     if level.limits.watched.set(LISTED) & LISTED == 0 {
-        let level = Handle::pin(level.header.counter()).into_raw();
-        let after = exchange_served(ptr::from_ref(level).cast());
+        let after = exchange_served(ptr::from_ref(Handle::pin(level).into_raw()).cast());
         group_object::state(level).next_served.store(after.cast_mut(), Ordering::Relaxed);
     }
 }
@@ -36,7 +35,7 @@ pub(crate) fn unschedule(level: &Counter) {
     level.limits.watched.clear(LISTED);
 }
 
-pub(crate) struct Scheduled(*const Counter);
+pub(crate) struct Scheduled(*const Object);
 
 impl Scheduled {
     /// The list that the thread has handed to [`Policies::server`](crate::counter::object::tree::Policies::server).
@@ -51,8 +50,8 @@ impl Iterator for Scheduled {
     #[allow(unsafe_code)]
     fn next(&mut self) -> Option<Handle> {
         // SAFETY: `schedule` has listed it with a handle; objects are never freed.
-        let level = unsafe { self.0.as_ref::<'static>() }?;
-        self.0 = group_object::state(level).next_served.load(Ordering::Relaxed).cast();
-        Some(Handle::adopt(level))
+        let level = Handle::adopt(unsafe { self.0.as_ref::<'static>() }?);
+        self.0 = group_object::state(&level).next_served.load(Ordering::Relaxed).cast();
+        Some(level)
     }
 }

@@ -66,7 +66,7 @@ pub(crate) fn published_or_make<'a>(
         let without: Vec<&Counter> =
             group.path_to_root().take_while(|level| published(level, scope).is_none()).collect();
         let make = |level: &&Counter| {
-            let above = level.incarnation().parent.and_then(|above| published(above, scope));
+            let above = level.parent().and_then(|above| published(above, scope));
             // The coordinator knows the root's own statistics by their number, the first that it gives out.
             let first = above.is_some()
                 || scope == StatScope::Group

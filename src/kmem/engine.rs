@@ -52,7 +52,7 @@ pub(super) fn numa(counter: &Counter) -> &Numa {
 }
 
 /// The header of a tier's counter, in the group of this counter.
-pub(super) fn header_of(tier: &Tier, counter: &'static Counter) -> &'static Header {
+pub(super) fn header_of(tier: &Tier, counter: &Counter) -> &'static Header {
     counter.group().nth(tier.counter).map_or(counter.header, |counter| counter.header)
 }
 

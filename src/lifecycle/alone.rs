@@ -17,26 +17,25 @@ use crate::pool::NoMemory;
 use crate::state::name::GroupName;
 
 /// Create a tree of such groups. The caller has one handle on its root.
-pub(crate) fn root(config: &CounterConfig, groups: GroupConfig) -> Result<&'static Counter, NoMemory> {
+pub(crate) fn root(config: &CounterConfig, groups: GroupConfig) -> Result<Handle, NoMemory> {
     let _path = SlowPath::enter();
-    create::root_group(groups, slice::from_ref(config)).map(Handle::into_raw)
+    create::root_group(groups, slice::from_ref(config))
 }
 
 /// Create a group below `parent`, which the caller keeps. The caller has one handle on it.
-pub(crate) fn child(parent: &'static Counter) -> Result<&'static Counter, NoMemory> {
+pub(crate) fn child(parent: &Counter) -> Result<Handle, NoMemory> {
     let settings = NewGroup { wanted: &[], covers: false, share: 0, has_pressure: false, mark: &|_| () };
     match create::create(parent, GroupName::Unnamed, &settings) {
-        Ok(child) => Ok(child.into_raw()),
+        Ok(child) => Ok(child),
         Err(NotCreated::Memory(bytes)) => Err(NoMemory { bytes }),
         Err(refused) => unreachable!("no name, no limit, and a parent that is online: {refused:?}"),
     }
 }
 
 /// End a group without children. No thread uses it any more, and the caller has the one handle.
-pub(crate) fn end(group: &'static Counter) {
+pub(crate) fn end(group: Handle) {
     let _path = SlowPath::enter();
-    retire::uncharge_all(group);
-    let gone = offline::offline(group.tree(), group);
+    retire::uncharge_all(&group);
+    let gone = offline::offline(group.tree(), &group);
     debug_assert!(gone.is_ok(), "a counter outlives its children");
-    drop(Handle::adopt(group));
 }

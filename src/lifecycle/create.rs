@@ -50,9 +50,9 @@ pub(crate) fn root_group(groups: GroupConfig, configs: &[CounterConfig]) -> Resu
     // The root counts the events for which other groups have no memory.
     group.group().for_each(|counter| _ = events::make_all(counter));
     groups.groups.fetch_add(1, Ordering::Relaxed);
-    tree.hierarchy.lock_for(group, Hash::of_unnamed(group)).link(group, false);
-    join::finish_join(tree, group, false);
-    Ok(Handle::adopt(group))
+    tree.hierarchy.lock_for(&group, Hash::of_unnamed(&group)).link(&group, false);
+    join::finish_join(tree, &group, false);
+    Ok(group)
 }
 
 /// Settings that a group has from its link on.
@@ -66,47 +66,43 @@ pub(crate) struct NewGroup<'a> {
     /// It changes its pressure, which events count.
     pub(crate) has_pressure: bool,
     /// Sets all else, before another thread sees the group.
-    pub(crate) mark: &'a dyn Fn(&'static Counter),
+    pub(crate) mark: &'a dyn Fn(&Counter),
 }
 
 /// Create a group below `parent`.
-pub(crate) fn create(
-    parent: &'static Counter,
-    name: GroupName<'_>,
-    settings: &NewGroup<'_>,
-) -> Result<Handle, NotCreated> {
+pub(crate) fn create(parent: &Counter, name: GroupName<'_>, settings: &NewGroup<'_>) -> Result<Handle, NotCreated> {
     let _path = SlowPath::enter();
     let tree = parent.tree();
     let groups = group_tree::shared(tree);
-    let init = |above: &'static Counter| {
+    let init = |above: &Counter| {
         let mut init = Init::below(above);
         init.covers |= settings.covers && above.is_memory();
         init
     };
     let group = start_group(tree, groups, Name::new(name)?, parent.group().map(init))?;
     if settings.has_pressure {
-        events::make_all(group);
+        events::make_all(&group);
     }
     // A thread that moves a max finds the group linked, or this thread finds the max moved.
     let percents = settings.wanted.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
     let stocks = percents.then(|| tree.lock());
-    let hash = names::hash(&tree.hierarchy, parent.first(), name).unwrap_or_else(|| Hash::of_unnamed(group));
-    let linked = link(groups, &mut tree.hierarchy.lock_for(group, hash), group, settings);
+    let hash = names::hash(&tree.hierarchy, parent.first(), name).unwrap_or_else(|| Hash::of_unnamed(&group));
+    let linked = link(groups, &mut tree.hierarchy.lock_for(&group, hash), &group, settings);
     if let Some(mut stocks) = stocks {
         stocks.percents |= linked.is_ok();
     }
     match linked {
         Ok(first) => {
-            count_name(groups, group, u64::wrapping_add);
-            join::finish_join(tree, group, first);
+            count_name(groups, &group, u64::wrapping_add);
+            join::finish_join(tree, &group, first);
             // Mutation: a-new-group-is-marked-after-its-link
-            Ok(Handle::adopt(group))
+            Ok(group)
         }
         Err(refused) => {
-            rings::release(group);
-            events::forget(group);
-            group_object::of(group).end();
-            make::give_back(tree, group);
+            rings::release(&group);
+            events::forget(&group);
+            group_object::of(&group).end();
+            make::give_back(tree, group.into_raw());
             // A parent that goes offline is the reason, whatever else there is.
             if !parent.child_count().is_barred() {
                 return Err(refused);
@@ -120,12 +116,7 @@ pub(crate) fn create(
 }
 
 /// Link a group into the tree, with its settings. Returns whether it is its parent's first child.
-fn link(
-    groups: &GroupTree,
-    shard: &mut Shard,
-    group: &'static Counter,
-    settings: &NewGroup<'_>,
-) -> Result<bool, NotCreated> {
+fn link(groups: &GroupTree, shard: &mut Shard, group: &Counter, settings: &NewGroup<'_>) -> Result<bool, NotCreated> {
     // Mutation: two-of-one-name
     if names::is_taken(shard, group) {
         return Err(NotCreated::Taken);
@@ -134,7 +125,7 @@ fn link(
     // Under the lock: a thread that observes a subtree or changes its batch finds the group linked, or this thread
     // finds the parent's values.
     for counter in group.group() {
-        if let Some(parent) = counter.incarnation().parent {
+        if let Some(parent) = counter.parent() {
             counter.batch.store(parent.batch(), Ordering::Relaxed);
         }
     }
@@ -188,19 +179,20 @@ fn start_group(
     groups: &GroupTree,
     name: Name,
     inits: impl Iterator<Item = Init>,
-) -> Result<&'static Counter, NoMemory> {
+) -> Result<Handle, NoMemory> {
     let group = group_object::take(tree, groups)?;
-    for (counter, init) in group.group().zip(inits) {
+    for (counter, init) in group.objects().zip(inits) {
         join::start(tree, counter, init);
     }
-    group_object::of(group).begin(name);
+    let group = Handle::adopt(group);
+    group_object::of(&group).begin(name);
     Ok(group)
 }
 
 /// Release a group object, which the caller has claimed (E15).
-pub(crate) fn release(tree: &Tree, groups: &GroupTree, group: &'static Counter) -> Option<Incarnation> {
+pub(crate) fn release(tree: &Tree, groups: &GroupTree, group: &Counter) -> Option<Incarnation> {
     // Acquire (E36): where no stock is counted as open, no thread accesses one any more.
-    if group.group().any(Counter::is_open) {
+    if group.group().any(|counter| counter.is_open()) {
         retire::forget_open(tree, &mut tree.lock(), group);
     }
     tree.hierarchy.lock_of(group).release(group);
@@ -214,5 +206,5 @@ pub(crate) fn release(tree: &Tree, groups: &GroupTree, group: &'static Counter) 
     stats::release(group);
     group.group().for_each(events::forget);
     group_object::of(group).end();
-    make::recycle(tree, group)
+    make::recycle(tree, group.object())
 }

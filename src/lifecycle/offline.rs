@@ -17,7 +17,7 @@ use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
 
 /// Take `group` offline: it admits no charge, leaves its parent's children, and its name is free. The caller has a
 /// handle. Takes the tree's lock only where the group has an open stock.
-pub(crate) fn offline(tree: &Tree, group: &'static Counter) -> Result<(), HasChildren> {
+pub(crate) fn offline(tree: &Tree, group: &Counter) -> Result<(), HasChildren> {
     let _path = SlowPath::enter();
     // Mutation: offline-before-its-stock-is-closed
     group.child_count().bar()?;
@@ -36,28 +36,26 @@ pub(crate) fn offline(tree: &Tree, group: &'static Counter) -> Result<(), HasChi
 }
 
 /// Take everything below the group offline, children before parents, and last the group if it is to go `with` them.
-pub(crate) fn offline_tree(tree: &Tree, top: &'static Counter, with: bool) {
+pub(crate) fn offline_tree(tree: &Tree, top: &Counter, with: bool) {
     let _path = SlowPath::enter();
     let mut stocks = tree.lock();
     let mut hierarchy = tree.hierarchy.snapshot();
-    let below: Vec<_> = hierarchy.subtree(top).filter(|&group| with || !ptr::eq(group, top)).collect();
+    // Going offline may be the last step, because no other handle need exist: this thread takes the step with a handle.
+    // Mutation: e15-offline-is-no-last-step
+    let below: Vec<_> = hierarchy.subtree(top).filter(|&group| with || !ptr::eq(group, top)).map(Handle::pin).collect();
     for group in below.into_iter().rev() {
         // No child comes between: this thread has all locks of the hierarchy.
         let barred = group.child_count().bar();
         debug_assert!(barred.is_ok());
-        // Going offline may be the last step, because no other handle need exist: this thread takes the step with a
-        // handle.
-        // Mutation: e15-offline-is-no-last-step
-        let _handle = Handle::pin(group);
-        close_barred(tree, &mut stocks, group);
-        leave(hierarchy.shard_of(group), group);
+        close_barred(tree, &mut stocks, &group);
+        leave(hierarchy.shard_of(&group), &group);
     }
     drop(hierarchy);
     let _ = tree.close_all_pending(&mut stocks);
 }
 
 /// Close the stocks of a barred group: no thread opens them again.
-fn close_barred(tree: &Tree, stocks: &mut Stocks, group: &'static Counter) {
+fn close_barred(tree: &Tree, stocks: &mut Stocks, group: &Counter) {
     // Mutation: e35-offline-leaves-a-central-stock-open
     central::close_own(stocks, group);
     let queued = stocks.pending_close.len();
@@ -68,7 +66,7 @@ fn close_barred(tree: &Tree, stocks: &mut Stocks, group: &'static Counter) {
 }
 
 /// Unlink a barred group with closed stocks from its parent's children, unless another thread was first.
-fn leave(shard: &mut Shard, group: &'static Counter) {
+fn leave(shard: &mut Shard, group: &Counter) {
     // Mutation: two-take-it-offline
     if group.state().is_offline() {
         return;

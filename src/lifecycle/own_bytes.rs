@@ -141,7 +141,8 @@ mod tests {
         refused("first");
         refused("second");
         assert_eq!(runtime.root().events().get(Event::Max), 2);
-        let with_counts = &group_tree::of(runtime.root().first()).event_counts;
+        let root = runtime.root();
+        let with_counts = &group_tree::of(root.first()).event_counts;
         assert_eq!(with_counts.load(Ordering::Relaxed), 1, "the root alone has any");
     }
 }

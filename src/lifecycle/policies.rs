@@ -1,6 +1,7 @@
 //! Questions and reports of charging to the policies of a tree of groups, passed on to each of them.
 
 use crate::counter::handle::Handle;
+use crate::counter::object::Object;
 use crate::counter::object::tree::{Policies, StockMove};
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::watch::WAITING;
@@ -45,7 +46,7 @@ impl Policies for GroupTree {
         }
     }
 
-    fn look_again(&self, counter: &'static Counter) {
+    fn look_again(&self, counter: &'static Object) {
         let counter = Handle::adopt(counter);
         let entered = Entered::enter();
         if let Some(thread) = entered.outermost() {
@@ -58,8 +59,8 @@ impl Policies for GroupTree {
         service::serve
     }
 
-    fn release(&self, group: &'static Counter) -> Option<Incarnation> {
-        let parent = group.incarnation().parent.map(Handle::adopt);
+    fn release(&self, group: &Counter) -> Option<Incarnation> {
+        let parent = group.parent().map(|parent| Handle::adopt(parent.object()));
         let incarnation = create::release(group.tree(), self, group);
         // The parent may be what keeps the tree.
         // Mutation: e15-runtime-keeps-its-parents

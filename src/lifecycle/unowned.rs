@@ -37,7 +37,7 @@ pub(crate) struct UnownedCharge(Lock<UnownedState>);
 process_wide!(unowned_charge: UnownedCharge = || UnownedCharge(Lock::new(Rank::Bookkeeping, UnownedState::default())));
 
 /// Charges the count to `group` from here on, or to no group. The group that had the charge gives it back.
-pub(crate) fn charge_to(group: Option<&'static Counter>) {
+pub(crate) fn charge_to(group: Option<&Counter>) {
     let next = group.map(|group| ChargedGroup { group: Handle::pin(group), bytes: 0 });
     let unowned = unowned_charge();
     let mut state = unowned.0.lock();
@@ -52,12 +52,12 @@ pub(crate) fn charge_to(group: Option<&'static Counter>) {
 /// Without the lock: to give back calls the policies, and the handle may be the last one.
 fn give_up(charged: Option<ChargedGroup>) {
     if let Some(ChargedGroup { group, bytes }) = charged {
-        uncharge(group.counter(), bytes);
+        uncharge(&group, bytes);
     }
 }
 
 /// Bytes that no group owns are allocated: in a group that covers they are no reserved ones.
-fn charge(counter: &'static Counter, n: u64) -> u64 {
+fn charge(counter: &Counter, n: u64) -> u64 {
     match counter.cover() {
         None => counter.force_slow(n, Consume::Miss),
         Some(_) => {
@@ -67,7 +67,7 @@ fn charge(counter: &'static Counter, n: u64) -> u64 {
     }
 }
 
-fn uncharge(counter: &'static Counter, n: u64) {
+fn uncharge(counter: &Counter, n: u64) {
     match counter.cover() {
         None => counter.give_back(n),
         Some(_) => allocator::uncharge_owned(counter, n),
@@ -112,9 +112,9 @@ fn follow(step: u64) -> bool {
     for _ in 0..TURNS_MAX {
         let now = sum();
         if now >= charged.bytes.saturating_add(step) {
-            charged.bytes += charge(charged.group.counter(), now - charged.bytes);
+            charged.bytes += charge(&charged.group, now - charged.bytes);
         } else if charged.bytes >= now.saturating_add(step) {
-            uncharge(charged.group.counter(), charged.bytes - now);
+            uncharge(&charged.group, charged.bytes - now);
             charged.bytes = now;
         } else {
             break;

@@ -6,6 +6,7 @@
 use std::any::Any;
 
 use crate::counter::config::{CounterConfig, Extension};
+use crate::counter::handle::Handle;
 use crate::hierarchy::group_tree::{GroupConfig, GroupSettings};
 use crate::hierarchy::stats;
 use crate::lifecycle::alone;
@@ -37,15 +38,15 @@ impl Extension for Declarations {
         let stats = Coordinator::new(Arc::clone(&self.items), &nodes, settings.pool_align, self.stat_batch);
         let numa = Numa::new(self.topology.clone(), None, Box::default());
         let groups = GroupConfig { settings, further: Box::default(), stats, numa };
-        alone::root(config, groups).unwrap_or_else(|refused| refused.abort()).header
+        alone::root(config, groups).unwrap_or_else(|refused| refused.abort()).into_raw().header
     }
 
     fn child(&self, parent: &'static Header) -> &'static Header {
-        alone::child(parent.counter()).unwrap_or_else(|refused| refused.abort()).header
+        alone::child(parent.counter()).unwrap_or_else(|refused| refused.abort()).into_raw().header
     }
 
     fn end(&self, counter: &'static Header) {
-        alone::end(counter.counter());
+        alone::end(Handle::adopt(counter.object()));
     }
 
     fn stat_counts(&self, counter: &'static Header) -> [u64; 6] {

@@ -4,8 +4,10 @@ use std::fmt;
 
 use crate::counter::at_limit::{self, AfterRefusal};
 use crate::counter::config::{BATCH_MAX, CounterConfig, Extension};
+use crate::counter::handle::Handle;
 use crate::counter::level::How;
 use crate::counter::object::Counter;
+use crate::counter::object::kept::Kept;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::uncharge::uncharge_slow;
@@ -59,7 +61,7 @@ const HOOK_CALLS_MAX: usize = 16;
 pub struct PageCounter<K = Alone> {
     /// A charge that hits needs nothing else.
     header: &'static Header,
-    counter: &'static Counter,
+    counter: Kept,
     keep: K,
 }
 
@@ -74,7 +76,8 @@ impl fmt::Debug for Alone {
 }
 
 struct Keep {
-    counter: &'static Counter,
+    /// With a handle of this value.
+    counter: Kept,
     name: Box<str>,
     parent: Option<Arc<Keep>>,
 }
@@ -85,9 +88,9 @@ impl Drop for Keep {
             return;
         }
         // The counter may be the last of its tree, which has the extension.
-        match extension(self.counter) {
+        match extension(&self.counter) {
             Some(extension) => extension.end(self.counter.header),
-            None => retire::retire(self.counter),
+            None => retire::retire(&self.counter),
         }
         // A loop, not a recursion: a tree may be deeper than a stack. Each ancestor drops without its parent.
         let mut parent = self.parent.take();
@@ -104,8 +107,10 @@ fn extension(counter: &Counter) -> Option<Arc<dyn Extension>> {
 
 impl<K> PageCounter<K> {
     /// The handle on a counter that `keep` keeps.
-    pub(crate) fn new(counter: &'static Counter, keep: K) -> Self {
-        PageCounter { header: counter.header, counter, keep }
+    #[allow(unsafe_code)]
+    pub(crate) fn new(counter: &Counter, keep: K) -> Self {
+        // SAFETY: `keep` keeps the counter, and lives as long as the value.
+        PageCounter { header: counter.header, counter: unsafe { Kept::new(counter) }, keep }
     }
 
     #[inline(always)]
@@ -118,8 +123,8 @@ impl<K> PageCounter<K> {
     }
 
     #[inline(always)]
-    pub(crate) fn counter(&self) -> &'static Counter {
-        self.counter
+    pub(crate) fn counter(&self) -> &Counter {
+        &self.counter
     }
 
     /// Returns the counter's name in errors and verdicts.
@@ -164,7 +169,7 @@ impl PageCounter {
     /// ```
     pub fn root(config: CounterConfig) -> PageCounter {
         let counter = match &config.extension {
-            Some(extension) => extension.root(&config).counter(),
+            Some(extension) => Handle::adopt(extension.root(&config).object()),
             None => {
                 let _path = SlowPath::enter();
                 join::bare_root(&config)
@@ -200,7 +205,7 @@ impl PageCounter {
     /// ```
     pub fn named_child(&self, name: &str) -> PageCounter {
         let child = match extension(self.counter()) {
-            Some(extension) => extension.child(self.header).counter(),
+            Some(extension) => Handle::adopt(extension.child(self.header).object()),
             None => {
                 let _path = SlowPath::enter();
                 join::child(self.counter())
@@ -230,11 +235,15 @@ impl PageCounter {
     /// Returns the parent, if there is one.
     pub fn parent(&self) -> Option<PageCounter> {
         let keep = self.keep.0.parent.as_ref()?;
-        Some(PageCounter::new(keep.counter, Alone(Arc::clone(keep))))
+        Some(PageCounter::new(&keep.counter, Alone(Arc::clone(keep))))
     }
 
-    fn keep(counter: &'static Counter, name: Box<str>, parent: Option<Arc<Keep>>) -> PageCounter {
-        PageCounter::new(counter, Alone(Arc::new(Keep { counter, name, parent })))
+    #[allow(unsafe_code)]
+    fn keep(counter: Handle, name: Box<str>, parent: Option<Arc<Keep>>) -> PageCounter {
+        // SAFETY: the value has the handle.
+        let kept = unsafe { Kept::new(&counter) };
+        counter.into_raw();
+        PageCounter::new(&kept, Alone(Arc::new(Keep { counter: kept, name, parent })))
     }
 
     // === Charge and uncharge ===
@@ -492,7 +501,7 @@ impl<K> PageCounter<K> {
 
 impl<K> PartialEq for PageCounter<K> {
     fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self.counter, other.counter)
+        std::ptr::eq(self.header, other.header)
     }
 }
 

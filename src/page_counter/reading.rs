@@ -1,6 +1,7 @@
 //! A counter's figures: usage, history, event counts, peak windows.
 
 use crate::counter::object::Counter;
+use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
@@ -249,16 +250,19 @@ impl Counts {
 /// assert_eq!((minute.peak(), hour.peak()), (0, 80));
 /// ```
 pub struct PeakWindow {
-    counter: &'static Counter,
+    counter: Kept,
     value: Arc<AtomicU64>,
     /// A handle that keeps `counter`.
     _keep: Box<dyn Send + Sync>,
 }
 
 impl PeakWindow {
-    pub(crate) fn open(counter: &'static Counter, keep: Box<dyn Send + Sync>) -> PeakWindow {
+    #[allow(unsafe_code)]
+    pub(crate) fn open(counter: &Counter, keep: Box<dyn Send + Sync>) -> PeakWindow {
         let _path = SlowPath::enter();
         let value = counter.tree().windows.lock().open(counter.key(), counter.peaks(), || counter.usage());
+        // SAFETY: `keep` keeps it, and lives as long.
+        let counter = unsafe { Kept::new(counter) };
         PeakWindow { counter, value, _keep: keep }
     }
 
@@ -364,16 +368,16 @@ impl<K> ProtectionFigures for PageCounter<K> {}
 
 /// Only types of this crate have figures to read.
 pub trait HasProtection {
-    fn protected(&self) -> ProtectedCounter;
+    fn protected(&self) -> ProtectedCounter<'_>;
 }
 
 /// A counter that the caller keeps.
-pub struct ProtectedCounter(pub(crate) &'static Counter);
+pub struct ProtectedCounter<'a>(pub(crate) &'a Counter);
 
-debug_figures!(ProtectedCounter, |_counter|);
+debug_figures!(ProtectedCounter<'_>, |_counter|);
 
 impl<K> HasProtection for PageCounter<K> {
-    fn protected(&self) -> ProtectedCounter {
+    fn protected(&self) -> ProtectedCounter<'_> {
         ProtectedCounter(self.counter())
     }
 }

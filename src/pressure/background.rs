@@ -10,7 +10,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::counter::handle::Handle;
 use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::reclaim::repeat::{ROUNDS_MAX, deadline};
@@ -25,8 +24,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// One turn of a level, on the tree's thread: foreign code runs, and no lock is held. Returns its next turn.
 pub(crate) fn turn(mut job: Background) -> Option<Background> {
-    let level = job.level;
-    let _kept = Handle::try_pin(level, job.of)?;
+    let level = &*job.level.try_pin()?;
     if level.state().is_offline() {
         return None;
     }
@@ -54,7 +52,7 @@ fn over(level: &Counter) -> u64 {
 }
 
 /// False: nothing came.
-fn one_round(level: &'static Counter) -> bool {
+fn one_round(level: &Counter) -> bool {
     let before = over(level);
     // Credit is no group's excess: it goes back where it may be all that is above.
     if before <= level.bound() {
@@ -75,6 +73,7 @@ mod tests {
 
     use super::*;
     use crate::allocator::Owner;
+    use crate::counter::handle::Stale;
     use crate::{Bytes, Charge, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Runtime};
 
     const MIB: u64 = 1 << 20;
@@ -226,16 +225,15 @@ mod tests {
         let group = runtime.root().create("tenant", Limits::new()).unwrap();
         let held = group.try_charge(Bytes(MIB)).unwrap();
         group.first().usage.reclaim_above.store(1, crate::sync::Ordering::Relaxed);
-        let of = group.first().state().generation();
-        let first = Background { level: group.first(), of, at: Instant::now(), pause: Duration::ZERO, unseen: 0 };
+        let first =
+            Background { level: Stale::new(group.first()), at: Instant::now(), pause: Duration::ZERO, unseen: 0 };
         let pauses = std::iter::successors(Some(first), |job| turn(*job)).skip(1).take(9);
         let pauses: Vec<_> = pauses.map(|job| job.pause.as_millis()).collect();
         assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 1_000, 1_000]);
         group.offline().unwrap();
         assert!(turn(first).is_none());
-        let level = group.first();
         drop((held, group));
         runtime.settle();
-        assert!(Handle::try_pin(level, of).is_none() && turn(first).is_none(), "a pause keeps no group");
+        assert!(first.level.try_pin().is_none() && turn(first).is_none(), "a pause keeps no group");
     }
 }

@@ -10,7 +10,7 @@ use crate::thread::context;
 use crate::thread::foreign::{Calls, Foreign};
 
 impl<A> Callback<A> {
-    pub(crate) fn new(group: &'static Counter, function: Function<A>) -> Arc<Self> {
+    pub(crate) fn new(group: &Counter, function: Function<A>) -> Arc<Self> {
         Arc::new(Callback { group: Handle::pin(group), calls: Calls::default(), function: Foreign::new(function) })
     }
 

@@ -83,13 +83,13 @@ pub(crate) mod overdraft {
 
 /// All its tasks wait in the line.
 fn is_stuck(holder: &Holder) -> bool {
-    let tasks = tasks::of(holder.group);
+    let tasks = tasks::of(&holder.group);
     tasks > 0 && holder.waits >= u32::from(tasks)
 }
 
 fn fits(waiting: &Waiting, line: &Line, level: &Counter, place: PlaceInLine, room: u64) -> bool {
     let budget = if place == line.first { u64::MAX } else { group_object::state(level).first_in_line.budget() };
-    let needs = waiting.waiters.get(&place.ticket()).map(|waiter| cover::rise_at(waiter.group, waiter.bytes, level));
+    let needs = waiting.waiters.get(&place.ticket()).map(|waiter| cover::rise_at(&waiter.group, waiter.bytes, level));
     needs.is_some_and(|needs| needs <= room.min(budget))
 }
 
@@ -646,11 +646,13 @@ mod tests {
 
         fn lines(&self) -> Vec<InLine> {
             let waiting = group_tree::shared(self.groups[0].first().tree()).waiting.lock();
-            let index = |counter| self.groups.iter().position(|group| ptr::eq(group.first(), counter)).unwrap();
+            let index = |counter: &crate::counter::object::Counter| {
+                self.groups.iter().position(|group| ptr::eq(group.first(), counter)).unwrap()
+            };
             let in_line = waiting.waiters.values().filter(|waiter| waiter.decided.is_none());
             let mut charges = in_line.map(|waiter| InLine {
-                level: index(waiter.level),
-                wait: Wait { number: 0, group: index(waiter.group), bytes: waiter.bytes },
+                level: index(&waiter.level),
+                wait: Wait { number: 0, group: index(&waiter.group), bytes: waiter.bytes },
                 place: waiter.place,
             });
             charges.by_ref().collect()

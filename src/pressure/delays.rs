@@ -32,6 +32,7 @@ use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
+use crate::counter::object::kept::Kept;
 use crate::counter::slow_path::SlowPath;
 use crate::pressure::high::{LOOK, drain_credit, is_delayed, is_delayed_by_credit};
 use crate::pressure::wakers::Wakers;
@@ -75,7 +76,7 @@ pub(crate) struct Delays {
 /// One charge that is delayed, or is to ask again. Its future keeps the group.
 struct Delay {
     /// As long as a level above it is above high; `None`: in any case.
-    group: Option<&'static Counter>,
+    group: Option<Kept>,
     begun: Instant,
     until: Instant,
     look: Instant,
@@ -110,14 +111,14 @@ impl Delays {
             }
             self.looks.pop_first();
             let Some(delay) = self.all.get_mut(&number) else { continue };
-            if delay.ended || delay.until <= now || delay.group.is_some_and(|group| !is_delayed(group)) {
+            if delay.ended || delay.until <= now || delay.group.is_some_and(|group| !is_delayed(&group)) {
                 found.ended.extend(self.take_out(number).map(|delay| delay.waker));
                 continue;
             }
             let mut rest = (now.saturating_duration_since(delay.begun) / OLDER).max(LOOK);
             if let Some(group) = delay.group.filter(|group| is_delayed_by_credit(group)) {
                 // The delay is in the table, so its future keeps the group.
-                found.by_credit.push(Handle::pin(group));
+                found.by_credit.push(Handle::pin(&group));
                 rest = LOOK;
             }
             delay.look = delay.until.min(now + rest);
@@ -161,7 +162,7 @@ impl Delays {
         let now = Instant::now();
         let mut any = false;
         for (&number, delay) in &mut self.all {
-            if !delay.ended && delay.group.is_some_and(&is_meant) {
+            if !delay.ended && delay.group.is_some_and(|group| is_meant(&group)) {
                 self.looks.remove(&(delay.look, number));
                 (delay.ended, delay.look) = (true, now);
                 self.looks.insert((now, number));
@@ -195,7 +196,7 @@ pub(crate) fn end(is_meant: impl Fn(&Counter) -> bool) {
 }
 
 /// The group has gone offline. The caller may hold its shard's lock.
-pub(crate) fn went_offline(group: &'static Counter) {
+pub(crate) fn went_offline(group: &Counter) {
     if COUNT.load(Ordering::Relaxed) > 0 {
         end(|delayed| ptr::eq(delayed, group));
     }
@@ -214,7 +215,7 @@ fn run() {
         let next = with(|delays| delays.look(Instant::now(), &mut found));
         // A waker may sleep, and so take the token of a delay that has come meanwhile: what comes next is out of date then.
         let next = if found.ended.is_empty() { next } else { Next::Look };
-        found.by_credit.into_iter().for_each(|group| drain_credit(group.counter()));
+        found.by_credit.into_iter().for_each(|group| drain_credit(&group));
         found.ended.wake();
         match next {
             Next::Look => {}
@@ -236,11 +237,13 @@ impl Alarm {
     /// Have `waker` woken once: then, or as soon as no level above `group` is above its high, or the group is cancelled or
     /// goes offline. The caller keeps the group until the alarm is dropped. `None`: the system has no thread
     /// for it.
-    pub(crate) fn of_delay(group: &'static Counter, until: Instant, waker: &Waker) -> Option<Alarm> {
-        Alarm::new(Some(group), until, waker)
+    #[allow(unsafe_code)]
+    pub(crate) fn of_delay(group: &Counter, until: Instant, waker: &Waker) -> Option<Alarm> {
+        // SAFETY: the caller keeps the group until the alarm is dropped.
+        Alarm::new(Some(unsafe { Kept::new(group) }), until, waker)
     }
 
-    fn new(group: Option<&'static Counter>, until: Instant, waker: &Waker) -> Option<Alarm> {
+    fn new(group: Option<Kept>, until: Instant, waker: &Waker) -> Option<Alarm> {
         let begun = Instant::now();
         let look = if group.is_some() { until.min(begun + LOOK) } else { until };
         let delay = Delay { group, begun, until, look, ended: false, waker: Foreign::new(waker.clone()) };
@@ -301,13 +304,15 @@ mod tests {
     const TIME: Duration = Duration::from_secs(2);
 
     /// A group with a charge far above its high, and a table that no thread looks at, with one delay of the group in it.
+    #[allow(unsafe_code)]
     fn far_above() -> ((Runtime, Group), crate::Charge, Instant, Delays) {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new().high(1 << 20)).unwrap();
         let (held, begun) = (group.force_charge(8 << 20), Instant::now());
         let mut delays = Delays { helper: Helper::idle_in(std::process::id(), this_thread()), ..Delays::default() };
         let delay = Delay {
-            group: Some(group.first()),
+            // SAFETY: the caller has the group.
+            group: Some(unsafe { Kept::new(group.first()) }),
             begun,
             until: begun + TIME,
             look: begun + LOOK,

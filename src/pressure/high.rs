@@ -29,45 +29,45 @@ pub(crate) const LOOK: Duration = Duration::from_millis(10);
 /// True if a charge that took `bytes` up the tree finds a level above its high. While no group of the tree is above a
 /// limit, it loads one word.
 #[inline]
-pub(crate) fn is_any_above(group: &'static Counter, bytes: u64) -> bool {
+pub(crate) fn is_any_above(group: &Counter, bytes: u64) -> bool {
     // E44: a walk that has left a level above its high has set or found a mark.
     bytes > 0 && group.tree().alerts.any() && levels_above(group).next().is_some()
 }
 
 /// Levels above their high, the group first.
-pub(crate) fn levels_above(group: &'static Counter) -> impl Iterator<Item = &'static Counter> {
+pub(crate) fn levels_above(group: &Counter) -> impl Iterator<Item = &Counter> {
     group.path_to_root().filter(|level| above(level) > 0)
 }
 
-pub(crate) fn levels_that_delay(group: &'static Counter) -> impl Iterator<Item = &'static Counter> {
+pub(crate) fn levels_that_delay(group: &Counter) -> impl Iterator<Item = &Counter> {
     levels_above(group).filter(|level| !level.is_observed())
 }
 
 /// A level above is still above high.
-pub(crate) fn is_delayed(group: &'static Counter) -> bool {
+pub(crate) fn is_delayed(group: &Counter) -> bool {
     !group.state().is_offline() && levels_that_delay(group).next().is_some()
 }
 
 /// True if credit may be all that is above a high of the path.
-pub(crate) fn is_delayed_by_credit(group: &'static Counter) -> bool {
+pub(crate) fn is_delayed_by_credit(group: &Counter) -> bool {
     levels_that_delay(group).any(|level| above(level) <= level.bound())
 }
 
 /// Bytes that came back while a charge was delayed may have gone into a stock. The caller keeps the group and holds no
 /// lock.
-pub(crate) fn drain_credit(group: &'static Counter) {
+pub(crate) fn drain_credit(group: &Counter) {
     levels_that_delay(group).for_each(drain_excess);
 }
 
 /// Credit is no group's excess: it goes back where it may be all that is above high.
-pub(crate) fn drain_excess(level: &'static Counter) {
+pub(crate) fn drain_excess(level: &Counter) {
     if above(level) <= level.bound() {
         level.tree().close_below(level);
     }
 }
 
 /// The delay of a charge of `bytes`: that of the level which is furthest above its high.
-pub(crate) fn delay_of(group: &'static Counter, bytes: u64) -> Duration {
+pub(crate) fn delay_of(group: &Counter, bytes: u64) -> Duration {
     let delays = levels_that_delay(group).map(|level| delay(level.usage(), marks::high(level), bytes));
     delays.max().unwrap_or_default().min(group_tree::of(group).settings.delay_max)
 }

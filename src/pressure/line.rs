@@ -17,6 +17,7 @@ use crate::counter::cover;
 use crate::counter::handle::Handle;
 use crate::counter::level::How;
 use crate::counter::object::Counter;
+use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::Tree;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
@@ -52,9 +53,17 @@ pub(crate) struct Ticket {
 enum WaiterState {
     Decided(Decision),
     /// In the line of this level.
-    Waits(&'static Counter),
+    Waits(Kept),
     /// The end of the wait would wake another waker, or none.
     OtherWaker,
+}
+
+/// A group with a waiter, or a level of its path, as the waiter has it.
+#[allow(unsafe_code)]
+fn kept_by_waiter(counter: &Counter) -> Kept {
+    // SAFETY: the ticket of the waiter has a handle on its group, and outlives the waiter; what a decision names is used
+    // while the group is kept.
+    unsafe { Kept::new(counter) }
 }
 
 fn table(of: &Tree) -> &Lock<Waiting> {
@@ -131,7 +140,7 @@ fn charge_above_max<'a>(
     n: u64,
     place: PlaceInLine,
 ) -> Result<(), LevelRefusal<'a>> {
-    let parent = level.incarnation().parent;
+    let parent = level.parent();
     walk_for((group, n), block, place, || {
         if let Some(parent) = parent {
             walk::walk(parent, n, How::Admit, None)?;
@@ -166,13 +175,13 @@ fn walk_for<'a>(
 // === impl Waiting: under the lock ===
 
 impl Waiting {
-    fn enter_line(&mut self, ticket: u64, level: &'static Counter) {
+    fn enter_line(&mut self, ticket: u64, level: &Counter) {
         self.count_barged(level, first(level).budget());
         let Some(waiter) = self.waiters.get_mut(&ticket) else { return };
         let (line, admits) = (self.lines.entry(level.key()).or_default(), level.admits());
         line.places.insert(waiter.place);
         if waiter.waits {
-            let holder = tasks::holder(waiter.group);
+            let holder = tasks::holder(&waiter.group).map(kept_by_waiter);
             line.count_task(waiter, holder);
         }
         // Lowered meanwhile: all are compared again.
@@ -183,7 +192,7 @@ impl Waiting {
         level.limits.watched.set(WAITING);
     }
 
-    fn leave_line(&mut self, ticket: u64, level: &'static Counter) {
+    fn leave_line(&mut self, ticket: u64, level: &Counter) {
         if let Some(line) = self.lines.get_mut(&level.key()) {
             if let Some(waiter) = self.waiters.get_mut(&ticket) {
                 line.places.remove(&waiter.place);
@@ -195,7 +204,7 @@ impl Waiting {
 
     /// Another waiter may be first: the one that was takes what is left of its barging budget with it, to another line or
     /// to its next turn.
-    fn show_first(&mut self, level: &'static Counter) {
+    fn show_first(&mut self, level: &Counter) {
         let Some(line) = self.lines.get_mut(&level.key()) else { return };
         first(level).show_length(line.places.len());
         let now = line.places.first().and_then(|place| self.waiters.get(&place.ticket()));
@@ -262,7 +271,7 @@ impl Waiting {
         let (group, level) = (waiter.group, waiter.level);
         let Some(line) = self.lines.get_mut(&level.key()) else { return false };
         if line.first.ticket() == ticket {
-            first(level).show_bytes(bytes);
+            first(&level).show_bytes(bytes);
             line.shown = line.shown.min(bytes);
         }
         let admits = level.admits();
@@ -272,8 +281,8 @@ impl Waiting {
         // E25: a thread that gives bytes back serves the level under this lock: before, and usage has fallen, or later,
         // for the new number.
         // Mutation: resized-in-line-without-a-look
-        if bytes > admits || cover::rise_at(group, bytes, level) <= level.room(admits) {
-            service::schedule(level);
+        if bytes > admits || cover::rise_at(&group, bytes, &level) <= level.room(admits) {
+            service::schedule(&level);
         }
         true
     }
@@ -283,8 +292,8 @@ impl Waiting {
         waiter.decided = Some(decision);
         wakers.extend(waiter.waker.take());
         let (group, level) = (waiter.group, waiter.level);
-        self.leave_line(ticket, level);
-        self.forget_one_of(group);
+        self.leave_line(ticket, &level);
+        self.forget_one_of(&group);
     }
 
     /// State that a waiter finds. A decision is returned once.
@@ -312,13 +321,13 @@ impl Waiting {
 
     /// Charge for the waiters in line at `level`, the first and then those that may barge. A waiter that is refused
     /// elsewhere moves there.
-    fn serve(&mut self, level: &'static Counter, service: &mut Service<'_>) {
+    fn serve(&mut self, level: &Counter, service: &mut Service<'_>) {
         self.refuse_too_large(level, service.wakers);
         self.serve_room(level, service);
         if let Some(ticket) = deadlock::wait_to_end(self, level) {
             let through = deadlock::waits_to_let_through(self, level);
             if !through.into_iter().any(|ticket| self.let_through(ticket, level, service)) {
-                self.decide(ticket, Decision::Deadlock(level), service.wakers);
+                self.decide(ticket, Decision::Deadlock(kept_by_waiter(level)), service.wakers);
             }
             // The next waiter may be first now, or fit.
             service::schedule(level);
@@ -326,17 +335,17 @@ impl Waiting {
     }
 
     /// False: a limit of another level refuses.
-    fn let_through(&mut self, ticket: u64, level: &'static Counter, service: &mut Service<'_>) -> bool {
+    fn let_through(&mut self, ticket: u64, level: &Counter, service: &mut Service<'_>) -> bool {
         let Some(&Waiter { group, bytes, place, .. }) = self.waiters.get(&ticket) else { return false };
-        let goes = charge_above_max((group, level), service.block, bytes, place).is_ok();
+        let goes = charge_above_max((&group, level), service.block, bytes, place).is_ok();
         if goes {
-            self.count_passed(place, group, bytes);
+            self.count_passed(place, &group, bytes);
             self.decide(ticket, Decision::Granted, service.wakers);
         }
         goes
     }
 
-    fn serve_room(&mut self, level: &'static Counter, service: &mut Service<'_>) {
+    fn serve_room(&mut self, level: &Counter, service: &mut Service<'_>) {
         while let Some(first) = self.first_to_serve(level) {
             if !self.try_serve(first, level, service) {
                 break;
@@ -346,7 +355,7 @@ impl Waiting {
         let behind: SmallVec<[PlaceInLine; WINDOW]> = line.places.iter().skip(1).take(WINDOW).copied().collect();
         for place in behind {
             let ticket = place.ticket();
-            let needs = |waiter: &Waiter| cover::rise_at(waiter.group, waiter.bytes, level);
+            let needs = |waiter: &Waiter| cover::rise_at(&waiter.group, waiter.bytes, level);
             let bytes = self.waiters.get(&ticket).map_or(u64::MAX, needs);
             let (room, budget) = (level.room(level.admits()), first(level).budget());
             if room == 0 || budget == 0 {
@@ -360,7 +369,7 @@ impl Waiting {
 
     /// The charge that is first in line. The oldest one is, once more important ones have taken before it what they
     /// may.
-    fn first_to_serve(&mut self, level: &'static Counter) -> Option<u64> {
+    fn first_to_serve(&mut self, level: &Counter) -> Option<u64> {
         let first = *self.lines.get(&level.key())?.places.first()?;
         self.count_barged(level, group_object::state(level).first_in_line.budget());
         // Mutation: the-oldest-in-line-is-passed-for-ever
@@ -385,7 +394,7 @@ impl Waiting {
     }
 
     /// From here on a charge in line at `level` goes before all that have come later.
-    fn go_by_age(&mut self, place: PlaceInLine, level: &'static Counter) {
+    fn go_by_age(&mut self, place: PlaceInLine, level: &Counter) {
         let (Some(line), Some(waiter)) = (self.lines.get_mut(&level.key()), self.waiters.get_mut(&place.ticket()))
         else {
             return;
@@ -398,7 +407,7 @@ impl Waiting {
 
     /// Before a charge for a waiter: at each other level of its path the oldest in line goes first, where that has let
     /// enough others go before.
-    fn make_way(&mut self, place: PlaceInLine, group: &'static Counter, level: &Counter) {
+    fn make_way(&mut self, place: PlaceInLine, group: &Counter, level: &Counter) {
         if place.next_importance().is_none() {
             return;
         }
@@ -425,7 +434,7 @@ impl Waiting {
     }
 
     /// A waiter that asks for more than the level admits by now can never be served, wherever it is in line.
-    fn refuse_too_large(&mut self, level: &'static Counter, wakers: &mut Wakers) {
+    fn refuse_too_large(&mut self, level: &Counter, wakers: &mut Wakers) {
         let admits = level.admits();
         let Some(line) = self.lines.get_mut(&level.key()) else { return };
         if std::mem::replace(&mut line.admits, admits) <= admits {
@@ -434,38 +443,38 @@ impl Waiting {
         let line: Vec<u64> = line.places.iter().map(|place| place.ticket()).collect();
         for ticket in line {
             if self.waiters.get(&ticket).is_some_and(|waiter| waiter.bytes > admits) {
-                self.decide(ticket, Decision::Full(level), wakers);
+                self.decide(ticket, Decision::Full(kept_by_waiter(level)), wakers);
             }
         }
     }
 
     /// False: there is no room for it at `level`, where it goes on waiting.
-    fn try_serve(&mut self, ticket: u64, level: &'static Counter, service: &mut Service<'_>) -> bool {
+    fn try_serve(&mut self, ticket: u64, level: &Counter, service: &mut Service<'_>) -> bool {
         let Some(&Waiter { group, bytes, place, .. }) = self.waiters.get(&ticket) else { return false };
         if bytes > level.admits() {
-            self.decide(ticket, Decision::Full(level), service.wakers);
+            self.decide(ticket, Decision::Full(kept_by_waiter(level)), service.wakers);
             return true;
         }
         // A walk of a group that covers schedules the lines of its path where it is refused: a walk that this level
         // refuses would do so without end. One that another level refuses moves the charge there.
-        let is_full = |at: &&Counter| cover::rise_at(group, bytes, at) > at.room(at.admits());
+        let is_full = |at: &&Counter| cover::rise_at(&group, bytes, at) > at.room(at.admits());
         let covers = group.cover().is_some();
         if covers && group.path_to_root().find(is_full).is_some_and(|full| ptr::eq(full, level)) {
             return false;
         }
-        self.make_way(place, group, level);
-        match charge_for(group, service.block, bytes, place) {
+        self.make_way(place, &group, level);
+        match charge_for(&group, service.block, bytes, place) {
             Ok(()) => {
                 // Mutation: a-charge-passes-the-oldest-uncounted
-                self.count_passed(place, group, bytes);
+                self.count_passed(place, &group, bytes);
                 self.decide(ticket, Decision::Granted, service.wakers);
             }
             Err(refusal) if ptr::eq(refusal.level, level) => return false,
             Err(refusal) => {
-                let other = refusal.level.header.counter();
+                let other = refusal.level;
                 self.leave_line(ticket, level);
                 if let Some(waiter) = self.waiters.get_mut(&ticket) {
-                    waiter.level = other;
+                    waiter.level = kept_by_waiter(other);
                     // No reclaimer has been asked there for this charge: its thread is woken to ask.
                     // Mutation: shuttle-a-moved-waiter-is-not-woken
                     if registrations::any_below(other) {
@@ -491,7 +500,7 @@ struct Service<'a> {
 }
 
 /// Serve the waiters at `level`. The caller keeps the level and holds no lock.
-pub(crate) fn serve(level: &'static Counter, block: Option<&Block>, wakers: &mut Wakers) {
+pub(crate) fn serve(level: &Counter, block: Option<&Block>, wakers: &mut Wakers) {
     let tree = level.tree();
     if level.limits.watched.is_for(WAITS) && level.state().is_offline() {
         expel(tree, Decision::Offline, |group| ptr::eq(group, level), wakers);
@@ -503,7 +512,7 @@ pub(crate) fn serve(level: &'static Counter, block: Option<&Block>, wakers: &mut
     table(tree).lock().serve(level, &mut service);
     for other in service.moved {
         // Credit that hides in stocks below it comes up, and it is served in its turn.
-        tree.close_below(other.counter());
+        tree.close_below(&other);
         service::schedule(&other);
     }
 }
@@ -511,14 +520,14 @@ pub(crate) fn serve(level: &'static Counter, block: Option<&Block>, wakers: &mut
 /// End the wait of each group that is meant.
 pub(crate) fn expel(tree: &Tree, decision: Decision, is_meant: impl Fn(&Counter) -> bool, wakers: &mut Wakers) {
     let mut waiting = table(tree).lock();
-    let below = |waiter: &Waiter| waiter.decided.is_none() && is_meant(waiter.group);
+    let below = |waiter: &Waiter| waiter.decided.is_none() && is_meant(&waiter.group);
     let expelled: Vec<u64> =
         waiting.waiters.iter().filter(|(_, waiter)| below(waiter)).map(|(&ticket, _)| ticket).collect();
     for ticket in expelled {
         let level = waiting.waiters[&ticket].level;
         waiting.decide(ticket, decision, wakers);
         // The next waiter may be first now.
-        service::schedule(level);
+        service::schedule(&level);
     }
 }
 
@@ -532,8 +541,9 @@ pub(crate) fn tasks_changed(group: &Counter) {
     for waiter in waiters.values_mut().filter(is_meant) {
         if let Some(line) = lines.get_mut(&waiter.level.key()) {
             line.uncount_task(waiter);
-            line.count_task(waiter, tasks::holder(waiter.group));
-            service::schedule(waiter.level);
+            let holder = tasks::holder(&waiter.group).map(kept_by_waiter);
+            line.count_task(waiter, holder);
+            service::schedule(&waiter.level);
         }
     }
 }
@@ -545,37 +555,27 @@ pub(crate) fn look_at_tasks(tree: &Tree) {
     let waiting = table(tree).lock();
     for line in waiting.lines.values().filter(|line| !line.holders.is_empty()) {
         let first = line.places.first().and_then(|place| waiting.waiters.get(&place.ticket()));
-        first.into_iter().for_each(|waiter| service::schedule(waiter.level));
+        first.into_iter().for_each(|waiter| service::schedule(&waiter.level));
     }
 }
 
 /// Wait in line at `level`, which has refused `bytes`. The caller keeps the group meanwhile.
-pub(crate) fn enqueue(group: &'static Counter, bytes: u64, level: &'static Counter) -> Ticket {
+pub(crate) fn enqueue(group: &Counter, bytes: u64, level: &Counter) -> Ticket {
     enqueue_as((group, true), bytes, level, None)
 }
 
 /// Does what [`enqueue`] does, for a charge whose caller does not wait for room: it leaves the line soon, and its task
 /// goes on.
-pub(crate) fn enqueue_for_now(group: &'static Counter, bytes: u64, level: &'static Counter) -> Ticket {
+pub(crate) fn enqueue_for_now(group: &Counter, bytes: u64, level: &Counter) -> Ticket {
     enqueue_as((group, false), bytes, level, None)
 }
 
 /// Does what [`enqueue`] does, with a waker that the end of the wait wakes.
-pub(crate) fn enqueue_with(
-    group: &'static Counter,
-    bytes: u64,
-    level: &'static Counter,
-    waker: Foreign<Waker>,
-) -> Ticket {
+pub(crate) fn enqueue_with(group: &Counter, bytes: u64, level: &Counter, waker: Foreign<Waker>) -> Ticket {
     enqueue_as((group, true), bytes, level, Some(waker))
 }
 
-fn enqueue_as(
-    (group, waits): (&'static Counter, bool),
-    bytes: u64,
-    level: &'static Counter,
-    waker: Option<Foreign<Waker>>,
-) -> Ticket {
+fn enqueue_as((group, waits): (&Counter, bool), bytes: u64, level: &Counter, waker: Option<Foreign<Waker>>) -> Ticket {
     let kept = Handle::pin(group);
     let _path = SlowPath::enter();
     let tree = group.tree();
@@ -583,8 +583,19 @@ fn enqueue_as(
     waiting.tickets += 1;
     let number = waiting.tickets;
     let (place, patience) = (PlaceInLine::new(importance::of(group), number), bytes.saturating_mul(PATIENCE));
-    let waiter =
-        Waiter { group, bytes, level, budget: bytes, waits, holder: None, place, patience, decided: None, waker };
+    let (of, at) = (kept_by_waiter(group), kept_by_waiter(level));
+    let waiter = Waiter {
+        group: of,
+        bytes,
+        level: at,
+        budget: bytes,
+        waits,
+        holder: None,
+        place,
+        patience,
+        decided: None,
+        waker,
+    };
     waiting.waiters.insert(number, waiter);
     *waiting.groups.entry(group.key()).or_default() += 1;
     // E27: marked, then a look whether the group is offline.
@@ -620,7 +631,7 @@ fn enqueue_as(
 
 impl Ticket {
     /// End of the wait, once. Until it ends, its end wakes `waker`. `Err`: the level in whose line it waits.
-    pub(crate) fn poll(&mut self, waker: &Waker) -> Result<Decision, &'static Counter> {
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Result<Decision, Kept> {
         let is_known = |known: &Foreign<Waker>| known.get().will_wake(waker);
         let mut found = self.with(|waiting| waiting.look(self.number, is_known));
         if let Some(WaiterState::OtherWaker) = found {
@@ -641,7 +652,7 @@ impl Ticket {
                 Ok(decision)
             }
             Some(WaiterState::Waits(level)) => Err(level),
-            _ => Err(self.group.counter()),
+            _ => Err(kept_by_waiter(&self.group)),
         }
     }
 
@@ -651,16 +662,16 @@ impl Ticket {
     }
 
     /// The level in whose line it waits; its own group once it is decided.
-    pub(crate) fn level(&self) -> &'static Counter {
+    pub(crate) fn level(&self) -> Kept {
         let level = self.with(|waiting| waiting.waiters.get(&self.number).map(|waiter| waiter.level));
-        level.unwrap_or(self.group.counter())
+        level.unwrap_or(kept_by_waiter(&self.group))
     }
 
     /// True if `bytes` of the group that come back now would serve this waiter and no other, and fit at once: no other
     /// charge waits on its path, and no level is above a limit, or only counts. Others may then barge past this waiter
     /// anew, as past the next one. The call only loads: a charge that comes into line meanwhile has come later.
     pub(crate) fn is_served_by(&self, bytes: u64) -> bool {
-        let group = self.group.counter();
+        let group = &*self.group;
         let goes_up = context::in_reclaim() || group.poisoned.load(Ordering::Relaxed) || central::is_to_walk(group);
         if bytes < self.bytes || goes_up || group.state().is_offline() {
             return false;
@@ -684,8 +695,8 @@ impl Ticket {
 
     /// Takes the decision of the wait, and the level in whose line it was. `None`: there is none yet, or a delay above
     /// a high follows. Only one call gets the decision, as of [`poll`](Self::poll).
-    pub(crate) fn take_decided(&mut self) -> Option<(Decision, &'static Counter)> {
-        let group = self.group.counter();
+    pub(crate) fn take_decided(&mut self) -> Option<(Decision, Kept)> {
+        let group = &*self.group;
         let is_over = |decision: &Decision| !matches!(decision, Decision::Granted) || !is_any_above(group, self.bytes);
         let left = self.with(|waiting| {
             let waiter = waiting.waiters.get(&self.number)?;
@@ -706,8 +717,8 @@ impl Ticket {
     }
 
     /// The group, which lives as long as the ticket.
-    pub(crate) fn group(&self) -> &'static Counter {
-        self.group.counter()
+    pub(crate) fn group(&self) -> &Counter {
+        &self.group
     }
 
     /// The charge waits for room from here on: its task does nothing else.
@@ -718,9 +729,9 @@ impl Ticket {
             let Some(waiter) = waiter else { return };
             waiter.waits = true;
             if let Some(line) = waiting.lines.get_mut(&waiter.level.key()) {
-                let (level, holder) = (waiter.level, tasks::holder(waiter.group));
+                let (level, holder) = (waiter.level, tasks::holder(&waiter.group).map(kept_by_waiter));
                 line.count_task(waiter, holder);
-                service::schedule(level);
+                service::schedule(&level);
             }
         });
     }
@@ -739,7 +750,7 @@ impl Ticket {
             let waiter = waiting.waiters.get(&self.number)?;
             let (level, in_line) = (waiter.level, waiter.decided.is_none());
             if in_line {
-                waiting.leave_line(self.number, level);
+                waiting.leave_line(self.number, &level);
             }
             let waiter = waiting.waiters.remove(&self.number)?;
             if in_line {
@@ -747,7 +758,7 @@ impl Ticket {
                 // The next waiter may be first now, or fit.
                 if waiting.lines.contains_key(&level.key()) {
                     // Mutation: a-waiter-leaves-and-schedules-no-level
-                    service::schedule(level);
+                    service::schedule(&level);
                 }
             }
             Some(waiter)

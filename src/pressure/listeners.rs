@@ -57,17 +57,17 @@ fn table(of: &Counter) -> &Lock<Listeners> {
 }
 
 /// Listen for `event` at `group` to be counted beyond `seen`: see [`ListenerGuard::poll`].
-pub(crate) fn wait(group: &'static Counter, event: Event, local: bool, seen: u64) -> ListenerGuard {
+pub(crate) fn wait(group: &Counter, event: Event, local: bool, seen: u64) -> ListenerGuard {
     insert(group, Listener { event, local, seen, target: Target::Waker(None) })
 }
 
 /// From here on `function` is called for `event` in the subtree.
-pub(crate) fn call(group: &'static Counter, event: Event, function: Function<Happened>) -> ListenerGuard {
+pub(crate) fn call(group: &Counter, event: Event, function: Function<Happened>) -> ListenerGuard {
     let target = Target::Callback(Callback::new(group, function));
     insert(group, Listener { event, local: false, seen: events::read(group, event, false), target })
 }
 
-fn insert(group: &'static Counter, listener: Listener) -> ListenerGuard {
+fn insert(group: &Counter, listener: Listener) -> ListenerGuard {
     let kept = Handle::pin(group);
     let _path = SlowPath::enter();
     let mut listeners = table(group).lock();

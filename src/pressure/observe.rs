@@ -11,7 +11,7 @@ use crate::sync::Ordering;
 /// `None`: the counter is observed, or not, as the mark of its group says. The mark of the parent is right.
 fn wanted(counter: &Counter) -> Option<bool> {
     let group = counter.first();
-    let observed = marks(group).has(OBSERVES) || group.incarnation().parent.is_some_and(Counter::is_observed);
+    let observed = marks(group).has(OBSERVES) || group.parent().is_some_and(|above| above.is_observed());
     (observed != counter.is_observed()).then_some(observed)
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn follow_unlinked(group: &Counter) {
 }
 
 /// The limits of `top` and all below it only count, or act again.
-pub(crate) fn set(top: &'static Counter, observed: bool) {
+pub(crate) fn set(top: &Counter, observed: bool) {
     let _path = SlowPath::enter();
     let tree = top.tree();
     let mut stocks = tree.lock();

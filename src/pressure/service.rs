@@ -51,8 +51,8 @@ fn serve_levels(mut levels: Due) {
         for level in levels {
             // Mutation: e25-unscheduled-after-the-look
             service::unschedule(&level);
-            line::serve(level.counter(), entered.block(), &mut wakers);
-            started::reclaim_if_crossed(level.counter());
+            line::serve(&level, entered.block(), &mut wakers);
+            started::reclaim_if_crossed(&level);
             let calls = if context::leaves_listeners() { None } else { Some(&mut notifications) };
             if listeners::collect(&level, &mut wakers, calls) {
                 listened.push(level);

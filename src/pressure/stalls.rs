@@ -20,9 +20,9 @@ use std::ptr;
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-use crate::counter::handle::Handle;
-use crate::counter::incarnation::Generation;
+use crate::counter::handle::{Handle, Stale};
 use crate::counter::object::Counter;
+use crate::counter::object::kept::Kept;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::watch::{PRESSURE_KNOWN, STALLS_LOOKED_AT};
 use crate::hierarchy::events;
@@ -40,11 +40,18 @@ const NANOS: u64 = 1_000_000_000;
 /// A charger of the group stands still, until the value is dropped.
 #[must_use]
 pub(crate) struct Stall {
-    group: &'static Counter,
+    group: Kept,
     /// The highest group that holds the charger up.
-    level: &'static Counter,
+    level: Kept,
     /// The number under which it was deferred; 0 where it was not.
     number: u64,
+}
+
+/// The group of a charger that stands still, or a level of its path, as long as it does.
+#[allow(unsafe_code)]
+fn kept_by_charger(counter: &Counter) -> Kept {
+    // SAFETY: the caller of `Stall::begin` keeps the group for as long as it has the value.
+    unsafe { Kept::new(counter) }
 }
 
 impl Stalls {
@@ -75,7 +82,7 @@ fn lock(of: &Counter) -> LockGuard<'_, Stalls> {
     let mut stalls = group_tree::of(of).stalls.lock();
     if let Some(deferred) = stalls.deferred.take() {
         let from = stalls.moment(deferred.since);
-        change(&mut stalls, from, deferred.group, deferred.level, true);
+        change(&mut stalls, from, &deferred.group, &deferred.level, true);
     }
     stalls
 }
@@ -85,7 +92,7 @@ impl Stall {
     /// this thread has read just before. The caller keeps the group for as long as it has the value. `None`: the runtime
     /// counts no stalls, or the system has no memory to count it.
     #[cold]
-    pub(crate) fn begin(group: &'static Counter, level: &'static Counter, since: Instant) -> Option<Stall> {
+    pub(crate) fn begin(group: &Counter, level: &Counter, since: Instant) -> Option<Stall> {
         let (group, level) = (group.first(), level.first());
         if !TIME_PASSES || !group_tree::of(group).settings.counts_stalls || !events::make_all(group) {
             return None;
@@ -98,19 +105,19 @@ impl Stall {
             change(&mut stalls, from, group, level, true);
         }
         look_later(group);
-        Some(Stall { group, level, number: deferred.unwrap_or(0) })
+        Some(Stall { group: kept_by_charger(group), level: kept_by_charger(level), number: deferred.unwrap_or(0) })
     }
 
     /// From now on it is another level that holds the charger up.
-    pub(crate) fn moves_to(&mut self, level: &'static Counter) {
+    pub(crate) fn moves_to(&mut self, level: &Counter) {
         let level = level.first();
-        if !ptr::eq(level, self.level) {
-            let before = std::mem::replace(&mut self.level, level);
+        if !ptr::eq(level, &*self.level) {
+            let before = std::mem::replace(&mut self.level, kept_by_charger(level));
             let _path = SlowPath::enter();
-            let mut stalls = lock(self.group);
+            let mut stalls = lock(&self.group);
             let now = stalls.now();
-            change(&mut stalls, now, self.group, before, false);
-            change(&mut stalls, now, self.group, level, true);
+            change(&mut stalls, now, &self.group, &before, false);
+            change(&mut stalls, now, &self.group, level, true);
         }
     }
 }
@@ -120,8 +127,8 @@ impl Drop for Stall {
         if model_failed() {
             return;
         }
-        let &mut Stall { group, level, number } = self;
-        if number > 0 && end_deferred(group, number) {
+        let Stall { group, level, number } = &*self;
+        if *number > 0 && end_deferred(group, *number) {
             return;
         }
         let _path = SlowPath::enter();
@@ -135,8 +142,7 @@ impl Drop for Stall {
 
 /// One look at the stalls of a group that has thresholds of pressure. The thread of delays wakes it. It keeps no group.
 struct StallLook {
-    group: &'static Counter,
-    of: Generation,
+    group: Stale,
     /// The time that chargers had stood still, as of the look before.
     total: u64,
 }
@@ -144,25 +150,24 @@ struct StallLook {
 /// Has a thread look at the stalls of each group of the path that has thresholds, unless one is about to. The stall has
 /// begun. A look takes its mark away before it reads the figures under their lock: it finds this stall, or this thread
 /// finds no mark.
-fn look_later(group: &'static Counter) {
+fn look_later(group: &Counter) {
     if group_tree::of(group).any_pressure.load(Ordering::Relaxed) {
         group.path_to_root().filter(|level| level.limits.watched.is_for(PRESSURE_KNOWN)).for_each(|level| {
-            StallLook { group: level, of: level.state().generation(), total: 0 }.plan();
+            StallLook { group: Stale::new(level), total: 0 }.plan(level);
         });
     }
 }
 
 /// The group has got thresholds: a charger that has stopped before that plans no look. The caller keeps the group.
-pub(crate) fn look_if_stalled(group: &'static Counter) {
+pub(crate) fn look_if_stalled(group: &Counter) {
     if TIME_PASSES && read_at(group, Instant::now())[0].total() > 0 {
-        StallLook { group, of: group.state().generation(), total: 0 }.plan();
+        StallLook { group: Stale::new(group), total: 0 }.plan(group);
     }
 }
 
 impl StallLook {
     /// Plans the look, unless there is one. Without a thread for it stalls make no pressure. The caller keeps the group.
-    fn plan(self) {
-        let StallLook { group, .. } = self;
+    fn plan(self, group: &Counter) {
         let watched = &group.limits.watched;
         // A charger that stands still comes here often: it writes the word only where the mark is away.
         if watched.is_for(STALLS_LOOKED_AT) || watched.set(STALLS_LOOKED_AT) & STALLS_LOOKED_AT != 0 {
@@ -184,15 +189,15 @@ impl StallLook {
 
     /// Looks as of `now`. Returns the next look with its group, while there is pressure or more time was lost.
     fn look(&self, now: Instant) -> Option<(StallLook, Handle)> {
-        let &StallLook { group, of, total } = self;
-        let handle = Handle::try_pin(group, of)?;
+        let &StallLook { group, total } = self;
+        let handle = group.try_pin()?;
         let path = SlowPath::enter();
         handle.limits.watched.clear(STALLS_LOOKED_AT);
         let [some, full] = read_at(&handle, now);
         let is_under = pressure_levels::set_by_stalls(&handle, some.averages()[0], full.averages()[0]);
         let goes_on = (is_under || some.total() != total) && !handle.state().is_offline();
         drop(path);
-        goes_on.then_some((StallLook { group, of, total: some.total() }, handle))
+        goes_on.then_some((StallLook { group, total: some.total() }, handle))
     }
 }
 
@@ -201,8 +206,8 @@ impl Wake for StallLook {
         // No listener holds up the thread of delays.
         context::leaving_listeners(|| {
             // The handle is dropped last: the mark belongs to the group that the look is of.
-            if let Some((next, _kept)) = self.look(Instant::now()) {
-                next.plan();
+            if let Some((next, kept)) = self.look(Instant::now()) {
+                next.plan(&kept);
             }
         });
     }
@@ -211,7 +216,7 @@ impl Wake for StallLook {
 // === The deferred stall ===
 
 /// Leaves a stall in the place of the tree, where there is none. Returns its number.
-fn defer(group: &'static Counter, level: &'static Counter, since: Instant) -> Option<u64> {
+fn defer(group: &Counter, level: &Counter, since: Instant) -> Option<u64> {
     // Nothing is scheduled, so there is nothing to do at the end of the path.
     let _entered = Entered::enter();
     let mut stalls = group_tree::of(group).stalls.lock();
@@ -220,12 +225,13 @@ fn defer(group: &'static Counter, level: &'static Counter, since: Instant) -> Op
     }
     stalls.numbers += 1;
     let number = stalls.numbers;
+    let (group, level) = (kept_by_charger(group), kept_by_charger(level));
     stalls.deferred = Some(DeferredStall { number, group, level, since });
     Some(number)
 }
 
 /// Counts a stall that is deferred still, from its begin to now. False: it is not.
-fn end_deferred(group: &'static Counter, number: u64) -> bool {
+fn end_deferred(group: &Counter, number: u64) -> bool {
     // As in `defer`.
     let _entered = Entered::enter();
     let mut stalls = group_tree::of(group).stalls.lock();
@@ -233,21 +239,21 @@ fn end_deferred(group: &'static Counter, number: u64) -> bool {
     // No moment has come since: a thread that brings one counts the deferred stall first.
     let from = stalls.moment(deferred.since);
     let now = stalls.now();
-    for_path(group, deferred.level, |at, is_full| {
+    for_path(group, &deferred.level, |at, is_full| {
         stalls.with(at, |times| times.stood(from, now, is_full));
     });
     true
 }
 
 /// A charger of the group stops for a limit of the level, or goes on.
-fn change(stalls: &mut Stalls, now: u64, group: &'static Counter, level: &'static Counter, stops: bool) {
+fn change(stalls: &mut Stalls, now: u64, group: &Counter, level: &Counter, stops: bool) {
     for_path(group, level, |at, is_full| {
         stalls.with(at, |times| times.change(now, stops, is_full));
     });
 }
 
 /// Each group from this one up to the root, and whether a limit of the level holds up all its chargers.
-fn for_path(group: &'static Counter, level: &'static Counter, mut work: impl FnMut(&'static Counter, bool)) {
+fn for_path(group: &Counter, level: &Counter, mut work: impl FnMut(&Counter, bool)) {
     let mut is_full = true;
     for at in group.path_to_root() {
         work(at, is_full);
@@ -299,7 +305,7 @@ mod tests {
         let mut charge = Box::pin(group.charge_async(1));
         waits(charge.as_mut());
         assert!(group.first().limits.watched.is_for(STALLS_LOOKED_AT), "planned with the stall");
-        let mut look = StallLook { group: group.first(), of: group.first().state().generation(), total: 0 };
+        let mut look = StallLook { group: Stale::new(group.first()), total: 0 };
         let mut seen = Vec::new();
         for seconds in [3, 5, 15] {
             look = look.look(begun + Duration::from_secs(seconds)).expect("a charger stands still").0;
@@ -364,7 +370,7 @@ mod tests {
         let (runtime, group, held) = full();
         let mut charge = Box::pin(group.charge_async(1));
         waits(charge.as_mut());
-        let look = StallLook { group: group.first(), of: group.first().state().generation(), total: 0 };
+        let look = StallLook { group: Stale::new(group.first()), total: 0 };
         let object = std::ptr::from_ref(group.first());
         let (next, kept) = look.look(Instant::now() + Duration::from_secs(3)).expect("a charger stands still");
         drop((charge, held));
@@ -373,7 +379,7 @@ mod tests {
         runtime.settle();
         let other = runtime.root().create("other", Limits::new()).unwrap();
         assert!(!std::ptr::eq(other.first(), object), "the look keeps its group");
-        next.plan();
+        next.plan(&kept);
         drop((kept, other));
         runtime.settle();
         let reused = runtime.root().create("reused", Limits::new().pressure_levels(80, 95)).unwrap();
@@ -384,7 +390,7 @@ mod tests {
     #[test]
     fn a_look_keeps_no_group() {
         let (runtime, group, _held) = full();
-        let look = StallLook { group: group.first(), of: group.first().state().generation(), total: 7 };
+        let look = StallLook { group: Stale::new(group.first()), total: 7 };
         group.offline().unwrap();
         assert!(look.look(Instant::now()).is_none(), "offline");
         drop(group);

@@ -20,7 +20,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::counter::handle::Handle;
+use crate::counter::handle::{Handle, Stale};
 use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
@@ -55,7 +55,7 @@ fn with<R>(tree: &Tree, work: impl FnOnce(&mut Started) -> R) -> R {
 
 /// Has room made for `bytes` of that importance at a level that has refused them. The caller keeps the level. Where
 /// reclaimers have promised what is missing, the thread counts and drains.
-pub(crate) fn make_room(level: &'static Counter, bytes: u64, importance: u8, promised: bool) {
+pub(crate) fn make_room(level: &Counter, bytes: u64, importance: u8, promised: bool) {
     leave(level, importance, |job| {
         if bytes >= job.bytes {
             (job.bytes, job.promised) = (bytes, promised);
@@ -64,12 +64,12 @@ pub(crate) fn make_room(level: &'static Counter, bytes: u64, importance: u8, pro
 }
 
 /// Has what is above high reclaimed, for a charge of that importance. The caller keeps the level.
-pub(crate) fn shrink_to_high(level: &'static Counter, importance: u8) {
+pub(crate) fn shrink_to_high(level: &Counter, importance: u8) {
     leave(level, importance, |job| job.above_high = true);
 }
 
 /// A level has one job for each importance: no charge has a more important one's victims.
-fn leave(level: &'static Counter, importance: u8, note: impl FnOnce(&mut Job)) {
+fn leave(level: &Counter, importance: u8, note: impl FnOnce(&mut Job)) {
     let job = Job { level: Handle::pin(level), importance, bytes: 0, promised: false, above_high: false };
     let tree = level.incarnation().tree.counted();
     let needless = with(&tree, |started| {
@@ -84,12 +84,11 @@ fn leave(level: &'static Counter, importance: u8, note: impl FnOnce(&mut Job)) {
 
 /// A thread serves the level: where usage has passed the mark, the tree's thread reclaims from here on. The caller
 /// keeps the level and holds no lock. Where the system has no thread, the next walk above the mark tries again.
-pub(crate) fn reclaim_if_crossed(level: &'static Counter) {
+pub(crate) fn reclaim_if_crossed(level: &Counter) {
     if !marks::is_to_reclaim(level) || !marks::take_bit(level) {
         return;
     }
-    let of = level.first().state().generation();
-    let job = Background { level, of, at: Instant::now(), pause: Duration::ZERO, unseen: 0 };
+    let job = Background { level: Stale::new(level), at: Instant::now(), pause: Duration::ZERO, unseen: 0 };
     let tree = level.incarnation().tree.counted();
     let is_left = with(&tree, |started| {
         started.list(job);
@@ -163,7 +162,7 @@ impl Started {
 
     /// Lists a level once.
     fn list(&mut self, job: Background) {
-        let is_it = |other: &Background| std::ptr::eq(other.level, job.level) && other.of == job.of;
+        let is_it = |other: &Background| other.level == job.level;
         if !self.over && !self.background.iter().any(is_it) {
             self.background.push(job);
         }
@@ -232,7 +231,7 @@ fn run(tree: &Tree, duty: Duty) {
 }
 
 fn work(job: &Job) {
-    let level = job.level.counter();
+    let level = &*job.level;
     if job.bytes > 0 && !level.state().is_offline() {
         reclaim_and_cancel(level, job);
     }
@@ -244,7 +243,7 @@ fn work(job: &Job) {
 
 /// Does what a charge that may block does before it is refused: drains, has reclaimers asked, cancels one group. It waits
 /// for no promise and for no victim.
-fn reclaim_and_cancel(level: &'static Counter, &Job { importance, bytes, promised, .. }: &Job) {
+fn reclaim_and_cancel(level: &Counter, &Job { importance, bytes, promised, .. }: &Job) {
     events::count(level, Event::Max);
     level.tree().close_below(level);
     if promised {
@@ -347,7 +346,7 @@ mod tests {
         Running { helper: Helper::idle_in(std::process::id(), thread::current()), is_busy: false }
     }
 
-    fn job(level: &'static Counter, bytes: u64) -> Job {
+    fn job(level: &Counter, bytes: u64) -> Job {
         Job { level: Handle::pin(level), importance: 0, bytes, promised: false, above_high: false }
     }
 
@@ -432,8 +431,7 @@ mod tests {
         let group = runtime.root().create("q", Limits::new()).unwrap();
         let (level, now) = (group.first(), Instant::now());
         let mut started = Started { threads: [idle(), Running::default()], ..Started::default() };
-        let background =
-            Background { level, of: level.state().generation(), at: now, pause: Duration::ZERO, unseen: 0 };
+        let background = Background { level: Stale::new(level), at: now, pause: Duration::ZERO, unseen: 0 };
         let mut taken = Vec::new();
         for _ in 0..4 {
             started.list(background);

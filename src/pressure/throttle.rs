@@ -30,13 +30,13 @@ const RECLAIM_MIN: u64 = 32 * 4096;
 /// where the caller's time is over. Inside another slow path the events are all: the charge that it is part of is
 /// delayed.
 #[inline]
-pub(crate) fn delay_after(group: &'static Counter, bytes: u64, waits: bool, end: Option<Instant>) -> Duration {
+pub(crate) fn delay_after(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> Duration {
     if is_any_above(group, bytes) { throttle(group, bytes, waits, end) } else { Duration::ZERO }
 }
 
 /// [`delay_after`], and sleep the delay.
 #[inline]
-pub(crate) fn sleep_after(group: &'static Counter, bytes: u64, end: Option<Instant>) {
+pub(crate) fn sleep_after(group: &Counter, bytes: u64, end: Option<Instant>) {
     let delay = delay_after(group, bytes, true, end);
     if !delay.is_zero() {
         sleep_slow(group, delay);
@@ -44,7 +44,7 @@ pub(crate) fn sleep_after(group: &'static Counter, bytes: u64, end: Option<Insta
 }
 
 #[cold]
-fn throttle(group: &'static Counter, bytes: u64, waits: bool, end: Option<Instant>) -> Duration {
+fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> Duration {
     levels_above(group).for_each(|level| events::count(level, Event::High));
     if !may_call_out() || end.is_some_and(is_over) {
         return Duration::ZERO;
@@ -54,7 +54,7 @@ fn throttle(group: &'static Counter, bytes: u64, waits: bool, end: Option<Instan
     let mut stall = None;
     loop {
         let (mut asked, mut freed) = (false, 0);
-        for level in levels_that_delay(group).collect::<SmallVec<[&'static Counter; 4]>>() {
+        for level in levels_that_delay(group).collect::<SmallVec<[&Counter; 4]>>() {
             if !registrations::any_below(level) {
                 drain_excess(level);
                 continue;
@@ -90,12 +90,12 @@ fn throttle(group: &'static Counter, bytes: u64, waits: bool, end: Option<Instan
 
 /// From now on a charger of the group is delayed: since an instant that this thread has read just before. The caller keeps
 /// the group.
-pub(crate) fn stand_still(group: &'static Counter, since: Instant) -> Option<Stall> {
+pub(crate) fn stand_still(group: &Counter, since: Instant) -> Option<Stall> {
     Stall::begin(group, levels_that_delay(group).last()?, since)
 }
 
 #[cold]
-fn sleep_slow(group: &'static Counter, delay: Duration) {
+fn sleep_slow(group: &Counter, delay: Duration) {
     let now = Instant::now();
     let _stall = stand_still(group, now);
     let until = now + delay.min(TIME_MAX);
@@ -107,13 +107,13 @@ fn sleep_slow(group: &'static Counter, delay: Duration) {
 
 /// The alarm of a future that is delayed until then, which `waker` is woken for. The caller keeps the group. `None`: the
 /// delay is over, because the group is cancelled or offline, or because the system has no thread that wakes the future.
-pub(crate) fn alarm(group: &'static Counter, until: Instant, waker: &Waker) -> Option<Alarm> {
+pub(crate) fn alarm(group: &Counter, until: Instant, waker: &Waker) -> Option<Alarm> {
     // In the table, then the look: a thread that cancels the group after this finds the delay there.
     Alarm::of_delay(group, until, waker).filter(|_| !has_ended(group))
 }
 
 /// The delay of a charge of `bytes` as things stand. Credit that may be all that is above a high is drained first.
-pub(crate) fn delay_now(group: &'static Counter, bytes: u64) -> Duration {
+pub(crate) fn delay_now(group: &Counter, bytes: u64) -> Duration {
     if may_call_out() {
         levels_above(group).for_each(drain_excess);
     }
@@ -122,7 +122,7 @@ pub(crate) fn delay_now(group: &'static Counter, bytes: u64) -> Duration {
 
 /// High has come below usage: what is above it is drained and reclaimed, as far as reclaimers give it. No low of a group
 /// above that importance is broken for it.
-pub(crate) fn shrink_to_high(level: &'static Counter, importance: u8) {
+pub(crate) fn shrink_to_high(level: &Counter, importance: u8) {
     if above(level) > 0 && !level.is_observed() && may_call_out() {
         level.tree().close_below(level);
         let mut request = Request::new(ReclaimCause::High, deadline(level)).breaks_low(Some(importance));

@@ -12,8 +12,9 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use crate::counter::handle::Handle;
+use crate::counter::handle::{Handle, Stale};
 use crate::counter::object::Counter;
+use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
@@ -29,9 +30,7 @@ use crate::reclaim::shares;
 use crate::state::callback::{Callback, Function};
 use crate::state::events::Event;
 use crate::state::incidents::IncidentKind;
-use crate::state::oom::{
-    Cancel, EXEMPT, ORDERS, Oom, OomCandidate, OomMarks, OomOrder, OomPolicy, TOGETHER, Victim, VictimName,
-};
+use crate::state::oom::{Cancel, EXEMPT, ORDERS, Oom, OomCandidate, OomMarks, OomOrder, OomPolicy, TOGETHER, Victim};
 use crate::state::waiting::Decision;
 use crate::sync::lock::Lock;
 use crate::sync::stat_atomic::AtomicBool;
@@ -57,17 +56,16 @@ fn chooser(level: &Counter) -> Option<&Counter> {
 
 /// Sets the policy of a group, and with it the order that the service gives itself, or none. The caller keeps the group
 /// and holds no lock.
-pub(crate) fn set_policy(group: &'static Counter, OomOrder { policy, order }: OomOrder) {
+pub(crate) fn set_policy(group: &Counter, OomOrder { policy, order }: OomOrder) {
     let dropped = {
         let _path = SlowPath::enter();
         let mut oom = table(group.tree()).lock();
-        let is_over = |&mut (of, generation, _): &mut (&'static Counter, _, _)| {
-            ptr::eq(of, group) || of.state().generation() != generation || of.state().is_offline()
-        };
+        let is_over =
+            |&mut (of, _): &mut (Stale, _)| of == Stale::new(group) || !of.is_there() || of.object.state().is_offline();
         let dropped: Vec<_> = oom.orders.extract_if(.., is_over).collect();
         marks(group).set_policy(policy);
         marks(group).set(ORDERS, order.is_some());
-        oom.orders.extend(order.map(|order| (group, group.state().generation(), order)));
+        oom.orders.extend(order.map(|order| (Stale::new(group), order)));
         dropped
     };
     // Foreign code is dropped without the lock.
@@ -91,24 +89,20 @@ fn table(of: &Tree) -> &Lock<Oom> {
     &group_tree::shared(of).oom
 }
 
-fn name(group: &Counter) -> VictimName {
-    (group.number, group.state().generation())
-}
-
 impl Victim {
-    fn name(&self) -> VictimName {
+    fn name(&self) -> Stale {
         self.levels[0]
     }
 
     /// True if `group` goes with the victim: it is below, it is not spared, and no hook of its own answers for it.
     pub(crate) fn includes(&self, group: &Counter) -> bool {
-        let answers = |level: &&Counter| name(level) == self.name() || self.inner.contains(&name(level));
-        !is_spared(group) && group.path_to_root().find(answers).is_some_and(|level| name(level) == self.name())
+        let answers = |level: &&Counter| Stale::new(level) == self.name() || self.inner.contains(&Stale::new(level));
+        !is_spared(group) && group.path_to_root().find(answers).is_some_and(|level| Stale::new(level) == self.name())
     }
 
     /// More may come from it.
     fn is_awaited(&self) -> bool {
-        self.name() == name(self.group) && self.group.usage() > self.share && !is_over(self.until)
+        self.name().is_there() && self.name().object.usage() > self.share && !is_over(self.until)
     }
 }
 
@@ -117,7 +111,7 @@ impl Victim {
 pub(crate) struct Excluded(SmallVec<[Arc<Victim>; 4]>);
 
 impl Excluded {
-    fn contains(&self, group: VictimName) -> bool {
+    fn contains(&self, group: Stale) -> bool {
         self.0.iter().any(|excluded| excluded.name() == group)
     }
 
@@ -128,7 +122,7 @@ impl Excluded {
     }
 }
 
-pub(crate) enum Choice {
+pub(crate) enum Choice<'a> {
     NoCandidate,
     /// There is room by now.
     Room,
@@ -138,13 +132,13 @@ pub(crate) enum Choice {
     Unsettled,
     /// Another thread has chosen one, and waits for it.
     Awaited(Arc<Victim>),
-    Victim(Chosen),
+    Victim(Chosen<'a>),
 }
 
 /// Need for which a victim is chosen.
-pub(crate) struct Want {
+pub(crate) struct Want<'a> {
     /// The group whose charge it is, if one asks.
-    pub(crate) asker: Option<&'static Counter>,
+    pub(crate) asker: Option<&'a Counter>,
     /// No group that is more important gives for it.
     pub(crate) importance: u8,
     pub(crate) bytes: u64,
@@ -154,7 +148,7 @@ pub(crate) struct Want {
     pub(crate) may_come: u64,
 }
 
-impl Want {
+impl Want<'_> {
     fn has_room(&self, domain: &Counter) -> bool {
         domain.room(domain.admits()) >= self.bytes.max(1) || self.short(domain) == 0
     }
@@ -167,9 +161,9 @@ impl Want {
 }
 
 /// A group to be cancelled, which is kept meanwhile.
-pub(crate) struct Chosen {
+pub(crate) struct Chosen<'a> {
     unit: Handle,
-    domain: &'static Counter,
+    domain: &'a Counter,
     hooks: SmallVec<[Arc<Callback<Cancel>>; 2]>,
     together: bool,
     wanted: u64,
@@ -194,7 +188,7 @@ impl Drop for HookGuard {
 }
 
 /// From here on this group can be chosen. The caller keeps it meanwhile.
-pub(crate) fn hook(group: &'static Counter, function: Function<Cancel>) -> HookGuard {
+pub(crate) fn hook(group: &Counter, function: Function<Cancel>) -> HookGuard {
     let hook = Callback::new(group, function);
     let _path = SlowPath::enter();
     table(group.tree()).lock().hooks.push(Arc::clone(&hook));
@@ -203,9 +197,9 @@ pub(crate) fn hook(group: &'static Counter, function: Function<Cancel>) -> HookG
 
 /// The group that stands for this one in `domain`: the highest there that is cancelled together with its subtree, or the
 /// group itself.
-fn unit(group: &'static Counter, domain: &'static Counter) -> &'static Counter {
+fn unit<'a>(group: &'a Counter, domain: &'a Counter) -> &'a Counter {
     let inside = group.path_below(Some(domain)).chain([domain]);
-    inside.filter(|level| marks(level).has(TOGETHER)).last().map_or(group, |level| level.header.counter())
+    inside.filter(|level| marks(level).has(TOGETHER)).last().unwrap_or(group)
 }
 
 /// Distance of usage above what low protects against `domain`, or above the soft limit.
@@ -219,13 +213,13 @@ fn overrun(group: &Counter, domain: &Counter) -> u64 {
 enum Wish {
     /// There is none, or it has failed: the order of this crate holds.
     Ours,
-    This(VictimName),
+    This(Stale),
     None,
 }
 
 /// Look for a victim in `domain`, for a charge that has `excluded` some. None is a candidate where all of them together
 /// hold too little. Foreign code may run: the caller holds no lock.
-pub(crate) fn choose(domain: &'static Counter, want: &Want, excluded: &mut Excluded) -> Choice {
+pub(crate) fn choose<'a>(domain: &'a Counter, want: &Want<'_>, excluded: &mut Excluded) -> Choice<'a> {
     shares::look(domain.tree());
     let wish = match chooser(domain).filter(|chooser| marks(chooser).has(ORDERS)) {
         Some(chooser) => ask_order(chooser, domain, want, excluded),
@@ -235,19 +229,20 @@ pub(crate) fn choose(domain: &'static Counter, want: &Want, excluded: &mut Exclu
 }
 
 /// Asks the order of a service, where no victim is under way. Its answer is a wish: other threads may choose meanwhile.
-fn ask_order(chooser: &Counter, domain: &'static Counter, want: &Want, excluded: &Excluded) -> Wish {
+fn ask_order(chooser: &Counter, domain: &Counter, want: &Want<'_>, excluded: &Excluded) -> Wish {
     let (order, candidates) = {
         let _path = SlowPath::enter();
         let oom = table(domain.tree()).lock();
-        let is_here = |victim: &Arc<Victim>| victim.levels.contains(&name(domain)) && !excluded.contains(victim.name());
-        let has = |(of, generation, _): &&(&Counter, _, _)| (of.number, *generation) == name(chooser);
-        let Some((.., order)) = oom.orders.iter().find(has) else { return Wish::Ours };
+        let is_here =
+            |victim: &Arc<Victim>| victim.levels.contains(&Stale::new(domain)) && !excluded.contains(victim.name());
+        let has = |(of, _): &&(Stale, _)| *of == Stale::new(chooser);
+        let Some((_, order)) = oom.orders.iter().find(has) else { return Wish::Ours };
         let order = Arc::clone(order);
         // The hook in the list keeps each of them until it has a handle.
         let needless = want.has_room(domain) || oom.victims.iter().any(is_here);
         let candidates = if needless { Vec::new() } else { oom.ranked(domain, want, excluded) };
         let shown = candidates.into_iter().map(|candidate| OomCandidate {
-            group: Handle::pin(candidate.unit),
+            group: Handle::pin(&candidate.unit),
             importance: candidate.importance,
             overrun: candidate.overrun.saturating_sub(candidate.below),
             wants: candidate.wants,
@@ -260,7 +255,7 @@ fn ask_order(chooser: &Counter, domain: &'static Counter, want: &Want, excluded:
     }
     // No lock is held, and nothing nests: a charge inside of the order asks for no victim.
     match context::in_hook(|| order.call(|order| order(&candidates))) {
-        Some(Ok(Some(at))) => candidates.get(at).map_or(Wish::Ours, |chosen| Wish::This(name(&chosen.group))),
+        Some(Ok(Some(at))) => candidates.get(at).map_or(Wish::Ours, |chosen| Wish::This(Stale::new(&chosen.group))),
         Some(Ok(None)) => Wish::None,
         Some(Err(Panicked)) => {
             events::count(chooser, Event::Panic);
@@ -270,7 +265,7 @@ fn ask_order(chooser: &Counter, domain: &'static Counter, want: &Want, excluded:
     }
 }
 
-fn choose_by(domain: &'static Counter, want: &Want, excluded: &mut Excluded, wish: &Wish) -> Choice {
+fn choose_by<'a>(domain: &'a Counter, want: &Want<'_>, excluded: &mut Excluded, wish: &Wish) -> Choice<'a> {
     let _path = SlowPath::enter();
     // Credit that was given back after the last drain is no reason to cancel a group.
     if credit::may_be_below(domain) {
@@ -279,10 +274,11 @@ fn choose_by(domain: &'static Counter, want: &Want, excluded: &mut Excluded, wis
     let mut oom = table(domain.tree()).lock();
     // Mutation: shuttle-spared-victim-counts-as-excluded
     excluded.forget_spared();
-    if oom.victims.iter().any(|victim| !victim.is_awaited() && victim.levels.contains(&name(domain))) {
+    if oom.victims.iter().any(|victim| !victim.is_awaited() && victim.levels.contains(&Stale::new(domain))) {
         return Choice::Unsettled;
     }
-    let is_here = |victim: &&Arc<Victim>| victim.levels.contains(&name(domain)) && !excluded.contains(victim.name());
+    let is_here =
+        |victim: &&Arc<Victim>| victim.levels.contains(&Stale::new(domain)) && !excluded.contains(victim.name());
     if let Some(victim) = oom.victims.iter().find(is_here) {
         excluded.0.push(Arc::clone(victim));
         let asks_itself = want.asker.is_some_and(|asker| victim.includes(asker));
@@ -295,7 +291,7 @@ fn choose_by(domain: &'static Counter, want: &Want, excluded: &mut Excluded, wis
     }
     let mut ranked = oom.ranked(domain, want, excluded);
     let wished = match wish {
-        Wish::This(wished) => ranked.iter().position(|candidate| name(candidate.unit) == *wished).or(Some(0)),
+        Wish::This(wished) => ranked.iter().position(|candidate| Stale::new(&candidate.unit) == *wished).or(Some(0)),
         Wish::Ours => Some(0),
         Wish::None => None,
     };
@@ -316,7 +312,7 @@ pub(crate) fn settle(tree: &Tree) {
 }
 
 /// True if the group is cancelled, and its memory is being waited for. Victims that have no more to give are forgotten.
-pub(crate) fn is_cancelled(group: &'static Counter) -> bool {
+pub(crate) fn is_cancelled(group: &Counter) -> bool {
     let tree = group.tree();
     if !tree.alerts.any_victim() {
         return false;
@@ -337,13 +333,13 @@ pub(crate) fn is_cancelled(group: &'static Counter) -> bool {
 }
 
 /// Nothing waits for the group any longer: it is offline, or cancelled. The caller holds no lock.
-pub(crate) fn has_ended(group: &'static Counter) -> bool {
+pub(crate) fn has_ended(group: &Counter) -> bool {
     group.state().is_offline() || is_cancelled(group)
 }
 
 /// End of a wait of the group that begins now. A group that was cancelled before may have given all back, and charge
 /// anew while no thread has looked: that does not end what it begins afterwards.
-pub(crate) fn ends(group: &'static Counter) -> fn(&'static Counter) -> bool {
+pub(crate) fn ends(group: &Counter) -> fn(&Counter) -> bool {
     if is_cancelled(group) { |group| group.state().is_offline() } else { has_ended }
 }
 
@@ -365,13 +361,15 @@ impl Oom {
     /// lowest. Of these the one that is furthest above its share, less what the candidates below it are above theirs:
     /// of a tenant and its queries the query that has it all, or the tenant, whichever has more of its own. What the
     /// asker wants is its own. Empty also where all of them hold less than is short: they would be cancelled in vain.
-    fn ranked(&self, domain: &'static Counter, want: &Want, excluded: &Excluded) -> Vec<Candidate> {
-        let hooked = self.hooks.iter().map(|hook| hook.group.counter());
+    #[allow(unsafe_code)]
+    fn ranked(&self, domain: &Counter, want: &Want<'_>, excluded: &Excluded) -> Vec<Candidate> {
+        let hooked = self.hooks.iter().map(|hook| &*hook.group);
         let inside = hooked.filter(|group| group.is_within(domain) && !is_spared(group));
-        let candidate = |group: &'static Counter| {
+        let candidate = |group: &Counter| {
             let unit = unit(group, domain);
             Candidate {
-                unit,
+                // SAFETY: the hook in the list has a handle on the group, which keeps what is above; its caller holds the lock.
+                unit: unsafe { Kept::new(unit) },
                 importance: importance::of(group).max(importance::of(unit)),
                 overrun: overrun(unit, domain),
                 below: 0,
@@ -381,7 +379,7 @@ impl Oom {
             }
         };
         let mut over: Vec<Candidate> = inside.map(candidate).collect();
-        over.retain(|candidate| !excluded.contains(name(candidate.unit)));
+        over.retain(|candidate| !excluded.contains(Stale::new(&candidate.unit)));
         // By number, not by address: of two that are as far above their shares each run takes the same.
         over.sort_unstable_by_key(|candidate| candidate.unit.number);
         over.dedup_by(|next, kept| {
@@ -430,30 +428,28 @@ impl Oom {
     }
 
     /// From here on the candidate is waited for, as long as its usage is above its share.
-    fn note_victim(
+    fn note_victim<'a>(
         &mut self,
         candidate: Candidate,
-        domain: &'static Counter,
+        domain: &'a Counter,
         wanted: u64,
         excluded: &mut Excluded,
-    ) -> Chosen {
+    ) -> Chosen<'a> {
         let Candidate { unit, overrun, below, .. } = candidate;
-        let together = marks(unit).has(TOGETHER);
+        let together = marks(&unit).has(TOGETHER);
         let is_hit = |hook: &&Arc<Callback<Cancel>>| {
-            let inside = if together { hook.group.is_within(unit) } else { ptr::eq(hook.group.counter(), unit) };
+            let inside = if together { hook.group.is_within(&unit) } else { ptr::eq(&*hook.group, &*unit) };
             inside && !is_spared(&hook.group)
         };
         let hooks = self.hooks.iter().filter(is_hit).cloned().collect();
         let until = Instant::now() + group_tree::of(domain).settings.oom_time.min(TIME_MAX);
         // Candidates below it are asked themselves for what they hold.
         let share = unit.usage().saturating_sub(overrun.saturating_sub(below));
-        let is_inner = |hook: &&Arc<Callback<Cancel>>| {
-            !together && hook.group.is_within(unit) && !ptr::eq(hook.group.counter(), unit)
-        };
-        let inner = self.hooks.iter().filter(is_inner).map(|hook| name(&hook.group)).collect();
-        let levels = unit.path_to_root().map(name).collect();
+        let is_inner =
+            |hook: &&Arc<Callback<Cancel>>| !together && hook.group.is_within(&unit) && !ptr::eq(&*hook.group, &*unit);
+        let inner = self.hooks.iter().filter(is_inner).map(|hook| Stale::new(&hook.group)).collect();
+        let levels = unit.path_to_root().map(Stale::new).collect();
         let victim = Arc::new(Victim {
-            group: unit,
             levels,
             until,
             share,
@@ -465,13 +461,14 @@ impl Oom {
         self.victims.push(Arc::clone(&victim));
         domain.tree().alerts.count_victim();
         // Its hook is in the list, and so keeps it meanwhile.
-        let unit = Handle::pin(unit);
+        let unit = Handle::pin(&unit);
         Chosen { unit, domain, hooks, together, wanted, overrun, victim }
     }
 }
 
 struct Candidate {
-    unit: &'static Counter,
+    /// Its hook is in the list, and so keeps it.
+    unit: Kept,
     /// The highest of the groups that go with it and have a hook.
     importance: u8,
     overrun: u64,
@@ -494,7 +491,7 @@ impl Candidate {
     }
 }
 
-impl Chosen {
+impl Chosen<'_> {
     /// The victim is not cancelled after all.
     pub(crate) fn spare(&self) {
         let _path = SlowPath::enter();

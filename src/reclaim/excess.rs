@@ -45,12 +45,12 @@ pub(crate) fn children(group: &Counter) -> u64 {
 
 /// The groups below that are in excess. It enters the groups alone that have one below. The caller keeps the group and
 /// holds no lock.
-pub(crate) fn count_below(group: &'static Counter) -> u64 {
+pub(crate) fn count_below(group: &Counter) -> u64 {
     let mut count = 0;
     let mut entered = vec![Handle::pin(group)];
     while let Some(above) = entered.pop() {
         if children(&above) > 0 {
-            let below = listing::pin(above.counter());
+            let below = listing::pin(&above);
             count += below.iter().filter(|group| marks::is_in_excess(group)).count() as u64;
             entered.extend(below);
         }

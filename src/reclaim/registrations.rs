@@ -43,7 +43,7 @@ pub(crate) fn any_below(group: &Counter) -> bool {
 }
 
 /// From here on the reclaimer may be asked, for `group`; where that is offline, for the nearest above that is not.
-pub(crate) fn register(group: &'static Counter, reclaimer: &Arc<Reclaimer>) {
+pub(crate) fn register(group: &Counter, reclaimer: &Arc<Reclaimer>) {
     let _path = SlowPath::enter();
     rings::make_in_any_case(group);
     // Mutation: e47-registered-without-a-fence
@@ -51,7 +51,7 @@ pub(crate) fn register(group: &'static Counter, reclaimer: &Arc<Reclaimer>) {
     let tree = group.tree();
     let mut lists = lists(tree);
     // Under the lock: a group that goes offline hands on what it finds here afterwards. E47: announced, then the look.
-    let online = |level: &&Counter| !level.state().is_offline() || level.incarnation().parent.is_none();
+    let online = |level: &&Counter| !level.state().is_offline() || level.parent().is_none();
     // Mutation: registration-is-left-behind
     if let Some(group) = group.path_to_root().find(online) {
         add(tree, &mut lists, rings::number(group), Arc::clone(reclaimer));
@@ -84,8 +84,8 @@ pub(crate) fn unregister(tree: &Tree, reclaimer: &Arc<Reclaimer>) -> Option<Arc<
 }
 
 /// `group` has gone offline: its reclaimers are its parent's now, which keeps its charges. The root keeps its own.
-pub(crate) fn hand_to_parent(group: &'static Counter) {
-    let Some(parent) = group.incarnation().parent else { return };
+pub(crate) fn hand_to_parent(group: &Counter) {
+    let Some(parent) = group.parent() else { return };
     let tree = group.tree();
     // E47: offline, then the look for a ring. A thread that registers here now has made one, or finds the group offline.
     let ring = rings::number(group);

@@ -43,7 +43,7 @@ pub(crate) fn earlier(time: Instant, end: Option<Instant>) -> Instant {
 
 /// Rounds of reclaim for what is in excess, while anything comes. Returns what may still come: promised bytes, and any
 /// number where time or rounds ended it.
-pub(crate) fn shrink(level: &'static Counter, request: &mut Request, excess: impl Fn() -> u64) -> u64 {
+pub(crate) fn shrink(level: &Counter, request: &mut Request<'_>, excess: impl Fn() -> u64) -> u64 {
     for _ in 0..ROUNDS_MAX {
         if excess() == 0 || !may_call_out() || !registrations::any_below(level) {
             return 0;
@@ -60,7 +60,7 @@ pub(crate) fn shrink(level: &'static Counter, request: &mut Request, excess: imp
 
 /// Rounds of reclaim for `bytes` that are wanted before they are needed, while anything comes. Drains the stocks below.
 /// `None`: this thread may not call foreign code.
-pub(crate) fn reclaim_now(target: &'static Counter, bytes: u64) -> Option<ReclaimReport> {
+pub(crate) fn reclaim_now(target: &Counter, bytes: u64) -> Option<ReclaimReport> {
     if !may_call_out() {
         return None;
     }

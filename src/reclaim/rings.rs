@@ -2,22 +2,23 @@
 //!
 //! Which ring a group stands in, and when its turn comes: see `turns`.
 
+use crate::counter::handle::Stale;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{group_object, group_tree};
 use crate::pool::NoMemory;
 use crate::reclaim::turns::RingMember;
-use crate::state::reclaim::{NO_RING, RingGroup, RingPlace, Rings};
+use crate::state::reclaim::{NO_RING, RingPlace, Rings};
 use crate::sync::lock::LockGuard;
 
-impl RingMember for RingGroup {
+impl RingMember for Stale {
     fn usage(self) -> u64 {
-        self.0.usage()
+        self.object.usage()
     }
 
     fn try_pin(self) -> bool {
-        self.0.state().try_pin(self.1)
+        self.object.state().try_pin(self.of)
     }
 }
 
@@ -31,12 +32,12 @@ pub(crate) fn number(of: &Counter) -> u32 {
 }
 
 /// Under this lock no thread calls the process's allocator.
-pub(crate) fn lock(tree: &Tree) -> LockGuard<'_, Rings<RingGroup>> {
+pub(crate) fn lock(tree: &Tree) -> LockGuard<'_, Rings<Stale>> {
     group_tree::shared(tree).rings.lock()
 }
 
 /// Makes a ring for a group and for each above it.
-pub(crate) fn make(group: &'static Counter) -> Result<(), NoMemory> {
+pub(crate) fn make(group: &Counter) -> Result<(), NoMemory> {
     if number(group) != NO_RING {
         return Ok(());
     }
@@ -45,7 +46,7 @@ pub(crate) fn make(group: &'static Counter) -> Result<(), NoMemory> {
     let mut below = NO_RING;
     for level in group.path_to_root() {
         let known = number(level);
-        let member = (level, level.state().generation());
+        let member = Stale::new(level);
         let ring = if known == NO_RING { rings.add(member, NO_RING) } else { known };
         if below != NO_RING {
             rings.all[below as usize].parent = ring;
@@ -60,7 +61,7 @@ pub(crate) fn make(group: &'static Counter) -> Result<(), NoMemory> {
 }
 
 /// [`make`] for a caller that cannot be refused: without memory the process ends.
-pub(crate) fn make_in_any_case(group: &'static Counter) {
+pub(crate) fn make_in_any_case(group: &Counter) {
     let _path = SlowPath::enter();
     make(group).unwrap_or_else(|refused| refused.abort());
 }

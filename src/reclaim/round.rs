@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use crate::counter::effective::{proportion, views};
-use crate::counter::handle::Handle;
+use crate::counter::handle::{Handle, Stale};
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
@@ -27,7 +27,7 @@ use crate::reclaim::turns::{GroupTurn, WalkStep};
 use crate::reclaim::{registrations, rings, shares};
 use crate::state::events::Event;
 use crate::state::history::{History, Standing};
-use crate::state::reclaim::{RingGroup, RingReason, Rings, WHOLE};
+use crate::state::reclaim::{RingReason, Rings, WHOLE};
 use crate::state::reclaimer::{ReclaimCause, ReclaimContext, ReclaimPass, Reclaimer};
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering, is_over, pause};
@@ -83,11 +83,11 @@ pub(crate) enum Promises {
 }
 
 /// True if nothing waits for a group any longer.
-type HasEnded = fn(&'static Counter) -> bool;
+pub(crate) type HasEnded = fn(&Counter) -> bool;
 
 /// Purpose of several rounds.
 #[derive(Clone, Copy)]
-pub(crate) struct Request {
+pub(crate) struct Request<'a> {
     cause: ReclaimCause,
     pub(crate) deadline: Instant,
     pub(crate) promises: Promises,
@@ -99,12 +99,12 @@ pub(crate) struct Request {
     /// for it.
     asked: bool,
     /// The group that all this is for, and whether nothing waits for it any longer.
-    ends_with: Option<(&'static Counter, HasEnded)>,
+    ends_with: Option<(&'a Counter, HasEnded)>,
     /// Low of groups up to this importance is broken, where nothing else is left. `None`: of no group.
     breaks_low: Option<u8>,
 }
 
-impl Request {
+impl<'a> Request<'a> {
     pub(crate) fn is_over(&self) -> bool {
         self.asked && is_over(self.deadline) || self.has_ended()
     }
@@ -133,7 +133,7 @@ impl Request {
 
     /// No reclaimer is asked and no round waited for, once that has happened to the group. No low of a more important
     /// group is broken for it. The caller keeps the group.
-    pub(crate) fn ends_with(self, group: &'static Counter, has_ended: HasEnded) -> Self {
+    pub(crate) fn ends_with(self, group: &'a Counter, has_ended: HasEnded) -> Self {
         Request { ends_with: Some((group, has_ended)), ..self }.breaks_low(Some(importance::of(group)))
     }
 
@@ -142,10 +142,10 @@ impl Request {
     }
 }
 
-struct Round<'a> {
-    target: &'static Counter,
+struct Round<'r, 'a> {
+    target: &'r Counter,
     ring: u32,
-    request: &'a mut Request,
+    request: &'r mut Request<'a>,
     number: u64,
     want: u64,
     report: ReclaimReport,
@@ -168,7 +168,7 @@ struct Round<'a> {
 /// One round for `want` bytes of the subtree of `target`, where the caller has found
 /// [a reclaimer](registrations::any_below). `None`: nothing is wanted, or this thread is inside a reclaimer, where
 /// reclaim does not nest.
-pub(crate) fn run(target: &'static Counter, want: u64, request: &mut Request) -> Option<Outcome> {
+pub(crate) fn run(target: &Counter, want: u64, request: &mut Request<'_>) -> Option<Outcome> {
     static ROUNDS: AtomicU64 = AtomicU64::new(1);
     if want == 0 {
         return None;
@@ -202,8 +202,8 @@ pub(crate) fn run(target: &'static Counter, want: u64, request: &mut Request) ->
     })
 }
 
-impl Round<'_> {
-    fn tree(&self) -> &'static Tree {
+impl<'r> Round<'r, '_> {
+    fn tree(&self) -> &'r Tree {
         self.target.tree()
     }
 
@@ -246,8 +246,7 @@ impl Round<'_> {
     fn others_came_to_nothing(&mut self, before: u64) -> bool {
         // A round that waits is not under way, so two do not wait for each other.
         self.set_under_way(false);
-        let undecided =
-            |rings: &mut Rings<RingGroup>, ring| rings.fruitful(ring) == before && rings.overlapping(ring) > 0;
+        let undecided = |rings: &mut Rings<Stale>, ring| rings.fruitful(ring) == before && rings.overlapping(ring) > 0;
         while self.rings(undecided) && !is_over(self.request.deadline) && !self.request.has_ended() {
             if !self.request.waits {
                 // It stays uncounted, so the last of several that do not wait finds no other round and goes on.
@@ -267,7 +266,7 @@ impl Round<'_> {
     }
 
     /// Works with the rings, and the number of the target's.
-    fn rings<R>(&self, work: impl FnOnce(&mut Rings<RingGroup>, u32) -> R) -> R {
+    fn rings<R>(&self, work: impl FnOnce(&mut Rings<Stale>, u32) -> R) -> R {
         let _path = SlowPath::enter();
         work(&mut rings::lock(self.tree()), self.ring)
     }
@@ -306,10 +305,10 @@ impl Round<'_> {
         let mut all: u64 = 0;
         while !self.is_done() {
             match self.rings(|rings, ring| rings.next_turn(ring, pass)) {
-                WalkStep::Visit((group, _), ring) => {
-                    // The walk has taken it.
-                    let _handle = Handle::adopt(group);
-                    all = all.saturating_add(self.visit(group, ring, pass, everything));
+                WalkStep::Visit(group, ring) => {
+                    // The walk has taken the handle.
+                    let group = Handle::adopt(group.object);
+                    all = all.saturating_add(self.visit(&group, ring, pass, everything));
                 }
                 WalkStep::OnlyIdle => {}
                 WalkStep::LapOver => break,
@@ -319,7 +318,7 @@ impl Round<'_> {
     }
 
     /// Returns what the group weighs in this pass: 0 where it has nothing for it.
-    fn visit(&mut self, group: &'static Counter, ring: u32, pass: ReclaimPass, everything: bool) -> u64 {
+    fn visit(&mut self, group: &Counter, ring: u32, pass: ReclaimPass, everything: bool) -> u64 {
         self.report.visited += 1;
         self.report.soft_visited += u64::from(pass == ReclaimPass::Soft);
         let usage = group.usage();
@@ -361,7 +360,7 @@ impl Round<'_> {
         proportion(weight, most.saturating_sub(freed), most).max(1)
     }
 
-    fn protection(&mut self, group: &'static Counter, pass: ReclaimPass) -> ProtectedBytes {
+    fn protection(&mut self, group: &Counter, pass: ReclaimPass) -> ProtectedBytes {
         let Some(mut views) = views(group, self.target) else { return ProtectedBytes::default() };
         let [min, low] = [Protection::Min, Protection::Low].map(|kind| views.protected(kind));
         let breaks_low = self.request.breaks_low.is_some_and(|most| importance::of(group) <= most);
@@ -379,7 +378,7 @@ impl Round<'_> {
     }
 
     /// Bytes that a group could give, and the reclaimers to ask, in their order.
-    fn weigh(&mut self, group: &'static Counter, ring: u32, usage: u64) -> (u64, Ready) {
+    fn weigh(&mut self, group: &Counter, ring: u32, usage: u64) -> (u64, Ready) {
         let time = group_tree::of(self.target).settings.reclaim_time;
         let reclaimers = registrations::listed(self.tree(), ring);
         let mut ready = Ready::new();
@@ -414,7 +413,7 @@ impl Round<'_> {
     }
 
     /// Calls foreign code. Returns what it freed, as far as it shows.
-    fn call(&mut self, group: &'static Counter, reclaimer: &Reclaimer, want: u64, pass: ReclaimPass) -> u64 {
+    fn call(&mut self, group: &Counter, reclaimer: &Reclaimer, want: u64, pass: ReclaimPass) -> u64 {
         let (target, Request { cause, deadline, .. }) = (self.target, *self.request);
         let context = ReclaimContext {
             group: group.header,

@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use crate::counter::handle::Handle;
 use crate::counter::marks;
 use crate::counter::object::Counter;
+use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{group_tree, limits};
@@ -22,7 +23,7 @@ use crate::sync::Ordering;
 
 /// Sets the share of a group that has a ring, above 0. The root has no siblings, and a group that is offline gets none.
 /// The caller keeps the group and holds the tree's lock.
-pub(crate) fn put(group: &'static Counter, share: u32) {
+pub(crate) fn put(group: &Counter, share: u32) {
     // Under the lock of its shard the group does not go offline.
     let _shard = group.tree().hierarchy.lock_of(group);
     if !group.state().is_offline() {
@@ -31,8 +32,8 @@ pub(crate) fn put(group: &'static Counter, share: u32) {
 }
 
 /// Does what [`put`] does, for a group that is online. The caller holds the lock of its shard.
-pub(crate) fn put_linked(group: &'static Counter, share: u32) {
-    let Some(parent) = group.incarnation().parent else { return };
+pub(crate) fn put_linked(group: &Counter, share: u32) {
+    let Some(parent) = group.parent() else { return };
     let tree = group_tree::of(group);
     tree.any_shares.store(true, Ordering::Relaxed);
     limits::forget_percent(group, LimitKind::Soft);
@@ -41,7 +42,7 @@ pub(crate) fn put_linked(group: &'static Counter, share: u32) {
 
 /// Takes a group's share away, and the soft limit that was its part, unless another one has been set. The caller keeps
 /// the group and holds the tree's lock.
-pub(crate) fn take(group: &'static Counter, has_soft: bool) {
+pub(crate) fn take(group: &Counter, has_soft: bool) {
     if leave(group) > 0 && !has_soft {
         set_soft(group, u64::MAX);
     }
@@ -49,15 +50,15 @@ pub(crate) fn take(group: &'static Counter, has_soft: bool) {
 
 /// Takes a group's share away; returns it, 0 where there is none. The soft limit stays as it is. The caller holds the
 /// lock of the group's shard, or the tree's.
-pub(crate) fn leave(group: &'static Counter) -> u32 {
-    let (tree, parent) = (group_tree::of(group), group.incarnation().parent);
+pub(crate) fn leave(group: &Counter) -> u32 {
+    let (tree, parent) = (group_tree::of(group), group.parent());
     let Some(parent) = parent.filter(|_| tree.any_shares.load(Ordering::Relaxed)) else { return 0 };
     // Mutation: a-share-stays-with-a-group-that-is-offline
     tree.shares.lock().set(parent, group, 0)
 }
 
 /// The share of a group; 0: none.
-pub(crate) fn of(group: &'static Counter) -> u32 {
+pub(crate) fn of(group: &Counter) -> u32 {
     let _path = SlowPath::enter();
     let shares = group_tree::of(group).shares.lock();
     shares.find(group).map_or(0, |(_, share)| share.share)
@@ -75,12 +76,12 @@ pub(crate) fn look(tree: &Tree) {
     let stocks = tree.lock();
     let divided = groups.shares.lock().divide(stocks.max_moves);
     for (group, bytes) in &divided {
-        set_soft(group.counter(), *bytes);
+        set_soft(group, *bytes);
     }
 }
 
 /// Sets the soft limit of a group that is online, and corrects its mark.
-fn set_soft(group: &'static Counter, bytes: u64) {
+fn set_soft(group: &Counter, bytes: u64) {
     let _shard = group.tree().hierarchy.lock_of(group);
     // Mutation: a-part-is-set-in-a-group-that-is-offline
     if !group.state().is_offline() {
@@ -89,18 +90,26 @@ fn set_soft(group: &'static Counter, bytes: u64) {
     }
 }
 
+/// A group that has a share, or its parent, as the table of shares has it.
+#[allow(unsafe_code)]
+fn online(group: &Counter) -> Kept {
+    // SAFETY: a group leaves the table before it goes offline, and it keeps its parent.
+    unsafe { Kept::new(group) }
+}
+
 impl Shares {
     fn find(&self, group: &Counter) -> Option<(&ParentOfShares, GroupShare)> {
-        let siblings = self.parents.get(&group.incarnation().parent?.key())?;
+        let siblings = self.parents.get(&group.parent()?.key())?;
         Some((siblings, *siblings.children.get(&group.key())?))
     }
 
     /// Returns the share before.
-    fn set(&mut self, parent: &'static Counter, group: &'static Counter, share: u32) -> u32 {
-        let new = || ParentOfShares { parent, children: Default::default(), sum: 0, divided: None };
+    fn set(&mut self, parent: &Counter, group: &Counter, share: u32) -> u32 {
+        let (of, linked) = (online(parent), online(group));
+        let new = || ParentOfShares { parent: of, children: Default::default(), sum: 0, divided: None };
         let siblings = self.parents.entry(parent.key()).or_insert_with(new);
         let before = if share > 0 {
-            siblings.children.insert(group.key(), GroupShare { group, share })
+            siblings.children.insert(group.key(), GroupShare { group: linked, share })
         } else {
             siblings.children.remove(&group.key())
         };
@@ -121,8 +130,8 @@ impl Shares {
     }
 
     /// The bytes that the children of a group divide: the least of the maxes and of the parts on its way up.
-    fn to_divide(&self, parent: &'static Counter) -> u64 {
-        let path: SmallVec<[&'static Counter; 16]> = parent.path_to_root().collect();
+    fn to_divide(&self, parent: &Counter) -> u64 {
+        let path: SmallVec<[&Counter; 16]> = parent.path_to_root().collect();
         path.into_iter().rev().fold(u64::MAX, |above, level| {
             let part = self.find(level).map_or(above, |(siblings, share)| share.of(above, siblings.sum));
             if level.is_observed() { part } else { part.min(level.max()) }
@@ -131,11 +140,11 @@ impl Shares {
 
     /// The keys of the parents whose children divide the part of a child of this one: it is the nearest part above.
     fn below(&self, key: u64) -> impl Iterator<Item = u64> {
-        let nearest = |parent: &'static Counter| parent.path_to_root().find(|&level| self.find(level).is_some());
-        let is_below = move |parent| {
-            nearest(parent).and_then(|level| level.incarnation().parent).is_some_and(|above| above.key() == key)
+        let is_below = move |parent: &Counter| {
+            let nearest = parent.path_to_root().find(|level| self.find(level).is_some());
+            nearest.and_then(Counter::parent).is_some_and(|above| above.key() == key)
         };
-        self.parents.iter().filter(move |(_, siblings)| is_below(siblings.parent)).map(|(&key, _)| key)
+        self.parents.iter().filter(move |(_, siblings)| is_below(&siblings.parent)).map(|(&key, _)| key)
     }
 
     /// The groups whose soft limit has to be set, and to which bytes. So often a max of the tree was set so far.
@@ -148,13 +157,13 @@ impl Shares {
         let mut due = Vec::new();
         while let Some(key) = moved.pop_first() {
             let Some(parent) = self.parents.get(&key).map(|siblings| siblings.parent) else { continue };
-            let bytes = self.to_divide(parent);
+            let bytes = self.to_divide(&parent);
             if let Some(siblings) = self.parents.get_mut(&key)
                 && siblings.divided.replace(bytes) != Some(bytes)
             {
                 // A child in the table is online, so its parent keeps it.
                 let parts = siblings.children.values();
-                due.extend(parts.map(|share| (Handle::pin(share.group), share.of(bytes, siblings.sum))));
+                due.extend(parts.map(|share| (Handle::pin(&share.group), share.of(bytes, siblings.sum))));
                 if self.parents.len() > 1 {
                     moved.extend(self.below(key));
                 }

@@ -7,7 +7,7 @@
 use smallvec::SmallVec;
 
 use crate::counter::effective::views;
-use crate::counter::handle::Handle;
+use crate::counter::handle::{Handle, Stale};
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
@@ -17,19 +17,19 @@ use crate::reclaim::turns::WITH_RECLAIMERS_MAX;
 use crate::reclaim::{registrations, rings};
 use crate::state::events::Event;
 use crate::state::history::Standing;
-use crate::state::reclaim::{NO_RING, RingGroup};
+use crate::state::reclaim::NO_RING;
 use crate::state::reclaimer::{ReclaimCause, ReclaimContext, ReclaimPass, Reclaimer};
 use crate::thread::context;
 
 /// Has reclaimers below `level` begin to free `want` bytes. Returns whether what they have promised covers them. The
 /// thread [may call out](crate::reclaim::repeat::may_call_out).
-pub(crate) fn begin(level: &'static Counter, want: u64) -> bool {
+pub(crate) fn begin(level: &Counter, want: u64) -> bool {
     let owed = context::in_hook(|| {
         let mut owed: u64 = 0;
-        for ((group, _), ring) in groups_below(level) {
-            let _handle = Handle::adopt(group);
+        for (group, ring) in groups_below(level) {
+            let group = Handle::adopt(group.object);
             if owed < want {
-                owed = owed.saturating_add(begin_in(level, group, ring, want - owed));
+                owed = owed.saturating_add(begin_in(level, &group, ring, want - owed));
             }
         }
         owed
@@ -38,7 +38,7 @@ pub(crate) fn begin(level: &'static Counter, want: u64) -> bool {
 }
 
 /// With a handle each.
-fn groups_below(level: &Counter) -> SmallVec<[(RingGroup, u32); WITH_RECLAIMERS_MAX]> {
+fn groups_below(level: &Counter) -> SmallVec<[(Stale, u32); WITH_RECLAIMERS_MAX]> {
     let mut found = SmallVec::new();
     let ring = rings::number(level);
     if ring != NO_RING {
@@ -49,7 +49,7 @@ fn groups_below(level: &Counter) -> SmallVec<[(RingGroup, u32); WITH_RECLAIMERS_
 }
 
 /// Returns what the reclaimers of one group owe.
-fn begin_in(level: &'static Counter, group: &'static Counter, ring: u32, want: u64) -> u64 {
+fn begin_in(level: &Counter, group: &Counter, ring: u32, want: u64) -> u64 {
     let patience = group_tree::of(level).settings.reclaim_time;
     let kinds = [Protection::Min, Protection::Low];
     let protected = views(group, level).map_or([0; 2], |views| kinds.map(|kind| views.protected(kind)));
@@ -69,7 +69,7 @@ fn begin_in(level: &'static Counter, group: &'static Counter, ring: u32, want: u
     owed
 }
 
-fn call(level: &'static Counter, group: &'static Counter, reclaimer: &Reclaimer, want: u64) {
+fn call(level: &Counter, group: &Counter, reclaimer: &Reclaimer, want: u64) {
     let context = ReclaimContext {
         group: group.header,
         target: level.header,

@@ -406,7 +406,7 @@ impl Drop for Owned {
 debug_figures!(Runtime, |runtime| usage: runtime.root().usage(), max: runtime.root().max(), groups: runtime.group_count());
 
 /// The path of a counter's group, after the counter's name where it is a further one.
-fn path_of(counter: &'static Counter) -> String {
+fn path_of(counter: &Counter) -> String {
     match group_tree::further_name(counter) {
         Some(name) => format!("{name} of {}", names::path(counter)),
         None => names::path(counter),

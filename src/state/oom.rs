@@ -5,8 +5,7 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
-use crate::counter::incarnation::Generation;
-use crate::counter::object::Counter;
+use crate::counter::handle::Stale;
 use crate::state::callback::Callback;
 use crate::sync::stat_atomic::{AtomicBool, AtomicU16};
 use crate::sync::{Arc, Ordering};
@@ -270,24 +269,20 @@ pub(crate) struct Oom {
     pub(crate) hooks: Vec<Arc<Callback<Cancel>>>,
     pub(crate) victims: Vec<Arc<Victim>>,
     /// Orders that services give themselves, each with the group that has it. It may be gone by now.
-    pub(crate) orders: Vec<(&'static Counter, Generation, Arc<Order>)>,
+    pub(crate) orders: Vec<(Stale, Arc<Order>)>,
 }
 
-/// A group whose memory is being waited for. It may be gone: nothing but its generation and its usage is read.
+/// A group whose memory is being waited for.
 pub(crate) struct Victim {
-    pub(crate) group: &'static Counter,
     /// Itself and all above it.
-    pub(crate) levels: SmallVec<[VictimName; 8]>,
+    pub(crate) levels: SmallVec<[Stale; 8]>,
     pub(crate) until: Instant,
     /// Its usage once it has no more to give.
     pub(crate) share: u64,
     /// Groups below it that have hooks of their own, and answer for themselves.
-    pub(crate) inner: SmallVec<[VictimName; 4]>,
+    pub(crate) inner: SmallVec<[Stale; 4]>,
     /// The thread that chose it has spared it, and called no hook of it. Read and written under the lock.
     pub(crate) spared: AtomicBool,
     /// It is cancelled: from here on its tasks are told at their checkpoints. Read and written under the lock.
     pub(crate) cancelled: AtomicBool,
 }
-
-/// Names a group for as long as the process runs.
-pub(crate) type VictimName = (u32, Generation);

@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use crate::counter::effective::ParentFigures;
-use crate::counter::incarnation::Generation;
-use crate::counter::object::Counter;
 use crate::pool::PageVec;
 use crate::state::reclaimer::Reclaimer;
 use crate::sync::{Arc, AtomicU32, Ordering, fence_after_exchange};
@@ -46,8 +44,6 @@ impl RingPlace {
         self.0.store(ring, Ordering::Relaxed);
     }
 }
-
-pub(crate) type RingGroup = (&'static Counter, Generation);
 
 /// The reclaimers of each group, by the number of its ring, lowest priority first.
 pub(crate) type Registered = Vec<Vec<Arc<Reclaimer>>>;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::counter::object::Counter;
+use crate::counter::object::kept::Kept;
 
 /// The parents of groups with shares, by their keys. Each is there while a child with a share is online.
 #[derive(Default)]
@@ -18,7 +18,7 @@ pub(crate) struct Shares {
 
 /// The children of one group that have shares, and are online.
 pub(crate) struct ParentOfShares {
-    pub(crate) parent: &'static Counter,
+    pub(crate) parent: Kept,
     pub(crate) children: BTreeMap<u64, GroupShare>,
     /// Of all shares.
     pub(crate) sum: u64,
@@ -28,7 +28,7 @@ pub(crate) struct ParentOfShares {
 
 #[derive(Clone, Copy)]
 pub(crate) struct GroupShare {
-    pub(crate) group: &'static Counter,
+    pub(crate) group: Kept,
     pub(crate) share: u32,
 }
 

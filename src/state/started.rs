@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::counter::handle::Handle;
-use crate::counter::incarnation::Generation;
-use crate::counter::object::Counter;
+use crate::counter::handle::Stale;
 use crate::thread::helper::Helper;
 
 #[derive(Default)]
@@ -56,8 +55,7 @@ pub(crate) struct Job {
 /// handle.
 #[derive(Clone, Copy)]
 pub(crate) struct Background {
-    pub(crate) level: &'static Counter,
-    pub(crate) of: Generation,
+    pub(crate) level: Stale,
     /// When it has its turn.
     pub(crate) at: Instant,
     /// The last pause because nothing was freed.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
 
-use crate::counter::object::Counter;
+use crate::counter::object::kept::Kept;
 use crate::sync::{AtomicU64, Ordering};
 use crate::thread::foreign::Foreign;
 
@@ -140,7 +140,7 @@ pub(crate) struct Line {
 
 /// A group whose memory is given back by tasks that may all wait in one line. Its waiters keep it.
 pub(crate) struct Holder {
-    pub(crate) group: &'static Counter,
+    pub(crate) group: Kept,
     pub(crate) waits: u32,
 }
 
@@ -152,7 +152,7 @@ impl Default for Line {
 
 impl Line {
     /// A task of `holder` waits in the line.
-    pub(crate) fn count_task(&mut self, waiter: &mut Waiter, holder: Option<&'static Counter>) {
+    pub(crate) fn count_task(&mut self, waiter: &mut Waiter, holder: Option<Kept>) {
         waiter.holder = holder;
         if let Some(group) = holder {
             self.holders.entry(group.key()).or_insert(Holder { group, waits: 0 }).waits += 1;
@@ -160,7 +160,7 @@ impl Line {
     }
 
     pub(crate) fn uncount_task(&mut self, waiter: &mut Waiter) {
-        let Some(key) = waiter.holder.take().map(Counter::key) else { return };
+        let Some(key) = waiter.holder.take().map(|holder| holder.key()) else { return };
         let waits = self.holders.get_mut(&key).map_or(0, |holder| {
             holder.waits -= 1;
             holder.waits
@@ -185,16 +185,16 @@ impl Line {
 }
 
 pub(crate) struct Waiter {
-    pub(crate) group: &'static Counter,
+    pub(crate) group: Kept,
     pub(crate) bytes: u64,
     /// The level in whose line it is; its group keeps it.
-    pub(crate) level: &'static Counter,
+    pub(crate) level: Kept,
     /// The bytes that may yet barge past it, as long as it is not first: one budget for the whole wait.
     pub(crate) budget: u64,
     /// Its task does nothing else meanwhile.
     pub(crate) waits: bool,
     /// The group whose task it is, as the line counts it.
-    pub(crate) holder: Option<&'static Counter>,
+    pub(crate) holder: Option<Kept>,
     pub(crate) place: PlaceInLine,
     /// The bytes that more important charges which come later may yet take before it, where it is the oldest in line.
     pub(crate) patience: u64,
@@ -209,9 +209,9 @@ pub(crate) enum Decision {
     /// The bytes are charged. A delay above a high is the waiter's.
     Granted,
     /// They can never fit below this level.
-    Full(&'static Counter),
+    Full(Kept),
     /// All that the level uses is held by tasks that wait there.
-    Deadlock(&'static Counter),
+    Deadlock(Kept),
     /// The group went offline.
     Offline,
     /// The group was chosen to give its memory back.

@@ -10,7 +10,8 @@ use smallvec::SmallVec;
 
 use crate::counter::alerts::Alerts;
 use crate::counter::config::CounterConfig;
-use crate::counter::object::{Counter, Incarnation};
+use crate::counter::object::kept::Kept;
+use crate::counter::object::{Counter, Incarnation, Object};
 use crate::counter::peak::Windows;
 use crate::counter::seen::IdleVisits;
 use crate::pool::Cache;
@@ -163,7 +164,7 @@ pub(crate) trait Policies: Send + Sync {
 
     /// Looks at a counter in the place of an allocator, at the levels above it, and gives up the handle that the list
     /// has. The caller holds no lock and runs no slow path.
-    fn look_again(&self, counter: &'static Counter);
+    fn look_again(&self, counter: &'static Object);
 
     /// Function that serves the counters that a thread has scheduled: a list, each with a handle. It calls foreign
     /// code. A function, because the policies may go with the last of those counters.
@@ -171,7 +172,7 @@ pub(crate) trait Policies: Send + Sync {
 
     /// Releases the object of a group that this thread has claimed, and then the handle on its parent. The caller drops
     /// the result outside of any slow path: with the root's incarnation the tree ends.
-    fn release(&self, group: &'static Counter) -> Option<Incarnation>;
+    fn release(&self, group: &Counter) -> Option<Incarnation>;
 
     /// A charge has moved a batch between the stock of `counter` and the counters.
     fn stock_moved(&self, counter: &Counter, outermost: &Outermost, moved: StockMove);
@@ -186,15 +187,15 @@ pub(crate) enum StockMove {
 }
 
 /// A few counters; the list of a group that is created allocates nothing.
-pub(crate) type Counters = SmallVec<[&'static Counter; 8]>;
+pub(crate) type Counters = SmallVec<[Kept; 8]>;
 
 /// The open stocks, which `stocks` keeps, and scratch for drains so that they allocate only when they grow.
 #[derive(Default)]
 pub(crate) struct Stocks {
     /// Each at the index that `Counter::opened` has.
-    pub(in crate::counter) opened: Vec<&'static Counter>,
+    pub(in crate::counter) opened: Vec<Kept>,
     /// Those whose central stock is open, each at the index that `Counter::central_opened` has.
-    pub(in crate::counter) central: Vec<&'static Counter>,
+    pub(in crate::counter) central: Vec<Kept>,
     pub(crate) scratch: Counters,
     pub(crate) claims: SmallVec<[Claim; 8]>,
     /// A limit has been set to a percentage.
@@ -202,14 +203,14 @@ pub(crate) struct Stocks {
     /// The number of times that a max was set.
     pub(crate) max_moves: u64,
     /// Stocks of groups that went offline.
-    pub(crate) pending_close: Vec<&'static Counter>,
+    pub(crate) pending_close: Vec<Kept>,
     /// The number of groups with a stock in that queue.
     pub(crate) unsettled: usize,
 }
 
 /// Credit claimed in one slot.
 pub(crate) struct Claim {
-    pub(crate) stock: &'static Counter,
+    pub(crate) stock: Kept,
     pub(crate) slot: *const Slot,
     pub(crate) units: u64,
 }
@@ -242,7 +243,7 @@ pub(crate) struct Shard {
     /// Places where listings of children go on: see `children`.
     pub(in crate::counter) cursors: SmallVec<[Cursor; 1]>,
     /// Groups that went offline and still hold something, the youngest first.
-    pub(in crate::counter) dying: Option<&'static Counter>,
+    pub(in crate::counter) dying: Option<Kept>,
     pub(in crate::counter) online: u32,
     pub(crate) dead: u32,
 }
@@ -259,10 +260,10 @@ pub(in crate::counter) struct NamedGroup {
 /// Place where a listing of a group's children goes on. A thread that unlinks the child moves the cursor on.
 pub(in crate::counter) struct Cursor {
     pub(in crate::counter) number: u64,
-    pub(in crate::counter) at: Option<&'static Counter>,
+    pub(in crate::counter) at: Option<Kept>,
 }
 
 pub(in crate::counter) struct Children {
-    pub(in crate::counter) of: &'static Counter,
-    pub(in crate::counter) first: &'static Counter,
+    pub(in crate::counter) of: Kept,
+    pub(in crate::counter) first: Kept,
 }

@@ -97,7 +97,7 @@ impl QueuePlace for ChargeFuture {
             Err(failure) => Err(ChargeError::new(failure, self.group.first(), bytes)),
         };
         match next {
-            Some((Bytes(next), waker)) if in_line.wait_again(level, next, waker) => self.bytes = next,
+            Some((Bytes(next), waker)) if in_line.wait_again(&level, next, waker) => self.bytes = next,
             _ => drop(mem::replace(&mut self.state, Stage::Done)),
         }
         Some(ended)
