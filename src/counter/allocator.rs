@@ -10,6 +10,7 @@ use crate::counter::credit::online_or_above;
 use crate::counter::level::How;
 use crate::counter::object::Counter;
 use crate::counter::object::Object;
+use crate::counter::object::kept::KeptHeader;
 use crate::counter::watch::DEFERRED;
 use crate::counter::{at_limit, counted, look, uncharge};
 use crate::error::USAGE_MAX;
@@ -84,8 +85,8 @@ pub(super) fn consume_and_count(slot: &Slot, counted: &Tally, n: u64) -> Consume
 /// leaves them to its nearest live ancestor. Returns the owner's word; `None` where no word can name a counter of the
 /// path, and nothing was charged.
 #[inline(always)]
-pub(crate) fn charge(header: &'static Header, n: u64) -> Option<u32> {
-    match header.consume_allocated(n, false) {
+pub(crate) fn charge(header: KeptHeader, n: u64) -> Option<u32> {
+    match header.header().consume_allocated(n, false) {
         Consume::Hit => Some(header.word()),
         missed => charge_slow(header, n, missed),
     }
@@ -94,8 +95,8 @@ pub(crate) fn charge(header: &'static Header, n: u64) -> Option<u32> {
 /// [`charge`] to the thread's current group. Inside a slow path of the crate, and where no word can name a group of the path,
 /// the bytes count as unowned, and the word is 0.
 #[inline(always)]
-pub(crate) fn charge_current(header: &'static Header, n: u64) -> u32 {
-    let missed = if slow_path::is_running() { Consume::Miss } else { header.consume_allocated(n, true) };
+pub(crate) fn charge_current(header: KeptHeader, n: u64) -> u32 {
+    let missed = if slow_path::is_running() { Consume::Miss } else { header.header().consume_allocated(n, true) };
     match missed {
         Consume::Hit => header.word(),
         missed => charge_current_slow(header, n, missed),
@@ -113,7 +114,7 @@ pub(crate) fn charge_current(header: &'static Header, n: u64) -> u32 {
 pub(crate) unsafe fn grow(word: u32, n: u64) {
     // SAFETY: says the caller.
     match unsafe { header_of(word) } {
-        Some(header) => match header.consume_allocated(n, false) {
+        Some(header) => match header.header().consume_allocated(n, false) {
             Consume::Hit => {}
             missed => charge_owned(header.counter(), n, missed),
         },
@@ -152,9 +153,9 @@ fn uncharge_unowned(n: u64) {
 /// As for [`grow`].
 #[inline(always)]
 #[allow(unsafe_code)]
-pub(crate) unsafe fn header_of(word: u32) -> Option<&'static Header> {
+pub(crate) unsafe fn header_of(word: u32) -> Option<KeptHeader> {
     // SAFETY: says the caller.
-    (word != 0).then(|| unsafe { owner::header(word) })
+    (word != 0).then(|| unsafe { KeptHeader::new(owner::header(word)) })
 }
 
 /// No thread has charged the counter through its stock yet.
@@ -167,7 +168,7 @@ pub(crate) fn is_new(counter: &Counter) -> bool {
 
 #[cold]
 #[inline(never)]
-pub(super) fn charge_current_slow(header: &'static Header, n: u64, missed: Consume) -> u32 {
+pub(super) fn charge_current_slow(header: KeptHeader, n: u64, missed: Consume) -> u32 {
     let charged = if slow_path::is_running() { None } else { charge_slow(header, n, missed) };
     charged.unwrap_or_else(|| {
         unowned::count_allocated(n);
@@ -177,7 +178,7 @@ pub(super) fn charge_current_slow(header: &'static Header, n: u64, missed: Consu
 
 #[cold]
 #[inline(never)]
-fn charge_slow(header: &'static Header, n: u64, missed: Consume) -> Option<u32> {
+fn charge_slow(header: KeptHeader, n: u64, missed: Consume) -> Option<u32> {
     let charged = header.counter();
     let mut path = online_or_above(charged).path_to_root();
     let counter = path.find(|level| level.header.word() != 0).filter(|_| n > 0);
@@ -197,14 +198,14 @@ fn charge_slow(header: &'static Header, n: u64, missed: Consume) -> Option<u32> 
 
 #[cold]
 #[inline(never)]
-pub(super) fn uncharge_slow(header: &Header, n: u64, missed: Put) {
+pub(super) fn uncharge_slow(header: KeptHeader, n: u64, missed: Put) {
     uncharge_allocated(header, n, missed, &AllocatorPath::enter());
 }
 
 /// This thread has not counted owned bytes of the counter yet.
 #[cold]
 #[inline(never)]
-fn uncharge_uncounted_slow(header: &Header, n: u64) {
+fn uncharge_uncounted_slow(header: KeptHeader, n: u64) {
     let path = AllocatorPath::enter();
     match owned_cell(header.counter(), &path) {
         Some(cell) => cell.take(n),
@@ -213,15 +214,15 @@ fn uncharge_uncounted_slow(header: &Header, n: u64) {
     uncharge_allocated(header, n, header.put(n), &path);
 }
 
-fn uncharge_allocated(header: &Header, n: u64, missed: Put, path: &AllocatorPath) {
+fn uncharge_allocated(header: KeptHeader, n: u64, missed: Put, path: &AllocatorPath) {
     match missed {
         Put::Full if n > 0 => header.counter().give_back_entered(&path.0, n.min(USAGE_MAX)),
         Put::Kept | Put::Full => {}
         Put::Closed => {
             let block = path.0.block();
             uncharge::take_back(
-                header,
-                block.and_then(|block| Some((block, block.objects_slot_behind(header)?))),
+                &header,
+                block.and_then(|block| Some((block, block.objects_slot_behind(&header)?))),
                 ANY,
                 false,
             );
@@ -266,8 +267,10 @@ fn defer_releases() {
 
 /// Gives back what was charged by [`charge_owned`]. Afterwards the counter may be gone.
 #[cold]
+#[allow(unsafe_code)]
 pub(crate) fn uncharge_owned(counter: &Counter, n: u64) {
-    uncharge_uncounted_slow(counter.header, n);
+    // SAFETY: the units keep the counter until they are back.
+    uncharge_uncounted_slow(unsafe { KeptHeader::new(counter.header) }, n);
 }
 
 #[cold]

@@ -4,6 +4,7 @@
 //! second part where it has nothing else left to do, saves no register for it.
 
 use crate::counter::allocator::{charge_current_slow, charge_owned, consume_and_count, header_of, uncharge_slow};
+use crate::counter::object::kept::KeptHeader;
 use crate::thread::directory::Header;
 use crate::thread::local::with_local;
 use crate::thread::slot::{Consume, Put};
@@ -46,7 +47,7 @@ pub(crate) fn charge(current: *const Header, n: u64) -> Result<u32, Rest> {
 }
 
 /// The second part, after [`Rest::Undo`].
-pub(crate) fn undo_charge(header: &'static Header, n: u64) -> u32 {
+pub(crate) fn undo_charge(header: KeptHeader, n: u64) -> u32 {
     charge_current_slow(header, n, Consume::Undone)
 }
 

@@ -4,7 +4,6 @@
 
 use crate::counter::at_limit::{self, AfterRefusal};
 use crate::counter::level::How;
-use crate::counter::object::Object;
 use crate::counter::object::tree::StockMove;
 use crate::counter::object::{Counter, SHARED};
 use crate::counter::refusal::LevelRefusal;
@@ -72,22 +71,6 @@ impl Header {
             Some(slot) => slot.put(n, &self.capacity, false),
             None => Put::Full,
         })
-    }
-
-    /// The object behind the header.
-    #[inline(always)]
-    #[allow(unsafe_code)]
-    pub(crate) fn object(&self) -> &'static Object {
-        // SAFETY: the pool ties each header to its object before it shows either to a thread, and never frees one.
-        unsafe { &*self.owner().cast::<Object>() }
-    }
-
-    /// The caller keeps the counter alive, by a handle or by live charge.
-    #[inline(always)]
-    #[allow(unsafe_code)]
-    pub(crate) fn counter(&self) -> &'static Counter {
-        // SAFETY: TODO
-        unsafe { self.object().kept() }
     }
 }
 

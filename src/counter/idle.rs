@@ -143,6 +143,7 @@ fn uncharge_claims(tree: &Tree, stocks: &mut Stocks) -> u64 {
 
 /// Give back the credit in this thread's own slots. No barrier and no lock: the thread is the owner. Returns the units
 /// of memory given back.
+#[allow(unsafe_code)]
 pub(crate) fn release_own(tree: &Tree) -> u64 {
     // A thread that has never charged needs no block for this.
     if local::with_block(|block| block.is_none()) {
@@ -160,7 +161,8 @@ pub(crate) fn release_own(tree: &Tree) -> u64 {
         // Mutation: own-release-uncharges-what-it-has-not-taken
         let units = slot.take_back(u64::MAX, true);
         if units > 0 {
-            let counter = header.counter();
+            // SAFETY: the thread holds units of the counter.
+            let counter = unsafe { header.object().kept() };
             memory += if counter.is_memory() { units } else { 0 };
             // Mutation: e6-own-release-not-in-transit
             counter.uncharge_levels(units);

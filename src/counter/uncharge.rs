@@ -24,10 +24,12 @@ use crate::thread::transit::ANY;
 /// Uncharge `n` from the header's counter after a miss. Afterwards the counter may be gone.
 #[cold]
 #[inline(never)]
+#[allow(unsafe_code)]
 pub(crate) fn uncharge_slow(header: &Header, n: u64, missed: Put) {
     match missed {
         Put::Kept => {}
-        Put::Full => header.counter().give_back(n),
+        // SAFETY: the units that did not fit keep the counter.
+        Put::Full => unsafe { header.object().kept() }.give_back(n),
         // The slot has the units, and the stock has closed meanwhile: a drainer may have taken them already.
         Put::Closed => {
             let path = SlowPath::enter();
@@ -40,6 +42,7 @@ pub(crate) fn uncharge_slow(header: &Header, n: u64, missed: Put) {
 
 /// Uncharge everything in the slot of a counter that closed while this thread put credit there. Credit found in the
 /// slot keeps the counter alive; where the slot is empty, the thread does not touch the counter.
+#[allow(unsafe_code)]
 pub(super) fn take_back(header: &Header, slot: Option<(&Block, &Slot)>, tree: u32, fenced: bool) {
     let Some((block, slot)) = slot else { return };
     // The transit of the outer slow path covers an allocator that charges inside it.
@@ -51,7 +54,8 @@ pub(super) fn take_back(header: &Header, slot: Option<(&Block, &Slot)>, tree: u3
     };
     let back = slot.take_back(u64::MAX, fenced);
     if back > 0 {
-        header.counter().uncharge_levels(back);
+        // SAFETY: the credit keeps the counter.
+        unsafe { header.object().kept() }.uncharge_levels(back);
     }
 }
 

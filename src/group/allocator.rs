@@ -2,13 +2,13 @@
 
 use super::handle::Group;
 use crate::counter::cached::{self, Rest};
+use crate::counter::object::kept::KeptHeader;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{allocator, at_limit};
 use crate::lifecycle::unowned as unowned_group;
 use crate::sync::Ordering;
 use crate::thread::current;
 use crate::thread::deferred::{LISTS, deferred};
-use crate::thread::directory::Header;
 use crate::thread::slot::Put;
 use crate::thread::{context, unowned};
 
@@ -106,9 +106,13 @@ impl Owner {
     pub unsafe fn finish_charge(bytes: usize, rest: Unfinished) -> Owner {
         let n = bytes as u64;
         current::allocate_for(
-            |header| match rest.0 {
-                Rest::Undo => Owner(cached::undo_charge(header, n)),
-                _ => Owner(allocator::charge_current(header, n)),
+            |header| {
+                // SAFETY: the thread's scope keeps the group.
+                let header = unsafe { KeptHeader::new(header) };
+                match rest.0 {
+                    Rest::Undo => Owner(cached::undo_charge(header, n)),
+                    _ => Owner(allocator::charge_current(header, n)),
+                }
             },
             || {
                 unowned::count_allocated(n);
@@ -336,9 +340,9 @@ pub fn settle() {
 
 /// A call outside of an allocator begins, with `header` as the current group from here on.
 #[inline]
-pub(super) fn catch_up(header: Option<&'static Header>) {
+pub(super) fn catch_up(header: Option<KeptHeader>) {
     // Relaxed: a hint. A new group has a closed stock, and an allocator opens none.
-    let is_closed = |header: &Header| deferred().charges() && header.capacity.load(Ordering::Relaxed) == 0;
+    let is_closed = |header: KeptHeader| deferred().charges() && header.capacity.load(Ordering::Relaxed) == 0;
     if deferred().is_due() || header.is_some_and(is_closed) {
         catch_up_slow(header);
     }
@@ -348,8 +352,8 @@ pub(super) fn catch_up(header: Option<&'static Header>) {
 /// thread has charged yet.
 #[cold]
 #[inline(never)]
-fn catch_up_slow(header: Option<&'static Header>) {
-    let new = header.map(Header::counter).filter(|counter| allocator::is_new(counter));
+fn catch_up_slow(header: Option<KeptHeader>) {
+    let new = header.as_ref().map(KeptHeader::counter).filter(|counter| allocator::is_new(counter));
     if new.is_none() && !deferred().is_due() {
         return;
     }

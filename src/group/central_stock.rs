@@ -1,7 +1,6 @@
 //! Charges that one thread makes and another gives back, near a limit: what a channel needs.
 
 use std::mem::ManuallyDrop;
-use std::ptr;
 
 use super::charge::Charge;
 use super::charge_with::{OnFull, charge_slow};
@@ -9,9 +8,9 @@ use super::handle::Group;
 use crate::counter::central;
 use crate::counter::central_word::CentralWord;
 use crate::counter::object::Counter;
+use crate::counter::object::kept::KeptHeader;
 use crate::sync::Ordering;
 use crate::thread::context;
-use crate::thread::directory::Header;
 use crate::thread::slot::Consume;
 use crate::units::{Bytes, IntoBytes};
 
@@ -128,7 +127,7 @@ impl CentralStock {
         let charge = ManuallyDrop::new(charge);
         let (header, bytes) = (charge.header, charge.bytes);
         // Bytes that reclaim frees go up the tree at once.
-        let is_ours = ptr::eq(header, self.group.header) && self.is_near() && !context::in_reclaim();
+        let is_ours = header == self.group.header && self.is_near() && !context::in_reclaim();
         if !(is_ours && central::put(self.group.first(), self.stock, bytes)) {
             drop(ManuallyDrop::into_inner(charge));
         }
@@ -164,7 +163,7 @@ impl CentralStock {
 
 #[cold]
 #[inline(never)]
-fn charge_if_room_slow(header: &'static Header, bytes: u64, missed: Consume) -> Option<Charge> {
+fn charge_if_room_slow(header: KeptHeader, bytes: u64, missed: Consume) -> Option<Charge> {
     charge_slow(header, bytes, missed, OnFull::IfRoom).ok().map(|bytes| Charge::new(header, bytes))
 }
 

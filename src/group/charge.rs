@@ -13,11 +13,11 @@ use crate::admission::plain::WaitFor;
 use crate::admission::steps;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
+use crate::counter::object::kept::KeptHeader;
 use crate::counter::uncharge::uncharge_slow;
 use crate::error::USAGE_MAX;
 use crate::pressure::throttle;
 use crate::sync::model_failed;
-use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
 use crate::units::{Bytes, IntoBytes};
 
@@ -47,20 +47,20 @@ use crate::units::{Bytes, IntoBytes};
 /// ```
 #[must_use = "dropped at once it gives the bytes back at once"]
 pub struct Charge {
-    pub(super) header: &'static Header,
+    pub(super) header: KeptHeader,
     pub(super) bytes: u64,
 }
 
 impl Charge {
     /// Owns bytes that have been charged, or for 0 bytes a handle that has been taken.
     #[inline(always)]
-    pub(crate) fn new(header: &'static Header, bytes: u64) -> Self {
+    pub(crate) fn new(header: KeptHeader, bytes: u64) -> Self {
         Charge { header, bytes }
     }
 
     /// Charges as [`Group::try_charge`] does.
     #[inline(always)]
-    pub(crate) fn attempt(header: &'static Header, bytes: u64) -> Result<Charge, ChargeError> {
+    pub(crate) fn attempt(header: KeptHeader, bytes: u64) -> Result<Charge, ChargeError> {
         match header.consume_open(bytes) {
             Consume::Hit => {}
             missed => charge_and_sleep_slow(header, bytes, missed)?,
@@ -70,7 +70,7 @@ impl Charge {
 
     /// Charges whatever the limits say.
     #[inline]
-    pub(crate) fn by_force(header: &'static Header, bytes: u64) -> Self {
+    pub(crate) fn by_force(header: KeptHeader, bytes: u64) -> Self {
         let charged = charge_forced(header, bytes);
         if charged == 0 {
             hold(header.counter());
@@ -79,8 +79,12 @@ impl Charge {
     }
 
     #[inline(always)]
-    pub(crate) fn header(&self) -> &'static Header {
+    pub(crate) fn header(&self) -> KeptHeader {
         self.header
+    }
+
+    pub(crate) fn counter(&self) -> &Counter {
+        self.header.counter()
     }
 
     /// Returns the bytes held.
@@ -316,7 +320,7 @@ impl Group {
 /// Makes a charge that did not hit, and sleeps where it is above a high. A charge of 0 bytes takes a handle.
 #[cold]
 #[inline(never)]
-pub(super) fn charge_and_sleep_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
+pub(super) fn charge_and_sleep_slow(header: KeptHeader, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
     let walked = charge_undelayed(header, bytes, missed, WaitFor::Others)?;
     // The charge keeps the group.
     throttle::sleep_after(header.counter(), walked, None);
@@ -325,7 +329,7 @@ pub(super) fn charge_and_sleep_slow(header: &'static Header, bytes: u64, missed:
 
 /// Makes a charge that did not hit. The caller delays the thread for the bytes that it returns.
 pub(super) fn charge_undelayed(
-    header: &'static Header,
+    header: KeptHeader,
     bytes: u64,
     missed: Consume,
     wait_for: WaitFor,
@@ -350,7 +354,7 @@ pub(super) fn release(counter: &Counter) {
 
 /// Charges whatever the limits say. Returns the bytes charged.
 #[inline(always)]
-fn charge_forced(header: &Header, bytes: u64) -> u64 {
+fn charge_forced(header: KeptHeader, bytes: u64) -> u64 {
     match header.consume(bytes) {
         Consume::Hit => bytes,
         missed => header.counter().force_slow(bytes, missed),
@@ -358,18 +362,18 @@ fn charge_forced(header: &Header, bytes: u64) -> u64 {
 }
 
 #[inline(always)]
-fn uncharge(header: &Header, bytes: u64) {
+fn uncharge(header: KeptHeader, bytes: u64) {
     match header.put(bytes) {
         Put::Kept => {}
-        missed => uncharge_slow(header, bytes, missed),
+        missed => uncharge_slow(&header, bytes, missed),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn drop_slow(header: &'static Header, bytes: u64, missed: Put) {
+fn drop_slow(header: KeptHeader, bytes: u64, missed: Put) {
     if bytes > 0 {
-        uncharge_slow(header, bytes, missed);
+        uncharge_slow(&header, bytes, missed);
     } else {
         release(header.counter());
     }

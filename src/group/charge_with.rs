@@ -10,10 +10,10 @@ use crate::admission::at_once::{self, Starts};
 use crate::admission::attempt::ChargeFailure;
 use crate::admission::plain::{LineTime, WaitFor};
 use crate::admission::steps;
+use crate::counter::object::kept::KeptHeader;
 use crate::pressure::high::is_any_above;
 use crate::pressure::throttle;
 use crate::thread::context;
-use crate::thread::directory::Header;
 use crate::thread::slot::Consume;
 use crate::units::{Bytes, IntoBytes};
 
@@ -193,7 +193,7 @@ impl Charge {
         if bytes == 0 {
             return Ok(());
         }
-        if std::ptr::eq(self.header, group.header) {
+        if self.header == group.header {
             let more = group.charge_async(Bytes(bytes)).await?;
             self.grown(ManuallyDrop::new(more).bytes());
         } else {
@@ -207,12 +207,7 @@ impl Charge {
 /// Makes a charge that did not hit. Returns the bytes charged, fewer only by force. A charge of 0 bytes takes a handle.
 #[cold]
 #[inline(never)]
-pub(super) fn charge_slow(
-    header: &'static Header,
-    bytes: u64,
-    missed: Consume,
-    full: OnFull,
-) -> Result<u64, ChargeError> {
+pub(super) fn charge_slow(header: KeptHeader, bytes: u64, missed: Consume, full: OnFull) -> Result<u64, ChargeError> {
     let counter = header.counter();
     let (walked, end) = match full {
         OnFull::Refuse => (charge_undelayed(header, bytes, missed, WaitFor::Others)?, None),
@@ -247,7 +242,7 @@ pub(super) fn charge_slow(
 }
 
 /// The caller asks for the delay.
-fn charge_at_once(header: &'static Header, bytes: u64, missed: Consume, starts: Starts) -> Result<u64, ChargeError> {
+fn charge_at_once(header: KeptHeader, bytes: u64, missed: Consume, starts: Starts) -> Result<u64, ChargeError> {
     let counter = header.counter();
     context::without_foreign(|| match at_once::charge(counter, bytes, missed, starts) {
         Ok(_) => Ok(bytes),
@@ -257,7 +252,7 @@ fn charge_at_once(header: &'static Header, bytes: u64, missed: Consume, starts: 
 
 /// It has no edge of its own: the walk is that of `OnFull::Now`, and what is above a high is given back as any charge is,
 /// which serves a waiter that came meanwhile (E25).
-fn charge_if_room(header: &'static Header, bytes: u64, missed: Consume) -> Result<u64, ChargeError> {
+fn charge_if_room(header: KeptHeader, bytes: u64, missed: Consume) -> Result<u64, ChargeError> {
     let counter = header.counter();
     if let Some(walked) = at_once::charge_uncounted(counter, bytes, missed) {
         if !is_any_above(counter, walked) {

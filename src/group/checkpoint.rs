@@ -1,5 +1,6 @@
 //! Checkpoints: where a task learns that its group is above a limit, or cancelled.
 
+use super::current::current_header;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -12,6 +13,7 @@ use crate::admission::attempt::ChargeFailure;
 use crate::admission::checkpoint::{check, concerns};
 use crate::admission::plain::WaitFor;
 use crate::counter::credit::online_or_above;
+use crate::counter::object::kept::KeptHeader;
 use crate::hierarchy::group_tree;
 use crate::pressure::delays::Alarm;
 use crate::pressure::high::is_delayed;
@@ -20,8 +22,6 @@ use crate::pressure::throttle;
 use crate::pressure::victims::is_cancelled;
 use crate::reclaim::round::TIME_MAX;
 use crate::sync::is_over;
-use crate::thread::current;
-use crate::thread::directory::Header;
 
 /// Time until a task asks again whose memory is about to come from others.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
@@ -77,7 +77,7 @@ impl Group {
     #[inline]
     pub fn checkpoint() -> Result<(), ChargeError> {
         allocator::catch_up(None);
-        let Some(header) = current::header() else { return Ok(()) };
+        let Some(header) = current_header() else { return Ok(()) };
         if is_alert(header) { checkpoint_slow(header) } else { Ok(()) }
     }
 
@@ -111,17 +111,17 @@ impl Group {
     /// ```
     #[inline]
     pub fn checkpoint_async() -> Checkpoint {
-        Checkpoint::new(current::header())
+        Checkpoint::new(current_header())
     }
 }
 
 #[inline]
-fn is_alert(header: &Header) -> bool {
+fn is_alert(header: KeptHeader) -> bool {
     header.counter().tree().alerts.any()
 }
 
 /// A handle on the group that a checkpoint of this one asks for. The caller keeps the group.
-fn asked(header: &'static Header) -> Group {
+fn asked(header: KeptHeader) -> Group {
     Group::pinned(online_or_above(header.counter()))
 }
 
@@ -131,7 +131,7 @@ fn refused(failure: ChargeFailure<'_>, group: &Group) -> ChargeError {
 
 #[cold]
 #[inline(never)]
-fn checkpoint_slow(header: &'static Header) -> Result<(), ChargeError> {
+fn checkpoint_slow(header: KeptHeader) -> Result<(), ChargeError> {
     if !concerns(online_or_above(header.counter())) {
         return Ok(());
     }
@@ -168,8 +168,8 @@ struct Pause {
 
 impl Checkpoint {
     #[inline]
-    fn new(header: Option<&'static Header>) -> Checkpoint {
-        Checkpoint { pause: None, group: header.filter(|header| is_alert(header)).map(asked) }
+    fn new(header: Option<KeptHeader>) -> Checkpoint {
+        Checkpoint { pause: None, group: header.filter(|&header| is_alert(header)).map(asked) }
     }
 
     /// Asks, and says for how long the task has to pause; `until` is when to give up what others are about to give.

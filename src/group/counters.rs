@@ -6,12 +6,12 @@ use super::events::Events;
 use super::handle::Group;
 use crate::admission::lowered;
 use crate::counter::object;
+use crate::counter::object::kept::KeptHeader;
 use crate::hierarchy::{group_object, group_tree, limits};
 use crate::page_counter::PageCounter;
 use crate::reclaim::rings;
 use crate::stat::Unit;
 use crate::state::limits::LimitKind;
-use crate::thread::directory::Header;
 use crate::units::{IntoLimit, Limit};
 
 /// # Counters
@@ -73,10 +73,14 @@ impl Group {
 
     /// The counter of that name, if this runtime has it.
     #[inline(always)]
-    pub(super) fn header_of(&self, counter: Counter) -> Option<&'static Header> {
+    #[allow(unsafe_code)]
+    pub(super) fn header_of(&self, counter: Counter) -> Option<KeptHeader> {
         match counter.number {
             0 => Some(self.header),
-            number => group_object::declared(self.first(), number, counter.builder).map(|counter| counter.header),
+            number => group_object::declared(self.first(), number, counter.builder).map(|counter| {
+                // SAFETY: a group keeps all of its counters.
+                unsafe { KeptHeader::new(counter.header) }
+            }),
         }
     }
 

@@ -3,6 +3,7 @@
 use super::allocator;
 use super::handle::Group;
 use crate::counter::credit::online_or_above;
+use crate::counter::object::kept::KeptHeader;
 use crate::thread::current::{self, EnteredScope};
 
 /// # The current group
@@ -45,7 +46,7 @@ impl Group {
     #[inline]
     pub fn enter(&self) -> EnterGuard {
         allocator::catch_up(Some(self.header));
-        EnterGuard { _entry: EnteredScope::enter(self.header), group: self.clone() }
+        EnterGuard { _entry: EnteredScope::enter(self.header.header()), group: self.clone() }
     }
 
     /// Runs `work` with this as the current group of the thread. Afterwards the current group is what it was before,
@@ -71,7 +72,7 @@ impl Group {
     #[inline]
     pub fn run<R>(&self, work: impl FnOnce() -> R) -> R {
         allocator::catch_up(Some(self.header));
-        current::within(Some(self.header), work)
+        current::within(Some(self.header.header()), work)
     }
 
     /// Returns the current group of this thread. `None` outside of [`enter`](Self::enter), [`run`](Self::run) and
@@ -92,9 +93,16 @@ impl Group {
     /// ```
     #[inline]
     pub fn current() -> Option<Group> {
-        // The scope keeps the group, and a group keeps those above.
-        current::header().map(|header| Group::pinned(online_or_above(header.counter())))
+        current_header().map(|header| Group::pinned(online_or_above(header.counter())))
     }
+}
+
+/// The header of the thread's current group. The caller leaves no scope while it uses the result.
+#[inline(always)]
+#[allow(unsafe_code)]
+pub(super) fn current_header() -> Option<KeptHeader> {
+    // SAFETY: the scope keeps the group.
+    current::header().map(|header| unsafe { KeptHeader::new(header) })
 }
 
 /// The thread is in a group as long as this value is there: see [`Group::enter`].

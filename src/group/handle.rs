@@ -5,8 +5,8 @@ use std::hash::{Hash, Hasher};
 
 use crate::counter::handle::{Handle, Stale};
 use crate::counter::incarnation::Generation;
+use crate::counter::object::kept::KeptHeader;
 use crate::counter::{make, object};
-use crate::thread::directory::Header;
 
 /// A handle on a group, the unit that is charged. A handle is cheap to clone, send and share. Clones name the same
 /// group, and comparison is by identity.
@@ -38,7 +38,7 @@ use crate::thread::directory::Header;
 /// ```
 pub struct Group {
     /// The header of the group's first counter. This value owns a handle on it.
-    pub(super) header: &'static Header,
+    pub(super) header: KeptHeader,
 }
 
 /// Names a group for as long as the process runs. No other group ever has the same id.
@@ -81,8 +81,12 @@ impl GroupId {
 /// # Identity
 impl Group {
     /// The handle is on the first counter of the group.
+    #[allow(unsafe_code)]
     pub(crate) fn from_handle(handle: Handle) -> Group {
-        Group { header: handle.into_raw().header }
+        // SAFETY: the value has the handle.
+        let header = unsafe { KeptHeader::new(handle.header) };
+        handle.into_raw();
+        Group { header }
     }
 
     /// Takes a handle of its own. The caller keeps the group meanwhile.
@@ -92,10 +96,8 @@ impl Group {
     }
 
     #[inline(always)]
-    #[allow(unsafe_code)]
     pub(crate) fn first(&self) -> &object::Counter {
-        // SAFETY: this value has a handle on the group.
-        unsafe { self.header.object().kept() }
+        self.header.counter()
     }
 
     /// Returns the group's id, which names it for as long as the process runs.
@@ -120,7 +122,7 @@ impl Drop for Group {
 
 impl PartialEq for Group {
     fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self.header, other.header)
+        self.header == other.header
     }
 }
 
@@ -128,7 +130,7 @@ impl Eq for Group {}
 
 impl Hash for Group {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        std::ptr::from_ref(self.header).hash(state);
+        std::ptr::from_ref(self.header.header()).hash(state);
     }
 }
 

@@ -94,7 +94,7 @@ impl<T> Grouped<T> {
         allocator::catch_up(None);
         // SAFETY: as above; `self` was pinned.
         let value = unsafe { Pin::new_unchecked(&mut **value) };
-        within(Some(group.header), || poll(value))
+        within(Some(group.header.header()), || poll(value))
     }
 }
 
@@ -112,6 +112,6 @@ impl<T> Drop for Grouped<T> {
     fn drop(&mut self) {
         let Grouped { value, group } = self;
         // SAFETY: nothing uses the value any more.
-        within(Some(group.header), || unsafe { ManuallyDrop::drop(value) });
+        within(Some(group.header.header()), || unsafe { ManuallyDrop::drop(value) });
     }
 }

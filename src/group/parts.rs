@@ -8,6 +8,7 @@ use super::counter;
 use super::error::{ChargeError, SplitError};
 use super::handle::Group;
 use crate::admission::transfer::{TransferFailure, move_charge};
+use crate::counter::object::kept::KeptHeader;
 use crate::hierarchy::group_tree;
 use crate::units::{Bytes, IntoBytes};
 
@@ -29,12 +30,12 @@ impl Charge {
     pub fn split(&mut self, bytes: impl IntoBytes) -> Result<Charge, SplitError> {
         let Bytes(bytes) = bytes.into_bytes();
         let Some(left) = self.bytes().checked_sub(bytes) else {
-            let unit = group_tree::unit(self.header.counter());
+            let unit = group_tree::unit(self.counter());
             return Err(SplitError { requested: bytes, bytes: self.bytes(), unit });
         };
         // One charge becomes two. Where one of them has no bytes, that one needs a handle more.
         if bytes == 0 || left == 0 {
-            hold(self.header.counter());
+            hold(self.counter());
         }
         self.bytes = left;
         Ok(Charge { header: self.header, bytes })
@@ -51,7 +52,7 @@ impl Charge {
     /// ```
     pub fn take(&mut self) -> Charge {
         // The charge that stays has no bytes, so it needs a handle, also where the charge taken has none.
-        hold(self.header.counter());
+        hold(self.counter());
         Charge { header: self.header, bytes: mem::take(&mut self.bytes) }
     }
 
@@ -71,8 +72,8 @@ impl Charge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn merge(&mut self, other: Charge) -> Result<(), MergeError> {
-        if !std::ptr::eq(self.header, other.header) {
-            hold(self.header.counter());
+        if self.header != other.header {
+            hold(self.counter());
             return Err(MergeError { charge: other, into: Charge::new(self.header, 0) });
         }
         let bytes = other.bytes();
@@ -81,7 +82,7 @@ impl Charge {
             let held = self.bytes();
             let added = self.add(bytes);
             if held == 0 {
-                release(self.header.counter());
+                release(self.counter());
             }
             if added < bytes {
                 // As a charge with bytes still, it gives back what no charge can hold.
@@ -114,8 +115,9 @@ impl Charge {
     /// assert_eq!((a.live(), b.live(), runtime.root().live()), (0, 100, 100));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[allow(unsafe_code)]
     pub fn transfer(&mut self, to: &Group) -> Result<(), ChargeError> {
-        let (from, bytes) = (self.header.counter(), self.bytes());
+        let (from, bytes) = (self.counter(), self.bytes());
         let to = move_charge(from, to.first(), bytes).map_err(|failure| match failure {
             TransferFailure::OtherTree => {
                 ChargeError::OtherRuntime { from: Group::pinned(from.first()), to: to.clone() }
@@ -131,7 +133,8 @@ impl Charge {
             hold(to);
             release(from);
         }
-        self.header = to.header;
+        // SAFETY: the bytes, or the handle, keep it from here on.
+        self.header = unsafe { KeptHeader::new(to.header) };
         Ok(())
     }
 }

@@ -6,6 +6,7 @@ use super::charge::{Charge, release};
 use super::charge_with::{OnFull, charge_slow};
 use super::error::ChargeError;
 use super::handle::Group;
+use crate::counter::object::kept::KeptHeader;
 use crate::counter::raw::{self, Way};
 use crate::counter::uncharge;
 use crate::thread::directory::Header;
@@ -233,7 +234,7 @@ impl Charge {
         if bytes > 0 {
             raw::count(header.counter(), bytes, Way::Charged);
         }
-        (std::ptr::from_ref(header).cast(), bytes)
+        (std::ptr::from_ref(header.header()).cast(), bytes)
     }
 
     /// Makes a guard of what [`into_raw`](Self::into_raw) has returned, on whatever thread.
@@ -256,8 +257,8 @@ impl Charge {
     /// ```
     #[allow(unsafe_code)]
     pub unsafe fn from_raw(word: *const (), bytes: u64) -> Charge {
-        // SAFETY: the word is that of a header, says the caller; headers are never freed.
-        let header = unsafe { &*word.cast::<Header>() };
+        // SAFETY: the word is that of a header, says the caller, and what it has charged keeps the counter.
+        let header = unsafe { KeptHeader::new(&*word.cast::<Header>()) };
         if bytes > 0 {
             raw::count(header.counter(), bytes, Way::Uncharged);
         }
@@ -273,13 +274,13 @@ const fn missed(undone: bool) -> Consume {
 
 #[cold]
 #[inline(never)]
-fn try_charge_slow<const UNDONE: bool>(header: &'static Header, bytes: u64) -> Result<(), ChargeError> {
+fn try_charge_slow<const UNDONE: bool>(header: KeptHeader, bytes: u64) -> Result<(), ChargeError> {
     try_charge_missed(header, bytes, missed(UNDONE), OnFull::Refuse)
 }
 
 #[cold]
 #[inline(never)]
-fn try_charge_missed(header: &'static Header, bytes: u64, missed: Consume, full: OnFull) -> Result<(), ChargeError> {
+fn try_charge_missed(header: KeptHeader, bytes: u64, missed: Consume, full: OnFull) -> Result<(), ChargeError> {
     let charged = charge_slow(header, bytes, missed, full)?;
     if charged < bytes {
         drop(Charge::new(header, charged));
@@ -296,7 +297,7 @@ fn try_charge_missed(header: &'static Header, bytes: u64, missed: Consume, full:
 
 #[cold]
 #[inline(never)]
-fn force_charge_slow<const UNDONE: bool>(header: &'static Header, bytes: u64) -> u64 {
+fn force_charge_slow<const UNDONE: bool>(header: KeptHeader, bytes: u64) -> u64 {
     let charged = if bytes == 0 { 0 } else { header.counter().force_slow(bytes, missed(UNDONE)) };
     if charged > 0 {
         raw::count(header.counter(), charged, Way::Charged);
@@ -307,10 +308,10 @@ fn force_charge_slow<const UNDONE: bool>(header: &'static Header, bytes: u64) ->
 /// The caller has a handle, so the counter is there afterwards.
 #[cold]
 #[inline(never)]
-fn uncharge_slow<const CLOSED: bool>(header: &'static Header, bytes: u64) {
+fn uncharge_slow<const CLOSED: bool>(header: KeptHeader, bytes: u64) {
     if bytes > 0 {
         raw::count(header.counter(), bytes, Way::Uncharged);
-        uncharge::uncharge_slow(header, bytes, if CLOSED { Put::Closed } else { Put::Full });
+        uncharge::uncharge_slow(&header, bytes, if CLOSED { Put::Closed } else { Put::Full });
     }
 }
 

@@ -13,12 +13,12 @@ use crate::units::{Bytes, IntoBytes};
 impl ReclaimContext<'_> {
     /// Returns the group whose turn it is: the reclaimer's own, or the nearest group above where that went offline.
     pub fn group(&self) -> Group {
-        Group::pinned(self.group.counter())
+        Group::pinned(self.group)
     }
 
     /// Returns the group that is under pressure: [`group`](Self::group) or one above it.
     pub fn target(&self) -> Group {
-        Group::pinned(self.target.counter())
+        Group::pinned(self.target)
     }
 }
 

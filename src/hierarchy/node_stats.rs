@@ -15,6 +15,7 @@ use smallvec::{SmallVec, smallvec};
 use super::group_tree;
 use super::stats::{self, Addition};
 use crate::counter::object::Counter;
+use crate::counter::object::kept::KeptHeader;
 use crate::counter::slow_path::SlowPath;
 use crate::numa::NodeId;
 use crate::stat::Stat;
@@ -22,7 +23,6 @@ use crate::stat::coordinator::Coordinator;
 use crate::stat::published::{PublishedStats, StatScope};
 use crate::stat::reading::Freshness;
 use crate::thread::cells::Added;
-use crate::thread::directory::Header;
 use crate::thread::local::{Local, with_local};
 
 /// The place of an account: at the group, so many levels above it, or at the root. What would be too far above for a
@@ -34,7 +34,7 @@ const ROOT: Above = Above::MAX;
 /// Adds to an item of the group, or of its memory on a node. Where nothing is published there and nothing can be, it
 /// accounts to the nearest group above that can. Returns how far above that is. `None`: nothing is counted.
 #[inline(always)]
-pub(crate) fn account(header: &Header, scope: StatScope, stat: Stat, delta: i64) -> Option<Above> {
+pub(crate) fn account(header: KeptHeader, scope: StatScope, stat: Stat, delta: i64) -> Option<Above> {
     match add_to(header, scope, stat, delta) {
         Added::Done => Some(0),
         added => account_slow(header, scope, stat, delta, added),
@@ -43,7 +43,7 @@ pub(crate) fn account(header: &Header, scope: StatScope, stat: Stat, delta: i64)
 
 /// Takes off what [`account`] has added at the level `above`, on any thread.
 #[inline(always)]
-pub(crate) fn unaccount(header: &Header, scope: StatScope, above: Above, stat: Stat, delta: i64) {
+pub(crate) fn unaccount(header: KeptHeader, scope: StatScope, above: Above, stat: Stat, delta: i64) {
     let delta = delta.wrapping_neg();
     if above > 0 {
         unaccount_above(header, scope, above, stat, delta);
@@ -53,12 +53,12 @@ pub(crate) fn unaccount(header: &Header, scope: StatScope, above: Above, stat: S
 }
 
 #[inline(always)]
-fn add_to(header: &Header, scope: StatScope, stat: Stat, delta: i64) -> Added {
+fn add_to(header: KeptHeader, scope: StatScope, stat: Stat, delta: i64) -> Added {
     let find = |local: &Local| {
         let block = local.fast_block()?;
         match scope {
-            StatScope::Group => block.cells_behind(header),
-            StatScope::On(node) => block.cells_on_behind(header, node.into()),
+            StatScope::Group => block.cells_behind(&header),
+            StatScope::On(node) => block.cells_on_behind(&header, node.into()),
         }
     };
     with_local(find).map_or(Added::Nowhere, |cells| stat.add_to(cells, delta))
@@ -66,7 +66,7 @@ fn add_to(header: &Header, scope: StatScope, stat: Stat, delta: i64) -> Added {
 
 #[cold]
 #[inline(never)]
-fn account_slow(header: &Header, scope: StatScope, stat: Stat, delta: i64, added: Added) -> Option<Above> {
+fn account_slow(header: KeptHeader, scope: StatScope, stat: Stat, delta: i64, added: Added) -> Option<Above> {
     let group = header.counter().first();
     let coordinator = stats::coordinator_of(group)?;
     let search = || (0..ROOT).zip(group.path_to_root()).find(|(_, level)| takes(level, coordinator, scope));
@@ -79,7 +79,7 @@ fn account_slow(header: &Header, scope: StatScope, stat: Stat, delta: i64, added
 }
 
 #[cold]
-fn unaccount_above(header: &Header, scope: StatScope, above: Above, stat: Stat, delta: i64) {
+fn unaccount_above(header: KeptHeader, scope: StatScope, above: Above, stat: Stat, delta: i64) {
     let group = header.counter().first();
     let level = if above == ROOT { group.path_to_root().last() } else { group.path_to_root().nth(above.into()) };
     if let (Some(coordinator), Some(level)) = (stats::coordinator_of(group), level) {

@@ -3,6 +3,7 @@
 //! The statistics of a group are those of its first counter. The coordinator of the tree gathers them (`crate::stat`).
 
 use crate::counter::object::Counter;
+use crate::counter::object::kept::KeptHeader;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{group_object, group_tree};
 use crate::stat::coordinator::Coordinator;
@@ -14,7 +15,6 @@ use crate::sync::Ordering;
 use crate::sync::barrier::BarrierState;
 use crate::thread::block::Block;
 use crate::thread::cells::{Added, CellsPlace, CellsRow, ThreadStats};
-use crate::thread::directory::Header;
 use crate::thread::local::{self, Local, with_local};
 use crate::thread::slow_path::Outermost;
 
@@ -107,8 +107,8 @@ fn new_cells<'a>(
 
 /// Adds to an item of the group that has this header, by a load and a store in this thread's own cells.
 #[inline(always)]
-pub(crate) fn add(header: &Header, stat: Stat, delta: i64) {
-    let find = |local: &Local| local.fast_block().and_then(|block| block.cells_behind(header));
+pub(crate) fn add(header: KeptHeader, stat: Stat, delta: i64) {
+    let find = |local: &Local| local.fast_block().and_then(|block| block.cells_behind(&header));
     let added = with_local(find).map_or(Added::Nowhere, |cells| stat.add_to(cells, delta));
     if added != Added::Done {
         add_slow(header, stat, delta, added);
@@ -117,7 +117,7 @@ pub(crate) fn add(header: &Header, stat: Stat, delta: i64) {
 
 #[cold]
 #[inline(never)]
-fn add_slow(header: &Header, stat: Stat, delta: i64, added: Added) {
+fn add_slow(header: KeptHeader, stat: Stat, delta: i64, added: Added) {
     let group = header.counter().first();
     let Some(stats) = coordinator_of(group) else { return };
     // An addition of zero changes no figure, so it makes no writer. The addition that made the announcement due has

@@ -56,7 +56,7 @@ impl Kmem {
 
     #[inline]
     fn numa(&self) -> &Numa {
-        numa(self.charge.header().counter())
+        numa(self.charge.counter())
     }
 
     pub(super) fn unplaced(&self) -> u64 {
@@ -242,7 +242,7 @@ impl Kmem {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn merge(&mut self, mut other: Kmem) -> Result<(), Box<Kmem>> {
-        if !std::ptr::eq(self.charge.header(), other.charge.header()) || self.stat() != other.stat() {
+        if self.charge.header() != other.charge.header() || self.stat() != other.stat() {
             return Err(Box::new(other));
         }
         std::mem::take(&mut other.accounts.lines).into_iter().for_each(|line| self.accounts.add(line));

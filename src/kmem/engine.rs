@@ -1,13 +1,13 @@
 //! The engine below, as memory on nodes uses it, and questions of its owners to a group's runtime.
 
 use crate::counter::object::Counter;
+use crate::counter::object::kept::{Kept, KeptHeader};
 use crate::group::{Charge, Group};
 use crate::hierarchy::{group_tree, stats};
 use crate::numa::config::{Numa, Tier};
 use crate::numa::{NodeOf, Topology};
 use crate::stat::published::StatScope;
 use crate::sync::Arc;
-use crate::thread::directory::Header;
 
 impl Topology {
     /// The nodes that a group's runtime accounts for: [`Runtime::topology`](crate::Runtime::topology), where only a
@@ -52,13 +52,16 @@ pub(super) fn numa(counter: &Counter) -> &Numa {
 }
 
 /// The header of a tier's counter, in the group of this counter.
-pub(super) fn header_of(tier: &Tier, counter: &Counter) -> &'static Header {
-    counter.group().nth(tier.counter).map_or(counter.header, |counter| counter.header)
+#[allow(unsafe_code)]
+pub(super) fn header_of(tier: &Tier, counter: &Counter) -> KeptHeader {
+    let of = counter.group().nth(tier.counter).unwrap_or(counter);
+    // SAFETY: the caller charges it while it keeps the group.
+    unsafe { Kept::new(of) }.header()
 }
 
 pub(super) fn has_statistics(charge: &Charge, scope: StatScope) -> bool {
     match scope {
         StatScope::Group => true,
-        StatScope::On(_) => stats::published(charge.header().counter(), scope).is_some(),
+        StatScope::On(_) => stats::published(charge.counter(), scope).is_some(),
     }
 }

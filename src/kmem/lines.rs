@@ -3,19 +3,19 @@
 use smallvec::SmallVec;
 
 use super::placement::Placement;
+use crate::counter::object::kept::KeptHeader;
 use crate::hierarchy::group_tree;
 use crate::hierarchy::node_stats::{self, Above};
 use crate::numa::{NodeId, Topology};
 use crate::stat::Stat;
 use crate::stat::published::StatScope;
 use crate::sync::model_failed;
-use crate::thread::directory::Header;
 use crate::units::Bytes;
 
 /// The bytes of one guard on each node, as one item, on the counter that has this header. The drop takes them off, so
 /// it comes before the charge ends, which keeps the counter.
 pub(super) struct Accounts {
-    pub(super) header: &'static Header,
+    pub(super) header: KeptHeader,
     pub(super) stat: Stat,
     /// Two nodes, and one for metadata, need no allocation.
     pub(super) lines: SmallVec<[AccountLine; 3]>,
@@ -32,7 +32,7 @@ pub(super) struct AccountLine {
 
 impl AccountLine {
     #[inline]
-    pub(super) fn take_off(&self, header: &Header, stat: Stat, bytes: u64) {
+    pub(super) fn take_off(&self, header: KeptHeader, stat: Stat, bytes: u64) {
         if let Some(above) = self.above {
             node_stats::unaccount(header, self.scope, above, stat, bytes.cast_signed());
         }
@@ -41,13 +41,13 @@ impl AccountLine {
 
 impl Accounts {
     #[inline]
-    pub(super) fn new(header: &'static Header, stat: Stat) -> Accounts {
+    pub(super) fn new(header: KeptHeader, stat: Stat) -> Accounts {
         Accounts { header, stat, lines: SmallVec::new() }
     }
 
     /// The nodes of the tree. `None` for a tree of bare counters, which accounts nothing.
     #[inline]
-    fn topology(&self) -> Option<&'static Topology> {
+    fn topology(&self) -> Option<&Topology> {
         group_tree::if_groups(self.header.counter().tree()).map(|groups| &groups.numa.topology)
     }
 

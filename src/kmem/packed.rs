@@ -12,13 +12,13 @@ use super::account::Kmem;
 use super::engine::{has_statistics, numa};
 use super::lines::{AccountLine, Accounts, node_of};
 use super::tiers::Tiers;
+use crate::counter::object::kept::KeptHeader;
 use crate::group::Charge;
 use crate::hierarchy::node_stats::Above;
 use crate::hierarchy::stats;
 use crate::numa::NodeId;
 use crate::stat::published::StatScope;
 use crate::sync::model_failed;
-use crate::thread::directory::Header;
 
 /// No node: the group's own statistics.
 const NOWHERE: u8 = u8::MAX;
@@ -42,7 +42,7 @@ const NOWHERE: u8 = u8::MAX;
 /// ```
 #[must_use = "dropped at once it gives the bytes back at once"]
 pub struct PackedKmem {
-    header: &'static Header,
+    header: KeptHeader,
     bytes: u32,
     above: Option<Above>,
     node: u8,
@@ -108,7 +108,7 @@ impl Kmem {
         }
         let unplaced = self.unplaced();
         let to_stays = has_statistics(&self.charge, to)
-            || !self.charge.header().counter().state().is_offline()
+            || !self.charge.counter().state().is_offline()
             || !has_statistics(&self.charge, from);
         self.gather(if to_stays { to } else { from });
         // The group went offline since.

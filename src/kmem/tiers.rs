@@ -2,9 +2,9 @@
 
 use super::engine::{header_of, numa};
 use super::placement::{Bound, Placement};
+use crate::counter::object::kept::KeptHeader;
 use crate::group::{Charge, ChargeError, Group};
 use crate::numa::NodeId;
-use crate::thread::directory::Header;
 use crate::units::Bytes;
 
 /// A charge for each tier where the memory lies or may come to lie. Most runtimes have no tier; then this allocates
@@ -139,7 +139,7 @@ impl Tiers {
 
     /// The guards of the charges that [`forget`](Self::forget) has left, of an object of so many bytes on a node.
     #[inline]
-    pub(super) fn of_object(header: &'static Header, node: Option<NodeId>, bytes: u64) -> Tiers {
+    pub(super) fn of_object(header: KeptHeader, node: Option<NodeId>, bytes: u64) -> Tiers {
         let mut tiers = Tiers::default();
         let Some(node) = node else { return tiers };
         let group = header.counter();

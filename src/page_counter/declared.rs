@@ -41,16 +41,21 @@ impl Extension for Declarations {
         alone::root(config, groups).unwrap_or_else(|refused| refused.abort()).into_raw().header
     }
 
+    #[allow(unsafe_code)]
     fn child(&self, parent: &'static Header) -> &'static Header {
-        alone::child(parent.counter()).unwrap_or_else(|refused| refused.abort()).into_raw().header
+        // SAFETY: the caller keeps the parent.
+        let parent = unsafe { parent.object().kept() };
+        alone::child(parent).unwrap_or_else(|refused| refused.abort()).into_raw().header
     }
 
     fn end(&self, counter: &'static Header) {
         alone::end(Handle::adopt(counter.object()));
     }
 
+    #[allow(unsafe_code)]
     fn stat_counts(&self, counter: &'static Header) -> [u64; 6] {
-        stats::coordinator(counter.counter()).counts.all()
+        // SAFETY: the caller keeps the counter.
+        stats::coordinator(unsafe { counter.object().kept() }).counts.all()
     }
 }
 

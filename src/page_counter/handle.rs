@@ -7,14 +7,13 @@ use crate::counter::config::{BATCH_MAX, CounterConfig, Extension};
 use crate::counter::handle::Handle;
 use crate::counter::level::How;
 use crate::counter::object::Counter;
-use crate::counter::object::kept::Kept;
+use crate::counter::object::kept::{Kept, KeptHeader};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::uncharge::uncharge_slow;
 use crate::counter::{join, marks, retire};
 use crate::error::{CounterChargeError, CounterId, CounterLimitError, USAGE_MAX};
 use crate::sync::{Arc, model_failed};
-use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
 use crate::thread::{context, slow_path};
 
@@ -60,8 +59,7 @@ const HOOK_CALLS_MAX: usize = 16;
 #[derive(Clone)]
 pub struct PageCounter<K = Alone> {
     /// A charge that hits needs nothing else.
-    header: &'static Header,
-    counter: Kept,
+    header: KeptHeader,
     keep: K,
 }
 
@@ -110,11 +108,11 @@ impl<K> PageCounter<K> {
     #[allow(unsafe_code)]
     pub(crate) fn new(counter: &Counter, keep: K) -> Self {
         // SAFETY: `keep` keeps the counter, and lives as long as the value.
-        PageCounter { header: counter.header, counter: unsafe { Kept::new(counter) }, keep }
+        PageCounter { header: unsafe { Kept::new(counter) }.header(), keep }
     }
 
     #[inline(always)]
-    pub(crate) fn header(&self) -> &'static Header {
+    pub(crate) fn header(&self) -> KeptHeader {
         self.header
     }
 
@@ -124,12 +122,12 @@ impl<K> PageCounter<K> {
 
     #[inline(always)]
     pub(crate) fn counter(&self) -> &Counter {
-        &self.counter
+        self.header.counter()
     }
 
     /// Returns the counter's name in errors and verdicts.
     pub fn id(&self) -> CounterId {
-        self.counter.id()
+        self.counter().id()
     }
 }
 
@@ -205,7 +203,7 @@ impl PageCounter {
     /// ```
     pub fn named_child(&self, name: &str) -> PageCounter {
         let child = match extension(self.counter()) {
-            Some(extension) => Handle::adopt(extension.child(self.header).object()),
+            Some(extension) => Handle::adopt(extension.child(self.header.header()).object()),
             None => {
                 let _path = SlowPath::enter();
                 join::child(self.counter())
@@ -348,7 +346,7 @@ impl PageCounter {
     pub fn uncharge(&self, n: u64) {
         match self.header.put(n) {
             Put::Kept => {}
-            missed => uncharge_slow(self.header, n, missed),
+            missed => uncharge_slow(&self.header, n, missed),
         }
     }
 
@@ -501,7 +499,7 @@ impl<K> PageCounter<K> {
 
 impl<K> PartialEq for PageCounter<K> {
     fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self.header, other.header)
+        self.header == other.header
     }
 }
 

@@ -158,7 +158,7 @@ impl PageCounter {
     pub fn counts(&self) -> Counts {
         let counts = counts(self.counter().tree());
         match &self.counter().tree().config.extension {
-            Some(extension) => counts.with_stats(extension.stat_counts(self.header())),
+            Some(extension) => counts.with_stats(extension.stat_counts(self.header().header())),
             None => counts,
         }
     }

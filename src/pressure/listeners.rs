@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
+use crate::counter::object::kept::Kept;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::service::LISTENS;
 use crate::hierarchy::{events, group_tree};
@@ -130,6 +131,7 @@ impl Drop for ListenerGuard {
 
 /// Collect what is due at `level`, whose events were counted: wakers to wake, callbacks to call. `None` for these leaves
 /// them to another call. Returns whether some are left.
+#[allow(unsafe_code)]
 pub(crate) fn collect(level: &Counter, wakers: &mut Wakers, mut notifications: Option<&mut Notifications>) -> bool {
     if !level.limits.watched.is_for(LISTENS) {
         return false;
@@ -150,7 +152,9 @@ pub(crate) fn collect(level: &Counter, wakers: &mut Wakers, mut notifications: O
                     continue;
                 };
                 let times = count.wrapping_sub(std::mem::replace(&mut listener.seen, count));
-                let happened = Happened { group: callback.group.header, event: listener.event, count, times };
+                // SAFETY: the callback has a handle on the group, and the notification has the callback.
+                let group = unsafe { Kept::new(&callback.group) }.header();
+                let happened = Happened { group, event: listener.event, count, times };
                 notifications.push(Notification { callback: Arc::clone(callback), happened });
             }
         }

@@ -503,6 +503,7 @@ impl Chosen<'_> {
 
     /// End the waits in the victim, so that their threads can let go of what they hold, and call its hooks; then end the
     /// waits that began in between. Foreign code runs; this thread holds no lock.
+    #[allow(unsafe_code)]
     pub(crate) fn cancel(&mut self) {
         self.tell_checkpoints();
         self.end_waits();
@@ -524,7 +525,8 @@ impl Chosen<'_> {
                 usage: self.domain.usage(),
                 max: self.domain.max(),
             });
-            let (group, domain) = (hook.group.header, self.domain.header);
+            // SAFETY: the hook has a handle on its group, which keeps the domain, for as long as the call.
+            let [group, domain] = [&*hook.group, self.domain].map(|of| unsafe { Kept::new(of) }.header());
             let why = Cancel { group, domain, wanted: self.wanted, overrun: self.overrun };
             if context::in_hook(|| hook.call(&why)) == Some(false) {
                 hook.count_panic();

@@ -416,8 +416,8 @@ impl<'r> Round<'r, '_> {
     fn call(&mut self, group: &Counter, reclaimer: &Reclaimer, want: u64, pass: ReclaimPass) -> u64 {
         let (target, Request { cause, deadline, .. }) = (self.target, *self.request);
         let context = ReclaimContext {
-            group: group.header,
-            target: target.header,
+            group,
+            target,
             cause,
             pass,
             deadline,

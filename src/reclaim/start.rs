@@ -71,8 +71,8 @@ fn begin_in(level: &Counter, group: &Counter, ring: u32, want: u64) -> u64 {
 
 fn call(level: &Counter, group: &Counter, reclaimer: &Reclaimer, want: u64) {
     let context = ReclaimContext {
-        group: group.header,
-        target: level.header,
+        group,
+        target: level,
         cause: ReclaimCause::Full,
         pass: ReclaimPass::Unprotected,
         deadline: deadline(level),

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::task::Waker;
 
+use crate::counter::object::kept::KeptHeader;
 use crate::state::callback::Callback;
 use crate::state::events::Event;
 use crate::sync::Arc;
-use crate::thread::directory::Header;
 use crate::thread::foreign::Foreign;
 
 /// The argument of a listener's call: see [`Group::on_event`](crate::Group::on_event).
@@ -24,7 +24,7 @@ use crate::thread::foreign::Foreign;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Happened {
-    pub(crate) group: &'static Header,
+    pub(crate) group: KeptHeader,
     pub(crate) event: Event,
     pub(crate) count: u64,
     pub(crate) times: u64,

@@ -6,10 +6,10 @@ use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
 use crate::counter::handle::Stale;
+use crate::counter::object::kept::KeptHeader;
 use crate::state::callback::Callback;
 use crate::sync::stat_atomic::{AtomicBool, AtomicU16};
 use crate::sync::{Arc, Ordering};
-use crate::thread::directory::Header;
 use crate::thread::foreign::Foreign;
 
 /// A group's answer to a charge below it that its max refuses, once reclaim has freed nothing.
@@ -174,8 +174,8 @@ debug_figures!(OomCandidate, |candidate| importance: candidate.importance, overr
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Cancel {
-    pub(crate) group: &'static Header,
-    pub(crate) domain: &'static Header,
+    pub(crate) group: KeptHeader,
+    pub(crate) domain: KeptHeader,
     pub(crate) wanted: u64,
     pub(crate) overrun: u64,
 }

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
+use crate::counter::object::Counter;
 use crate::state::history::History;
 use crate::sync::Arc;
 use crate::sync::stat_atomic::AtomicU32;
-use crate::thread::directory::Header;
 use crate::thread::foreign::{Calls, Foreign, Panicked};
 
 /// Code that can give memory back: a cache, a pool, a buffer that spills.
@@ -274,8 +274,8 @@ pub enum ReclaimPass {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct ReclaimContext<'a> {
-    pub(crate) group: &'static Header,
-    pub(crate) target: &'static Header,
+    pub(crate) group: &'a Counter,
+    pub(crate) target: &'a Counter,
     pub(crate) cause: ReclaimCause,
     pub(crate) pass: ReclaimPass,
     pub(crate) deadline: Instant,

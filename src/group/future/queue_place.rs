@@ -1,7 +1,6 @@
 //! A future that waits in line for a queue of waiters.
 
 use std::mem;
-use std::ptr;
 use std::task::Waker;
 
 use super::{ChargeFuture, Stage};
@@ -72,7 +71,7 @@ impl Sealed for ChargeFuture {}
 impl QueuePlace for ChargeFuture {
     fn is_served_by(&self, charge: &Charge) -> bool {
         let Stage::InLine(in_line, _) = &self.state else { return false };
-        ptr::eq(charge.header, self.group.header) && in_line.is_served_by(charge.bytes)
+        charge.header == self.group.header && in_line.is_served_by(charge.bytes)
     }
 
     fn wait_for(&mut self, Bytes(bytes): Bytes) -> bool {
