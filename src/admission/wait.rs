@@ -44,8 +44,7 @@ pub(super) fn decided(group: &Counter, decision: Decision, bytes: u64, counted: 
     }
 }
 
-/// Waits in line until a charge of the group is decided. The caller keeps the group. `Err`: time is over; the level in
-/// whose line the charge was.
+/// Waits in line until a charge of the group is decided. `Err`: time is over; the level in whose line the charge was.
 pub(super) fn wait_in_line(
     group: &Counter,
     mut ticket: Ticket,

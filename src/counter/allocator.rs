@@ -81,9 +81,9 @@ pub(super) fn consume_and_count(slot: &Slot, counted: &Tally, n: u64) -> Consume
     consumed
 }
 
-/// Charges `n` units, at least one, to the counter behind a header, which the caller keeps. A group that is offline
-/// leaves them to its nearest live ancestor. Returns the owner's word; `None` where no word can name a counter of the
-/// path, and nothing was charged.
+/// Charges `n` units, at least one, to the counter behind a header. A group that is offline leaves them to its nearest
+/// live ancestor. Returns the owner's word; `None` where no word can name a counter of the path, and nothing was
+/// charged.
 #[inline(always)]
 pub(crate) fn charge(header: KeptHeader, n: u64) -> Option<u32> {
     match header.header().consume_allocated(n, false) {

@@ -78,7 +78,7 @@ fn close_poisoned(counter: &Counter) {
     }
 }
 
-/// The counter's central stock, made where there is none. The caller keeps the counter.
+/// The counter's central stock, made where there is none.
 pub(crate) fn get_or_make(counter: &Counter) -> &'static CentralWord {
     let _path = SlowPath::enter();
     let _stocks = counter.tree().lock();
@@ -195,7 +195,7 @@ pub(crate) fn drain(stocks: &mut Stocks, top: &Counter) -> u64 {
     for_each_below(stocks, top, rest)
 }
 
-/// Visit the stock of `top`, and the open ones below it. The caller keeps `top`.
+/// Visit the stock of `top`, and the open ones below it.
 fn for_each_below(stocks: &mut Stocks, top: &Counter, visit: fn(&mut Stocks, &Counter) -> u64) -> u64 {
     let mut units = visit(stocks, top);
     for at in (0..stocks.central.len()).rev() {
@@ -244,7 +244,7 @@ pub(crate) fn visit(tree: &Tree) -> u64 {
     released
 }
 
-/// Close one stock and uncharge its credit. Returns the units. The caller keeps the counter.
+/// Close one stock and uncharge its credit. Returns the units.
 pub(crate) fn release(counter: &Counter) -> u64 {
     if !counter.is_open_central() {
         return 0;

@@ -30,7 +30,7 @@ use crate::counter::slow_path::SlowPath;
 use crate::sync::lock::{Lock, LockGuards};
 use crate::sync::{CachePadded, SHARDS, SLICE, pause_point, prefetch};
 
-/// Handles on the children of `parent` that are online, in no order. The caller keeps the parent and holds no lock.
+/// Handles on the children of `parent` that are online, in no order. The caller holds no lock.
 pub(crate) fn pin(parent: &Counter) -> Vec<Handle> {
     let children = parent.child_count().get();
     let mut pinned = Vec::with_capacity(children as usize);
@@ -44,14 +44,14 @@ pub(crate) fn pin(parent: &Counter) -> Vec<Handle> {
     pinned
 }
 
-/// Calls `found` for each child of `parent` that is online, in no order, under the lock of its shard. The caller keeps
-/// the parent and holds no lock.
+/// Calls `found` for each child of `parent` that is online, in no order, under the lock of its shard. The caller holds
+/// no lock.
 pub(crate) fn each(parent: &Counter, mut found: impl FnMut(&Counter)) {
     in_slices(parent, |listing| listing.step(&mut found));
 }
 
 /// Handles on the `n` children of `parent` with the highest usage, each with its usage, the highest first. It keeps no
-/// more handles than twice as many. The caller keeps the parent and holds no lock.
+/// more handles than twice as many. The caller holds no lock.
 pub(crate) fn largest(parent: &Counter, n: usize) -> Vec<(Handle, u64)> {
     let mut kept: Vec<(Handle, u64)> = Vec::new();
     // No child below this usage is among them.
@@ -148,7 +148,7 @@ impl Listing<'_> {
 }
 
 /// Calls `found` for each group below `top` that went offline and still holds something, under the lock of its shard:
-/// until then no thread releases it. The caller keeps `top` and holds no lock.
+/// until then no thread releases it. The caller holds no lock.
 pub(crate) fn each_dying(top: &Counter, mut found: impl FnMut(&Counter)) {
     for place in top.tree().hierarchy.places() {
         let _path = SlowPath::enter();

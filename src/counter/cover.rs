@@ -130,7 +130,7 @@ pub(super) fn would_fall(counter: &Counter, n: u64) -> u64 {
     }
 }
 
-/// More is unpaid than before: a charge in line needs less room, though usage has not fallen. The caller keeps the counter.
+/// More is unpaid than before: a charge in line needs less room, though usage has not fallen.
 pub(super) fn serve_waiters(counter: &Counter) {
     fence_after_exchange();
     let waited_at = counter.path_to_root().filter(|level| level.limits.watched.is_for(WAITING));

@@ -100,8 +100,7 @@ pub(crate) fn stocked_local(counter: &Counter) -> u64 {
     sum.total()
 }
 
-/// Credit of the stocks that sit directly on a counter, and its usage: as they are together while no drain runs. The
-/// caller keeps the counter.
+/// Credit of the stocks that sit directly on a counter, and its usage: as they are together while no drain runs.
 pub(crate) fn own(counter: &Counter) -> (u64, u64) {
     let _path = SlowPath::enter();
     let tree = counter.tree();

@@ -73,7 +73,7 @@ pub(crate) fn has_fallen(counter: &Object) -> bool {
     is_marked(counter) && !is_above(counter, slack)
 }
 
-/// Usage or a limit has moved, or the group is offline. The caller keeps the counter.
+/// Usage or a limit has moved, or the group is offline.
 #[inline]
 pub(crate) fn moved(counter: &Counter) {
     if has_fallen(counter) || (!is_marked(counter) && is_exceeded(counter)) {

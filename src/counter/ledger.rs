@@ -51,8 +51,7 @@ impl ObjectCounts {
     }
 }
 
-/// Bytes that are allocated in a counter's group alone. It visits each thread's counts twice. The caller keeps the
-/// counter.
+/// Bytes that are allocated in a counter's group alone. It visits each thread's counts twice.
 pub(crate) fn own(counter: &Counter) -> LedgerSums {
     if !counter.is_memory() {
         return LedgerSums::default();

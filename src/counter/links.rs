@@ -91,7 +91,7 @@ impl Hierarchy {
         self.lock_shard(group.links().hash())
     }
 
-    /// The child of that hash that is `the_one`. The caller keeps the parent.
+    /// The child of that hash that is `the_one`.
     pub(crate) fn find(&self, Hash(hash): Hash, the_one: impl Fn(&Counter) -> bool) -> Option<Handle> {
         let shard = self.lock_shard(hash);
         // Mutation: a-found-child-is-not-kept

@@ -19,7 +19,7 @@ use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::slow_path::is_no_alloc;
 
 /// Corrects the marks of a level. With `serves`, usage has fallen or max has moved, so charges that wait may fit now.
-/// The caller keeps the level, may hold the tree's lock, and may be in transit.
+/// The caller may hold the tree's lock, and may be in transit.
 #[cold]
 pub(crate) fn look(level: &Counter, serves: bool, path: &Lazily) {
     // Mutation: e11-uncharge-reports-nothing
@@ -49,7 +49,7 @@ pub(crate) fn tell_above_max(lowest: &Counter, top: Option<&Counter>) {
     }
 }
 
-/// Looks at a level whose usage has fallen. The caller keeps it.
+/// Looks at a level whose usage has fallen.
 #[inline]
 pub(crate) fn fell(level: &Counter, path: &Lazily) {
     if level.limits.watched.bits() != 0 {

@@ -108,8 +108,7 @@ pub(crate) fn is_wrong(counter: &Object) -> bool {
     bits & PRESSURE_KNOWN != 0 && corrected(counter, bits) != bits
 }
 
-/// Corrects the bits, and calls `changed` once for each change of the pressure that is shown. The caller keeps the
-/// counter.
+/// Corrects the bits, and calls `changed` once for each change of the pressure that is shown.
 #[cold]
 pub(crate) fn correct(counter: &Object, changed: impl FnMut()) {
     exchange_until(counter, changed, corrected);

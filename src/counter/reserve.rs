@@ -14,7 +14,7 @@ use crate::counter::spare::Side;
 use crate::counter::walk::{self, Walked};
 use crate::thread::slow_path::Entered;
 
-/// Charges `n` bytes to a covering counter, which the caller keeps. Returns the bytes by which usage has risen.
+/// Charges `n` bytes to a covering counter. Returns the bytes by which usage has risen.
 #[cold]
 pub(crate) fn charge<'a>(counter: &'a Counter, n: u64, after: AfterRefusal) -> Result<u64, LevelRefusal<'a>> {
     let path = SlowPath::enter();

@@ -192,7 +192,7 @@ impl Counter {
     }
 
     /// Uncharge credit that a drain has taken out, and return how much. What a poisoned counter holds beyond its usage
-    /// was never charged. The caller keeps the counter.
+    /// was never charged.
     pub(crate) fn uncharge_drained(&self, units: u64) -> u64 {
         if units == 0 {
             return 0;

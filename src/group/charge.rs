@@ -340,7 +340,7 @@ pub(super) fn charge_undelayed(
 
 // === The handles of charges of zero bytes ===
 
-/// Takes a handle on the group. The caller keeps the group meanwhile.
+/// Takes a handle on the group.
 #[cold]
 pub(super) fn hold(counter: &Counter) {
     Handle::pin(counter).into_raw();

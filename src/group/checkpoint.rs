@@ -120,7 +120,7 @@ fn is_alert(header: KeptHeader) -> bool {
     header.counter().tree().alerts.any()
 }
 
-/// A handle on the group that a checkpoint of this one asks for. The caller keeps the group.
+/// A handle on the group that a checkpoint of this one asks for.
 fn asked(header: KeptHeader) -> Group {
     Group::pinned(online_or_above(header.counter()))
 }

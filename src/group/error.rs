@@ -219,7 +219,7 @@ impl ChargeError {
         }
     }
 
-    /// Makes the error that a charge to `counter` returns. The caller keeps the counter.
+    /// Makes the error that a charge to `counter` returns.
     #[cold]
     pub(super) fn new(failure: ChargeFailure<'_>, counter: &object::Counter, requested: u64) -> ChargeError {
         let (group, named) = (|| Group::pinned(counter.first()), || Counter::of_counter(counter));

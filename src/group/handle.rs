@@ -89,7 +89,7 @@ impl Group {
         Group { header }
     }
 
-    /// Takes a handle of its own. The caller keeps the group meanwhile.
+    /// Takes a handle of its own.
     #[inline]
     pub(crate) fn pinned(counter: &object::Counter) -> Group {
         Group::from_handle(Handle::pin(counter))

@@ -88,7 +88,7 @@ pub(crate) fn hash(hierarchy: &Hierarchy, parent: &Counter, name: GroupName<'_>)
     }
 }
 
-/// The child of that name. The caller keeps the parent.
+/// The child of that name.
 pub(crate) fn find(tree: &Tree, parent: &Counter, name: GroupName<'_>) -> Option<Handle> {
     let _path = SlowPath::enter();
     let name = name.canonical();

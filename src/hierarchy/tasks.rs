@@ -13,7 +13,7 @@ pub(crate) fn set(group: &Counter, tasks: u16) {
     group_object::of(group).tasks.store(tasks, Ordering::Relaxed);
 }
 
-/// The highest group on the path that says how many tasks it has. The caller keeps the group.
+/// The highest group on the path that says how many tasks it has.
 pub(crate) fn holder(group: &Counter) -> Option<&Counter> {
     group.path_to_root().filter(|&above| of(above) > 0).last()
 }

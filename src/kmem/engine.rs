@@ -45,7 +45,7 @@ pub fn node_of(group: &Group) -> &Arc<dyn NodeOf> {
     &numa(group.first()).node_of
 }
 
-/// The nodes of the runtime of a counter, which the caller keeps.
+/// The nodes of the runtime of a counter.
 #[inline]
 pub(super) fn numa(counter: &Counter) -> &Numa {
     &group_tree::of(counter).numa

@@ -22,7 +22,7 @@ pub(crate) fn root(config: &CounterConfig, groups: GroupConfig) -> Result<Handle
     create::root_group(groups, slice::from_ref(config))
 }
 
-/// Create a group below `parent`, which the caller keeps. The caller has one handle on it.
+/// Create a group below `parent`. The caller has one handle on it.
 pub(crate) fn child(parent: &Counter) -> Result<Handle, NoMemory> {
     let settings = NewGroup { wanted: &[], covers: false, share: 0, has_pressure: false, mark: &|_| () };
     match create::create(parent, GroupName::Unnamed, &settings) {

@@ -53,8 +53,7 @@ pub(crate) fn is_delayed_by_credit(group: &Counter) -> bool {
     levels_that_delay(group).any(|level| above(level) <= level.bound())
 }
 
-/// Bytes that came back while a charge was delayed may have gone into a stock. The caller keeps the group and holds no
-/// lock.
+/// Bytes that came back while a charge was delayed may have gone into a stock. The caller holds no lock.
 pub(crate) fn drain_credit(group: &Counter) {
     levels_that_delay(group).for_each(drain_excess);
 }

@@ -499,7 +499,7 @@ struct Service<'a> {
     moved: SmallVec<[Handle; 2]>,
 }
 
-/// Serve the waiters at `level`. The caller keeps the level and holds no lock.
+/// Serve the waiters at `level`. The caller holds no lock.
 pub(crate) fn serve(level: &Counter, block: Option<&Block>, wakers: &mut Wakers) {
     let tree = level.tree();
     if level.limits.watched.is_for(WAITS) && level.state().is_offline() {
@@ -532,7 +532,7 @@ pub(crate) fn expel(tree: &Tree, decision: Decision, is_meant: impl Fn(&Counter)
 }
 
 /// A group says another number of tasks: the charges in line that come from it are counted anew, and their lines looked
-/// at. The caller keeps the group.
+/// at.
 pub(crate) fn tasks_changed(group: &Counter) {
     let _path = SlowPath::enter();
     let mut waiting = table(group.tree()).lock();
@@ -559,7 +559,7 @@ pub(crate) fn look_at_tasks(tree: &Tree) {
     }
 }
 
-/// Wait in line at `level`, which has refused `bytes`. The caller keeps the group meanwhile.
+/// Wait in line at `level`, which has refused `bytes`.
 pub(crate) fn enqueue(group: &Counter, bytes: u64, level: &Counter) -> Ticket {
     enqueue_as((group, true), bytes, level, None)
 }

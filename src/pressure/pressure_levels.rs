@@ -12,7 +12,7 @@ use crate::sync::Ordering;
 const SOME_FROM: u32 = 1_000;
 const FULL_FROM: u32 = 4_000;
 
-/// Sets the thresholds that are named. The caller keeps the group and holds no lock.
+/// Sets the thresholds that are named. The caller holds no lock.
 pub(crate) fn set(group: &Counter, wanted: [Option<u8>; 2]) {
     let _path = SlowPath::enter();
     // A change is counted under locks, where nothing is made.

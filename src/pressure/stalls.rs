@@ -158,7 +158,7 @@ fn look_later(group: &Counter) {
     }
 }
 
-/// The group has got thresholds: a charger that has stopped before that plans no look. The caller keeps the group.
+/// The group has got thresholds: a charger that has stopped before that plans no look.
 pub(crate) fn look_if_stalled(group: &Counter) {
     if TIME_PASSES && read_at(group, Instant::now())[0].total() > 0 {
         StallLook { group: Stale::new(group), total: 0 }.plan(group);
@@ -166,7 +166,7 @@ pub(crate) fn look_if_stalled(group: &Counter) {
 }
 
 impl StallLook {
-    /// Plans the look, unless there is one. Without a thread for it stalls make no pressure. The caller keeps the group.
+    /// Plans the look, unless there is one. Without a thread for it stalls make no pressure.
     fn plan(self, group: &Counter) {
         let watched = &group.limits.watched;
         // A charger that stands still comes here often: it writes the word only where the mark is away.

@@ -53,8 +53,8 @@ fn with<R>(tree: &Tree, work: impl FnOnce(&mut Started) -> R) -> R {
 
 // === What charges leave ===
 
-/// Has room made for `bytes` of that importance at a level that has refused them. The caller keeps the level. Where
-/// reclaimers have promised what is missing, the thread counts and drains.
+/// Has room made for `bytes` of that importance at a level that has refused them. Where reclaimers have promised what
+/// is missing, the thread counts and drains.
 pub(crate) fn make_room(level: &Counter, bytes: u64, importance: u8, promised: bool) {
     leave(level, importance, |job| {
         if bytes >= job.bytes {
@@ -63,7 +63,7 @@ pub(crate) fn make_room(level: &Counter, bytes: u64, importance: u8, promised: b
     });
 }
 
-/// Has what is above high reclaimed, for a charge of that importance. The caller keeps the level.
+/// Has what is above high reclaimed, for a charge of that importance.
 pub(crate) fn shrink_to_high(level: &Counter, importance: u8) {
     leave(level, importance, |job| job.above_high = true);
 }
@@ -83,7 +83,7 @@ fn leave(level: &Counter, importance: u8, note: impl FnOnce(&mut Job)) {
 }
 
 /// A thread serves the level: where usage has passed the mark, the tree's thread reclaims from here on. The caller
-/// keeps the level and holds no lock. Where the system has no thread, the next walk above the mark tries again.
+/// holds no lock. Where the system has no thread, the next walk above the mark tries again.
 pub(crate) fn reclaim_if_crossed(level: &Counter) {
     if !marks::is_to_reclaim(level) || !marks::take_bit(level) {
         return;

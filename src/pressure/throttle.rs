@@ -88,8 +88,7 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
     }
 }
 
-/// From now on a charger of the group is delayed: since an instant that this thread has read just before. The caller keeps
-/// the group.
+/// From now on a charger of the group is delayed: since an instant that this thread has read just before.
 pub(crate) fn stand_still(group: &Counter, since: Instant) -> Option<Stall> {
     Stall::begin(group, levels_that_delay(group).last()?, since)
 }
@@ -105,8 +104,8 @@ fn sleep_slow(group: &Counter, delay: Duration) {
     }
 }
 
-/// The alarm of a future that is delayed until then, which `waker` is woken for. The caller keeps the group. `None`: the
-/// delay is over, because the group is cancelled or offline, or because the system has no thread that wakes the future.
+/// The alarm of a future that is delayed until then, which `waker` is woken for. `None`: the delay is over, because the
+/// group is cancelled or offline, or because the system has no thread that wakes the future.
 pub(crate) fn alarm(group: &Counter, until: Instant, waker: &Waker) -> Option<Alarm> {
     // In the table, then the look: a thread that cancels the group after this finds the delay there.
     Alarm::of_delay(group, until, waker).filter(|_| !has_ended(group))

@@ -54,8 +54,7 @@ fn chooser(level: &Counter) -> Option<&Counter> {
     (marks(set).policy() == OomPolicy::Choose).then_some(set)
 }
 
-/// Sets the policy of a group, and with it the order that the service gives itself, or none. The caller keeps the group
-/// and holds no lock.
+/// Sets the policy of a group, and with it the order that the service gives itself, or none. The caller holds no lock.
 pub(crate) fn set_policy(group: &Counter, OomOrder { policy, order }: OomOrder) {
     let dropped = {
         let _path = SlowPath::enter();
@@ -187,7 +186,7 @@ impl Drop for HookGuard {
     }
 }
 
-/// From here on this group can be chosen. The caller keeps it meanwhile.
+/// From here on this group can be chosen.
 pub(crate) fn hook(group: &Counter, function: Function<Cancel>) -> HookGuard {
     let hook = Callback::new(group, function);
     let _path = SlowPath::enter();

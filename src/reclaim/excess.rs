@@ -15,7 +15,7 @@ use crate::reclaim::rings;
 use crate::state::reclaim::RingReason;
 use crate::sync::{Ordering, fence_after_exchange};
 
-/// Corrects the mark, and the counts above. The caller keeps the counter.
+/// Corrects the mark, and the counts above.
 #[cold]
 pub(crate) fn cross(group: &Counter) {
     let LimitWords { soft, in_excess, .. } = &group.limits;
@@ -43,8 +43,7 @@ pub(crate) fn children(group: &Counter) -> u64 {
     rings::lock(group.tree()).counts(rings::number(group), RingReason::Excess).below
 }
 
-/// The groups below that are in excess. It enters the groups alone that have one below. The caller keeps the group and
-/// holds no lock.
+/// The groups below that are in excess. It enters the groups alone that have one below. The caller holds no lock.
 pub(crate) fn count_below(group: &Counter) -> u64 {
     let mut count = 0;
     let mut entered = vec![Handle::pin(group)];

@@ -132,7 +132,7 @@ impl<'a> Request<'a> {
     }
 
     /// No reclaimer is asked and no round waited for, once that has happened to the group. No low of a more important
-    /// group is broken for it. The caller keeps the group.
+    /// group is broken for it.
     pub(crate) fn ends_with(self, group: &'a Counter, has_ended: HasEnded) -> Self {
         Request { ends_with: Some((group, has_ended)), ..self }.breaks_low(Some(importance::of(group)))
     }

@@ -22,7 +22,7 @@ use crate::state::shares::{GroupShare, ParentOfShares, Shares};
 use crate::sync::Ordering;
 
 /// Sets the share of a group that has a ring, above 0. The root has no siblings, and a group that is offline gets none.
-/// The caller keeps the group and holds the tree's lock.
+/// The caller holds the tree's lock.
 pub(crate) fn put(group: &Counter, share: u32) {
     // Under the lock of its shard the group does not go offline.
     let _shard = group.tree().hierarchy.lock_of(group);
@@ -40,8 +40,8 @@ pub(crate) fn put_linked(group: &Counter, share: u32) {
     tree.shares.lock().set(parent, group, share);
 }
 
-/// Takes a group's share away, and the soft limit that was its part, unless another one has been set. The caller keeps
-/// the group and holds the tree's lock.
+/// Takes a group's share away, and the soft limit that was its part, unless another one has been set. The caller holds
+/// the tree's lock.
 pub(crate) fn take(group: &Counter, has_soft: bool) {
     if leave(group) > 0 && !has_soft {
         set_soft(group, u64::MAX);

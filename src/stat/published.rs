@@ -147,7 +147,7 @@ impl Deref for OwnedStats {
 }
 
 impl PublishedPlace {
-    /// The published statistics, if there are any. The caller keeps the group.
+    /// The published statistics, if there are any.
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) fn get(&self) -> Option<&PublishedStats> {
