@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::admission::attempt::{ChargeFailure, ChargeResult, fits_ever};
 use crate::counter::cover;
-use crate::counter::object::Counter;
-use crate::counter::object::kept::Kept;
+use crate::counter::object::{Counter, Kept};
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::group_tree;
 use crate::pressure::line::Ticket;

@@ -8,9 +8,7 @@ use std::ptr;
 
 use crate::counter::credit::online_or_above;
 use crate::counter::level::How;
-use crate::counter::object::Counter;
-use crate::counter::object::Object;
-use crate::counter::object::kept::KeptHeader;
+use crate::counter::object::{Counter, KeptHeader, Object};
 use crate::counter::watch::DEFERRED;
 use crate::counter::{at_limit, counted, look, uncharge};
 use crate::error::USAGE_MAX;

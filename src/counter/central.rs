@@ -12,9 +12,8 @@
 
 use crate::counter::central_word::CentralWord;
 use crate::counter::exceeded;
-use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::{Stocks, Tree};
-use crate::counter::object::{CLOSED, Counter, OPENED};
+use crate::counter::object::{CLOSED, Counter, Kept, OPENED};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks;
 use crate::counter::watch::{OBSERVED, WAITING};

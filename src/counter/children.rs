@@ -23,9 +23,8 @@ use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
 use crate::counter::links::linked;
-use crate::counter::object::Counter;
-use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::Shard;
+use crate::counter::object::{Counter, Kept};
 use crate::counter::slow_path::SlowPath;
 use crate::sync::lock::{Lock, LockGuards};
 use crate::sync::{CachePadded, SHARDS, SLICE, pause_point, prefetch};

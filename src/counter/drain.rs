@@ -7,9 +7,8 @@
 //! E36 (closing/release).
 
 use crate::counter::central;
-use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::{Claim, Counters, Stocks, Tree};
-use crate::counter::object::{CLOSED, Counter, OPENED};
+use crate::counter::object::{CLOSED, Counter, Kept, OPENED, Object};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks::{self, Scope};
 use crate::sync::barrier::BarrierFailed;
@@ -263,7 +262,7 @@ impl Tree {
         let leaves = |index| {
             if let Some(header) = self.registry.header(index) {
                 // Release (E54): before the block leaves the list; pairs with `retire::vacate`.
-                header.object().swept.store(1, Ordering::Release);
+                Object::of(header).swept.store(1, Ordering::Release);
             }
         };
         self.registry.sweep(leaves);

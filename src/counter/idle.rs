@@ -10,6 +10,7 @@
 use std::mem;
 
 use crate::counter::central;
+use crate::counter::object::Object;
 use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::seen::Seen;
 use crate::counter::slow_path::SlowPath;
@@ -162,7 +163,7 @@ pub(crate) fn release_own(tree: &Tree) -> u64 {
         let units = slot.take_back(u64::MAX, true);
         if units > 0 {
             // SAFETY: the thread holds units of the counter.
-            let counter = unsafe { header.object().kept() };
+            let counter = unsafe { Object::of(header).kept() };
             memory += if counter.is_memory() { units } else { 0 };
             // Mutation: e6-own-release-not-in-transit
             counter.uncharge_levels(units);

@@ -17,9 +17,8 @@ use hashbrown::TryReserveError;
 
 use crate::counter::handle::Handle;
 use crate::counter::make::group;
-use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::{Children, Cursor, Hierarchy, NamedGroup, Shard};
-use crate::counter::object::{Counter, Links, Object};
+use crate::counter::object::{Counter, Kept, Links, Object};
 use crate::pool::NoMemory;
 use crate::sync::lock::{Lock, LockGuard, LockGuards};
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};

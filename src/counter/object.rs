@@ -3,7 +3,6 @@
 //! `walk` has the walk of a charge to the root; `level` has what a walk does at one level. `incarnation` has what keeps
 //! an object alive. `thread::slot` has what credit is, and `drain` how it moves. After `mm/page_counter.c`.
 
-pub(crate) mod kept;
 pub(crate) mod tree;
 
 use std::ops::Deref;
@@ -12,7 +11,6 @@ use std::ptr::{self, NonNull};
 use crate::counter::central_word::CentralWord;
 use crate::counter::child_count::ChildCount;
 use crate::counter::incarnation::State;
-use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::peak::Peaks;
 use crate::counter::protection::Protected;
@@ -474,6 +472,14 @@ impl Deref for Counter {
 }
 
 impl Object {
+    /// The object that has this header.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn of(header: &Header) -> &'static Object {
+        // SAFETY: the pool ties each header to its object before it shows either to a thread, and never frees one.
+        unsafe { &*header.owner().cast::<Object>() }
+    }
+
     /// The object as a counter.
     ///
     /// # Safety
@@ -580,6 +586,85 @@ impl Counter {
     /// Units that each level has room for, credit in stocks taken for used.
     pub(crate) fn headroom(&self) -> u64 {
         self.path_to_root().map(|level| level.room(level.admits())).min().unwrap_or(USAGE_MAX)
+    }
+}
+
+// === A counter as a value that is stored, where this crate counts no handle for it ===
+
+/// A counter that something else keeps as long as this value is used: a place in a list, a ticket, a guard.
+#[derive(Clone, Copy)]
+pub(crate) struct Kept(&'static Object);
+
+impl Kept {
+    /// # Safety
+    ///
+    /// Something keeps the counter until the last use of the result and of its copies.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn new(counter: &Counter) -> Kept {
+        Kept(counter.object())
+    }
+
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) fn header(self) -> KeptHeader {
+        // SAFETY: the caller of `new` vouches for it.
+        unsafe { KeptHeader::new(self.0.header) }
+    }
+}
+
+impl Deref for Kept {
+    type Target = Counter;
+
+    #[inline]
+    #[allow(unsafe_code)]
+    fn deref(&self) -> &Counter {
+        // SAFETY: the caller of `new` vouches for it.
+        unsafe { self.0.kept() }
+    }
+}
+
+/// A [`Kept`] by its header, which is all that a hit reads.
+#[derive(Clone, Copy)]
+pub(crate) struct KeptHeader(&'static Header);
+
+impl KeptHeader {
+    /// # Safety
+    ///
+    /// As for [`Kept::new`].
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn new(header: &'static Header) -> KeptHeader {
+        KeptHeader(header)
+    }
+
+    /// The header, which outlives the incarnation.
+    #[inline(always)]
+    pub(crate) fn header(self) -> &'static Header {
+        self.0
+    }
+
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn counter(&self) -> &Counter {
+        // SAFETY: the caller of `new` vouches for it.
+        unsafe { Object::of(self.0).kept() }
+    }
+}
+
+impl PartialEq for KeptHeader {
+    #[inline(always)]
+    fn eq(&self, other: &KeptHeader) -> bool {
+        ptr::eq(self.0, other.0)
+    }
+}
+
+impl Deref for KeptHeader {
+    type Target = Header;
+
+    #[inline(always)]
+    fn deref(&self) -> &Header {
+        self.0
     }
 }
 

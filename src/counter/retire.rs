@@ -7,9 +7,8 @@
 //! Edges: E12 (vacated slots/the next counter with the object), E14 (a second charger/offline).
 
 use crate::counter::handle::Handle;
-use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::{Stocks, Tree};
-use crate::counter::object::{Counter, SHARED};
+use crate::counter::object::{Counter, Kept, SHARED};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{make, marks, raw};
 use crate::sync::{Ordering, fence_after_exchange};

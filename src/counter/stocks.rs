@@ -7,9 +7,8 @@
 //! uncounted/a refusal looks at its bound).
 
 use crate::counter::config::BUDGET_SHARE;
-use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::{Claim, Counters, Hierarchy, Stocks};
-use crate::counter::object::{Counter, SHARE_OF_MAX};
+use crate::counter::object::{Counter, Kept, Object, SHARE_OF_MAX};
 use crate::sync::Ordering;
 use crate::sync::barrier::BarrierState;
 use crate::thread::directory::{Header, SlotIndex};
@@ -93,7 +92,7 @@ impl Stocks {
 
     /// The stock behind a header, if this tree counts it as open. Leaves out those in the queue of pending closes.
     pub(crate) fn open_behind(&self, header: &Header) -> Option<Kept> {
-        let object = header.object();
+        let object = Object::of(header);
         let at = object.opened.load(Ordering::Relaxed).checked_sub(1)?;
         // The counter may be another tree's by now: in this tree's list it is this tree's.
         let is_here = |open: &Kept| std::ptr::eq(open.object(), object) && !open.is_queued();

@@ -5,8 +5,8 @@
 use std::ptr;
 
 use crate::counter::handle::Stale;
-use crate::counter::object::Counter;
 use crate::counter::object::tree::StockMove;
+use crate::counter::object::{Counter, Object};
 use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::spare::Side;
 use crate::counter::watch::{EXCEEDED, RECLAIMS};
@@ -29,7 +29,7 @@ pub(crate) fn uncharge_slow(header: &Header, n: u64, missed: Put) {
     match missed {
         Put::Kept => {}
         // SAFETY: the units that did not fit keep the counter.
-        Put::Full => unsafe { header.object().kept() }.give_back(n),
+        Put::Full => unsafe { Object::of(header).kept() }.give_back(n),
         // The slot has the units, and the stock has closed meanwhile: a drainer may have taken them already.
         Put::Closed => {
             let path = SlowPath::enter();
@@ -55,7 +55,7 @@ pub(super) fn take_back(header: &Header, slot: Option<(&Block, &Slot)>, tree: u3
     let back = slot.take_back(u64::MAX, fenced);
     if back > 0 {
         // SAFETY: the credit keeps the counter.
-        unsafe { header.object().kept() }.uncharge_levels(back);
+        unsafe { Object::of(header).kept() }.uncharge_levels(back);
     }
 }
 

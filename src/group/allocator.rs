@@ -2,7 +2,7 @@
 
 use super::handle::Group;
 use crate::counter::cached::{self, Rest};
-use crate::counter::object::kept::KeptHeader;
+use crate::counter::object::KeptHeader;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{allocator, at_limit};
 use crate::lifecycle::unowned as unowned_group;

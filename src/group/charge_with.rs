@@ -10,7 +10,7 @@ use crate::admission::at_once::{self, Starts};
 use crate::admission::attempt::ChargeFailure;
 use crate::admission::plain::{LineTime, WaitFor};
 use crate::admission::steps;
-use crate::counter::object::kept::KeptHeader;
+use crate::counter::object::KeptHeader;
 use crate::pressure::high::is_any_above;
 use crate::pressure::throttle;
 use crate::thread::context;

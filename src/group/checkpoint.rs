@@ -13,7 +13,7 @@ use crate::admission::attempt::ChargeFailure;
 use crate::admission::checkpoint::{check, concerns};
 use crate::admission::plain::WaitFor;
 use crate::counter::credit::online_or_above;
-use crate::counter::object::kept::KeptHeader;
+use crate::counter::object::KeptHeader;
 use crate::hierarchy::group_tree;
 use crate::pressure::delays::Alarm;
 use crate::pressure::high::is_delayed;

@@ -3,7 +3,7 @@
 use super::allocator;
 use super::handle::Group;
 use crate::counter::credit::online_or_above;
-use crate::counter::object::kept::KeptHeader;
+use crate::counter::object::KeptHeader;
 use crate::thread::current::{self, EnteredScope};
 
 /// # The current group

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::handle::Group;
 use super::registration::Registration;
-use crate::counter::object::Counter;
-use crate::counter::object::kept::Kept;
+use crate::counter::object::{Counter, Kept};
 use crate::hierarchy::events;
 use crate::pressure::listeners::{self, ListenerGuard};
 use crate::pressure::wakers::{park_until, parked_waker};

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 
 use crate::counter::handle::{Handle, Stale};
 use crate::counter::incarnation::Generation;
-use crate::counter::object::kept::KeptHeader;
+use crate::counter::object::{KeptHeader, Object};
 use crate::counter::{make, object};
 
 /// A handle on a group, the unit that is charged. A handle is cheap to clone, send and share. Clones name the same
@@ -116,7 +116,7 @@ impl Clone for Group {
 impl Drop for Group {
     #[inline]
     fn drop(&mut self) {
-        drop(Handle::adopt(self.header.object()));
+        drop(Handle::adopt(Object::of(self.header.header())));
     }
 }
 

@@ -8,7 +8,7 @@ use super::counter;
 use super::error::{ChargeError, SplitError};
 use super::handle::Group;
 use crate::admission::transfer::{TransferFailure, move_charge};
-use crate::counter::object::kept::KeptHeader;
+use crate::counter::object::KeptHeader;
 use crate::hierarchy::group_tree;
 use crate::units::{Bytes, IntoBytes};
 

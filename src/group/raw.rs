@@ -6,7 +6,7 @@ use super::charge::{Charge, release};
 use super::charge_with::{OnFull, charge_slow};
 use super::error::ChargeError;
 use super::handle::Group;
-use crate::counter::object::kept::KeptHeader;
+use crate::counter::object::KeptHeader;
 use crate::counter::raw::{self, Way};
 use crate::counter::uncharge;
 use crate::thread::directory::Header;

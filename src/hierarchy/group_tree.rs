@@ -4,9 +4,8 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use crate::counter::handle::Stale;
-use crate::counter::object::Counter;
-use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::Tree;
+use crate::counter::object::{Counter, Kept};
 use crate::numa::config::Numa;
 use crate::pool::{Cache, PoolAlign};
 use crate::stat::Unit;

@@ -14,8 +14,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::group_tree;
 use super::stats::{self, Addition};
-use crate::counter::object::Counter;
-use crate::counter::object::kept::KeptHeader;
+use crate::counter::object::{Counter, KeptHeader};
 use crate::counter::slow_path::SlowPath;
 use crate::numa::NodeId;
 use crate::stat::Stat;

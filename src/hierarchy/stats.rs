@@ -2,8 +2,7 @@
 //!
 //! The statistics of a group are those of its first counter. The coordinator of the tree gathers them (`crate::stat`).
 
-use crate::counter::object::Counter;
-use crate::counter::object::kept::KeptHeader;
+use crate::counter::object::{Counter, KeptHeader};
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{group_object, group_tree};
 use crate::stat::coordinator::Coordinator;

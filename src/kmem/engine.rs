@@ -1,7 +1,6 @@
 //! The engine below, as memory on nodes uses it, and questions of its owners to a group's runtime.
 
-use crate::counter::object::Counter;
-use crate::counter::object::kept::{Kept, KeptHeader};
+use crate::counter::object::{Counter, Kept, KeptHeader};
 use crate::group::{Charge, Group};
 use crate::hierarchy::{group_tree, stats};
 use crate::numa::config::{Numa, Tier};

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::placement::Placement;
-use crate::counter::object::kept::KeptHeader;
+use crate::counter::object::KeptHeader;
 use crate::hierarchy::group_tree;
 use crate::hierarchy::node_stats::{self, Above};
 use crate::numa::{NodeId, Topology};

@@ -12,7 +12,7 @@ use super::account::Kmem;
 use super::engine::{has_statistics, numa};
 use super::lines::{AccountLine, Accounts, node_of};
 use super::tiers::Tiers;
-use crate::counter::object::kept::KeptHeader;
+use crate::counter::object::KeptHeader;
 use crate::group::Charge;
 use crate::hierarchy::node_stats::Above;
 use crate::hierarchy::stats;

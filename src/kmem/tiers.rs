@@ -2,7 +2,7 @@
 
 use super::engine::{header_of, numa};
 use super::placement::{Bound, Placement};
-use crate::counter::object::kept::KeptHeader;
+use crate::counter::object::KeptHeader;
 use crate::group::{Charge, ChargeError, Group};
 use crate::numa::NodeId;
 use crate::units::Bytes;

@@ -7,6 +7,7 @@ use std::any::Any;
 
 use crate::counter::config::{CounterConfig, Extension};
 use crate::counter::handle::Handle;
+use crate::counter::object::Object;
 use crate::hierarchy::group_tree::{GroupConfig, GroupSettings};
 use crate::hierarchy::stats;
 use crate::lifecycle::alone;
@@ -44,18 +45,18 @@ impl Extension for Declarations {
     #[allow(unsafe_code)]
     fn child(&self, parent: &'static Header) -> &'static Header {
         // SAFETY: the caller keeps the parent.
-        let parent = unsafe { parent.object().kept() };
+        let parent = unsafe { Object::of(parent).kept() };
         alone::child(parent).unwrap_or_else(|refused| refused.abort()).into_raw().header
     }
 
     fn end(&self, counter: &'static Header) {
-        alone::end(Handle::adopt(counter.object()));
+        alone::end(Handle::adopt(Object::of(counter)));
     }
 
     #[allow(unsafe_code)]
     fn stat_counts(&self, counter: &'static Header) -> [u64; 6] {
         // SAFETY: the caller keeps the counter.
-        stats::coordinator(unsafe { counter.object().kept() }).counts.all()
+        stats::coordinator(unsafe { Object::of(counter).kept() }).counts.all()
     }
 }
 

@@ -6,8 +6,8 @@ use crate::counter::at_limit::{self, AfterRefusal};
 use crate::counter::config::{BATCH_MAX, CounterConfig, Extension};
 use crate::counter::handle::Handle;
 use crate::counter::level::How;
-use crate::counter::object::Counter;
-use crate::counter::object::kept::{Kept, KeptHeader};
+use crate::counter::object::Object;
+use crate::counter::object::{Counter, Kept, KeptHeader};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::uncharge::uncharge_slow;
@@ -167,7 +167,7 @@ impl PageCounter {
     /// ```
     pub fn root(config: CounterConfig) -> PageCounter {
         let counter = match &config.extension {
-            Some(extension) => Handle::adopt(extension.root(&config).object()),
+            Some(extension) => Handle::adopt(Object::of(extension.root(&config))),
             None => {
                 let _path = SlowPath::enter();
                 join::bare_root(&config)
@@ -203,7 +203,7 @@ impl PageCounter {
     /// ```
     pub fn named_child(&self, name: &str) -> PageCounter {
         let child = match extension(self.counter()) {
-            Some(extension) => Handle::adopt(extension.child(self.header.header()).object()),
+            Some(extension) => Handle::adopt(Object::of(extension.child(self.header.header()))),
             None => {
                 let _path = SlowPath::enter();
                 join::child(self.counter())

@@ -1,8 +1,7 @@
 //! A counter's figures: usage, history, event counts, peak windows.
 
-use crate::counter::object::Counter;
-use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::Tree;
+use crate::counter::object::{Counter, Kept};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::verify::{Known, Verdict, verify};

@@ -19,7 +19,7 @@ pub(crate) struct Cache {
 
 /// An object that has one user.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Object {
+pub(crate) struct PoolObject {
     /// Unique in the process, for ever.
     pub(crate) number: u32,
     /// Aligned as the shape says; all zero until a user writes to it.
@@ -29,7 +29,7 @@ pub(crate) struct Object {
     pub(crate) recycled: bool,
 }
 
-impl Object {
+impl PoolObject {
     /// The object as a value of a type that every [`PoolAlign`] aligns. Another type does not compile.
     pub(crate) fn first<T>(&self) -> NonNull<T> {
         const { assert!(align_of::<T>() <= PoolAlign::WORD, "the type is aligned for more than a packed object") };
@@ -63,14 +63,14 @@ impl Cache {
 
     /// Takes an object that has no other user, as its last user has left it. Type-stable memory is clean only if the
     /// last user has cleaned it. `thread` is the number of the calling thread.
-    pub(crate) fn take(&self, thread: u32) -> Result<Object, NoMemory> {
+    pub(crate) fn take(&self, thread: u32) -> Result<PoolObject, NoMemory> {
         let FreeObject { number, recycled } = match self.take_own(thread) {
             Ok(free) => free,
             // Mutation: what-others-have-at-hand-is-not-looked-at
             Err(refused) => self.stashes.iter().find_map(|stash| stash.lock().take()).ok_or(refused)?,
         };
         let start = directory().object(number).ok_or(NoMemory { bytes: self.shape.given() })?;
-        Ok(Object { number, start, recycled })
+        Ok(PoolObject { number, start, recycled })
     }
 
     fn take_own(&self, thread: u32) -> Result<FreeObject, NoMemory> {
@@ -139,7 +139,7 @@ mod tests {
 
     /// Writes to all of an object, which must be all zeros or all ones. Returns whether it had a user before.
     #[allow(unsafe_code)]
-    fn fill(object: &Object, asked: usize) -> bool {
+    fn fill(object: &PoolObject, asked: usize) -> bool {
         // SAFETY: the object has so many bytes, and this test is its only user.
         let bytes = unsafe { std::slice::from_raw_parts_mut(object.start.as_ptr(), asked) };
         let before = bytes[0];

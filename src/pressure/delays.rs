@@ -31,8 +31,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
-use crate::counter::object::Counter;
-use crate::counter::object::kept::Kept;
+use crate::counter::object::{Counter, Kept};
 use crate::counter::slow_path::SlowPath;
 use crate::pressure::high::{LOOK, drain_credit, is_delayed, is_delayed_by_credit};
 use crate::pressure::wakers::Wakers;

@@ -9,8 +9,7 @@ use std::task::Waker;
 use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
-use crate::counter::object::Counter;
-use crate::counter::object::kept::Kept;
+use crate::counter::object::{Counter, Kept};
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::service::LISTENS;
 use crate::hierarchy::{events, group_tree};

@@ -21,8 +21,7 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use crate::counter::handle::{Handle, Stale};
-use crate::counter::object::Counter;
-use crate::counter::object::kept::Kept;
+use crate::counter::object::{Counter, Kept};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::watch::{PRESSURE_KNOWN, STALLS_LOOKED_AT};
 use crate::hierarchy::events;

@@ -13,9 +13,8 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use crate::counter::handle::{Handle, Stale};
-use crate::counter::object::Counter;
-use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::Tree;
+use crate::counter::object::{Counter, Kept};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{credit, effective};

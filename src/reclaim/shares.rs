@@ -11,9 +11,8 @@ use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
 use crate::counter::marks;
-use crate::counter::object::Counter;
-use crate::counter::object::kept::Kept;
 use crate::counter::object::tree::Tree;
+use crate::counter::object::{Counter, Kept};
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{group_tree, limits};
 use crate::reclaim::excess;

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
 use crate::counter::handle::Stale;
-use crate::counter::object::kept::KeptHeader;
+use crate::counter::object::KeptHeader;
 use crate::state::callback::Callback;
 use crate::sync::stat_atomic::{AtomicBool, AtomicU16};
 use crate::sync::{Arc, Ordering};

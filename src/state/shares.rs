@@ -1,8 +1,7 @@
 //! Shares of the groups that have some, by parent.
 
+use crate::counter::object::Kept;
 use std::collections::{BTreeMap, BTreeSet};
-
-use crate::counter::object::kept::Kept;
 
 /// The parents of groups with shares, by their keys. Each is there while a child with a share is online.
 #[derive(Default)]

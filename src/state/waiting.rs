@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
 
-use crate::counter::object::kept::Kept;
+use crate::counter::object::Kept;
 use crate::sync::{AtomicU64, Ordering};
 use crate::thread::foreign::Foreign;
 

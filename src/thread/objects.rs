@@ -5,11 +5,11 @@ use super::local;
 #[cfg(feature = "tracing")]
 use super::reports::note_object;
 use crate::pool::NoMemory;
-use crate::pool::cache::{Cache, Object};
+use crate::pool::cache::{Cache, PoolObject};
 
 /// Takes an object that no other thread has, as its last user has left it.
 #[inline]
-pub(crate) fn take(cache: &Cache) -> Result<Object, NoMemory> {
+pub(crate) fn take(cache: &Cache) -> Result<PoolObject, NoMemory> {
     let object = cache.take(local::number())?;
     #[cfg(feature = "tracing")]
     note_object(&cache.shape, object.recycled);

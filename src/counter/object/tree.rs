@@ -10,8 +10,7 @@ use smallvec::SmallVec;
 
 use crate::counter::alerts::Alerts;
 use crate::counter::config::CounterConfig;
-use crate::counter::object::kept::Kept;
-use crate::counter::object::{Counter, Incarnation, Object};
+use crate::counter::object::{Counter, Incarnation, Kept, Object};
 use crate::counter::peak::Windows;
 use crate::counter::seen::IdleVisits;
 use crate::pool::Cache;
