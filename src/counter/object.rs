@@ -1,5 +1,12 @@
 //! One counter: its object and its incarnations.
 //!
+//! | a thread that has | knows of the counter |
+//! |---|---|
+//! | `&Counter` | something keeps it as long as the reference lives |
+//! | `Handle` | the value keeps it: it is counted |
+//! | `Kept`, `KeptHeader` | something else keeps it; the `unsafe` block that made the value says what |
+//! | `Stale`, `&'static Object` | it may be gone, and the object another counter's: `Stale::try_pin` finds out |
+//!
 //! `walk` has the walk of a charge to the root; `level` has what a walk does at one level. `incarnation` has what keeps
 //! an object alive. `thread::slot` has what credit is, and `drain` how it moves. After `mm/page_counter.c`.
 
@@ -28,8 +35,8 @@ pub(crate) const CLOSED: u64 = (1 << 32) - 1;
 
 /// A counter: one incarnation of an [`Object`], which does not end as long as the reference lives.
 ///
-/// Something keeps it meanwhile: a handle, live charge, a counter below, or a lock. A step that may be the last one of
-/// the incarnation leaves a thread with the `&'static Object`: see `incarnation`.
+/// Something keeps it meanwhile: a handle, live charge, a counter below, or a lock. After a step that may be the last
+/// one of the incarnation a thread has a [`Stale`](crate::counter::handle::Stale): see `incarnation`.
 #[repr(transparent)]
 pub(crate) struct Counter(Object);
 
@@ -505,8 +512,7 @@ impl Counter {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn incarnation(&self) -> &Incarnation {
-        // SAFETY: a caller with the reference keeps the object in its incarnation, see `Counter`; no thread writes the
-        // cell during it.
+        // SAFETY: the incarnation goes on as long as the reference lives; no thread writes the cell during it.
         unsafe { self.incarnation.get() }.as_ref().expect("a counter in use is in an incarnation")
     }
 
