@@ -63,7 +63,7 @@ fn drain_and_retry<'a>(
     n: u64,
     top: Option<&Counter>,
     mut refusal: LevelRefusal<'a>,
-    _: &Outermost,
+    thread: &Outermost,
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
     let tree = counter.tree();
     for _ in 0..TURNS_MAX {
@@ -72,7 +72,7 @@ fn drain_and_retry<'a>(
             return Err(refusal);
         }
         // Mutation: e10-loser-refuses
-        let mut stocks = tree.lock();
+        let mut stocks = tree.lock(thread);
         // The thread that held the lock before has drained: this thread tries again before it drains itself.
         refusal = match walk::walk(counter, n, How::Admit, top) {
             Ok(walked) => return Ok(walked),
@@ -157,9 +157,9 @@ pub(crate) fn close_crossed(counter: &Counter, _: &Outermost) {
 
 /// Set a max. It drains credit first, so that only live charge makes it fail.
 pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
-    let _path = SlowPath::enter();
+    let path = SlowPath::enter();
     let tree = level.tree();
-    let mut stocks = tree.lock();
+    let mut stocks = tree.lock(&path);
     let lowers = max < level.max();
     let mut near = lowers && level.room(max) < tree.close_margin(level.batch());
     let mut closed = false;
@@ -260,9 +260,9 @@ pub(crate) fn adapt(counter: &Counter, open: bool, margin: u64, _: &Outermost) {
 
 /// Close a stock after more was uncharged than charged: a hit must not consume credit that has no usage behind it.
 #[cold]
-pub(crate) fn close_poisoned(counter: &Counter, _: &Outermost) {
+pub(crate) fn close_poisoned(counter: &Counter, thread: &Outermost) {
     let tree = counter.tree();
-    let _ = tree.close(&mut tree.lock(), counter, Scope::Own);
+    let _ = tree.close(&mut tree.lock(thread), counter, Scope::Own);
 }
 
 /// Looks at a counter in the place of an allocator, and at the levels above. The caller has a handle, and holds

@@ -79,8 +79,8 @@ fn close_poisoned(counter: &Counter) {
 
 /// The counter's central stock, made where there is none.
 pub(crate) fn get_or_make(counter: &Counter) -> &'static CentralWord {
-    let _path = SlowPath::enter();
-    let _stocks = counter.tree().lock();
+    let path = SlowPath::enter();
+    let _stocks = counter.tree().lock(&path);
     if let Some(made) = counter.central() {
         return made;
     }
@@ -225,10 +225,10 @@ pub(crate) fn close_at_once(top: &Counter) -> bool {
 
 /// Close the stocks that have not changed for two visits: others may lack their credit, and their part of the budget.
 /// Returns the units of credit.
-pub(crate) fn visit(tree: &Tree) -> u64 {
+pub(crate) fn visit(tree: &Tree, path: &SlowPath) -> u64 {
     let (mut left, mut released) = (usize::MAX, 0);
     while left > 0 {
-        let mut stocks = tree.lock();
+        let mut stocks = tree.lock(path);
         // From the last one down, as in `for_each_below`; those that open meanwhile are new.
         left = left.min(stocks.central.len());
         let end = left.saturating_sub(VISITED_MAX);
@@ -248,6 +248,6 @@ pub(crate) fn release(counter: &Counter) -> u64 {
     if !counter.is_open_central() {
         return 0;
     }
-    let _path = SlowPath::enter();
-    rest(&mut counter.tree().lock(), counter)
+    let path = SlowPath::enter();
+    rest(&mut counter.tree().lock(&path), counter)
 }

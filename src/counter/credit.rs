@@ -12,9 +12,9 @@ use crate::sync::Ordering;
 
 /// Credit below `top` that is in its usage.
 pub(crate) fn stocked(top: &Counter) -> u64 {
-    let _path = SlowPath::enter();
+    let path = SlowPath::enter();
     let tree = top.tree();
-    let stocks = tree.lock();
+    let stocks = tree.lock(&path);
     let mut sum = Sum::new(top);
     let hierarchy = tree.hierarchy.snapshot();
     hierarchy.subtree(top).for_each(|counter| sum.add(counter, credit_at(tree, counter)));
@@ -60,9 +60,9 @@ pub(crate) fn live(top: &Counter) -> u64 {
 /// nearest ancestor that is online, whose credit this counts as, and the units in its usage. It takes the tree's lock;
 /// there are few.
 pub(crate) fn each_left(top: &Counter, mut found: impl FnMut(&Counter, u64)) {
-    let _path = SlowPath::enter();
+    let path = SlowPath::enter();
     let tree = top.tree();
-    for pending in &tree.lock().pending_close {
+    for pending in &tree.lock(&path).pending_close {
         if let Some(above) = nearest_live_ancestor(pending).filter(|above| above.is_within(top)) {
             let credit = credit_at(tree, pending);
             found(above, if above.cover().is_some() { credit } else { counted_credit(pending, credit) });
@@ -89,9 +89,9 @@ pub(crate) fn live_local(counter: &Counter) -> u64 {
 
 /// Credit of a counter's own stock, and of the stocks below whose nearest live ancestor it is, as far as it is in usage.
 pub(crate) fn stocked_local(counter: &Counter) -> u64 {
-    let _path = SlowPath::enter();
+    let path = SlowPath::enter();
     let tree = counter.tree();
-    let stocks = tree.lock();
+    let stocks = tree.lock(&path);
     let counts_here = |below: &Counter| nearest_live_ancestor(below).is_some_and(|above| ptr::eq(above, counter));
     let pending = stocks.pending_close.iter().filter(|pending| counts_here(pending));
     let mut sum = Sum::new(counter);
@@ -102,9 +102,9 @@ pub(crate) fn stocked_local(counter: &Counter) -> u64 {
 
 /// Credit of the stocks that sit directly on a counter, and its usage: as they are together while no drain runs.
 pub(crate) fn own(counter: &Counter) -> (u64, u64) {
-    let _path = SlowPath::enter();
+    let path = SlowPath::enter();
     let tree = counter.tree();
-    let _stocks = tree.lock();
+    let _stocks = tree.lock(&path);
     let credit = credit_at(tree, counter);
     (credit, counter.usage())
 }

@@ -51,7 +51,8 @@ impl Tree {
     /// Wait for the walks that are under way: what has left a lower level has then left those above it. The caller is
     /// not in transit.
     pub(crate) fn wait_for_walks(&self) {
-        let _drains = self.lock();
+        let path = SlowPath::enter();
+        let _drains = self.lock(&path);
         let _ = self.wait_transits();
     }
 
@@ -209,8 +210,8 @@ impl Tree {
 
     /// Take the credit of all offline groups out of their stocks.
     pub(crate) fn settle(&self) {
-        let _path = SlowPath::enter();
-        let _ = self.close_all_pending(&mut self.lock());
+        let path = SlowPath::enter();
+        let _ = self.close_all_pending(&mut self.lock(&path));
     }
 
     /// Claim, barrier, settle, uncharge: until no slot shows credit.
@@ -278,9 +279,9 @@ impl Tree {
 
     /// Take all credit below `level` out. The stocks of threads stay open.
     pub(crate) fn drain(&self, level: &Counter) -> u64 {
-        let _path = SlowPath::enter();
+        let path = SlowPath::enter();
         // Mutation: drain-loser-skips
-        let mut stocks = self.lock();
+        let mut stocks = self.lock(&path);
         let _ = self.close_all_pending(&mut stocks);
         let before = self.counts.drained.load(Ordering::Relaxed);
         central::drain(&mut stocks, level);
@@ -299,8 +300,8 @@ impl Tree {
 
     /// Close the stocks below a `level` under pressure: from here on an uncharge below it goes up the tree.
     pub(crate) fn close_below(&self, level: &Counter) {
-        let _path = SlowPath::enter();
-        let mut stocks = self.lock();
+        let path = SlowPath::enter();
+        let mut stocks = self.lock(&path);
         if level.limits.open.load(Ordering::Relaxed) as u32 == 0 {
             return;
         }
@@ -312,8 +313,8 @@ impl Tree {
     /// Change the batch of `level` and all below: capacity 0, barrier, drain, then the new batch. Never drain first: a
     /// charge in transit that still reads the old capacity would refill the stock behind the drain.
     pub(crate) fn set_batch(&self, level: &Counter, batch: u64) {
-        let _path = SlowPath::enter();
-        let mut stocks = self.lock();
+        let path = SlowPath::enter();
+        let mut stocks = self.lock(&path);
         // A stock that could not be closed keeps its batch: its bound was published for it.
         let _ = self.close(&mut stocks, level, Scope::Subtree);
         for counter in self.hierarchy.snapshot().subtree(level) {

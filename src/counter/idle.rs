@@ -44,19 +44,19 @@ pub(crate) fn release(tree: &Tree) -> u64 {
     if path.outermost().is_none() {
         return 0;
     }
-    visit(tree, tree.idle_visits.seen.lock())
+    visit(tree, &path, tree.idle_visits.seen.lock())
 }
 
 /// [`release`], unless another thread does that at the moment.
 pub(crate) fn release_periodic(tree: &Tree) {
-    let _path = SlowPath::enter();
+    let path = SlowPath::enter();
     if let Some(seen) = tree.idle_visits.seen.try_lock() {
-        visit(tree, seen);
+        visit(tree, &path, seen);
     }
 }
 
 /// Without the tree's lock: an owner may move credit meanwhile, or end.
-fn visit(tree: &Tree, mut seen: LockGuard<'_, Seen>) -> u64 {
+fn visit(tree: &Tree, path: &SlowPath, mut seen: LockGuard<'_, Seen>) -> u64 {
     let (mut due, mut released) = (Vec::new(), 0);
     for block in tree.registry.listed() {
         for (index, slot) in block.slots.made() {
@@ -73,11 +73,11 @@ fn visit(tree: &Tree, mut seen: LockGuard<'_, Seen>) -> u64 {
                 due.push(IdleSlot { slot, pace, header, filled });
             }
             if due.len() == CLAIMS_MAX {
-                released += take_out(tree, due.drain(..));
+                released += take_out(tree, path, due.drain(..));
             }
         }
     }
-    released += take_out(tree, due.drain(..)) + central::visit(tree);
+    released += take_out(tree, path, due.drain(..)) + central::visit(tree, path);
     tree.sweep();
     tree.idle_visits.end(seen);
     released
@@ -85,11 +85,11 @@ fn visit(tree: &Tree, mut seen: LockGuard<'_, Seen>) -> u64 {
 
 /// Claim, barrier, settle, uncharge. An owner that consumes meanwhile keeps what it consumed, or puts it back and
 /// charges up the tree: then its credit stays for the visits to come.
-fn take_out<'a>(tree: &Tree, due: impl ExactSizeIterator<Item = IdleSlot<'a>>) -> u64 {
+fn take_out<'a>(tree: &Tree, path: &SlowPath, due: impl ExactSizeIterator<Item = IdleSlot<'a>>) -> u64 {
     if due.len() == 0 {
         return 0;
     }
-    let mut stocks = tree.lock();
+    let mut stocks = tree.lock(path);
     stocks.claims.clear();
     for IdleSlot { slot, pace, header, filled } in due {
         if filled.is_some_and(|filled| filled != slot.filled()) {

@@ -6,6 +6,7 @@ use crate::counter::links::Hash;
 use crate::counter::make;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::object::{Counter, Incarnation, Kept, Object, SHARE_OF_MAX};
+use crate::counter::slow_path::SlowPath;
 use crate::counter::spare::Cover;
 use crate::counter::stocks::Scope;
 use crate::error::CounterId;
@@ -81,7 +82,8 @@ pub(crate) fn finish_join(tree: &Tree, group: &Counter, first: bool) {
     if !first && tree.config.adaptive {
         return;
     }
-    let mut stocks = tree.lock();
+    let path = SlowPath::enter();
+    let mut stocks = tree.lock(&path);
     if let Some(parent) = group.parent().filter(|_| first) {
         // The root has no stock as long as it has children. Another parent opens its own again.
         for counter in parent.group() {

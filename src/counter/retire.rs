@@ -31,9 +31,9 @@ pub(crate) fn retire(counter: &Counter) {
 /// Take all that is charged to a counter off its path to the root. No handle names it, so no thread charges it any more;
 /// it has no children. Its stock closes for good.
 pub(crate) fn uncharge_all(counter: &Counter) {
-    let _path = SlowPath::enter();
+    let path = SlowPath::enter();
     let tree = counter.tree();
-    let mut stocks = tree.lock();
+    let mut stocks = tree.lock(&path);
     // No thread opens its stock from here on. It has no children: they would keep it.
     let barred = counter.child_count().bar();
     debug_assert!(barred.is_ok(), "a counter outlives its children");

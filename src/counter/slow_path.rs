@@ -11,7 +11,7 @@ use crate::sync::Ordering;
 use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::foreign::Foreign;
 use crate::thread::reports;
-use crate::thread::slow_path::{self, Entered};
+use crate::thread::slow_path::{self, Entered, MayWait};
 
 /// A slow path of this thread, until the value is dropped.
 #[must_use]
@@ -36,6 +36,8 @@ impl SlowPath {
         SlowPath { entered, _end: end }
     }
 }
+
+impl MayWait for SlowPath {}
 
 impl Deref for SlowPath {
     type Target = Entered;

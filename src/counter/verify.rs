@@ -222,8 +222,8 @@ impl Known<'_> {
 
 /// Checks the counts below `top`. Takes the tree's lock and all locks of its hierarchy.
 pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
-    let _path = SlowPath::enter();
-    let _stocks = tree.lock();
+    let path = SlowPath::enter();
+    let _stocks = tree.lock(&path);
     let hierarchy = tree.hierarchy.snapshot();
     let order = numbered(hierarchy.subtree(top).chain(hierarchy.dying_below(top)).collect());
     let mut sums = vec![Sums::default(); order.len()];

@@ -43,8 +43,8 @@ pub(crate) fn value(counter: &Counter, kind: LimitKind) -> u64 {
 }
 
 pub(crate) fn any_percent(tree: &Tree) -> bool {
-    let _path = SlowPath::enter();
-    tree.lock().percents
+    let path = SlowPath::enter();
+    tree.lock(&path).percents
 }
 
 /// `own`: the max that the counter has, or is about to have.
@@ -97,8 +97,8 @@ pub(crate) fn set(
     wanted: &[(LimitKind, Option<Limit>)],
     also: impl FnOnce(),
 ) -> Result<u64, (LimitKind, NoLimitedAncestor)> {
-    let _path = SlowPath::enter();
-    let mut stocks = counter.tree().lock();
+    let path = SlowPath::enter();
+    let mut stocks = counter.tree().lock(&path);
     let named = || wanted.iter().filter_map(|&(kind, limit)| Some((kind, limit?)));
     let mut bytes = [0; LimitKind::ALL.len()];
     // The max is the first of all kinds.

@@ -71,7 +71,7 @@ pub(crate) struct NewGroup<'a> {
 
 /// Create a group below `parent`.
 pub(crate) fn create(parent: &Counter, name: GroupName<'_>, settings: &NewGroup<'_>) -> Result<Handle, NotCreated> {
-    let _path = SlowPath::enter();
+    let path = SlowPath::enter();
     let tree = parent.tree();
     let groups = group_tree::shared(tree);
     let init = |above: &Counter| {
@@ -85,7 +85,7 @@ pub(crate) fn create(parent: &Counter, name: GroupName<'_>, settings: &NewGroup<
     }
     // A thread that moves a max finds the group linked, or this thread finds the max moved.
     let percents = settings.wanted.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
-    let stocks = percents.then(|| tree.lock());
+    let stocks = percents.then(|| tree.lock(&path));
     let hash = names::hash(&tree.hierarchy, parent.first(), name).unwrap_or_else(|| Hash::of_unnamed(&group));
     let linked = link(groups, &mut tree.hierarchy.lock_for(&group, hash), &group, settings);
     if let Some(mut stocks) = stocks {
@@ -193,7 +193,8 @@ fn start_group(
 pub(crate) fn release(tree: &Tree, groups: &GroupTree, group: &Counter) -> Option<Incarnation> {
     // Acquire (E36): where no stock is counted as open, no thread accesses one any more.
     if group.group().any(|counter| counter.is_open()) {
-        retire::forget_open(tree, &mut tree.lock(), group);
+        let path = SlowPath::enter();
+        retire::forget_open(tree, &mut tree.lock(&path), group);
     }
     tree.hierarchy.lock_of(group).release(group);
     dismiss_group(groups);

@@ -18,14 +18,14 @@ use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
 /// Take `group` offline: it admits no charge, leaves its parent's children, and its name is free. The caller has a
 /// handle. Takes the tree's lock only where the group has an open stock.
 pub(crate) fn offline(tree: &Tree, group: &Counter) -> Result<(), HasChildren> {
-    let _path = SlowPath::enter();
+    let path = SlowPath::enter();
     // Mutation: offline-before-its-stock-is-closed
     group.child_count().bar()?;
     // E35: barred, then a check whether a stock is open; a thread that opens one now sees the bar.
     // Mutation: e35-offline-does-not-fence
     fence_after_exchange();
     if group.is_open_central() || group.group().any(|counter| counter.is_open() && !counter.is_queued()) {
-        let mut stocks = tree.lock();
+        let mut stocks = tree.lock(&path);
         close_barred(tree, &mut stocks, group);
         if stocks.unsettled >= PENDING_CLOSE_MAX {
             let _ = tree.close_all_pending(&mut stocks);
@@ -37,8 +37,8 @@ pub(crate) fn offline(tree: &Tree, group: &Counter) -> Result<(), HasChildren> {
 
 /// Take everything below the group offline, children before parents, and last the group if it is to go `with` them.
 pub(crate) fn offline_tree(tree: &Tree, top: &Counter, with: bool) {
-    let _path = SlowPath::enter();
-    let mut stocks = tree.lock();
+    let path = SlowPath::enter();
+    let mut stocks = tree.lock(&path);
     let mut hierarchy = tree.hierarchy.snapshot();
     // Going offline may be the last step, because no other handle need exist: this thread takes the step with a handle.
     // Mutation: e15-offline-is-no-last-step

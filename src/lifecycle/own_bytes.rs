@@ -53,13 +53,13 @@ impl OwnBytes {
 /// The bytes that the tree and its threads take. Takes the tree's lock, those of its shards and others in turn; visits
 /// each thread's block once.
 pub(crate) fn figure(tree: &Tree) -> OwnBytes {
-    let _path = SlowPath::enter();
+    let path = SlowPath::enter();
     let (groups, tables) = tree.hierarchy.sizes();
     OwnBytes {
         pools: pool_bytes(tree, groups),
         slots: tree.registry.bytes(),
         cells: group_tree::shared(tree).stats.bytes(),
-        tables: tables + tree.lock().bytes() + tree.idle_visits.bytes() + rings::lock(tree).bytes(),
+        tables: tables + tree.lock(&path).bytes() + tree.idle_visits.bytes() + rings::lock(tree).bytes(),
     }
 }
 

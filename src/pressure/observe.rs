@@ -33,9 +33,9 @@ pub(crate) fn follow_unlinked(group: &Counter) {
 
 /// The limits of `top` and all below it only count, or act again.
 pub(crate) fn set(top: &Counter, observed: bool) {
-    let _path = SlowPath::enter();
+    let path = SlowPath::enter();
     let tree = top.tree();
-    let mut stocks = tree.lock();
+    let mut stocks = tree.lock(&path);
     marks(top).set(OBSERVES, observed);
     if observed {
         // Each charge is to walk, which counts what a limit would have refused.

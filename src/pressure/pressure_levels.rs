@@ -14,11 +14,11 @@ const FULL_FROM: u32 = 4_000;
 
 /// Sets the thresholds that are named. The caller holds no lock.
 pub(crate) fn set(group: &Counter, wanted: [Option<u8>; 2]) {
-    let _path = SlowPath::enter();
+    let path = SlowPath::enter();
     // A change is counted under locks, where nothing is made.
     events::make_all(group);
     group_tree::of(group).any_pressure.store(true, Ordering::Relaxed);
-    let _stocks = group.tree().lock();
+    let _stocks = group.tree().lock(&path);
     if pressure_mark::set_thresholds(group, wanted) {
         // Mutation: e43-thresholds-move-without-a-look
         correct(group);

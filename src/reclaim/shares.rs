@@ -70,9 +70,9 @@ pub(crate) fn look(tree: &Tree) {
     if !groups.any_shares.load(Ordering::Relaxed) {
         return;
     }
-    let _path = SlowPath::enter();
+    let path = SlowPath::enter();
     // Mutation: two-looks-at-shares-at-once
-    let stocks = tree.lock();
+    let stocks = tree.lock(&path);
     let divided = groups.shares.lock().divide(stocks.max_moves);
     for (group, bytes) in &divided {
         set_soft(group, *bytes);

@@ -22,6 +22,11 @@ pub(crate) struct Outermost {
     block: *const Block,
 }
 
+/// Shows that the thread is in a slow path that is no allocator's, so that it may take locks and wait.
+pub(crate) trait MayWait {}
+
+impl MayWait for Outermost {}
+
 impl Entered {
     #[inline]
     pub(crate) fn enter() -> Entered {

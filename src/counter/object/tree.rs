@@ -21,7 +21,7 @@ use crate::sync::{Arc, CachePadded, NameHasher, Ordering, SHARDS, Shared};
 use crate::thread::local::is_in_transit;
 use crate::thread::registry::{Registrar, registry};
 use crate::thread::slot::Slot;
-use crate::thread::slow_path::Outermost;
+use crate::thread::slow_path::{MayWait, Outermost};
 use crate::thread::tally::Tally;
 
 pub(crate) struct Tree {
@@ -80,7 +80,7 @@ impl Tree {
     }
 
     /// The tree's lock. Its holder waits for threads in transit, so a thread that waits for it is in none.
-    pub(crate) fn lock(&self) -> LockGuard<'_, Stocks> {
+    pub(crate) fn lock(&self, _: &impl MayWait) -> LockGuard<'_, Stocks> {
         debug_assert!(!is_in_transit(), "the holder of the lock may wait for this thread");
         self.stocks.lock()
     }
