@@ -57,7 +57,7 @@ pub(crate) fn begin<'a>(
             let now = Instant::now();
             let begun = time.map_or(now, |time| time.begun);
             let stall = Stall::begin(group, level, now);
-            let asked = ticket.level();
+            let asked = ticket.kept(level);
             let mut in_line = InLine { stall, ticket, bytes, asked, again: None, begun, end };
             in_line.ask_again(pending == Some(Pending::Round), waker);
             Begun::InLine(in_line)
@@ -106,7 +106,7 @@ impl InLine {
         // Mutation: the-next-of-a-queue-is-not-woken
         let waker = Foreign::new(waker.clone());
         self.ticket = line::enqueue_with(self.ticket.group(), bytes, level, waker);
-        (self.bytes, self.asked) = (bytes, self.ticket.level());
+        (self.bytes, self.asked) = (bytes, self.ticket.kept(level));
         true
     }
 

@@ -666,6 +666,11 @@ impl Ticket {
         level.unwrap_or(kept_by_waiter(&self.group))
     }
 
+    /// A level of the group's path, which the ticket keeps.
+    pub(crate) fn kept(&self, level: &Counter) -> Kept {
+        kept_by_waiter(self.group.level(level))
+    }
+
     /// True if `bytes` of the group that come back now would serve this waiter and no other, and fit at once: no other
     /// charge waits on its path, and no level is above a limit, or only counts. Others may then barge past this waiter
     /// anew, as past the next one. The call only loads: a charge that comes into line meanwhile has come later.
