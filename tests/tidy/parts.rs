@@ -94,7 +94,7 @@ const PARTS: &[(&[&str], Folders)] = &[
 ];
 
 /// Modules of `sync` that its own root passes on.
-const INSIDE: &[&str] = &["real", "model", "pause"];
+const INSIDE: &[&str] = &["real", "model", "pause", "sizes"];
 
 /// The folders that may use a part, if it has a row.
 fn allowed(part: &str) -> Option<Folders> {
