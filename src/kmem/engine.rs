@@ -57,8 +57,5 @@ pub(super) fn header_of(tier: &Tier, counter: &'static Counter) -> &'static Head
 }
 
 pub(super) fn has_statistics(charge: &Charge, scope: StatScope) -> bool {
-    match scope {
-        StatScope::Group => true,
-        StatScope::On(_) => stats::published(charge.header().counter(), scope).is_some(),
-    }
+    scope == StatScope::Group || stats::published(charge.header().counter(), scope).is_some()
 }

@@ -49,12 +49,12 @@ use unpoisoned::{Mutex, MutexGuard};
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use pause::at;
 pub(crate) use pause::pause_point;
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use side::many;
 pub(crate) use sizes::{
     IDLE_VISITS, LOADS_FOR_FIGURES, PAGE_SLOTS, PAGES_MAX, PENDING_CLOSE_MAX, POOL_OBJECTS, POOL_PAGE, POOL_PAGES,
     POOL_STASH, PUTS_WHILE_CLOSED, SHARDS, SHELF_WORDS, SHELVES, SLICE, TIME_PASSES,
 };
-#[cfg(all(test, not(any(loom, shuttle))))]
-pub(crate) use side::many;
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::Ordering;
 
