@@ -10,12 +10,10 @@ use crate::stat::published::{ErrorBound, PublishedPlace, PublishedStats, StatSco
 use crate::stat::reading::Freshness;
 use crate::stat::visits::{Unlist, Visits};
 use crate::stat::{Stat, Stats};
-use crate::sync::Ordering;
 use crate::sync::barrier::BarrierState;
 use crate::thread::block::Block;
 use crate::thread::cells::{Added, CellsPlace, CellsRow, ThreadStats};
-use crate::thread::directory::Header;
-use crate::thread::local::{self, Local, with_local};
+use crate::thread::local;
 use crate::thread::slow_path::Outermost;
 
 /// The coordinator of the group's tree. `None` for a counter that is no group's: it has no statistics.
@@ -67,11 +65,7 @@ pub(crate) fn published_or_make<'a>(
             group.path_to_root().take_while(|level| published(level, scope).is_none()).collect();
         let make = |level: &&Counter| {
             let above = level.incarnation().parent.and_then(|above| published(above, scope));
-            // The coordinator knows the root's own statistics by their number, the first that it gives out.
-            let first = above.is_some()
-                || scope == StatScope::Group
-                || stats.publish_at(own_place(level), StatScope::Group, None);
-            first && place(level, scope).is_some_and(|place| stats.publish_at(place, scope, above))
+            place(level, scope).is_some_and(|place| stats.publish_at(place, scope, above))
         };
         let _ = without.iter().rev().all(make);
     }
@@ -104,44 +98,6 @@ fn new_cells<'a>(
 }
 
 // === The write path ===
-
-/// Adds to an item of the group that has this header, by a load and a store in this thread's own cells.
-#[inline(always)]
-pub(crate) fn add(header: &Header, stat: Stat, delta: i64) {
-    let find = |local: &Local| local.fast_block().and_then(|block| block.cells_behind(header));
-    let added = with_local(find).map_or(Added::Nowhere, |cells| stat.add_to(cells, delta));
-    if added != Added::Done {
-        add_slow(header, stat, delta, added);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn add_slow(header: &Header, stat: Stat, delta: i64, added: Added) {
-    let group = header.counter().first();
-    let Some(stats) = coordinator_of(group) else { return };
-    // An addition of zero changes no figure, so it makes no writer. The addition that made the announcement due has
-    // announced.
-    if delta != 0 || !stats.items.knows(stat) {
-        add_missed(group, group, stats, Addition { scope: StatScope::Group, stat, delta }, added);
-    }
-}
-
-/// Makes an addition of the group at `level`, where this thread had no cells at hand or an announcement is due. Returns
-/// whether it is counted.
-pub(super) fn add_missed(group: &Counter, level: &Counter, stats: &Coordinator, what: Addition, added: Added) -> bool {
-    if added == Added::Due {
-        list_and_announce(group, stats, what.scope);
-        return true;
-    }
-    let known = stats.items.knows(what.stat);
-    let counted = known && add_without_cells(level, stats, what);
-    if !counted {
-        let lost = if known { &stats.counts.nested } else { &stats.counts.foreign };
-        lost.fetch_add(1, Ordering::Relaxed);
-    }
-    counted
-}
 
 #[derive(Clone, Copy)]
 pub(super) struct Addition {
@@ -284,6 +240,9 @@ pub(crate) fn flush(group: &Counter, unlist: Unlist) -> Option<Visits> {
     for published in all_published(group) {
         visits.add(flush_published(group, published, unlist)?);
     }
+    if group.incarnation().parent.is_none() {
+        coordinator(group).note_root_flush();
+    }
     Some(visits)
 }
 
@@ -300,8 +259,6 @@ pub(crate) fn flush_ratelimited(group: &Counter) -> bool {
 
 /// Flushes everything, whatever the threshold says, and unlists idle cells.
 pub(crate) fn flush_periodic(root: &Counter) {
-    // Before the root has published statistics the flush does nothing, and counts as a flush all the same.
-    coordinator(root).note_root_flush();
     flush(root, Unlist::Always);
 }
 

@@ -1,6 +1,6 @@
 //! A counter's statistics: any thread writes them, and a reader chooses how fresh they must be.
 
-use crate::hierarchy::node_stats::NodeStats;
+use crate::hierarchy::node_stats::{self, NodeStats};
 use crate::hierarchy::{group_tree, stats};
 use crate::numa::{Topology, config};
 use crate::page_counter::handle::PageCounter;
@@ -32,7 +32,7 @@ impl<K> PageCounter<K> {
     /// ```
     #[inline]
     pub fn stat_add(&self, stat: Stat, delta: i64) {
-        stats::add(self.header(), stat, delta);
+        node_stats::add(self.header(), stat, delta);
     }
 
     /// Reads the figures of the subtree, as fresh as the caller asks. [`Stats::max_error`] says what may be missing,
