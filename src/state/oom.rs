@@ -8,7 +8,7 @@ use crate::counter::handle::Handle;
 use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::state::callback::Callback;
-use crate::sync::stat_atomic::{AtomicBool, AtomicU16};
+use crate::sync::stat_atomic::{AtomicBool, AtomicU8, AtomicU16};
 use crate::sync::{Arc, Ordering};
 use crate::thread::directory::Header;
 use crate::thread::foreign::Foreign;
@@ -197,70 +197,62 @@ impl Cancel {
 debug_figures!(Cancel, |cancel| wanted: cancel.wanted, overrun: cancel.overrun);
 
 /// The group stands for its whole subtree: all of it is cancelled at once.
-pub(crate) const TOGETHER: u16 = 1;
+pub(crate) const TOGETHER: u8 = 1;
 /// The group and all below it are spared.
-pub(crate) const EXEMPT: u16 = 1 << 1;
+pub(crate) const EXEMPT: u8 = 1 << 1;
 /// The group and all below it are only observed.
-pub(crate) const OBSERVES: u16 = 1 << 2;
-const REFUSES: u16 = 1 << 3;
-const CHOOSES: u16 = 1 << 4;
+pub(crate) const OBSERVES: u8 = 1 << 2;
 /// The service gives the order of choice itself.
-pub(crate) const ORDERS: u16 = 1 << 5;
-/// From this bit on: the importance that the group was given, plus 1; 0 where it has that of the group above.
-const IMPORTANCE_SHIFT: u32 = 7;
+pub(crate) const ORDERS: u8 = 1 << 3;
 
 /// A group's OOM policy, the marks beside it, and its importance. Relaxed, all of them: settings, of which no order is
 /// relied on.
 #[derive(Default)]
-pub(crate) struct OomMarks(AtomicU16);
+pub(crate) struct OomMarks {
+    marks: AtomicU8,
+    policy: AtomicU8,
+    /// The importance that the group was given, plus 1; 0 where it has that of the group above.
+    importance: AtomicU16,
+}
 
 impl OomMarks {
     pub(crate) fn is_clean(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == 0
+        let is_unmarked = self.marks.load(Ordering::Relaxed) == 0;
+        is_unmarked && self.policy() == OomPolicy::Inherit && self.importance().is_none()
     }
 
     pub(crate) fn reset(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        self.marks.store(0, Ordering::Relaxed);
+        self.set_policy(OomPolicy::Inherit);
+        self.importance.store(0, Ordering::Relaxed);
     }
 
     pub(crate) fn policy(&self) -> OomPolicy {
-        match self.0.load(Ordering::Relaxed) & (REFUSES | CHOOSES) {
-            0 => OomPolicy::Inherit,
-            REFUSES => OomPolicy::Refuse,
-            _ => OomPolicy::Choose,
-        }
+        let policies = [OomPolicy::Inherit, OomPolicy::Refuse, OomPolicy::Choose];
+        policies[usize::from(self.policy.load(Ordering::Relaxed))]
     }
 
     pub(crate) fn set_policy(&self, policy: OomPolicy) {
-        let bits = match policy {
-            OomPolicy::Inherit => 0,
-            OomPolicy::Refuse => REFUSES,
-            OomPolicy::Choose => CHOOSES,
-        };
-        let set = |old: u16| Some(old & !(REFUSES | CHOOSES) | bits);
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
+        self.policy.store(policy as u8, Ordering::Relaxed);
     }
 
     pub(crate) fn importance(&self) -> Option<u8> {
-        let set = (self.0.load(Ordering::Relaxed) >> IMPORTANCE_SHIFT).checked_sub(1);
-        set.and_then(|importance| u8::try_from(importance).ok())
+        u8::try_from(self.importance.load(Ordering::Relaxed).checked_sub(1)?).ok()
     }
 
     pub(crate) fn set_importance(&self, importance: u8) {
-        let importance = (u16::from(importance) + 1) << IMPORTANCE_SHIFT;
-        let set = |old: u16| Some(old & ((1 << IMPORTANCE_SHIFT) - 1) | importance);
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
+        self.importance.store(u16::from(importance) + 1, Ordering::Relaxed);
     }
 
-    pub(crate) fn has(&self, mark: u16) -> bool {
-        self.0.load(Ordering::Relaxed) & mark != 0
+    pub(crate) fn has(&self, mark: u8) -> bool {
+        self.marks.load(Ordering::Relaxed) & mark != 0
     }
 
-    pub(crate) fn set(&self, mark: u16, set: bool) {
+    pub(crate) fn set(&self, mark: u8, set: bool) {
         if set {
-            self.0.fetch_or(mark, Ordering::Relaxed)
+            self.marks.fetch_or(mark, Ordering::Relaxed)
         } else {
-            self.0.fetch_and(!mark, Ordering::Relaxed)
+            self.marks.fetch_and(!mark, Ordering::Relaxed)
         };
     }
 }

@@ -8,7 +8,7 @@
 //! `barrier` holds the light/heavy pair, `lock` the locks and their order, `sizes` what models make small, `pause` the
 //! points where a test stops a thread.
 //! The folder imports nothing of the crate. What a thread owns stands in `thread`, which declares its thread-locals with
-//! [`per_thread`] and [`until_thread_exit`].
+//! [`per_thread`], and those with a destructor with `thread_local`.
 
 #[cfg(loom)]
 use loom::cell::UnsafeCell;
@@ -101,21 +101,6 @@ impl<T> PlainCell<T> {
 
 /// Keeps a value on cache lines of its own (128 bytes where the prefetcher takes lines in pairs).
 pub(crate) use crossbeam::utils::CachePadded;
-
-/// Defines a function that makes a value for the thread on first use, which the thread's exit drops. The function returns
-/// false where the thread has dropped it already.
-macro_rules! until_thread_exit {
-    ($(#[$about:meta])* $visible:vis $name:ident: $type:ty = $make:expr) => {
-        $(#[$about])*
-        $visible fn $name() -> bool {
-            $crate::sync::thread_local! {
-                static VALUE: $type = $make;
-            }
-            VALUE.try_with(|_| ()).is_ok()
-        }
-    };
-}
-pub(crate) use until_thread_exit;
 
 /// Stands between a sequentially consistent exchange, or load, and a sequentially consistent load of another word.
 ///
