@@ -8,7 +8,7 @@ use crate::counter::handle::Handle;
 use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::state::callback::Callback;
-use crate::sync::stat_atomic::{AtomicBool, AtomicU8, AtomicU16};
+use crate::sync::stat_atomic::{AtomicBool, AtomicU16};
 use crate::sync::{Arc, Ordering};
 use crate::thread::directory::Header;
 use crate::thread::foreign::Foreign;
@@ -197,62 +197,70 @@ impl Cancel {
 debug_figures!(Cancel, |cancel| wanted: cancel.wanted, overrun: cancel.overrun);
 
 /// The group stands for its whole subtree: all of it is cancelled at once.
-pub(crate) const TOGETHER: u8 = 1;
+pub(crate) const TOGETHER: u16 = 1;
 /// The group and all below it are spared.
-pub(crate) const EXEMPT: u8 = 1 << 1;
+pub(crate) const EXEMPT: u16 = 1 << 1;
 /// The group and all below it are only observed.
-pub(crate) const OBSERVES: u8 = 1 << 2;
+pub(crate) const OBSERVES: u16 = 1 << 2;
+const REFUSES: u16 = 1 << 3;
+const CHOOSES: u16 = 1 << 4;
 /// The service gives the order of choice itself.
-pub(crate) const ORDERS: u8 = 1 << 3;
+pub(crate) const ORDERS: u16 = 1 << 5;
+/// From this bit on: the importance that the group was given, plus 1; 0 where it has that of the group above.
+const IMPORTANCE_SHIFT: u32 = 7;
 
 /// A group's OOM policy, the marks beside it, and its importance. Relaxed, all of them: settings, of which no order is
 /// relied on.
 #[derive(Default)]
-pub(crate) struct OomMarks {
-    marks: AtomicU8,
-    policy: AtomicU8,
-    /// The importance that the group was given, plus 1; 0 where it has that of the group above.
-    importance: AtomicU16,
-}
+pub(crate) struct OomMarks(AtomicU16);
 
 impl OomMarks {
     pub(crate) fn is_clean(&self) -> bool {
-        let is_unmarked = self.marks.load(Ordering::Relaxed) == 0;
-        is_unmarked && self.policy() == OomPolicy::Inherit && self.importance().is_none()
+        self.0.load(Ordering::Relaxed) == 0
     }
 
     pub(crate) fn reset(&self) {
-        self.marks.store(0, Ordering::Relaxed);
-        self.set_policy(OomPolicy::Inherit);
-        self.importance.store(0, Ordering::Relaxed);
+        self.0.store(0, Ordering::Relaxed);
     }
 
     pub(crate) fn policy(&self) -> OomPolicy {
-        let policies = [OomPolicy::Inherit, OomPolicy::Refuse, OomPolicy::Choose];
-        policies[usize::from(self.policy.load(Ordering::Relaxed))]
+        match self.0.load(Ordering::Relaxed) & (REFUSES | CHOOSES) {
+            0 => OomPolicy::Inherit,
+            REFUSES => OomPolicy::Refuse,
+            _ => OomPolicy::Choose,
+        }
     }
 
     pub(crate) fn set_policy(&self, policy: OomPolicy) {
-        self.policy.store(policy as u8, Ordering::Relaxed);
+        let bits = match policy {
+            OomPolicy::Inherit => 0,
+            OomPolicy::Refuse => REFUSES,
+            OomPolicy::Choose => CHOOSES,
+        };
+        let set = |old: u16| Some(old & !(REFUSES | CHOOSES) | bits);
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
     }
 
     pub(crate) fn importance(&self) -> Option<u8> {
-        u8::try_from(self.importance.load(Ordering::Relaxed).checked_sub(1)?).ok()
+        let set = (self.0.load(Ordering::Relaxed) >> IMPORTANCE_SHIFT).checked_sub(1);
+        set.and_then(|importance| u8::try_from(importance).ok())
     }
 
     pub(crate) fn set_importance(&self, importance: u8) {
-        self.importance.store(u16::from(importance) + 1, Ordering::Relaxed);
+        let importance = (u16::from(importance) + 1) << IMPORTANCE_SHIFT;
+        let set = |old: u16| Some(old & ((1 << IMPORTANCE_SHIFT) - 1) | importance);
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
     }
 
-    pub(crate) fn has(&self, mark: u8) -> bool {
-        self.marks.load(Ordering::Relaxed) & mark != 0
+    pub(crate) fn has(&self, mark: u16) -> bool {
+        self.0.load(Ordering::Relaxed) & mark != 0
     }
 
-    pub(crate) fn set(&self, mark: u8, set: bool) {
+    pub(crate) fn set(&self, mark: u16, set: bool) {
         if set {
-            self.marks.fetch_or(mark, Ordering::Relaxed)
+            self.0.fetch_or(mark, Ordering::Relaxed)
         } else {
-            self.marks.fetch_and(!mark, Ordering::Relaxed)
+            self.0.fetch_and(!mark, Ordering::Relaxed)
         };
     }
 }
