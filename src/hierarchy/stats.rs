@@ -127,22 +127,19 @@ fn add_in_slow_path(
 ) -> Option<bool> {
     let fenced = group.incarnation().fenced;
     let found = block.and_then(|block| cells(group, block, scope)).zip(published(group, scope));
-    if found.is_none() && outermost.is_none() {
-        // To make cells takes a lock that this thread may hold.
-        published(group, scope)?.publish_one(stat, delta);
-        return Some(false);
+    if let Some((cells, published)) = found.or_else(|| new_cells(group, stats, outermost?, scope)) {
+        let is_due = stat.add_known_to(cells, delta, fenced) == Added::Due;
+        return Some(is_due && stats.list_and_announce(published, cells));
     }
-    Some(match found.or_else(|| new_cells(group, stats, outermost?, scope)) {
-        Some((cells, published)) => {
-            stat.add_known_to(cells, delta, fenced) == Added::Due && stats.list_and_announce(published, cells)
-        }
-        None => {
-            // If there is no memory for those, it takes those of the nearest group above that has some.
-            let found = published_or_make(group, stats, scope);
-            let found = found.or_else(|| group.path_to_root().find_map(|level| published(level, scope)));
-            stats.add_shared(found?, stat, delta)
-        }
-    })
+    // To make published statistics takes a lock that a nested thread may hold.
+    let found = match outermost {
+        None => published(group, scope),
+        // If there is no memory for those, it takes those of the nearest group above that has some.
+        Some(_) => published_or_make(group, stats, scope)
+            .or_else(|| group.path_to_root().find_map(|level| published(level, scope))),
+    };
+    found?.publish_one(stat, delta);
+    Some(false)
 }
 
 /// Lists the cells and announces what they hold, after an addition that made this due. It takes no lock and allocates
