@@ -15,6 +15,7 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use super::topology::{Draft, NODES_MAX, NodeId, Topology, TopologyError};
 
@@ -32,8 +33,13 @@ impl Topology {
     /// assert_eq!(one.current_node(), memcg::kmem::NodeId::new(0));
     /// ```
     pub fn one_node() -> Topology {
-        let possible = if cfg!(miri) { None } else { processors(Path::new(ROOT)).ok().flatten() };
-        Self::of_one_node(possible.map_or(0, |list| end(&list)).max(processors_in_use()))
+        // The system tells the number of processors once.
+        static ONE_NODE: OnceLock<Topology> = OnceLock::new();
+        let make = || {
+            let possible = if cfg!(miri) { None } else { processors(Path::new(ROOT)).ok().flatten() };
+            Self::of_one_node(possible.map_or(0, |list| end(&list)).max(processors_in_use()))
+        };
+        ONE_NODE.get_or_init(make).clone()
     }
 
     /// The topology of this machine, from `/sys`; one node where `/sys` has nothing about nodes.

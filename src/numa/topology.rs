@@ -75,8 +75,6 @@ pub struct Topology(Arc<NodeTables>);
 struct NodeTables {
     /// In the order of their numbers, so that the place of a node is its dense index.
     nodes: Box<[Node]>,
-    /// From a node's number to its dense index.
-    index: Box<[u8]>,
     /// From a processor's number to the dense index of its node.
     node_of: Box<[u8]>,
     /// Dense index of the node for processors without one.
@@ -243,8 +241,7 @@ impl Topology {
     /// The place of a node among the possible ones.
     #[inline]
     pub(crate) fn index_of(&self, node: NodeId) -> Option<usize> {
-        let index = *self.0.index.get(usize::from(node.0))?;
-        (index != NONE).then_some(usize::from(index))
+        place_of(&self.0.nodes, node)
     }
 
     /// The node at a place below the number of nodes.
@@ -330,16 +327,17 @@ impl Draft {
             self.add_processor(0, home)?;
         }
 
-        let last = self.nodes.last().map_or(0, |node| usize::from(node.id.0));
-        let mut index = vec![NONE; last + 1].into_boxed_slice();
-        for (place, node) in self.nodes.iter().enumerate() {
-            index[usize::from(node.id.0)] = place as u8;
-        }
-        let node_of: Box<[u8]> =
-            self.node_of.iter().map(|node| node.map_or(NONE, |node| index[usize::from(node.0)])).collect();
-        let nodes = self.nodes.into();
-        Ok(Topology(Arc::new(NodeTables { nodes, index, node_of, home: first_online as u8 })))
+        let index =
+            |node: &Option<NodeId>| node.and_then(|node| place_of(&self.nodes, node)).map_or(NONE, |at| at as u8);
+        let node_of = self.node_of.iter().map(index).collect();
+        Ok(Topology(Arc::new(NodeTables { nodes: self.nodes.into(), node_of, home: first_online as u8 })))
     }
+}
+
+/// The place of a node among these, which are in the order of their numbers.
+#[inline]
+fn place_of(nodes: &[Node], node: NodeId) -> Option<usize> {
+    nodes.binary_search_by_key(&node, |of| of.id).ok()
 }
 
 fn as_list(numbers: impl Iterator<Item = usize>) -> impl fmt::Debug {

@@ -41,6 +41,7 @@ mod noted {
     use tracing::{Level, event};
 
     use super::Drained;
+    use crate::numa::NodeId;
     use crate::pool::shape::Shape;
     use crate::sync::per_thread;
     use crate::thread::context::{self, Restored};
@@ -54,15 +55,6 @@ mod noted {
     const OBJECTS_MAX: usize = 16;
     /// The most drains of one slow path that a thread reports.
     const DRAINS_MAX: usize = 4;
-
-    #[derive(Clone, Copy, Debug)]
-    struct TakenObject {
-        pool: &'static str,
-        asked: usize,
-        given: usize,
-        node: Option<u16>,
-        recycled: bool,
-    }
 
     struct NotedEvents<T, const MOST: usize> {
         first: [Cell<Option<T>>; MOST],
@@ -90,7 +82,8 @@ mod noted {
     }
 
     struct AllNotedEvents {
-        objects: NotedEvents<TakenObject, OBJECTS_MAX>,
+        /// Of what shape, and whether another user had it before.
+        objects: NotedEvents<(Shape, bool), OBJECTS_MAX>,
         drains: NotedEvents<Drained, DRAINS_MAX>,
         reporting: Cell<bool>,
     }
@@ -110,16 +103,13 @@ mod noted {
 
     /// Notes an object that the thread has taken, unless it reports now. Calls no foreign code.
     pub(crate) fn note_object(shape: &Shape, recycled: bool) {
-        if !is_wanted(LevelFilter::TRACE) {
-            return;
+        if is_wanted(LevelFilter::TRACE) {
+            with_all(|all| {
+                if !all.reporting.get() {
+                    all.objects.add((*shape, recycled));
+                }
+            });
         }
-        let node = shape.node.map(|node| node.get());
-        let taken = TakenObject { pool: shape.kind.name(), asked: shape.asked, given: shape.given(), node, recycled };
-        with_all(|all| {
-            if !all.reporting.get() {
-                all.objects.add(taken);
-            }
-        });
     }
 
     /// Notes a drain of this thread, unless it reports now. Calls no foreign code.
@@ -146,7 +136,9 @@ mod noted {
 
     #[cold]
     fn report_slow(all: &AllNotedEvents) {
-        let unreported = all.objects.take(|TakenObject { pool, asked, given, node, recycled }| {
+        let unreported = all.objects.take(|(shape, recycled)| {
+            let (pool, asked, given) = (shape.kind.name(), shape.asked, shape.given());
+            let node = shape.node.map(NodeId::get);
             foreign(|| event!(target: POOL, Level::TRACE, pool, asked, given, node, recycled));
         });
         if unreported > 0 {
