@@ -175,8 +175,9 @@ pub(crate) fn count(counter: &Counter, outermost: &Outermost, stat: Stat) {
 #[inline]
 pub(crate) fn read(group: &Counter, freshness: Freshness) -> Stats {
     let figures = || Stats::read(&coordinator(group).items, all_published(group));
-    let (figures, max_error) = read_fresh(group, freshness, figures);
-    figures.with_error(max_error)
+    let (mut stats, max_error) = read_fresh(group, freshness, figures);
+    stats.max_error = max_error;
+    stats
 }
 
 /// Reads published figures, as fresh as `freshness`. Returns with them the grains by which each may be off.
@@ -205,7 +206,12 @@ pub(super) fn read_fresh<T>(group: &Counter, freshness: Freshness, figures: impl
 fn freshen(group: &Counter, freshness: Freshness) -> u64 {
     // The bound is read first, and once. What a flush publishes later comes off too late, never too early.
     let bound = error_bound(group);
-    let due = freshness == Freshness::Exact || bound.grains > freshness.may_miss(bound);
+    let due = match freshness {
+        Freshness::Stale => false,
+        Freshness::Threshold => bound.grains > bound.threshold,
+        Freshness::Within(most) => bound.grains > most,
+        Freshness::Exact => true,
+    };
     let Some(first) = all_published(group).next() else { return bound.grains };
     // Now and then a thresholded read flushes though its bound allows it not to. Writers that have stopped are in the
     // bound until flushes have found them idle. Without barriers a flush unlists no cells, so it would be useless.
