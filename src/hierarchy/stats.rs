@@ -25,20 +25,19 @@ pub(crate) fn coordinator(group: &Counter) -> &Coordinator {
     coordinator_of(group).expect("a tree of groups has statistics")
 }
 
-fn own_place(group: &Counter) -> &PublishedPlace {
-    &group_object::of(group).stats
-}
-
-/// Empty in a tree with one node.
-fn node_places(group: &Counter) -> &[PublishedPlace] {
-    group_object::of(group).node_places()
-}
-
 fn place(group: &Counter, scope: StatScope) -> Option<&PublishedPlace> {
+    let group = group_object::of(group);
     match scope {
-        StatScope::Group => Some(own_place(group)),
-        StatScope::On(node) => node_places(group).get(usize::from(node)),
+        StatScope::Group => Some(&group.stats),
+        StatScope::On(node) => group.node_places().get(usize::from(node)),
     }
+}
+
+/// The places for the group's own published statistics, and for those of its memory on nodes.
+#[inline]
+fn places(group: &Counter) -> impl Iterator<Item = &PublishedPlace> {
+    let group = group_object::of(group);
+    std::iter::once(&group.stats).chain(group.node_places())
 }
 
 /// The group's published statistics, once it or a group below has been written.
@@ -50,7 +49,7 @@ pub(crate) fn published(group: &Counter, scope: StatScope) -> Option<&PublishedS
 /// The group's own published statistics, and those of its memory on nodes.
 #[inline]
 fn all_published(group: &Counter) -> impl Iterator<Item = &PublishedStats> {
-    std::iter::once(own_place(group)).chain(node_places(group)).filter_map(PublishedPlace::get)
+    places(group).filter_map(PublishedPlace::get)
 }
 
 /// The published statistics of a scope, made together with those of the ancestors where there are none. `None` where
@@ -270,20 +269,20 @@ pub(crate) fn release(group: &Counter) {
     if all_published(group).next().is_none() {
         return;
     }
-    let on_nodes = node_places(group);
+    let has_nodes = !group_object::of(group).node_places().is_empty();
     for block in group.tree().registry.blocks() {
         // As with the slots (E12): every use of the group came before this.
         if let Some(own) = block.cells.get(group.index) {
             // Mutation: stats-cells-of-a-released-group-are-found
             own.set(None);
         }
-        let row = block.row(group.index).filter(|_| !on_nodes.is_empty());
+        let row = block.row(group.index).filter(|_| has_nodes);
         for on_node in row.and_then(CellsRow::places).unwrap_or_default() {
             // Mutation: release-leaves-the-row
             on_node.set(None);
         }
     }
-    for place in on_nodes.iter().chain([own_place(group)]) {
+    for place in places(group) {
         if let Some(published) = place.get() {
             coordinator(group).release(published);
             place.clear();

@@ -200,7 +200,7 @@ impl Topology {
     /// assert!(!memcg::kmem::Topology::one_node().is_online(memcg::kmem::NodeId::new(1)));
     /// ```
     pub fn is_online(&self, node: NodeId) -> bool {
-        self.node(node).is_some_and(|node| node.online)
+        self.index_of(node).is_some_and(|index| self.0.nodes[index].online)
     }
 
     /// True if the node has processors. A node without any has memory alone, slower or larger.
@@ -255,10 +255,6 @@ impl Topology {
         let node_of = vec![Some(NodeId(0)); processors.clamp(1, PROCESSORS_MAX)];
         let draft = Draft { nodes: vec![Node { id: NodeId(0), online: true }], node_of };
         draft.finish([]).expect("one node, whose processors are not too many")
-    }
-
-    fn node(&self, node: NodeId) -> Option<&Node> {
-        self.0.nodes.get(self.index_of(node)?)
     }
 }
 

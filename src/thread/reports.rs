@@ -96,31 +96,26 @@ mod noted {
 
     per_thread!(with_all: AllNotedEvents = AllNotedEvents::new());
 
-    /// True if some subscriber wants events of that level: a load.
-    fn is_wanted(level: LevelFilter) -> bool {
-        LevelFilter::current() >= level
+    /// Notes an event of that level if some subscriber wants it (a load), unless the thread reports now. Calls no foreign
+    /// code.
+    fn note(level: LevelFilter, add: impl FnOnce(&AllNotedEvents)) {
+        if LevelFilter::current() >= level {
+            with_all(|all| {
+                if !all.reporting.get() {
+                    add(all);
+                }
+            });
+        }
     }
 
-    /// Notes an object that the thread has taken, unless it reports now. Calls no foreign code.
+    /// Notes an object that the thread has taken.
     pub(crate) fn note_object(shape: &Shape, recycled: bool) {
-        if is_wanted(LevelFilter::TRACE) {
-            with_all(|all| {
-                if !all.reporting.get() {
-                    all.objects.add((*shape, recycled));
-                }
-            });
-        }
+        note(LevelFilter::TRACE, |all| all.objects.add((*shape, recycled)));
     }
 
-    /// Notes a drain of this thread, unless it reports now. Calls no foreign code.
+    /// Notes a drain of this thread.
     pub(crate) fn note_drain(drained: Drained) {
-        if is_wanted(LevelFilter::DEBUG) {
-            with_all(|all| {
-                if !all.reporting.get() {
-                    all.drains.add(drained);
-                }
-            });
-        }
+        note(LevelFilter::DEBUG, |all| all.drains.add(drained));
     }
 
     /// Reports to the subscribers what the thread has noted. The thread holds no lock and is in no slow path.
