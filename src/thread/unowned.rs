@@ -12,7 +12,7 @@ use std::ptr;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{CachePadded, Ordering};
 use crate::thread::block::Block;
-use crate::thread::counts::Which;
+pub(crate) use crate::thread::counts::Which;
 use crate::thread::deferred::{UNOWNED, deferred};
 use crate::thread::local::with_local;
 use crate::thread::registry;
@@ -26,34 +26,18 @@ const WORDS: usize = 64;
 
 static ELSEWHERE: [CachePadded<AtomicU64>; WORDS] = [const { CachePadded::new(AtomicU64::new(0)) }; WORDS];
 
+/// [`count`], unless it takes a call. False: nothing is counted.
 #[inline(always)]
-fn try_count(which: Which, bytes: u64) -> bool {
+pub(crate) fn try_count(which: Which, bytes: u64) -> bool {
     with_local(|local| local.fast_block().is_some_and(|block| block.unowned.of(which).add(bytes)))
 }
 
+/// Counts an object that is allocated or freed.
 #[inline(always)]
-fn count(which: Which, bytes: u64) {
+pub(crate) fn count(which: Which, bytes: u64) {
     if !try_count(which, bytes) {
         count_slow(which, bytes);
     }
-}
-
-/// Counts an object.
-#[inline(always)]
-pub(crate) fn count_allocated(bytes: u64) {
-    count(Which::Allocated, bytes);
-}
-
-/// Counts an object that is freed.
-#[inline(always)]
-pub(crate) fn count_freed(bytes: u64) {
-    count(Which::Freed, bytes);
-}
-
-/// [`count_freed`], unless it takes a call. False: nothing is counted.
-#[inline(always)]
-pub(crate) fn try_count_freed(bytes: u64) -> bool {
-    try_count(Which::Freed, bytes)
 }
 
 /// A visit; or the thread has no block. It takes one, unless there is no registry yet, or a slow path is under way.
