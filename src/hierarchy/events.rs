@@ -9,8 +9,9 @@ use std::ptr::{self, NonNull};
 
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
+use crate::hierarchy::group_object;
+use crate::hierarchy::group_tree::{self, GroupTree};
 use crate::hierarchy::service::{self, LISTENS};
-use crate::hierarchy::{group_object, group_tree};
 use crate::pool::Cache;
 use crate::state::events::{Event, EventCounts, EventsPlace};
 use crate::sync::{Ordering, fence_after_exchange};
@@ -130,8 +131,8 @@ fn put_back(cache: &Cache, counts: NonNull<EventCounts>) {
 /// Gives the counts of a group that is gone back to the pool.
 pub(crate) fn forget(group: &Counter) {
     if let Some(counts) = place(group).take() {
-        let groups = group_tree::of(group);
-        put_back(&groups.events, counts);
-        groups.event_counts.fetch_sub(1, Ordering::Relaxed);
+        let GroupTree { events, event_counts, .. } = group_tree::of(group);
+        put_back(events, counts);
+        event_counts.fetch_sub(1, Ordering::Relaxed);
     }
 }
