@@ -14,7 +14,7 @@ use super::{Limit, PREFIXES, Percent};
 /// use memcg::{Bytes, Limit};
 ///
 /// let fault = "0.3KiB".parse::<Bytes>().unwrap_err();
-/// assert_eq!((fault.input, fault.position, fault.kind), ("0.3KiB", 1, ParseLimitErrorKind::NotWhole));
+/// assert_eq!((&*fault.input, fault.position, fault.kind), ("0.3KiB", 1, ParseLimitErrorKind::NotWhole));
 /// assert_eq!(
 ///     fault.to_string(),
 ///     "\"0.3KiB\" is no size: a part of a byte is left at byte 1; expected 4096, 64KiB, 1.5GiB or 64MB; take a smaller unit",
