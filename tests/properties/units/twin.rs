@@ -114,7 +114,7 @@ fn check_fault(text: &str, fault: ParseLimitError) {
     let before = before.strip_suffix(' ').unwrap_or(before);
     if let Err(earlier) = before.parse::<Limit>() {
         // A text has to be well formed before its value is looked at.
-        let of_value = matches!(earlier.kind, NotWhole | Overflow | PercentOutOfRange);
+        let of_value = matches!(earlier.kind(), NotWhole | Overflow | PercentOutOfRange);
         assert!(of_value || earlier.position == before.len(), "{fault} comes late in {text:?}, after {earlier}");
     }
 }
