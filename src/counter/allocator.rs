@@ -18,10 +18,11 @@ use crate::thread::directory::Header;
 use crate::thread::local::with_local;
 use crate::thread::owner;
 use crate::thread::slot::{Consume, Put, Slot};
+use crate::thread::slow_path;
 use crate::thread::slow_path::{Entered, exchange_release_queue};
 use crate::thread::tally::Tally;
 use crate::thread::transit::ANY;
-use crate::thread::{slow_path, unowned};
+use crate::thread::unowned::{self, Which};
 
 /// An allocator's slow path. Groups that the thread claims meanwhile go to the process, where no outer slow path of the
 /// thread releases them.
@@ -116,7 +117,7 @@ pub(crate) unsafe fn grow(word: u32, n: u64) {
             Consume::Hit => {}
             missed => charge_owned(header.counter(), n, missed),
         },
-        None => unowned::count_allocated(n),
+        None => unowned::count(Which::Allocated, n),
     }
 }
 
@@ -141,7 +142,7 @@ pub(crate) unsafe fn uncharge(word: u32, n: u64) {
 
 #[inline(never)]
 fn uncharge_unowned(n: u64) {
-    unowned::count_freed(n);
+    unowned::count(Which::Freed, n);
 }
 
 /// The owner that a word names; `None` for 0.
@@ -169,7 +170,7 @@ pub(crate) fn is_new(counter: &Counter) -> bool {
 pub(super) fn charge_current_slow(header: KeptHeader, n: u64, missed: Consume) -> u32 {
     let charged = if slow_path::is_running() { None } else { charge_slow(header, n, missed) };
     charged.unwrap_or_else(|| {
-        unowned::count_allocated(n);
+        unowned::count(Which::Allocated, n);
         0
     })
 }

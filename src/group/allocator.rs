@@ -7,10 +7,11 @@ use crate::counter::slow_path::SlowPath;
 use crate::counter::{allocator, at_limit};
 use crate::lifecycle::unowned as unowned_group;
 use crate::sync::Ordering;
+use crate::thread::context;
 use crate::thread::current;
 use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::slot::Put;
-use crate::thread::{context, unowned};
+use crate::thread::unowned::{self, Which};
 
 /// The group that is charged for an object of an allocator, as a word of 4 bytes that the allocator keeps beside the
 /// object.
@@ -115,7 +116,7 @@ impl Owner {
                 }
             },
             || {
-                unowned::count_allocated(n);
+                unowned::count(Which::Allocated, n);
                 Owner::NONE
             },
         )
@@ -127,7 +128,7 @@ impl Owner {
         match allocator::charge(group.header, bytes as u64) {
             Some(word) => Owner(word),
             None => {
-                unowned::count_allocated(bytes as u64);
+                unowned::count(Which::Allocated, bytes as u64);
                 Owner::NONE
             }
         }
@@ -270,13 +271,13 @@ impl Owner {
 /// The call is for the inside of an allocator, as those of [`Owner`] are.
 #[inline]
 pub fn charge_unowned(bytes: usize) {
-    unowned::count_allocated(bytes as u64);
+    unowned::count(Which::Allocated, bytes as u64);
 }
 
 /// Gives back bytes that no group owns.
 #[inline]
 pub fn uncharge_unowned(bytes: usize) {
-    unowned::count_freed(bytes as u64);
+    unowned::count(Which::Freed, bytes as u64);
 }
 
 /// Does the work of [`uncharge_unowned`] if that needs no call: as [`Owner::begin_uncharge`]. False: nothing is
@@ -295,7 +296,7 @@ pub fn uncharge_unowned(bytes: usize) {
 #[inline(always)]
 #[must_use = "nothing may be counted"]
 pub fn try_uncharge_unowned(bytes: usize) -> bool {
-    unowned::try_count_freed(bytes as u64)
+    unowned::try_count(Which::Freed, bytes as u64)
 }
 
 /// Returns the bytes of the process that an allocator has handed out and no group owns. Exact where no thread allocates

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::charge::Charge;
 use super::handle::Group;
-use crate::hierarchy::node_stats::NodeStats;
+use crate::hierarchy::node_stats::{self, NodeStats};
 use crate::hierarchy::stats;
 use crate::stat::reading::Freshness;
 use crate::stat::{Item, Stat, Stats, Unit};
@@ -33,7 +33,7 @@ impl Group {
     /// ```
     #[inline]
     pub fn stat_add(&self, stat: Stat, delta: i64) {
-        stats::add(self.header, stat, delta);
+        node_stats::add(self.header, stat, delta);
     }
 
     /// Reads the statistics of the subtree and of the group alone, as fresh as the caller asks. [`Freshness`] says what
@@ -147,6 +147,6 @@ impl Charge {
     /// ```
     #[inline]
     pub fn stat_add(&self, stat: Stat, delta: i64) {
-        stats::add(self.header(), stat, delta);
+        node_stats::add(self.header(), stat, delta);
     }
 }

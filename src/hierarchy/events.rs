@@ -8,13 +8,13 @@
 use std::ptr::{self, NonNull};
 
 use crate::counter::object::Counter;
-use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
+use crate::hierarchy::group_object;
+use crate::hierarchy::group_tree::{self, GroupTree};
 use crate::hierarchy::service::{self, LISTENS};
-use crate::hierarchy::{group_object, group_tree};
 use crate::pool::Cache;
 use crate::state::events::{Event, EventCounts, EventsPlace};
-use crate::sync::{Ordering, Shared, fence_after_exchange};
+use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::slow_path::Entered;
 use crate::thread::{objects, slow_path};
 
@@ -23,11 +23,6 @@ const AT_ONCE: usize = 64;
 
 fn place(of: &Counter) -> &EventsPlace {
     &group_object::state(of).events
-}
-
-/// `None` in a tree of counters that are no groups: they have no events.
-fn event_cache_of(tree: &Tree) -> Option<&Shared<Cache>> {
-    group_tree::if_groups(tree).map(|groups| &groups.events)
 }
 
 /// Counts an event of this group. It takes no lock that another thread holds for long. The thread notifies listeners
@@ -85,7 +80,7 @@ pub(crate) fn make_all(group: &Counter) -> bool {
 /// From the highest level down: a thread that finds the counts of a level (E40) finds those of all levels above.
 #[cold]
 fn make_missing(group: &Counter) -> bool {
-    let Some(cache) = event_cache_of(group.tree()) else { return false };
+    let cache = &group_tree::of(group).events;
     loop {
         // The highest of those that have none, in turn: a long path is not passed once for each level.
         let (mut highest, mut without) = ([None; AT_ONCE], 0);
@@ -135,8 +130,9 @@ fn put_back(cache: &Cache, counts: NonNull<EventCounts>) {
 
 /// Gives the counts of a group that is gone back to the pool.
 pub(crate) fn forget(group: &Counter) {
-    if let (Some(cache), Some(counts)) = (event_cache_of(group.tree()), place(group).take()) {
-        put_back(cache, counts);
-        group_tree::of(group).event_counts.fetch_sub(1, Ordering::Relaxed);
+    if let Some(counts) = place(group).take() {
+        let GroupTree { events, event_counts, .. } = group_tree::of(group);
+        put_back(events, counts);
+        event_counts.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -66,12 +66,6 @@ pub(crate) struct Stalls {
     pub(crate) numbers: u64,
 }
 
-impl Stalls {
-    fn new() -> Stalls {
-        Stalls { began: Instant::now(), latest: 0, deferred: None, numbers: 0 }
-    }
-}
-
 /// A stall that has begun. Its owner keeps the group.
 #[derive(Clone, Copy)]
 pub(crate) struct DeferredStall {
@@ -126,6 +120,7 @@ pub(crate) struct CounterDecl {
 
 impl GroupTree {
     pub(crate) fn new(GroupConfig { settings, further, stats, numa }: GroupConfig) -> GroupTree {
+        let stalls = Stalls { began: Instant::now(), latest: 0, deferred: None, numbers: 0 };
         GroupTree {
             settings,
             further,
@@ -142,7 +137,7 @@ impl GroupTree {
             oom: Lock::new(Rank::Bookkeeping, Oom::default()),
             started: Lock::new(Rank::Bookkeeping, Started::default()),
             incidents: Incidents::new(),
-            stalls: Lock::new(Rank::Bookkeeping, Stalls::new()),
+            stalls: Lock::new(Rank::Bookkeeping, stalls),
             uncharged: AtomicU64::new(0),
             shares: Lock::new(Rank::Bookkeeping, Shares::default()),
             any_shares: AtomicBool::new(false),

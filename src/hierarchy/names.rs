@@ -16,9 +16,6 @@ use crate::state::name::GroupName;
 const SHOWN_MAX: usize = 256;
 const SHOWN_FIRST: usize = 96;
 
-/// The digits of most numbers that name groups.
-const DIGITS: usize = 10;
-
 pub(crate) fn of(counter: &Counter) -> GroupName<'_> {
     group_object::of(counter).name().get()
 }
@@ -53,17 +50,8 @@ fn middle(path: &str) -> Option<Range<usize>> {
     Some(begin..end)
 }
 
-/// The path of a child of the group that has the path `above`.
-pub(crate) fn path_below(above: &str, child: &Counter) -> String {
-    let above = if above == "/" { "" } else { above };
-    let name = if let GroupName::Text(text) = of(child) { text.len() } else { DIGITS };
-    let mut path = String::with_capacity(above.len() + 1 + name);
-    path.push_str(above);
-    add_to(&mut path, child);
-    path
-}
-
-fn add_to(path: &mut String, level: &Counter) {
+/// Adds a group to the path of the group above, which is empty for the root.
+pub(crate) fn add_to(path: &mut String, level: &Counter) {
     path.push('/');
     // A text takes whatever is written to it.
     let _ = match of(level) {

@@ -21,6 +21,7 @@ use crate::stat::Stat;
 use crate::stat::coordinator::Coordinator;
 use crate::stat::published::{PublishedStats, StatScope};
 use crate::stat::reading::Freshness;
+use crate::sync::Ordering;
 use crate::thread::cells::Added;
 use crate::thread::local::{Local, with_local};
 
@@ -29,6 +30,12 @@ use crate::thread::local::{Local, with_local};
 pub(crate) type Above = u8;
 
 const ROOT: Above = Above::MAX;
+
+/// Adds to an item of the group that has this header, by a load and a store in this thread's own cells.
+#[inline(always)]
+pub(crate) fn add(header: KeptHeader, stat: Stat, delta: i64) {
+    let _ = account(header, StatScope::Group, stat, delta);
+}
 
 /// Adds to an item of the group, or of its memory on a node. Where nothing is published there and nothing can be, it
 /// accounts to the nearest group above that can. Returns how far above that is. `None`: nothing is counted.
@@ -68,13 +75,25 @@ fn add_to(header: KeptHeader, scope: StatScope, stat: Stat, delta: i64) -> Added
 fn account_slow(header: KeptHeader, scope: StatScope, stat: Stat, delta: i64, added: Added) -> Option<Above> {
     let group = header.counter().first();
     let coordinator = stats::coordinator_of(group)?;
-    let search = || (0..ROOT).zip(group.path_to_root()).find(|(_, level)| takes(level, coordinator, scope));
-    let (above, level) = if added == Added::Due || !coordinator.items.knows(stat) {
-        (0, group)
-    } else {
-        search().or_else(|| Some((ROOT, group.path_to_root().last()?)))?
-    };
-    stats::add_missed(group, level, coordinator, Addition { scope, stat, delta }, added).then_some(above)
+    if !coordinator.items.knows(stat) {
+        coordinator.counts.foreign.fetch_add(1, Ordering::Relaxed);
+        return None;
+    }
+    // An addition of zero changes no figure, so it makes no writer.
+    if delta == 0 {
+        return Some(0);
+    }
+    if added == Added::Due {
+        stats::list_and_announce(group, coordinator, scope);
+        return Some(0);
+    }
+    let found = (0..ROOT).zip(group.path_to_root()).find(|(_, level)| takes(level, coordinator, scope));
+    let (above, level) = found.or_else(|| Some((ROOT, group.path_to_root().last()?)))?;
+    let counted = stats::add_without_cells(level, coordinator, Addition { scope, stat, delta });
+    if !counted {
+        coordinator.counts.nested.fetch_add(1, Ordering::Relaxed);
+    }
+    counted.then_some(above)
 }
 
 #[cold]

@@ -53,8 +53,8 @@ struct Frame {
     group: Handle,
     /// The index of its row, unless it lies below the depth that was asked for.
     row: Option<usize>,
-    /// Empty below the depth that was asked for.
-    path: String,
+    /// Bytes of the path of the group above; of `top`, of its own.
+    above: usize,
     /// Of the groups that have been left below it, too.
     credit: u64,
     ledger: LedgerSums,
@@ -74,16 +74,18 @@ pub(crate) fn read<R>(top: &Counter, depth: usize, mut read: impl FnMut(Visited<
     let mut rows: Vec<Option<R>> = Vec::new();
     let mut entered: Vec<Frame> = Vec::new();
     let mut next = Some(Handle::pin(top));
+    // Of the group that was entered last; empty for the root.
+    let mut path = names::path(top);
+    path.truncate(if path == "/" { 0 } else { path.len() });
     loop {
         if let Some(group) = next.take() {
             let row = (entered.len() <= depth).then_some(rows.len());
             rows.extend(row.map(|_| None));
-            let path = match (row, entered.last()) {
-                (None, _) => String::new(),
-                (_, None) => names::path(&group),
-                (_, Some(above)) => names::path_below(&above.path, &group),
-            };
-            let mut frame = enter(group, row, path, entered.len() < depth);
+            let above = path.len();
+            if !entered.is_empty() {
+                names::add_to(&mut path, &group);
+            }
+            let mut frame = enter(group, row, above, entered.len() < depth);
             if entered.len() < depth {
                 rows.reserve(frame.children.len());
             }
@@ -97,24 +99,26 @@ pub(crate) fn read<R>(top: &Counter, depth: usize, mut read: impl FnMut(Visited<
         if next.is_some() {
             continue;
         }
-        let Some(Frame { group, row, path, credit, ledger, usage, live_below, bound, .. }) = entered.pop() else {
+        let Some(Frame { group, row, above, credit, ledger, usage, live_below, bound, .. }) = entered.pop() else {
             break;
         };
         let usage = usage.unwrap_or_else(|| group.usage());
         let ledger = ledger::compare(&group, ledger);
         let counted = counted_credit(&group, credit);
         let live = usage.saturating_sub(counted);
-        if let Some(above) = entered.last_mut() {
-            above.credit += if above.group.cover().is_some() { credit } else { counted };
-            above.ledger += ledger;
-            above.live_below = above.live_below.map(|below| below.saturating_add(live));
+        if let Some(parent) = entered.last_mut() {
+            parent.credit += if parent.group.cover().is_some() { credit } else { counted };
+            parent.ledger += ledger;
+            parent.live_below = parent.live_below.map(|below| below.saturating_add(live));
         }
         if let Some(row) = row {
             let own = live_below.map(|below| live.saturating_sub(below));
             let bound = bound.max(group.bound());
             let depth = entered.len();
+            let path = if path.is_empty() { "/".to_string() } else { path.clone() };
             rows[row] = Some(read(Visited { group: &group, depth, usage, live, own, bound, path, ledger }));
         }
+        path.truncate(above);
     }
     #[expect(clippy::filter_map_identity, reason = "in place; `flatten` makes a second list of rows, which are large")]
     rows.into_iter().filter_map(|row| row).collect()
@@ -130,7 +134,7 @@ pub(crate) fn ledger_local(group: &Counter) -> LedgerSums {
 }
 
 /// `has_rows`: the children have rows. Else they are entered for their credit.
-fn enter(group: Handle, row: Option<usize>, path: String, has_rows: bool) -> Frame {
+fn enter(group: Handle, row: Option<usize>, above: usize, has_rows: bool) -> Frame {
     let bound = group.bound();
     let (credit, usage) = credit::own(&group);
     let has_objects = ledger::any();
@@ -139,7 +143,7 @@ fn enter(group: Handle, row: Option<usize>, path: String, has_rows: bool) -> Fra
     let children = if has_figures { children::pin(&group) } else { Vec::new() };
     let live_below = (has_figures || group.child_count().get() == 0).then_some(0);
     let usage = children.is_empty().then_some(usage);
-    Frame { group, row, path, credit, ledger, usage, live_below, bound, children: sorted(children, has_rows) }
+    Frame { group, row, above, credit, ledger, usage, live_below, bound, children: sorted(children, has_rows) }
 }
 
 /// The credit that offline groups left, and the ledgers of those that still have objects, by the group that the walk adds

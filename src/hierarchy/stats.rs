@@ -2,7 +2,7 @@
 //!
 //! The statistics of a group are those of its first counter. The coordinator of the tree gathers them (`crate::stat`).
 
-use crate::counter::object::{Counter, KeptHeader};
+use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{group_object, group_tree};
 use crate::stat::coordinator::Coordinator;
@@ -10,11 +10,10 @@ use crate::stat::published::{ErrorBound, PublishedPlace, PublishedStats, StatSco
 use crate::stat::reading::Freshness;
 use crate::stat::visits::{Unlist, Visits};
 use crate::stat::{Stat, Stats};
-use crate::sync::Ordering;
 use crate::sync::barrier::BarrierState;
 use crate::thread::block::Block;
 use crate::thread::cells::{Added, CellsPlace, CellsRow, ThreadStats};
-use crate::thread::local::{self, Local, with_local};
+use crate::thread::local;
 use crate::thread::slow_path::Outermost;
 
 /// The coordinator of the group's tree. `None` for a counter that is no group's: it has no statistics.
@@ -26,20 +25,19 @@ pub(crate) fn coordinator(group: &Counter) -> &Coordinator {
     coordinator_of(group).expect("a tree of groups has statistics")
 }
 
-fn own_place(group: &Counter) -> &PublishedPlace {
-    &group_object::of(group).stats
-}
-
-/// Empty in a tree with one node.
-fn node_places(group: &Counter) -> &[PublishedPlace] {
-    group_object::of(group).node_places()
-}
-
 fn place(group: &Counter, scope: StatScope) -> Option<&PublishedPlace> {
+    let group = group_object::of(group);
     match scope {
-        StatScope::Group => Some(own_place(group)),
-        StatScope::On(node) => node_places(group).get(usize::from(node)),
+        StatScope::Group => Some(&group.stats),
+        StatScope::On(node) => group.node_places().get(usize::from(node)),
     }
+}
+
+/// The places for the group's own published statistics, and for those of its memory on nodes.
+#[inline]
+fn places(group: &Counter) -> impl Iterator<Item = &PublishedPlace> {
+    let group = group_object::of(group);
+    std::iter::once(&group.stats).chain(group.node_places())
 }
 
 /// The group's published statistics, once it or a group below has been written.
@@ -51,7 +49,7 @@ pub(crate) fn published(group: &Counter, scope: StatScope) -> Option<&PublishedS
 /// The group's own published statistics, and those of its memory on nodes.
 #[inline]
 fn all_published(group: &Counter) -> impl Iterator<Item = &PublishedStats> {
-    std::iter::once(own_place(group)).chain(node_places(group)).filter_map(PublishedPlace::get)
+    places(group).filter_map(PublishedPlace::get)
 }
 
 /// The published statistics of a scope, made together with those of the ancestors where there are none. `None` where
@@ -66,11 +64,7 @@ pub(crate) fn published_or_make<'a>(
             group.path_to_root().take_while(|level| published(level, scope).is_none()).collect();
         let make = |level: &&Counter| {
             let above = level.parent().and_then(|above| published(above, scope));
-            // The coordinator knows the root's own statistics by their number, the first that it gives out.
-            let first = above.is_some()
-                || scope == StatScope::Group
-                || stats.publish_at(own_place(level), StatScope::Group, None);
-            first && place(level, scope).is_some_and(|place| stats.publish_at(place, scope, above))
+            place(level, scope).is_some_and(|place| stats.publish_at(place, scope, above))
         };
         let _ = without.iter().rev().all(make);
     }
@@ -104,44 +98,6 @@ fn new_cells<'a>(
 
 // === The write path ===
 
-/// Adds to an item of the group that has this header, by a load and a store in this thread's own cells.
-#[inline(always)]
-pub(crate) fn add(header: KeptHeader, stat: Stat, delta: i64) {
-    let find = |local: &Local| local.fast_block().and_then(|block| block.cells_behind(&header));
-    let added = with_local(find).map_or(Added::Nowhere, |cells| stat.add_to(cells, delta));
-    if added != Added::Done {
-        add_slow(header, stat, delta, added);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn add_slow(header: KeptHeader, stat: Stat, delta: i64, added: Added) {
-    let group = header.counter().first();
-    let Some(stats) = coordinator_of(group) else { return };
-    // An addition of zero changes no figure, so it makes no writer. The addition that made the announcement due has
-    // announced.
-    if delta != 0 || !stats.items.knows(stat) {
-        add_missed(group, group, stats, Addition { scope: StatScope::Group, stat, delta }, added);
-    }
-}
-
-/// Makes an addition of the group at `level`, where this thread had no cells at hand or an announcement is due. Returns
-/// whether it is counted.
-pub(super) fn add_missed(group: &Counter, level: &Counter, stats: &Coordinator, what: Addition, added: Added) -> bool {
-    if added == Added::Due {
-        list_and_announce(group, stats, what.scope);
-        return true;
-    }
-    let known = stats.items.knows(what.stat);
-    let counted = known && add_without_cells(level, stats, what);
-    if !counted {
-        let lost = if known { &stats.counts.nested } else { &stats.counts.foreign };
-        lost.fetch_add(1, Ordering::Relaxed);
-    }
-    counted
-}
-
 #[derive(Clone, Copy)]
 pub(super) struct Addition {
     pub(super) scope: StatScope,
@@ -170,22 +126,19 @@ fn add_in_slow_path(
 ) -> Option<bool> {
     let fenced = group.incarnation().fenced;
     let found = block.and_then(|block| cells(group, block, scope)).zip(published(group, scope));
-    if found.is_none() && outermost.is_none() {
-        // To make cells takes a lock that this thread may hold.
-        published(group, scope)?.publish_one(stat, delta);
-        return Some(false);
+    if let Some((cells, published)) = found.or_else(|| new_cells(group, stats, outermost?, scope)) {
+        let is_due = stat.add_known_to(cells, delta, fenced) == Added::Due;
+        return Some(is_due && stats.list_and_announce(published, cells));
     }
-    Some(match found.or_else(|| new_cells(group, stats, outermost?, scope)) {
-        Some((cells, published)) => {
-            stat.add_known_to(cells, delta, fenced) == Added::Due && stats.list_and_announce(published, cells)
-        }
-        None => {
-            // If there is no memory for those, it takes those of the nearest group above that has some.
-            let found = published_or_make(group, stats, scope);
-            let found = found.or_else(|| group.path_to_root().find_map(|level| published(level, scope)));
-            stats.add_shared(found?, stat, delta)
-        }
-    })
+    // To make published statistics takes a lock that a nested thread may hold.
+    let found = match outermost {
+        None => published(group, scope),
+        // If there is no memory for those, it takes those of the nearest group above that has some.
+        Some(_) => published_or_make(group, stats, scope)
+            .or_else(|| group.path_to_root().find_map(|level| published(level, scope))),
+    };
+    found?.publish_one(stat, delta);
+    Some(false)
 }
 
 /// Lists the cells and announces what they hold, after an addition that made this due. It takes no lock and allocates
@@ -221,8 +174,9 @@ pub(crate) fn count(counter: &Counter, outermost: &Outermost, stat: Stat) {
 #[inline]
 pub(crate) fn read(group: &Counter, freshness: Freshness) -> Stats {
     let figures = || Stats::read(&coordinator(group).items, all_published(group));
-    let (figures, max_error) = read_fresh(group, freshness, figures);
-    figures.with_error(max_error)
+    let (mut stats, max_error) = read_fresh(group, freshness, figures);
+    stats.max_error = max_error;
+    stats
 }
 
 /// Reads published figures, as fresh as `freshness`. Returns with them the grains by which each may be off.
@@ -251,7 +205,12 @@ pub(super) fn read_fresh<T>(group: &Counter, freshness: Freshness, figures: impl
 fn freshen(group: &Counter, freshness: Freshness) -> u64 {
     // The bound is read first, and once. What a flush publishes later comes off too late, never too early.
     let bound = error_bound(group);
-    let due = freshness == Freshness::Exact || bound.grains > freshness.may_miss(bound);
+    let due = match freshness {
+        Freshness::Stale => false,
+        Freshness::Threshold => bound.grains > bound.threshold,
+        Freshness::Within(most) => bound.grains > most,
+        Freshness::Exact => true,
+    };
     let Some(first) = all_published(group).next() else { return bound.grains };
     // Now and then a thresholded read flushes though its bound allows it not to. Writers that have stopped are in the
     // bound until flushes have found them idle. Without barriers a flush unlists no cells, so it would be useless.
@@ -283,6 +242,9 @@ pub(crate) fn flush(group: &Counter, unlist: Unlist) -> Option<Visits> {
     for published in all_published(group) {
         visits.add(flush_published(group, published, unlist)?);
     }
+    if group.incarnation().parent.is_none() {
+        coordinator(group).note_root_flush();
+    }
     Some(visits)
 }
 
@@ -299,8 +261,6 @@ pub(crate) fn flush_ratelimited(group: &Counter) -> bool {
 
 /// Flushes everything, whatever the threshold says, and unlists idle cells.
 pub(crate) fn flush_periodic(root: &Counter) {
-    // Before the root has published statistics the flush does nothing, and counts as a flush all the same.
-    coordinator(root).note_root_flush();
     flush(root, Unlist::Always);
 }
 
@@ -309,20 +269,20 @@ pub(crate) fn release(group: &Counter) {
     if all_published(group).next().is_none() {
         return;
     }
-    let on_nodes = node_places(group);
+    let has_nodes = !group_object::of(group).node_places().is_empty();
     for block in group.tree().registry.blocks() {
         // As with the slots (E12): every use of the group came before this.
         if let Some(own) = block.cells.get(group.index) {
             // Mutation: stats-cells-of-a-released-group-are-found
             own.set(None);
         }
-        let row = block.row(group.index).filter(|_| !on_nodes.is_empty());
+        let row = block.row(group.index).filter(|_| has_nodes);
         for on_node in row.and_then(CellsRow::places).unwrap_or_default() {
             // Mutation: release-leaves-the-row
             on_node.set(None);
         }
     }
-    for place in on_nodes.iter().chain([own_place(group)]) {
+    for place in places(group) {
         if let Some(published) = place.get() {
             coordinator(group).release(published);
             place.clear();

@@ -65,17 +65,11 @@ impl Kmem {
     }
 
     /// Charges the tiers as the account says by now. `unplaced` bytes were on no node before.
-    #[inline]
     pub(super) fn settle_tiers(&mut self, unplaced: u64) {
         if !self.numa().tiers.is_empty() {
-            self.settle_tiers_slow(unplaced);
+            let (group, placement) = (self.group(), self.placement());
+            self.tiers.settle(&group, unplaced, &placement);
         }
-    }
-
-    #[cold]
-    fn settle_tiers_slow(&mut self, unplaced: u64) {
-        let (group, placement) = (self.group(), self.placement());
-        self.tiers.settle(&group, unplaced, &placement);
     }
 
     /// Bytes held.

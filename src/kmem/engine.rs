@@ -59,8 +59,5 @@ pub(super) fn header_of(tier: &Tier, counter: &Counter) -> KeptHeader {
 }
 
 pub(super) fn has_statistics(charge: &Charge, scope: StatScope) -> bool {
-    match scope {
-        StatScope::Group => true,
-        StatScope::On(_) => stats::published(charge.counter(), scope).is_some(),
-    }
+    scope == StatScope::Group || stats::published(charge.counter(), scope).is_some()
 }

@@ -79,21 +79,16 @@ impl Accounts {
     /// Accounts at most so many bytes of a placement.
     #[inline]
     pub(super) fn account_all(&mut self, placement: &Placement, most: u64) {
-        match self.topology() {
-            None => {}
-            Some(topology) if topology.is_one_node() => {
-                self.account(StatScope::Group, placement.bytes().min(most));
-            }
-            Some(_) => {
-                let mut left = most;
-                for (node, bytes) in placement.nodes() {
-                    let bytes = bytes.min(left);
-                    left -= bytes;
-                    self.account(self.scope(Some(node)), bytes);
-                }
-                self.account(StatScope::Group, placement.unplaced().min(left));
-            }
+        if self.topology().is_none() {
+            return;
         }
+        let mut left = most;
+        for (node, bytes) in placement.nodes() {
+            let bytes = bytes.min(left);
+            left -= bytes;
+            self.account(self.scope(Some(node)), bytes);
+        }
+        self.account(StatScope::Group, placement.unplaced().min(left));
     }
 
     /// Takes at most so many bytes off a scope. Returns how many.

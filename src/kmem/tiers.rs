@@ -24,13 +24,7 @@ struct TierCharge {
 
 impl Tiers {
     /// Charges each tier where memory within the bound may come to lie. If one refuses, the others give back.
-    #[inline]
     pub(super) fn precharge(group: &Group, bound: &Bound) -> Result<Tiers, ChargeError> {
-        if numa(group.first()).tiers.is_empty() { Ok(Tiers::default()) } else { Tiers::precharge_slow(group, bound) }
-    }
-
-    #[cold]
-    fn precharge_slow(group: &Group, bound: &Bound) -> Result<Tiers, ChargeError> {
         let mut tiers = Tiers::default();
         for (number, tier) in numa(group.first()).tiers.iter().enumerate() {
             if bound.may_lie_on(|node| tier.has(node)) {

@@ -1,6 +1,6 @@
 //! The nodes of a runtime.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::move_pages::MovePages;
 use super::node_of::{NodeOf, OneNode};
@@ -21,15 +21,9 @@ pub(crate) struct NumaConfig {
     pub(crate) tiers: Vec<Tier>,
 }
 
-/// The topology where none is configured. The system tells the number of processors once.
-pub(crate) fn one_node() -> Topology {
-    static ONE_NODE: OnceLock<Topology> = OnceLock::new();
-    ONE_NODE.get_or_init(Topology::one_node).clone()
-}
-
 impl Default for NumaConfig {
     fn default() -> Self {
-        NumaConfig { topology: Ok(one_node()), node_of: None, tiers: Vec::new() }
+        NumaConfig { topology: Ok(Topology::one_node()), node_of: None, tiers: Vec::new() }
     }
 }
 

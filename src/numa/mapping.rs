@@ -56,12 +56,9 @@ fn pages_for(bytes: usize) -> Result<usize, NoMemory> {
 impl Mapping {
     /// Maps whole pages for so many bytes. Zero bytes take no pages and no system call.
     pub(crate) fn new(bytes: usize) -> Result<Mapping, NoMemory> {
-        let len = pages_for(bytes)?;
-        if len == 0 {
-            return Ok(Mapping::empty());
-        }
-        let start = calls::map(len).ok_or(NoMemory { bytes: len })?;
-        Ok(Mapping { start, len })
+        let mut mapping = Mapping::empty();
+        mapping.grow(bytes)?;
+        Ok(mapping)
     }
 
     pub(crate) fn empty() -> Mapping {
@@ -95,12 +92,10 @@ impl Mapping {
     /// are zeroed.
     pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), NoMemory> {
         let len = pages_for(bytes)?;
-        if self.len == 0 {
-            *self = Mapping::new(len)?;
-            return Ok(());
+        if len > 0 {
+            let start = if self.len == 0 { calls::map(len) } else { calls::remap(self.start, self.len, len) };
+            (self.start, self.len) = (start.ok_or(NoMemory { bytes: len })?, len);
         }
-        self.start = calls::remap(self.start, self.len, len).ok_or(NoMemory { bytes: len })?;
-        self.len = len;
         Ok(())
     }
 }

@@ -14,8 +14,8 @@
 
 use std::fs;
 use std::io;
-use std::ops::RangeInclusive;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use super::topology::{Draft, NODES_MAX, NodeId, Topology, TopologyError};
 
@@ -33,8 +33,13 @@ impl Topology {
     /// assert_eq!(one.current_node(), memcg::kmem::NodeId::new(0));
     /// ```
     pub fn one_node() -> Topology {
-        let possible = if cfg!(miri) { None } else { processors(Path::new(ROOT)).ok().flatten() };
-        Self::of_one_node(possible.map_or(0, |list| list.end()).max(processors_in_use()))
+        // The system tells the number of processors once.
+        static ONE_NODE: OnceLock<Topology> = OnceLock::new();
+        let make = || {
+            let possible = if cfg!(miri) { None } else { processors(Path::new(ROOT)).ok().flatten() };
+            Self::of_one_node(possible.map_or(0, |list| end(&list)).max(processors_in_use()))
+        };
+        ONE_NODE.get_or_init(make).clone()
     }
 
     /// The topology of this machine, from `/sys`; one node where `/sys` has nothing about nodes.
@@ -75,7 +80,7 @@ impl Topology {
         if let Err(error) = fs::metadata(&folder) {
             // This is a kernel for one node, a sandbox without sysfs, or another system.
             return if error.kind() == io::ErrorKind::NotFound {
-                let said = possible_processors.map(|list| list.end()).filter(|&count| count > 0);
+                let said = possible_processors.map(|list| end(&list)).filter(|&count| count > 0);
                 Ok(Topology::of_one_node(said.unwrap_or_else(processors_in_use)))
             } else {
                 Err(TopologyError::Read { path: folder, kind: error.kind() })
@@ -84,20 +89,20 @@ impl Topology {
         let possible = read(&folder.join("possible"))?;
         let online = read(&folder.join("online"))?;
         // Some firmware declares 256 possible nodes.
-        let possible = if possible.numbers().nth(NODES_MAX).is_some() { &online } else { &possible };
+        let possible = if possible.len() > NODES_MAX { &online } else { &possible };
         let mut draft = Draft::default();
         // A node that is online is possible, even where the other file does not list it.
-        for number in possible.numbers().chain(online.numbers().filter(|&number| !possible.contains(number))) {
-            let node = NodeId::new(number as u16);
+        for number in possible.iter().chain(online.iter().filter(|number| !possible.contains(number))) {
+            let node = NodeId::new(*number);
             let is_online = online.contains(number);
             draft.add_node(node, is_online)?;
             let path = folder.join(format!("node{node}/cpulist"));
             let Some(list) = (if is_online { read(&path).map(Some) } else { read_if_there(&path) })? else {
                 continue;
             };
-            list.numbers().try_for_each(|processor| draft.add_processor(processor, node))?;
+            list.into_iter().try_for_each(|processor| draft.add_processor(processor.into(), node))?;
         }
-        draft.finish(possible_processors.iter().flat_map(NumberList::numbers))
+        draft.finish(possible_processors.into_iter().flatten().map(usize::from))
     }
 }
 
@@ -106,58 +111,45 @@ fn processors_in_use() -> usize {
 }
 
 /// The possible processors below a root; `None` where no file tells.
-fn processors(root: &Path) -> Result<Option<NumberList>, TopologyError> {
+fn processors(root: &Path) -> Result<Option<Vec<u16>>, TopologyError> {
     read_if_there(&root.join("devices/system/cpu/possible"))
 }
 
-fn read(path: &Path) -> Result<NumberList, TopologyError> {
+fn read(path: &Path) -> Result<Vec<u16>, TopologyError> {
     let failed = |error: io::Error| TopologyError::Read { path: path.to_owned(), kind: error.kind() };
     let bytes = fs::read(path).map_err(failed)?;
-    NumberList::parse(&bytes).ok_or_else(|| {
+    parse(&bytes).ok_or_else(|| {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         TopologyError::Parse { path: path.to_owned(), text }
     })
 }
 
-fn read_if_there(path: &Path) -> Result<Option<NumberList>, TopologyError> {
+fn read_if_there(path: &Path) -> Result<Option<Vec<u16>>, TopologyError> {
     match read(path) {
         Err(TopologyError::Read { kind: io::ErrorKind::NotFound, .. }) => Ok(None),
         read => read.map(Some),
     }
 }
 
-/// Numbers in rising order.
-struct NumberList(Vec<RangeInclusive<u16>>);
-
-impl NumberList {
-    /// `None` if the text is no list.
-    fn parse(text: &[u8]) -> Option<NumberList> {
-        let text = std::str::from_utf8(text).ok()?;
-        let text = text.strip_suffix('\n').unwrap_or(text);
-        let mut ranges: Vec<RangeInclusive<u16>> = Vec::new();
-        for range in text.split(',').filter(|_| !text.is_empty()) {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let (first, last) = (number(first)?, number(last)?);
-            if last < first || ranges.last().is_some_and(|before| *before.end() >= first) {
-                return None;
-            }
-            ranges.push(first..=last);
+/// The numbers of a list, in rising order; `None` if the text is no list.
+fn parse(text: &[u8]) -> Option<Vec<u16>> {
+    let text = std::str::from_utf8(text).ok()?;
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let mut numbers: Vec<u16> = Vec::new();
+    for range in text.split(',').filter(|_| !text.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (number(first)?, number(last)?);
+        if last < first || numbers.last().is_some_and(|&before| before >= first) {
+            return None;
         }
-        Some(NumberList(ranges))
+        numbers.extend(first..=last);
     }
+    Some(numbers)
+}
 
-    fn numbers(&self) -> impl Iterator<Item = usize> {
-        self.0.iter().cloned().flatten().map(usize::from)
-    }
-
-    fn contains(&self, number: usize) -> bool {
-        self.0.iter().any(|range| u16::try_from(number).is_ok_and(|number| range.contains(&number)))
-    }
-
-    /// Every number is below this one.
-    fn end(&self) -> usize {
-        self.0.last().map_or(0, |range| usize::from(*range.end()) + 1)
-    }
+/// Every number is below this one.
+fn end(numbers: &[u16]) -> usize {
+    numbers.last().map_or(0, |&last| usize::from(last) + 1)
 }
 
 /// The number that these digits are, without a sign.

@@ -75,15 +75,13 @@ pub struct Topology(Arc<NodeTables>);
 struct NodeTables {
     /// In the order of their numbers, so that the place of a node is its dense index.
     nodes: Box<[Node]>,
-    /// From a node's number to its dense index.
-    index: Box<[u8]>,
     /// From a processor's number to the dense index of its node.
     node_of: Box<[u8]>,
     /// Dense index of the node for processors without one.
     home: u8,
 }
 
-#[derive(PartialEq, Eq)]
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Node {
     id: NodeId,
     online: bool,
@@ -202,7 +200,7 @@ impl Topology {
     /// assert!(!memcg::kmem::Topology::one_node().is_online(memcg::kmem::NodeId::new(1)));
     /// ```
     pub fn is_online(&self, node: NodeId) -> bool {
-        self.node(node).is_some_and(|node| node.online)
+        self.index_of(node).is_some_and(|index| self.0.nodes[index].online)
     }
 
     /// True if the node has processors. A node without any has memory alone, slower or larger.
@@ -243,8 +241,7 @@ impl Topology {
     /// The place of a node among the possible ones.
     #[inline]
     pub(crate) fn index_of(&self, node: NodeId) -> Option<usize> {
-        let index = *self.0.index.get(usize::from(node.0))?;
-        (index != NONE).then_some(usize::from(index))
+        place_of(&self.0.nodes, node)
     }
 
     /// The node at a place below the number of nodes.
@@ -255,14 +252,9 @@ impl Topology {
 
     /// Node 0 with the processors below `processors`.
     pub(super) fn of_one_node(processors: usize) -> Topology {
-        let count = processors.clamp(1, PROCESSORS_MAX);
-        let node = Node { id: NodeId(0), online: true };
-        let (index, node_of) = (Box::new([0]), vec![0; count].into());
-        Topology(Arc::new(NodeTables { nodes: Box::new([node]), index, node_of, home: 0 }))
-    }
-
-    fn node(&self, node: NodeId) -> Option<&Node> {
-        self.0.nodes.get(self.index_of(node)?)
+        let node_of = vec![Some(NodeId(0)); processors.clamp(1, PROCESSORS_MAX)];
+        let draft = Draft { nodes: vec![Node { id: NodeId(0), online: true }], node_of };
+        draft.finish([]).expect("one node, whose processors are not too many")
     }
 }
 
@@ -284,20 +276,20 @@ impl fmt::Debug for Topology {
 /// A topology while a caller adds nodes and processors.
 #[derive(Default)]
 pub(super) struct Draft {
-    nodes: Vec<(NodeId, bool)>,
+    nodes: Vec<Node>,
     /// By processor. An iterator's numbers go straight in here, so that an endless iterator ends in an error.
     node_of: Vec<Option<NodeId>>,
 }
 
 impl Draft {
     pub(super) fn add_node(&mut self, node: NodeId, online: bool) -> Result<(), TopologyError> {
-        if self.nodes.iter().any(|&(other, _)| other == node) {
+        if self.nodes.iter().any(|other| other.id == node) {
             return Err(TopologyError::NodeTwice { node });
         }
         if self.nodes.len() == NODES_MAX {
             return Err(TopologyError::TooManyNodes { most: NODES_MAX });
         }
-        self.nodes.push((node, online));
+        self.nodes.push(Node { id: node, online });
         Ok(())
     }
 
@@ -322,8 +314,8 @@ impl Draft {
     /// Completes the topology. Processors of `possible` that no node has named belong to the first node that is online.
     pub(super) fn finish(mut self, possible: impl IntoIterator<Item = usize>) -> Result<Topology, TopologyError> {
         self.nodes.sort_unstable();
-        let first_online = self.nodes.iter().position(|&(_, online)| online).unwrap_or(0);
-        let &(home, _) = self.nodes.get(first_online).ok_or(TopologyError::NoNodes)?;
+        let first_online = self.nodes.iter().position(|node| node.online).unwrap_or(0);
+        let home = self.nodes.get(first_online).ok_or(TopologyError::NoNodes)?.id;
         for processor in possible {
             self.place(processor, home)?.get_or_insert(home);
         }
@@ -331,16 +323,17 @@ impl Draft {
             self.add_processor(0, home)?;
         }
 
-        let last = self.nodes.last().map_or(0, |(node, _)| usize::from(node.0));
-        let mut index = vec![NONE; last + 1].into_boxed_slice();
-        for (place, (node, _)) in self.nodes.iter().enumerate() {
-            index[usize::from(node.0)] = place as u8;
-        }
-        let node_of: Box<[u8]> =
-            self.node_of.iter().map(|node| node.map_or(NONE, |node| index[usize::from(node.0)])).collect();
-        let nodes = self.nodes.iter().map(|&(id, online)| Node { id, online }).collect();
-        Ok(Topology(Arc::new(NodeTables { nodes, index, node_of, home: first_online as u8 })))
+        let index =
+            |node: &Option<NodeId>| node.and_then(|node| place_of(&self.nodes, node)).map_or(NONE, |at| at as u8);
+        let node_of = self.node_of.iter().map(index).collect();
+        Ok(Topology(Arc::new(NodeTables { nodes: self.nodes.into(), node_of, home: first_online as u8 })))
     }
+}
+
+/// The place of a node among these, which are in the order of their numbers.
+#[inline]
+fn place_of(nodes: &[Node], node: NodeId) -> Option<usize> {
+    nodes.binary_search_by_key(&node, |of| of.id).ok()
 }
 
 fn as_list(numbers: impl Iterator<Item = usize>) -> impl fmt::Debug {

@@ -11,7 +11,7 @@ use crate::counter::object::Object;
 use crate::hierarchy::group_tree::{GroupConfig, GroupSettings};
 use crate::hierarchy::stats;
 use crate::lifecycle::alone;
-use crate::numa::config::{self, Numa};
+use crate::numa::config::Numa;
 use crate::numa::{NodeId, Topology};
 use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
 use crate::stat::item::{ITEMS_MAX, Items};
@@ -28,7 +28,7 @@ struct Declarations {
 
 impl Default for Declarations {
     fn default() -> Self {
-        Declarations { topology: config::one_node(), items: Arc::default(), stat_batch: STAT_BATCH }
+        Declarations { topology: Topology::one_node(), items: Arc::default(), stat_batch: STAT_BATCH }
     }
 }
 

@@ -1,8 +1,8 @@
 //! A counter's statistics: any thread writes them, and a reader chooses how fresh they must be.
 
-use crate::hierarchy::node_stats::NodeStats;
+use crate::hierarchy::node_stats::{self, NodeStats};
 use crate::hierarchy::{group_tree, stats};
-use crate::numa::{Topology, config};
+use crate::numa::Topology;
 use crate::page_counter::handle::PageCounter;
 use crate::stat::item::Items;
 use crate::stat::reading::Freshness;
@@ -32,7 +32,7 @@ impl<K> PageCounter<K> {
     /// ```
     #[inline]
     pub fn stat_add(&self, stat: Stat, delta: i64) {
-        stats::add(self.header(), stat, delta);
+        node_stats::add(self.header(), stat, delta);
     }
 
     /// Reads the figures of the subtree, as fresh as the caller asks. [`Stats::max_error`] says what may be missing,
@@ -92,7 +92,7 @@ impl<K> PageCounter<K> {
     /// Returns the memory nodes that the counter accounts for; one node where none are declared.
     pub fn topology(&self) -> Topology {
         let declared = group_tree::if_groups(self.counter().tree()).map(|groups| groups.numa.topology.clone());
-        declared.unwrap_or_else(config::one_node)
+        declared.unwrap_or_else(Topology::one_node)
     }
 
     /// Reads an item by node, as fresh as the caller asks. [`NodeStats::max_error`] says how far the figures may be off,

@@ -80,20 +80,12 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// Bytes from one object to the next.
-    pub(crate) const fn given(&self) -> usize {
+    pub(crate) fn given(&self) -> usize {
         given(self.asked, self.align.bytes())
     }
 
-    pub(crate) const fn objects_per_chunk(&self) -> usize {
-        let objects = CHUNK / self.given();
-        let least = if OBJECTS_LEAST < POOL_OBJECTS { OBJECTS_LEAST } else { POOL_OBJECTS };
-        if objects > POOL_OBJECTS {
-            POOL_OBJECTS
-        } else if objects < least {
-            least
-        } else {
-            objects
-        }
+    pub(crate) fn objects_per_chunk(&self) -> usize {
+        (CHUNK / self.given()).clamp(OBJECTS_LEAST.min(POOL_OBJECTS), POOL_OBJECTS)
     }
 
     /// Bytes of a chunk: whole pages.
@@ -102,9 +94,8 @@ impl Shape {
     }
 }
 
-const fn given(asked: usize, align: usize) -> usize {
-    let whole = asked.next_multiple_of(align);
-    if whole == 0 { align } else { whole }
+fn given(asked: usize, align: usize) -> usize {
+    asked.max(1).next_multiple_of(align)
 }
 
 /// Returns the size that the kernel's `kmalloc` gives for so many bytes: a power of two, or one of two sizes in

@@ -8,8 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::item::{Items, Stat};
-use super::list::NONE;
+use super::item::Items;
 use super::published::{ANNOUNCED_MAX, OwnedStats, PublishedPlace, PublishedStats, StatScope, published_cache};
 use super::tables::{CellsEntry, StatTables};
 use crate::numa::NodeId;
@@ -17,7 +16,7 @@ use crate::pool::{Cache, PoolAlign};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
 use crate::sync::{Arc, AtomicU64, Ordering, Shared};
-use crate::thread::cells::{Added, ThreadStats};
+use crate::thread::cells::ThreadStats;
 
 /// Time between two periodic flushes, unless configured: the kernel's FLUSH_TIME.
 pub(crate) const PERIOD: Duration = Duration::from_secs(2);
@@ -44,7 +43,7 @@ pub(crate) struct Coordinator {
     pub(super) asked: AtomicU64,
     pub(crate) counts: StatCounts,
     made: Instant,
-    /// When a flush of the root began last, in nanoseconds since then.
+    /// When a flush of the root ended last, in nanoseconds since then.
     root_flushed: StatU64,
     /// Between two periodic flushes, in nanoseconds; of the flusher that runs, or has been asked for last.
     period: StatU64,
@@ -122,14 +121,8 @@ impl Coordinator {
         // The thread allocates without the lock.
         let has_none = self.tables.lock().free_entries.is_empty();
         let made = has_none.then(|| CellsEntry::new(self.items.len()));
-        let mut tables = self.tables.lock();
-        let entry = self.add_entry(&mut tables, published, made);
-        tables.entries[entry as usize].cells
-    }
-
-    fn add_entry(&self, tables: &mut StatTables, published: &PublishedStats, made: Option<CellsEntry>) -> u32 {
         let new = || made.unwrap_or_else(|| CellsEntry::new(self.items.len()));
-        tables.add_entry(published.number(), self.items.builder, self.quantum, new)
+        self.tables.lock().add_entry(published.number(), self.items.builder, self.quantum, new)
     }
 
     /// Bytes of cells and of what is kept about them and about groups. Takes the lock.
@@ -150,40 +143,17 @@ impl Coordinator {
 
     // === The writers' side ===
 
-    /// Adds for a thread that has no cells of its own. All such threads share some, and the lock lets one of them write
-    /// at a time. True as for [`list_and_announce`](Self::list_and_announce).
-    pub(crate) fn add_shared(&self, published: &PublishedStats, stat: Stat, delta: i64) -> bool {
-        let mut tables = self.tables.lock();
-        let group = published.number() as usize;
-        if tables.groups[group].shared == NONE {
-            tables.groups[group].shared = self.add_entry(&mut tables, published, None);
-        }
-        let entry = tables.groups[group].shared;
-        let cells = tables.entries[entry as usize].cells;
-        let due = stat.add_known_to(cells, delta, false) == Added::Due;
-        if due {
-            self.list(published, cells, || tables.enlist(entry));
-        }
-        due && self.announce(published, cells)
-    }
-
     /// Lists the cells and announces what they hold, after an addition that made this due. It takes no lock. True where
     /// so much is announced that the thread must flush.
     pub(crate) fn list_and_announce(&self, published: &PublishedStats, cells: ThreadStats) -> bool {
-        self.list(published, cells, || self.stack.push(cells));
-        self.announce(published, cells)
-    }
-
-    /// Lists the cells, unless they are listed: `push` shows them to the coordinator.
-    fn list(&self, published: &PublishedStats, cells: ThreadStats, push: impl FnOnce()) {
-        if cells.is_listed() || !cells.mark_listed() {
-            return;
+        if !cells.is_listed() && cells.mark_listed() {
+            self.counts.lists.fetch_add(1, Ordering::Relaxed);
+            // Before the push (E21): a flush that finds the cells takes their writer off the bound.
+            // Mutation: e21-listed-before-the-writer-is-counted
+            published.path_to_root().for_each(PublishedStats::add_writer);
+            self.stack.push(cells);
         }
-        self.counts.lists.fetch_add(1, Ordering::Relaxed);
-        // Before the push (E21): a flush that finds the cells takes their writer off the bound.
-        // Mutation: e21-listed-before-the-writer-is-counted
-        published.path_to_root().for_each(PublishedStats::add_writer);
-        push();
+        self.announce(published, cells)
     }
 
     fn announce(&self, published: &PublishedStats, cells: ThreadStats) -> bool {

@@ -17,10 +17,6 @@ impl Coordinator {
     /// Publishes what was written in the group and below it before the call. It costs one visit to each listed pair of
     /// thread and group, and a barrier only where it unlists cells.
     pub(crate) fn flush(&self, published: &PublishedStats, barrier: &Barrier, unlist: Unlist, _: &Outermost) -> Visits {
-        let root = published.number() == 0;
-        if root {
-            self.note_root_flush();
-        }
         let asked = self.ask();
         let (mut visits, mut idle) = (Visits::default(), Vec::new());
         let mut flush = None;

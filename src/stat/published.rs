@@ -258,8 +258,8 @@ impl PublishedStats {
         self.base.fetch_add(row.announced, Ordering::Release);
     }
 
-    /// Adds to the figures of the group and of all above it, for a thread that can neither make cells nor wait for the
-    /// lock. It goes from the root down, as a flush does. It allocates nothing, so it finds each level from below.
+    /// Adds to the figures of the group and of all above it, for a thread that has no cells and can make none. It goes
+    /// from the root down, as a flush does. It allocates nothing, so it finds each level from below.
     pub(crate) fn publish_one(&self, stat: Stat, delta: i64) {
         let depth = self.path_to_root().count();
         // Mutation: e22-nested-account-from-below

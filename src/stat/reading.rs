@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::item::{Items, Stat};
-use super::published::{ErrorBound, PublishedStats};
+use super::published::PublishedStats;
 
 /// The most that a read of statistics may miss of all that was written before the call, and the cost of the read.
 ///
@@ -54,18 +54,6 @@ pub enum Freshness {
     Exact,
 }
 
-impl Freshness {
-    /// The most grains that may be missing from what is read.
-    pub(crate) fn may_miss(self, bound: ErrorBound) -> u64 {
-        match self {
-            Freshness::Stale => u64::MAX,
-            Freshness::Threshold => bound.threshold,
-            Freshness::Within(most) => most,
-            Freshness::Exact => 0,
-        }
-    }
-}
-
 /// Most groups have written no more items than these: their figures need no allocation.
 const COMMON: usize = 6;
 
@@ -88,7 +76,7 @@ const COMMON: usize = 6;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
-    max_error: u64,
+    pub(crate) max_error: u64,
     /// Bytes that items of the ledger may be off by; `u64::MAX` where they were not read.
     ledger_error: u64,
     /// The figures of the items that have been written, of the subtree and of the group alone. All others are 0.
@@ -96,7 +84,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// The sum of what has been published there.
+    /// The sum of what has been published there. The caller says how many grains may be missing.
     #[inline]
     pub(crate) fn read<'a>(items: &Items, published: impl Iterator<Item = &'a PublishedStats>) -> Stats {
         let mut stats = Stats { max_error: 0, ledger_error: u64::MAX, figures: SmallVec::new() };
@@ -110,11 +98,6 @@ impl Stats {
             }
         }
         stats
-    }
-
-    /// The same, with so many grains that may be missing.
-    pub(crate) fn with_error(self, max_error: u64) -> Stats {
-        Stats { max_error, ..self }
     }
 
     /// The same, with items of the ledger: of the subtree and of the group alone, each off by so many bytes at most.

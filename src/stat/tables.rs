@@ -36,8 +36,6 @@ pub(super) struct WrittenGroup {
     pub(super) children: FlushList,
     pub(super) listed: FlushList,
     pub(super) idle: FlushList,
-    /// The cells of threads that have none of their own.
-    pub(super) shared: u32,
     /// Its row, of which slice.
     pub(super) row: usize,
     pub(super) slice: u64,
@@ -93,14 +91,15 @@ impl StatTables {
         builder: u64,
         quantum: u64,
         new: impl FnOnce() -> CellsEntry,
-    ) -> u32 {
+    ) -> ThreadStats {
         let number = place(&mut self.entries, &mut self.free_entries, new);
         let entry = &mut self.entries[number as usize];
         entry.cells.init(builder, entry.seen.len(), number, quantum);
         entry.seen.fill(0);
         (entry.version, entry.group, entry.idle_visits) = (entry.cells.version(), group, 0);
+        let cells = entry.cells;
         self.groups[group as usize].idle.push_front(&mut self.entries, number);
-        number
+        cells
     }
 
     /// Bytes of the tables, as far as threads have written to them: no thread writes to a vector beyond its length.
@@ -134,7 +133,7 @@ impl StatTables {
     }
 
     /// Lists cells that their owner has marked and pushed.
-    pub(super) fn enlist(&mut self, number: u32) {
+    fn enlist(&mut self, number: u32) {
         let entry = &mut self.entries[number as usize];
         entry.idle_visits = 0;
         let group = entry.group;
@@ -220,7 +219,6 @@ impl WrittenGroup {
         children: FlushList::EMPTY,
         listed: FlushList::EMPTY,
         idle: FlushList::EMPTY,
-        shared: NONE,
         row: 0,
         slice: 0,
     };

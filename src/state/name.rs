@@ -48,12 +48,8 @@ impl<'a> GroupName<'a> {
 
 /// The number whose decimal form a text is.
 fn number(text: &str) -> Option<u64> {
-    let is_one = match text.as_bytes() {
-        [b'0'] => true,
-        [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
-        _ => false,
-    };
-    if is_one { text.parse().ok() } else { None }
+    let is_decimal = text == "0" || !text.starts_with(['0', '+']);
+    text.parse().ok().filter(|_| is_decimal)
 }
 
 /// Characters that have no form of their own and change that of others: category Cf of Unicode 16, Zl and Zp.

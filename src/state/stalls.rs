@@ -37,28 +37,19 @@ pub(crate) struct StallTimes {
     full: StallShare,
     /// The moment up to which all figures are.
     until: u64,
-    /// The end of the period that it lies in; 0 before the first moment.
-    period_end: u64,
 }
 
 impl StallShare {
-    /// So much time has passed within one period, and nothing has changed.
-    fn grow(&mut self, time: u64) {
-        if self.standing > 0 {
-            self.total += time;
-            self.in_period += time;
-        }
-    }
-
     /// From `from` to `now` nothing has changed.
     fn advance(&mut self, from: u64, now: u64) {
         let is_on = self.standing > 0;
         let time = |begin: u64, end: u64| if is_on { end - begin } else { 0 };
         let (first, last) = (from / PERIOD, now / PERIOD);
-        if first == last {
-            return self.grow(now - from);
-        }
         self.total += time(from, now);
+        if first == last {
+            self.in_period += time(from, now);
+            return;
+        }
         let ended = self.in_period + time(from, (first + 1) * PERIOD);
         self.decay(ended as f64 / PERIOD as f64, 1);
         self.decay(if is_on { 1.0 } else { 0.0 }, last - first - 1);
@@ -87,15 +78,8 @@ impl StallShare {
 impl StallTimes {
     /// The figures as of `now`, which is no earlier than any moment before.
     pub(crate) fn advance(&mut self, now: u64) {
-        let from = self.until;
-        if now < self.period_end {
-            self.some.grow(now - from);
-            self.full.grow(now - from);
-        } else {
-            self.some.advance(from, now);
-            self.full.advance(from, now);
-            self.period_end = (now / PERIOD + 1) * PERIOD;
-        }
+        self.some.advance(self.until, now);
+        self.full.advance(self.until, now);
         self.until = now;
     }
 
@@ -111,26 +95,10 @@ impl StallTimes {
         }
     }
 
-    /// A charger stood still from one moment to the next one, and nothing else has changed since the first.
+    /// A charger stood still from one moment to a later one.
     pub(crate) fn stood(&mut self, from: u64, now: u64, full: bool) {
-        if now >= self.period_end {
-            self.change(from, true, full);
-            self.change(now, false, full);
-            return;
-        }
-        let until = self.until;
-        let grow = |share: &mut StallShare, stood: bool| {
-            let time = match (share.standing, stood) {
-                (0, false) => 0,
-                (0, true) => now - from,
-                _ => now - until,
-            };
-            share.total += time;
-            share.in_period += time;
-        };
-        grow(&mut self.some, true);
-        grow(&mut self.full, full);
-        self.until = now;
+        self.change(from, true, full);
+        self.change(now, false, full);
     }
 
     pub(crate) fn some(&self) -> &StallShare {

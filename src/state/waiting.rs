@@ -13,7 +13,7 @@ pub(crate) const WINDOW: usize = 64;
 /// The place of a charge among all that wait in a tree, in whatever line: the most important first, of these the
 /// oldest. The low bits are its ticket. A charge of the highest importance, and one that has let enough others go
 /// before, has no other bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PlaceInLine(u64);
 
 impl PlaceInLine {
@@ -126,6 +126,7 @@ pub(crate) struct Waiting {
     pub(crate) groups: BTreeMap<u64, usize>,
 }
 
+#[derive(Default)]
 pub(crate) struct Line {
     pub(crate) places: BTreeSet<PlaceInLine>,
     /// The waiter whose bytes and barging budget the level shows.
@@ -142,12 +143,6 @@ pub(crate) struct Line {
 pub(crate) struct Holder {
     pub(crate) group: Kept,
     pub(crate) waits: u32,
-}
-
-impl Default for Line {
-    fn default() -> Self {
-        Line { places: BTreeSet::new(), first: PlaceInLine::NONE, shown: 0, admits: 0, holders: BTreeMap::new() }
-    }
 }
 
 impl Line {

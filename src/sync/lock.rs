@@ -18,9 +18,8 @@
 //! A thread takes a lock only below those that it holds; debug builds assert it. No thread waits for `Stocks` while in
 //! transit, see `transit`.
 
-#[cfg(debug_assertions)]
 use std::cell::Cell;
-use std::ops::{Deref, DerefMut, Index, IndexMut};
+use std::ops::{Deref, DerefMut};
 
 use smallvec::SmallVec;
 
@@ -100,46 +99,37 @@ impl<'a, T> LockGuards<'a, T> {
         let inner = locks.clone().map(|lock| lock.inner.try_lock()).collect::<Option<_>>()?;
         Some(LockGuards { inner, _held: Held::enter_all(locks) })
     }
+}
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.inner.iter().map(|guard| &**guard)
+impl<'a, T> Deref for LockGuards<'a, T> {
+    type Target = [MutexGuard<'a, T>];
+
+    fn deref(&self) -> &[MutexGuard<'a, T>] {
+        &self.inner
     }
 }
 
-impl<T> Index<usize> for LockGuards<'_, T> {
-    type Output = T;
-
-    fn index(&self, at: usize) -> &T {
-        &self.inner[at]
+impl<T> DerefMut for LockGuards<'_, T> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.inner
     }
 }
 
-impl<T> IndexMut<usize> for LockGuards<'_, T> {
-    fn index_mut(&mut self, at: usize) -> &mut T {
-        &mut self.inner[at]
-    }
-}
-
-#[cfg(debug_assertions)]
 super::per_thread!(with_innermost: Cell<u8> = Cell::new(0));
 
-/// The innermost rank that this thread holds, restored on drop. Nothing in release builds.
+/// The innermost rank that this thread held before, restored on drop. Debug builds alone keep ranks.
 struct Held {
-    #[cfg(debug_assertions)]
     outer: u8,
 }
 
 impl Held {
-    #[cfg(debug_assertions)]
     fn enter(rank: Rank) -> Self {
-        let outer = with_innermost(|innermost| innermost.replace(rank as u8));
-        assert!(outer < rank as u8, "lock order: {rank:?} inside rank {outer}");
+        let mut outer = 0;
+        if cfg!(debug_assertions) {
+            outer = with_innermost(|innermost| innermost.replace(rank as u8));
+        }
+        debug_assert!(outer < rank as u8, "lock order: {rank:?} inside rank {outer}");
         Held { outer }
-    }
-
-    #[cfg(not(debug_assertions))]
-    fn enter(_: Rank) -> Self {
-        Held {}
     }
 
     fn enter_all<'a, T: 'a>(mut locks: impl Iterator<Item = &'a Lock<T>>) -> Self {
@@ -147,9 +137,10 @@ impl Held {
     }
 }
 
-#[cfg(debug_assertions)]
 impl Drop for Held {
     fn drop(&mut self) {
-        with_innermost(|innermost| innermost.set(self.outer));
+        if cfg!(debug_assertions) {
+            with_innermost(|innermost| innermost.set(self.outer));
+        }
     }
 }

@@ -3,11 +3,12 @@
 //! `real` and `model` have the same surface; which one stands behind it is the only place where `cfg(loom)` and
 //! `cfg(shuttle)` matter to the engine. `model` serves two checkers: loom tries every schedule of two or three threads,
 //! shuttle random schedules of many. Shuttle is sequentially consistent, so it says nothing of a memory order. Miri runs
-//! `real`, with small sizes and with the mutex of `unpoisoned`, which the checkers share.
+//! `real`, with the mutex of `unpoisoned`, which the checkers share.
 //!
-//! `barrier` holds the light/heavy pair, `lock` the locks and their order, `pause` the points where a test stops a thread.
+//! `barrier` holds the light/heavy pair, `lock` the locks and their order, `sizes` what models make small, `pause` the
+//! points where a test stops a thread.
 //! The folder imports nothing of the crate. What a thread owns stands in `thread`, which declares its thread-locals with
-//! [`per_thread`] and [`until_thread_exit`].
+//! [`per_thread`], and those with a destructor with `thread_local`.
 
 #[cfg(loom)]
 use loom::cell::UnsafeCell;
@@ -17,6 +18,7 @@ use std::cell::UnsafeCell;
 pub(crate) mod barrier;
 pub(crate) mod lock;
 mod pause;
+mod sizes;
 
 #[cfg(any(loom, shuttle))]
 mod model;
@@ -35,11 +37,9 @@ pub(crate) use model::checker;
 #[cfg(all(test, loom))]
 pub(crate) use model::set_paired;
 pub(crate) use side::{
-    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, IDLE_VISITS, LOADS_FOR_FIGURES, NameHasher, PAGE_SLOTS, PAGES_MAX,
-    PENDING_CLOSE_MAX, POOL_OBJECTS, POOL_PAGE, POOL_PAGES, POOL_STASH, PUTS_WHILE_CLOSED, Patience, SHARDS,
-    SHELF_WORDS, SHELVES, SLICE, Shared, TIME_PASSES, Thread, displace, fence, follow, is_over, model_failed, park,
-    pause, per_thread, place, place_zeroed, pool_stashes, prefetch, process_const, process_wide, processor, rest,
-    share, sleep, stand_in, start_thread, this_thread, thread_local,
+    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, NameHasher, Patience, Shared, Thread, displace, fence, follow, is_over,
+    model_failed, park, pause, per_thread, place, place_zeroed, pool_stashes, prefetch, process_const, process_wide,
+    processor, rest, share, sleep, stand_in, start_thread, this_thread, thread_local,
 };
 #[cfg(not(any(loom, shuttle, miri)))]
 use side::{Mutex, MutexGuard};
@@ -51,6 +51,10 @@ pub(crate) use pause::at;
 pub(crate) use pause::pause_point;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use side::many;
+pub(crate) use sizes::{
+    IDLE_VISITS, LOADS_FOR_FIGURES, PAGE_SLOTS, PAGES_MAX, PENDING_CLOSE_MAX, POOL_OBJECTS, POOL_PAGE, POOL_PAGES,
+    POOL_STASH, PUTS_WHILE_CLOSED, SHARDS, SHELF_WORDS, SHELVES, SLICE, TIME_PASSES,
+};
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::Ordering;
 
@@ -97,21 +101,6 @@ impl<T> PlainCell<T> {
 
 /// Keeps a value on cache lines of its own (128 bytes where the prefetcher takes lines in pairs).
 pub(crate) use crossbeam::utils::CachePadded;
-
-/// Defines a function that makes a value for the thread on first use, which the thread's exit drops. The function returns
-/// false where the thread has dropped it already.
-macro_rules! until_thread_exit {
-    ($(#[$about:meta])* $visible:vis $name:ident: $type:ty = $make:expr) => {
-        $(#[$about])*
-        $visible fn $name() -> bool {
-            $crate::sync::thread_local! {
-                static VALUE: $type = $make;
-            }
-            VALUE.try_with(|_| ()).is_ok()
-        }
-    };
-}
-pub(crate) use until_thread_exit;
 
 /// Stands between a sequentially consistent exchange, or load, and a sequentially consistent load of another word.
 ///

@@ -1,6 +1,6 @@
 //! The checkers' side of the door: atomics and locks of loom or of shuttle with the signatures of [`real`](super).
 //!
-//! Here is what is the same for both; the file of a checker holds its types, its sizes and its time.
+//! Here is what is the same for both; the file of a checker holds its types and its time.
 
 #[cfg_attr(loom, path = "model/loom.rs")]
 #[cfg_attr(shuttle, path = "model/shuttle.rs")]
@@ -11,9 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub(crate) use checker::{
-    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, IDLE_VISITS, PAGE_SLOTS, PAGES_MAX, PENDING_CLOSE_MAX, POOL_OBJECTS,
-    POOL_PAGE, POOL_PAGES, POOL_STASH, PUTS_WHILE_CLOSED, SHARDS, SHELF_WORDS, SHELVES, SLICE, Thread,
-    current as this_thread, fence, park, rest, thread_local,
+    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Thread, current as this_thread, fence, park, rest, thread_local,
 };
 
 std::thread_local! {
@@ -177,12 +175,6 @@ pub(crate) fn pause() {
 pub(crate) fn start_thread(_: &str, _: impl FnOnce() + Send + 'static) -> std::io::Result<Thread> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
-
-/// A model explores no loads that only a figure needs.
-pub(crate) const LOADS_FOR_FIGURES: bool = false;
-
-/// Time stands still in a model.
-pub(crate) const TIME_PASSES: bool = false;
 
 /// Time stands still in a model, or its runs would differ.
 pub(crate) fn is_over(_: std::time::Instant) -> bool {

@@ -8,64 +8,19 @@ pub(crate) use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, f
 #[cfg(not(miri))]
 pub(crate) use parking_lot::{Mutex, MutexGuard};
 
-/// Under Miri the second size: the interpreter would make and zero the entries one by one. This is the only place where
-/// Miri has sizes of its own.
-const fn size(real: usize, under_miri: usize) -> usize {
-    if cfg!(miri) { under_miri } else { real }
-}
-
 /// So many rounds of a test, or what Miri has time for.
 #[cfg(test)]
 pub(crate) const fn many(rounds: u64) -> u64 {
-    rounds / size(1, 250) as u64
+    rounds / if cfg!(miri) { 250 } else { 1 }
 }
-
-pub(crate) const POOL_OBJECTS: usize = size(4_096, 16);
-
-/// Free objects of a pool that are kept at hand for one number of threads.
-pub(crate) const POOL_STASH: usize = size(32, 4);
-
-/// Of the directory of pools' chunks: pages, and chunks of a page.
-pub(crate) const POOL_PAGES: usize = size(4_096, 64);
-pub(crate) const POOL_PAGE: usize = size(256, 4);
-
-/// Entries of a page of a thread's directory: 4 KiB of 16-byte slots, with two bits more for each.
-pub(crate) const PAGE_SLOTS: usize = size(252, 4);
-
-/// Pages of a thread's directory. 16,384 x 252 slots: counters beyond four million at a time go without stock. The
-/// directory takes address space; only what is touched becomes memory.
-pub(crate) const PAGES_MAX: usize = size(16_384, 64);
-
-/// Words of bits for blocks of threads that lie together: a shelf of 1,024 blocks.
-pub(crate) const SHELF_WORDS: usize = size(16, 1);
-
-/// Shelves: threads beyond a million at a time go without stock.
-pub(crate) const SHELVES: usize = size(1_024, 16);
 
 /// Threads that run at once, for which a pool keeps objects at hand.
 pub(crate) fn pool_stashes() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(64)
 }
 
-/// Pending closes of stocks that one barrier serves.
-pub(crate) const PENDING_CLOSE_MAX: usize = size(64, 2);
-
-/// Puts that go up the tree before a central stock opens again: a charge that lacks its credit takes the tree's lock to
-/// close it.
-pub(crate) const PUTS_WHILE_CLOSED: u32 = 8;
-
-/// Shards of the names and children of a tree.
-pub(crate) const SHARDS: usize = size(16, 2);
-
 /// Hashes names with a random key: an attacker may choose names that would collide.
 pub(crate) type NameHasher = std::hash::RandomState;
-
-/// Cells of the statistics that are read, unmarked or unlisted under one hold of the coordinator's lock; children of a
-/// group that are listed under one hold of a shard's lock.
-pub(crate) const SLICE: usize = size(64, 4);
-
-/// Visits in a row that find cells as they were before they are unlisted.
-pub(crate) const IDLE_VISITS: u32 = 4;
 
 /// The engine's reference to a value that belongs to the process and is never dropped.
 pub(crate) type Shared<T> = &'static T;
@@ -202,7 +157,7 @@ pub(crate) struct Patience {
 
 impl Patience {
     /// Under Miri's clock a step takes as long as a thousand on a processor.
-    const MOST: Duration = Duration::from_millis(size(1, 1_000) as u64);
+    const MOST: Duration = Duration::from_millis(if cfg!(miri) { 1_000 } else { 1 });
 
     pub(crate) fn new() -> Self {
         Patience { backoff: crossbeam::utils::Backoff::new(), until: Cell::new(None) }
@@ -250,12 +205,6 @@ pub(crate) fn pause() {
 pub(crate) fn rest() {
     std::thread::yield_now();
 }
-
-/// Words of protocols are loaded for figures, too.
-pub(crate) const LOADS_FOR_FIGURES: bool = true;
-
-/// A thread that stands still does so for some time.
-pub(crate) const TIME_PASSES: bool = true;
 
 pub(crate) fn is_over(deadline: Instant) -> bool {
     Instant::now() >= deadline

@@ -349,7 +349,7 @@ fn loom_unowned_moves_vs_settle() {
         let (runtime, shared) = with_group(bare(), "shared");
         let other = group(&runtime.root(), "other");
         unowned::charge_to(Some(shared.first()));
-        thread::unowned::count_allocated(4);
+        thread::unowned::count(thread::unowned::Which::Allocated, 4);
         race((), |()| unowned::settle(), || unowned::charge_to(Some(other.first())));
         unowned::settle();
         assert_eq!((shared.usage(), other.usage(), unowned::sum()), (0, 4, 4));

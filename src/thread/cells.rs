@@ -20,7 +20,7 @@ use crate::sync::{Arc, AtomicPtr, AtomicU64, Ordering};
 const WORDS: usize = 16;
 
 /// Words before the items.
-const HEAD: usize = 9;
+const HEAD: usize = 8;
 
 // Places in the head.
 /// Set by the owner before it pushes the cells, cleared when the coordinator unlists them.
@@ -39,8 +39,6 @@ const NUMBER: usize = 5;
 const NEXT: usize = 6;
 /// Grains announced.
 const ANNOUNCED: usize = 7;
-/// Number of times.
-const ANNOUNCEMENTS: usize = 8;
 
 #[repr(align(128))]
 pub(crate) struct CellLine([AtomicU64; WORDS]);
@@ -243,7 +241,6 @@ impl ThreadStats {
     /// Stores that the owner has announced so many grains, at every level, before this.
     pub(crate) fn set_announced(self, grains: u64, quantum: u64) {
         self.store(DUE, self.load(WRITTEN).wrapping_add(quantum));
-        self.store(ANNOUNCEMENTS, self.load(ANNOUNCEMENTS).wrapping_add(1));
         // Release (E20): the flush that counts them takes off the levels only what has come there.
         self.word(ANNOUNCED).fetch_add(grains, Ordering::Release);
     }
@@ -262,12 +259,11 @@ impl ThreadStats {
 
 // === The coordinator's side ===
 
-/// The words that show whether cells have been written since they were read.
+/// The words that show whether cells have been written since they were read. Grains written may come to the same sum by
+/// 2^64. Grains announced do not: a writer flushes long before it has announced so many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CellsVersion {
     pub(crate) written: u64,
-    /// Grains can come to the same sum by 2^64, but not without an announcement.
-    announcements: u64,
     pub(crate) announced: u64,
 }
 
@@ -277,7 +273,7 @@ impl ThreadStats {
         let announced = self.word(ANNOUNCED).load(Ordering::Acquire);
         // Acquire (E17): the counts are at least as new.
         let written = self.word(WRITTEN).load(Ordering::Acquire);
-        CellsVersion { announced, written, announcements: self.load(ANNOUNCEMENTS) }
+        CellsVersion { announced, written }
     }
 
     /// The items ever written.

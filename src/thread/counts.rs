@@ -61,7 +61,7 @@ impl UnownedCounts {
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Which {
+pub(crate) enum Which {
     Allocated = 0,
     Freed = 1,
 }

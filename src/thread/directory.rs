@@ -166,7 +166,8 @@ impl<E> ShownPlace<E> {
     }
 }
 
-process_const!(pub(super) headers: Headers = Headers::new());
+// A page that is not written takes address space only.
+process_const!(pub(super) headers: Headers = Headers { pages: [const { StatPtr::new(ptr::null_mut()) }; PAGES_MAX] });
 
 /// The header of each index, by page. A thread that finds credit in a slot finds the slot's counter here.
 pub(super) struct Headers {
@@ -174,11 +175,6 @@ pub(super) struct Headers {
 }
 
 impl Headers {
-    /// A page that is not written takes address space only.
-    const fn new() -> Headers {
-        Headers { pages: [const { StatPtr::new(ptr::null_mut()) }; PAGES_MAX] }
-    }
-
     /// Publishes the page that begins with `first`, an index that begins a page.
     pub(super) fn publish(&self, first: SlotIndex, page: &'static [Header]) {
         debug_assert!(first.slot == 0 && page.len() == PAGE_SLOTS, "a page holds all its indices");

@@ -13,7 +13,7 @@ use std::ptr;
 
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicBool as StatBool, AtomicU32 as StatU32};
-use crate::sync::{AtomicU32, Ordering, PAGE_SLOTS, Shared, model_failed, process_wide, until_thread_exit};
+use crate::sync::{AtomicU32, Ordering, PAGE_SLOTS, Shared, model_failed, process_wide};
 use crate::thread::block::{Block, no_block};
 use crate::thread::directory::{Header, SlotIndex, headers};
 use crate::thread::local::{Deeper, with_local};
@@ -31,9 +31,13 @@ pub(super) fn is_made() -> bool {
     MADE.load(Ordering::Relaxed)
 }
 
-until_thread_exit! {
-    /// Registers this thread on first use. False: the thread is past its destructor and stays without stock.
-    pub(super) register: BlockHolder = BlockHolder::register(registry())
+crate::sync::thread_local! {
+    static HOLDER: BlockHolder = BlockHolder::register(registry());
+}
+
+/// Registers this thread on first use. False: the thread is past its destructor and stays without stock.
+pub(super) fn register() -> bool {
+    HOLDER.try_with(|_| ()).is_ok()
 }
 
 /// Holds a thread's block; its destructor is the thread's exit.

@@ -41,6 +41,7 @@ mod noted {
     use tracing::{Level, event};
 
     use super::Drained;
+    use crate::numa::NodeId;
     use crate::pool::shape::Shape;
     use crate::sync::per_thread;
     use crate::thread::context::{self, Restored};
@@ -54,15 +55,6 @@ mod noted {
     const OBJECTS_MAX: usize = 16;
     /// The most drains of one slow path that a thread reports.
     const DRAINS_MAX: usize = 4;
-
-    #[derive(Clone, Copy, Debug)]
-    struct TakenObject {
-        pool: &'static str,
-        asked: usize,
-        given: usize,
-        node: Option<u16>,
-        recycled: bool,
-    }
 
     struct NotedEvents<T, const MOST: usize> {
         first: [Cell<Option<T>>; MOST],
@@ -90,7 +82,8 @@ mod noted {
     }
 
     struct AllNotedEvents {
-        objects: NotedEvents<TakenObject, OBJECTS_MAX>,
+        /// Of what shape, and whether another user had it before.
+        objects: NotedEvents<(Shape, bool), OBJECTS_MAX>,
         drains: NotedEvents<Drained, DRAINS_MAX>,
         reporting: Cell<bool>,
     }
@@ -103,34 +96,26 @@ mod noted {
 
     per_thread!(with_all: AllNotedEvents = AllNotedEvents::new());
 
-    /// True if some subscriber wants events of that level: a load.
-    fn is_wanted(level: LevelFilter) -> bool {
-        LevelFilter::current() >= level
-    }
-
-    /// Notes an object that the thread has taken, unless it reports now. Calls no foreign code.
-    pub(crate) fn note_object(shape: &Shape, recycled: bool) {
-        if !is_wanted(LevelFilter::TRACE) {
-            return;
-        }
-        let node = shape.node.map(|node| node.get());
-        let taken = TakenObject { pool: shape.kind.name(), asked: shape.asked, given: shape.given(), node, recycled };
-        with_all(|all| {
-            if !all.reporting.get() {
-                all.objects.add(taken);
-            }
-        });
-    }
-
-    /// Notes a drain of this thread, unless it reports now. Calls no foreign code.
-    pub(crate) fn note_drain(drained: Drained) {
-        if is_wanted(LevelFilter::DEBUG) {
+    /// Notes an event of that level if some subscriber wants it (a load), unless the thread reports now. Calls no foreign
+    /// code.
+    fn note(level: LevelFilter, add: impl FnOnce(&AllNotedEvents)) {
+        if LevelFilter::current() >= level {
             with_all(|all| {
                 if !all.reporting.get() {
-                    all.drains.add(drained);
+                    add(all);
                 }
             });
         }
+    }
+
+    /// Notes an object that the thread has taken.
+    pub(crate) fn note_object(shape: &Shape, recycled: bool) {
+        note(LevelFilter::TRACE, |all| all.objects.add((*shape, recycled)));
+    }
+
+    /// Notes a drain of this thread.
+    pub(crate) fn note_drain(drained: Drained) {
+        note(LevelFilter::DEBUG, |all| all.drains.add(drained));
     }
 
     /// Reports to the subscribers what the thread has noted. The thread holds no lock and is in no slow path.
@@ -146,7 +131,9 @@ mod noted {
 
     #[cold]
     fn report_slow(all: &AllNotedEvents) {
-        let unreported = all.objects.take(|TakenObject { pool, asked, given, node, recycled }| {
+        let unreported = all.objects.take(|(shape, recycled)| {
+            let (pool, asked, given) = (shape.kind.name(), shape.asked, shape.given());
+            let node = shape.node.map(NodeId::get);
             foreign(|| event!(target: POOL, Level::TRACE, pool, asked, given, node, recycled));
         });
         if unreported > 0 {

@@ -7,12 +7,12 @@
 //! A thread without a block adds to one of a few words of the process: before the first tree, in a registration, and
 //! after the destructor that gives the block up. So the sum over all words misses nothing.
 
-use std::cell::Cell;
+use std::ptr;
 
-use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
-use crate::sync::{CachePadded, Ordering, per_thread};
+use crate::sync::stat_atomic::AtomicU64;
+use crate::sync::{CachePadded, Ordering};
 use crate::thread::block::Block;
-use crate::thread::counts::Which;
+pub(crate) use crate::thread::counts::Which;
 use crate::thread::deferred::{UNOWNED, deferred};
 use crate::thread::local::with_local;
 use crate::thread::registry;
@@ -26,39 +26,18 @@ const WORDS: usize = 64;
 
 static ELSEWHERE: [CachePadded<AtomicU64>; WORDS] = [const { CachePadded::new(AtomicU64::new(0)) }; WORDS];
 
-per_thread! {
-    /// The word of a thread without a block, plus 1.
-    with_word: Cell<u32> = Cell::new(0)
-}
-
+/// [`count`], unless it takes a call. False: nothing is counted.
 #[inline(always)]
-fn try_count(which: Which, bytes: u64) -> bool {
+pub(crate) fn try_count(which: Which, bytes: u64) -> bool {
     with_local(|local| local.fast_block().is_some_and(|block| block.unowned.of(which).add(bytes)))
 }
 
+/// Counts an object that is allocated or freed.
 #[inline(always)]
-fn count(which: Which, bytes: u64) {
+pub(crate) fn count(which: Which, bytes: u64) {
     if !try_count(which, bytes) {
         count_slow(which, bytes);
     }
-}
-
-/// Counts an object.
-#[inline(always)]
-pub(crate) fn count_allocated(bytes: u64) {
-    count(Which::Allocated, bytes);
-}
-
-/// Counts an object that is freed.
-#[inline(always)]
-pub(crate) fn count_freed(bytes: u64) {
-    count(Which::Freed, bytes);
-}
-
-/// [`count_freed`], unless it takes a call. False: nothing is counted.
-#[inline(always)]
-pub(crate) fn try_count_freed(bytes: u64) -> bool {
-    try_count(Which::Freed, bytes)
 }
 
 /// A visit; or the thread has no block. It takes one, unless there is no registry yet, or a slow path is under way.
@@ -90,14 +69,9 @@ fn visit(block: &Block, which: Which, bytes: u64) {
 }
 
 fn word_of_thread() -> &'static AtomicU64 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let at = with_word(|word| {
-        if word.get() == 0 {
-            word.set(NEXT.fetch_add(1, Ordering::Relaxed) % WORDS as u32 + 1);
-        }
-        word.get() - 1
-    });
-    &ELSEWHERE[at as usize]
+    // Fibonacci hashing of where the thread's own words lie.
+    let place = with_local(|local| ptr::from_ref(local).addr() as u64);
+    &ELSEWHERE[(place.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - WORDS.ilog2())) as usize]
 }
 
 /// Bytes that all threads have counted. Exact where no thread counts meanwhile.

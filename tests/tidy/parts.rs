@@ -56,19 +56,7 @@ const PARTS: &[(&[&str], Folders)] = &[
     (&["process_wide"], Only(&["lifecycle", "pressure", "thread", "pool"])),
     (&["share", "pool_stashes"], Only(&["pressure", "pool"])),
     // The values that a thread owns.
-    (
-        &[
-            "per_thread",
-            "until_thread_exit",
-            "thread_local",
-            "SHELF_WORDS",
-            "SHELVES",
-            "box_zeroed",
-            "stand_in",
-            "follow",
-        ],
-        Only(&["thread"]),
-    ),
+    (&["per_thread", "thread_local", "SHELF_WORDS", "SHELVES", "box_zeroed", "stand_in", "follow"], Only(&["thread"])),
     (&["place", "place_zeroed", "displace", "process_const"], Only(&["thread"])),
     (&["Patience"], Only(&["lifecycle", "thread"])),
     (&["PAGE_SLOTS", "PAGES_MAX"], Only(&["thread"])),
@@ -94,7 +82,7 @@ const PARTS: &[(&[&str], Folders)] = &[
 ];
 
 /// Modules of `sync` that its own root passes on.
-const INSIDE: &[&str] = &["real", "model", "pause"];
+const INSIDE: &[&str] = &["real", "model", "pause", "sizes"];
 
 /// The folders that may use a part, if it has a row.
 fn allowed(part: &str) -> Option<Folders> {

@@ -7,21 +7,6 @@ pub(crate) use shuttle::sync::{Mutex, MutexGuard};
 pub(crate) use shuttle::thread::{Thread, current, yield_now};
 pub(crate) use shuttle::{lazy_static, thread_local};
 
-/// Small, so that a run reaches them; large enough for a tree of groups and a thread for each.
-pub(crate) const POOL_OBJECTS: usize = 4;
-pub(crate) const POOL_STASH: usize = 1;
-pub(crate) const POOL_PAGES: usize = 16;
-pub(crate) const POOL_PAGE: usize = 4;
-pub(crate) const PENDING_CLOSE_MAX: usize = 2;
-pub(crate) const PUTS_WHILE_CLOSED: u32 = 0;
-pub(crate) const SHARDS: usize = 2;
-pub(crate) const SLICE: usize = 2;
-pub(crate) const IDLE_VISITS: u32 = 1;
-pub(crate) const PAGE_SLOTS: usize = 16;
-pub(crate) const SHELVES: usize = 1;
-pub(crate) const SHELF_WORDS: usize = 1;
-pub(crate) const PAGES_MAX: usize = 4;
-
 /// A thread that parks for so long at most looks again on its own: no other thread need unpark it.
 const LOOKS_AGAIN: Duration = Duration::from_millis(10);
 
