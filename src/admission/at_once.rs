@@ -1,6 +1,6 @@
 //! A charge that never blocks: it tries once. Where it does not fit it may start what would make room.
 
-use crate::admission::attempt::{ChargeFailure, ChargeResult, Pending, fits_ever};
+use crate::admission::attempt::{ChargeFailure, ChargeResult, Pending, RefusalKind, fits_ever};
 use crate::admission::steps::try_with;
 use crate::counter::cover;
 use crate::counter::object::Counter;
@@ -12,17 +12,11 @@ use crate::reclaim::repeat::may_call_out;
 use crate::reclaim::{self, registrations};
 use crate::thread::slot::Consume;
 
-/// Work that another thread does for a charge that does not fit, or that is above a high.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Starts {
-    Nothing,
-    Reclaim,
-}
-
-/// Makes a charge that did not hit the stock, with this thread's own credit and that of central stocks at most. A refusal
-/// counts no event: the listeners of events are foreign code. The thread that is started counts them.
-pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, starts: Starts) -> ChargeResult {
-    let starts = starts == Starts::Reclaim && may_call_out();
+/// Makes a charge that did not hit the stock, with this thread's own credit and that of central stocks at most. If it
+/// `starts` work, another thread makes room for a charge that does not fit, or takes what is above a high. A refusal counts no
+/// event: the listeners of events are foreign code. The thread that is started counts them.
+pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, starts: bool) -> ChargeResult {
+    let starts = starts && may_call_out();
     match try_with(group, bytes, missed, Counter::try_charge_now_slow) {
         Ok(walked) => {
             if starts && is_any_above(group, walked) {
@@ -37,7 +31,8 @@ pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, start
                 let level = refusal.level.header.counter();
                 start(group, level, cover::rise_at(group, bytes, level));
             }
-            Err(ChargeFailure::Refused { refusal, counted, pending: may_come.then_some(Pending::Unasked) })
+            let kind = RefusalKind::Full(may_come.then_some(Pending::Unasked));
+            Err(ChargeFailure::Refused { refusal, counted, kind })
         }
         Err(failure) => Err(failure),
     }

@@ -1,5 +1,6 @@
 //! A charge that did not fit and is tried again: what each step needs of it, and what a step returns.
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use crate::counter::object::Counter;
@@ -9,17 +10,36 @@ use crate::hierarchy::events;
 use crate::pressure::stalls::Stall;
 use crate::pressure::victims::Excluded;
 use crate::state::events::Event;
+use crate::sync::is_over;
 use crate::thread::context;
 
-pub(crate) trait Attempt {
-    fn group(&self) -> &'static Counter;
-
-    fn bytes(&self) -> u64;
-
+/// Purpose of an attempt, and its means.
+pub(crate) struct Terms {
+    pub(super) group: &'static Counter,
+    pub(super) bytes: u64,
     /// Bytes that come on top of usage.
-    fn adds(&self) -> u64 {
-        self.bytes()
+    pub(super) adds: u64,
+    /// True if the thread may wait for others: for victims, promises, and rounds of reclaim on other threads.
+    pub(super) may_block: bool,
+    /// True if the attempt may cancel groups, as long as there is time for that.
+    pub(super) cancels: bool,
+    /// When the caller's time is over, for reclaim and for all that the attempt waits for.
+    pub(super) end: Option<Instant>,
+}
+
+impl Terms {
+    /// Bytes that come on top of usage. The attempt may cancel groups, and has no end.
+    pub(super) fn new(group: &'static Counter, bytes: u64, may_block: bool) -> Self {
+        Terms { group, bytes, adds: bytes, may_block, cancels: true, end: None }
     }
+
+    pub(super) fn may_cancel(&self) -> bool {
+        self.cancels && !self.end.is_some_and(is_over)
+    }
+}
+
+pub(crate) trait Attempt {
+    fn terms(&self) -> &Terms;
 
     /// Charges, if there is room.
     fn charge(&self) -> Progress;
@@ -42,21 +62,6 @@ pub(crate) trait Attempt {
     fn is_in_line(&self) -> bool {
         false
     }
-
-    /// True if the thread may wait for others: for victims, promises, and rounds of reclaim on other threads.
-    fn may_block(&self) -> bool {
-        true
-    }
-
-    /// True if the attempt may cancel groups, and there is time for that.
-    fn may_cancel(&self) -> bool {
-        true
-    }
-
-    /// When the caller's time is over, for reclaim and for all that the attempt waits for.
-    fn end(&self) -> Option<Instant> {
-        None
-    }
 }
 
 /// The bytes that a delay above a high is for: those that the charge took up the tree.
@@ -67,22 +72,21 @@ pub(crate) enum ChargeFailure {
         refusal: LevelRefusal<'static>,
         /// [`Event::Oom`] has been counted for it.
         counted: bool,
-        /// Source that is about to give memory back there, where the attempt does not wait for it.
-        pending: Option<Pending>,
+        kind: RefusalKind,
     },
-    /// The charge waited in line for the whole time, and did not fit.
-    TimedOut {
-        /// The refusal at the end of that time.
-        refusal: LevelRefusal<'static>,
-        counted: bool,
-        waited: Duration,
-    },
-    /// All that the level uses is held by tasks that wait in its line, and this is the youngest wait.
-    Deadlock { refusal: LevelRefusal<'static>, counted: bool },
     /// The group went offline meanwhile, perhaps by a reclaimer.
     Offline,
     /// The group was chosen to give its memory back.
     Cancelled,
+}
+
+pub(crate) enum RefusalKind {
+    /// It does not fit. Source that is about to give memory back there, where the attempt does not wait for it.
+    Full(Option<Pending>),
+    /// The charge waited in line for this whole time. The refusal is that at its end.
+    TimedOut(Duration),
+    /// All that the level uses is held by tasks that wait in its line, and this is the youngest wait.
+    Deadlock,
 }
 
 /// Source that is about to give memory back.
@@ -96,19 +100,13 @@ pub(crate) enum Pending {
     Unasked,
 }
 
-/// State of an attempt after a step.
-pub(crate) enum Progress {
-    Ended(ChargeResult),
-    /// This is the refusal to go on with.
-    Refused(LevelRefusal<'static>),
-}
+/// State of an attempt after a step: it has ended, or this is the refusal to go on with.
+pub(crate) type Progress = ControlFlow<ChargeResult, LevelRefusal<'static>>;
 
-impl From<Result<u64, LevelRefusal<'static>>> for Progress {
-    fn from(charged: Result<u64, LevelRefusal<'static>>) -> Self {
-        match charged {
-            Ok(walked) => Progress::Ended(Ok(walked)),
-            Err(refusal) => Progress::Refused(refusal),
-        }
+pub(super) fn progress(charged: Result<u64, LevelRefusal<'static>>) -> Progress {
+    match charged {
+        Ok(walked) => Progress::Break(Ok(walked)),
+        Err(refusal) => Progress::Continue(refusal),
     }
 }
 
@@ -117,7 +115,7 @@ impl From<Result<u64, LevelRefusal<'static>>> for Progress {
 pub(crate) struct Efforts {
     /// [`Event::Oom`] has been counted.
     pub(super) counted: bool,
-    /// See [`ChargeFailure::Refused`].
+    /// See [`RefusalKind::Full`].
     pub(super) pending: Option<Pending>,
     pub(super) excluded: Excluded,
     /// Bytes that reclaim may still give where it has ended: promised ones. It may be any number where time or rounds
@@ -139,23 +137,20 @@ impl Efforts {
 }
 
 impl ChargeFailure {
-    /// A first refusal: nothing has been done about it yet.
+    /// A refusal about which nothing has been done yet.
     pub(super) fn refused(refusal: LevelRefusal<'static>) -> ChargeFailure {
-        ChargeFailure::Refused { refusal, counted: false, pending: None }
+        ChargeFailure::Refused { refusal, counted: false, kind: RefusalKind::Full(None) }
     }
 
     /// The charge is given up: a refusal is counted.
     #[cold]
     pub(super) fn count(self) -> ChargeFailure {
-        if let ChargeFailure::Refused { refusal, counted, .. }
-        | ChargeFailure::TimedOut { refusal, counted, .. }
-        | ChargeFailure::Deadlock { refusal, counted } = &self
-        {
+        if let ChargeFailure::Refused { refusal, counted, kind } = &self {
             refusal.level.count_refusal();
-            match &self {
-                ChargeFailure::TimedOut { .. } => events::count(refusal.level, Event::TimedOut),
-                ChargeFailure::Deadlock { .. } => events::count(refusal.level, Event::Deadlock),
-                _ => {}
+            match kind {
+                RefusalKind::Full(_) => {}
+                RefusalKind::TimedOut(_) => events::count(refusal.level, Event::TimedOut),
+                RefusalKind::Deadlock => events::count(refusal.level, Event::Deadlock),
             }
             // Inside reclaim no reclaimer was asked, so the refusal says nothing about what other groups hold.
             if !counted && !context::in_reclaim() {

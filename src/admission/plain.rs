@@ -2,14 +2,13 @@
 
 use std::cell::RefCell;
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, ChargeResult, Progress};
-use crate::admission::wait::{decided, may_wait, wait_for_victim};
+use crate::admission::attempt::{Attempt, ChargeResult, Progress, Terms};
+use crate::admission::wait::{LineTime, decided, may_wait, wait_for_victim};
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::pressure::line::{self, Ticket};
-use crate::sync::is_over;
 use crate::thread::slot::Consume;
 
 /// The waits that a charge allows.
@@ -23,90 +22,56 @@ pub(crate) enum WaitFor {
     Until(LineTime),
 }
 
-impl WaitFor {
-    /// When the caller's time is over.
-    pub(crate) fn end(self) -> Option<Instant> {
-        if let WaitFor::Until(time) = self { time.until } else { None }
-    }
-}
-
-/// Time of a charge in line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LineTime {
-    /// From here on it counts as waiting.
-    pub(super) begun: Instant,
-    /// `None`: without an end.
-    pub(crate) until: Option<Instant>,
-}
-
-impl LineTime {
-    /// So much time from now on. A charge that `time` ends has waited for no less.
-    pub(crate) fn begin(time: Duration) -> Self {
-        let begun = Instant::now();
-        LineTime { begun, until: begun.checked_add(time) }
-    }
-
-    /// When it asks no reclaimer any more. A charge that waits for no time at all asks as one that does not wait.
-    pub(super) fn reclaim_end(self) -> Option<Instant> {
-        self.until.filter(|&until| until > self.begun)
-    }
-}
-
 pub(super) struct Plain {
-    group: &'static Counter,
-    bytes: u64,
-    /// Others may be cancelled for it.
-    pub(super) cancels: bool,
+    pub(super) terms: Terms,
     wait_for: WaitFor,
-    /// When the caller's time is over, where it does not wait in line.
-    pub(super) end: Option<Instant>,
     /// Its place in line, once it has one.
     line: RefCell<Option<Ticket>>,
 }
 
 impl Plain {
     pub(super) fn new(group: &'static Counter, bytes: u64, wait_for: WaitFor) -> Self {
-        Plain { group, bytes, cancels: true, wait_for, end: None, line: RefCell::new(None) }
+        let mut terms = Terms::new(group, bytes, wait_for != WaitFor::Nothing);
+        if let WaitFor::Until(time) = wait_for {
+            (terms.end, terms.cancels) = (time.reclaim_end(), !time.is_zero());
+        }
+        Plain { terms, wait_for, line: RefCell::new(None) }
     }
 
     /// Its place in line, which it takes at `level` where it has none.
     pub(super) fn into_line(self, level: &'static Counter) -> Ticket {
         let kept = self.line.into_inner();
         kept.iter().for_each(Ticket::waits);
-        kept.unwrap_or_else(|| line::enqueue(self.group, self.bytes, level))
+        kept.unwrap_or_else(|| line::enqueue(self.terms.group, self.terms.bytes, level))
     }
 
     /// Charges after a refusal, where the group is more important than all that wait at the level: a place in line is
     /// before theirs, and the charge leaves it again where there is no room.
     pub(super) fn go_first(&self, refusal: LevelRefusal<'static>) -> Progress {
         let level = refusal.level.header.counter();
-        if !line::goes_first(self.group, level) || !may_wait(self.bytes, &refusal) {
-            return Progress::Refused(refusal);
+        if !line::goes_first(self.terms.group, level) || !may_wait(self.terms.bytes, &refusal) {
+            return Progress::Continue(refusal);
         }
-        let mut ticket = line::enqueue_for_now(self.group, self.bytes, level);
+        let mut ticket = line::enqueue_for_now(self.terms.group, self.terms.bytes, level);
         match ticket.poll(Waker::noop()) {
-            Ok(decision) => Progress::Ended(decided(decision, self.bytes, false)),
+            Ok(decision) => Progress::Break(decided(decision, self.terms.bytes, false)),
             // The level may have served it, and another one have refused it then.
             Err(level) => match ticket.leave() {
-                Some(decision) => Progress::Ended(decided(decision, self.bytes, false)),
-                None => Progress::Refused(level.refusal_now()),
+                Some(decision) => Progress::Break(decided(decision, self.terms.bytes, false)),
+                None => Progress::Continue(level.refusal_now()),
             },
         }
     }
 }
 
 impl Attempt for Plain {
-    fn group(&self) -> &'static Counter {
-        self.group
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
+    fn terms(&self) -> &Terms {
+        &self.terms
     }
 
     fn charge(&self) -> Progress {
-        match self.group.try_charge_once_slow(self.bytes, Consume::Miss) {
-            Ok(walked) => Progress::Ended(Ok(walked)),
+        match self.terms.group.try_charge_once_slow(self.terms.bytes, Consume::Miss) {
+            Ok(walked) => Progress::Break(Ok(walked)),
             Err(refusal) => self.go_first(refusal),
         }
     }
@@ -114,39 +79,27 @@ impl Attempt for Plain {
     fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult> {
         // In line from the first victim on: a charge that comes later does not get what is freed for this one.
         let mut line = self.line.borrow_mut();
-        let ticket = line.get_or_insert_with(|| line::enqueue_for_now(self.group, self.bytes, level));
-        let decision = wait_for_victim(ticket, until, || self.may_cancel() && more())?;
+        let ticket = line.get_or_insert_with(|| line::enqueue_for_now(self.terms.group, self.terms.bytes, level));
+        let decision = wait_for_victim(ticket, until, || self.terms.may_cancel() && more())?;
         *line = None;
-        Some(decided(decision, self.bytes, true))
+        Some(decided(decision, self.terms.bytes, true))
     }
 
     fn leave(&self) -> Option<ChargeResult> {
         if let WaitFor::Until(_) = self.wait_for {
             return None;
         }
-        self.line.take()?.leave().map(|decision| decided(decision, self.bytes, true))
+        self.line.take()?.leave().map(|decision| decided(decision, self.terms.bytes, true))
     }
 
     fn ended(&self) -> Option<ChargeResult> {
         let mut line = self.line.borrow_mut();
         let decision = line.as_mut()?.poll(Waker::noop()).ok()?;
         *line = None;
-        Some(decided(decision, self.bytes, true))
+        Some(decided(decision, self.terms.bytes, true))
     }
 
     fn is_in_line(&self) -> bool {
         self.line.borrow().is_some()
-    }
-
-    fn may_block(&self) -> bool {
-        self.wait_for != WaitFor::Nothing
-    }
-
-    fn may_cancel(&self) -> bool {
-        self.cancels && !self.wait_for.end().is_some_and(is_over)
-    }
-
-    fn end(&self) -> Option<Instant> {
-        if let WaitFor::Until(time) = self.wait_for { time.reclaim_end() } else { self.end }
     }
 }

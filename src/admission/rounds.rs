@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progress, fits_ever};
+use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progress, Terms, fits_ever};
 use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
@@ -25,7 +25,7 @@ pub(super) fn reclaim_for(
     mut refusal: LevelRefusal<'static>,
     efforts: &mut Efforts,
 ) -> Progress {
-    let (group, bytes) = (attempt.group(), attempt.bytes());
+    let &Terms { group, bytes, may_block, end, .. } = attempt.terms();
     let mut request: Option<Request> = None;
     let (mut rounds, mut want) = (0, 0);
     efforts.may_come = 0;
@@ -42,8 +42,8 @@ pub(super) fn reclaim_for(
         let mut since = None;
         let new = || {
             let begun = *since.insert(Instant::now());
-            let deadline = earlier(deadline_from(level, begun), attempt.end());
-            Request::new(ReclaimCause::Full, deadline).waits(attempt.may_block()).ends_with(group, victims::ends(group))
+            let deadline = earlier(deadline_from(level, begun), end);
+            Request::new(ReclaimCause::Full, deadline).waits(may_block).ends_with(group, victims::ends(group))
         };
         let request = request.get_or_insert_with(new);
         // Memory that one round freed and other charges took has to be freed again.
@@ -52,7 +52,7 @@ pub(super) fn reclaim_for(
         efforts.stand_still(group, level, since);
         // If the loop ends now, it ends for time or rounds.
         efforts.may_come = u64::MAX;
-        match one_round(attempt, request, level, want, &refusal) {
+        match one_round(attempt.terms(), request, level, want, &refusal) {
             RoundOutcome::Enough => rounds += 1,
             RoundOutcome::Little => rounds += MUCH,
             RoundOutcome::Nothing { owed } => {
@@ -67,14 +67,11 @@ pub(super) fn reclaim_for(
         if request.has_ended() {
             // The group stays offline, so what has ended it is no cancellation.
             let offline = group.state().is_offline();
-            return Progress::Ended(Err(if offline { ChargeFailure::Offline } else { ChargeFailure::Cancelled }));
+            return Progress::Break(Err(if offline { ChargeFailure::Offline } else { ChargeFailure::Cancelled }));
         }
-        refusal = match attempt.charge() {
-            Progress::Refused(again) => again,
-            ended => return ended,
-        };
+        refusal = attempt.charge()?;
     }
-    Progress::Refused(refusal)
+    Progress::Continue(refusal)
 }
 
 /// Further counters have no reclaimers.
@@ -95,7 +92,7 @@ enum RoundOutcome {
 }
 
 fn one_round(
-    attempt: &impl Attempt,
+    terms: &Terms,
     request: &mut Request,
     level: &'static Counter,
     want: u64,
@@ -115,17 +112,17 @@ fn one_round(
     if request.promises == Promises::Lapse || round.owing.is_empty() {
         return RoundOutcome::Nothing { owed };
     }
-    if !attempt.may_block() {
+    if !terms.may_block {
         return RoundOutcome::Pending { pending: Pending::Promised, owed };
     }
     // The promised memory is on its way: unless it takes too long no other group gives any. The thread does not spin,
     // because the reclaimer that has promised needs the processor.
-    let fits = || level.room(refusal.max) >= cover::rise_at(attempt.group(), attempt.bytes(), level);
+    let fits = || level.room(refusal.max) >= cover::rise_at(terms.group, terms.bytes, level);
     while is_owed(&round.owing) && !fits() && !is_over(request.deadline) && !request.has_ended() {
         pause();
     }
     if is_over(request.deadline) {
-        (request.deadline, request.promises) = (earlier(deadline(level), attempt.end()), Promises::Lapse);
+        (request.deadline, request.promises) = (earlier(deadline(level), terms.end), Promises::Lapse);
     }
     RoundOutcome::Enough
 }

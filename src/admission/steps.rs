@@ -1,15 +1,17 @@
 //! The steps of a charge in their order: the first try; after a refusal reclaim and victims, then the line.
 
 use std::ptr;
+use std::task::Waker;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Efforts, Progress};
+use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Efforts, Pending, Progress, RefusalKind};
 use crate::admission::cancelling::cancel_for;
 use crate::admission::plain::{Plain, WaitFor};
 use crate::admission::rounds::reclaim_for;
-use crate::admission::wait::{decided, may_wait, wait_in_line};
+use crate::admission::wait::{InLine, LineTime, may_wait};
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
+use crate::pressure::line;
 use crate::reclaim::repeat::ROUNDS_MAX;
 use crate::thread::slot::Consume;
 
@@ -24,21 +26,40 @@ pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, wait_
 #[inline(never)]
 fn charge_refused(group: &'static Counter, bytes: u64, wait_for: WaitFor, failure: ChargeFailure) -> ChargeResult {
     let plain = Plain::new(group, bytes, wait_for);
-    let (refusal, counted, time) = match (go_on(&plain, failure), wait_for) {
+    match (go_on(&plain, failure), wait_for) {
         (Err(ChargeFailure::Refused { refusal, counted, .. }), WaitFor::Until(time)) if may_wait(bytes, &refusal) => {
-            (refusal, counted, time)
+            let level = refusal.level.header.counter();
+            InLine::begin(plain.into_line(level), level, bytes, counted, time).wait()
         }
-        (ended, _) => return ended.map_err(ChargeFailure::count),
-    };
-    let ticket = plain.into_line(refusal.level.header.counter());
-    let ended = match wait_in_line(group, ticket, bytes, time.until) {
-        Ok(decision) => decided(decision, bytes, counted),
-        Err(level) => {
-            let waited = time.begun.elapsed();
-            Err(ChargeFailure::TimedOut { refusal: level.refusal_now(), counted, waited })
+        (ended, _) => ended.map_err(ChargeFailure::count),
+    }
+}
+
+/// The first poll of a future that misses. It does all that a charge does, and waits for no other thread. `Err`: the
+/// charge has ended.
+pub(crate) fn begin(
+    group: &'static Counter,
+    bytes: u64,
+    missed: Consume,
+    time: LineTime,
+    waker: &Waker,
+) -> Result<InLine, ChargeResult> {
+    let mut plain = Plain::new(group, bytes, WaitFor::Nothing);
+    plain.terms.end = time.reclaim_end();
+    match try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure)) {
+        Err(ChargeFailure::Refused { refusal, counted, kind }) if may_wait(bytes, &refusal) => {
+            let level = refusal.level.header.counter();
+            let ticket = line::enqueue(group, bytes, level);
+            let mut in_line = InLine::begin(ticket, level, bytes, counted, time);
+            in_line.ask_again(matches!(kind, RefusalKind::Full(Some(Pending::Round))), waker);
+            Ok(in_line)
         }
-    };
-    ended.map_err(ChargeFailure::count)
+        // A max was lowered meanwhile, say: no memory may come for it any more.
+        Err(ChargeFailure::Refused { refusal, counted, .. }) => {
+            Err(Err(ChargeFailure::Refused { refusal, counted, kind: RefusalKind::Full(None) }.count()))
+        }
+        ended => Err(ended.map_err(ChargeFailure::count)),
+    }
 }
 
 /// The first try, with which most charges end.
@@ -69,7 +90,7 @@ pub(super) fn try_with(
 /// Asks reclaimers, cancels no group and counts no refusal: where the charge does not fit its caller forces it.
 pub(crate) fn charge_without_victims(group: &'static Counter, bytes: u64, missed: Consume) -> ChargeResult {
     let mut plain = Plain::new(group, bytes, WaitFor::Others);
-    plain.cancels = false;
+    plain.terms.cancels = false;
     try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure))
 }
 
@@ -77,8 +98,8 @@ pub(crate) fn charge_without_victims(group: &'static Counter, bytes: u64, missed
 pub(super) fn go_on(plain: &Plain, failure: ChargeFailure) -> ChargeResult {
     match failure {
         ChargeFailure::Refused { refusal, .. } => match plain.go_first(refusal) {
-            Progress::Ended(ended) => ended,
-            Progress::Refused(refusal) => reclaim_and_retry(plain, refusal),
+            Progress::Break(ended) => ended,
+            Progress::Continue(refusal) => reclaim_and_retry(plain, refusal),
         },
         failure => Err(failure),
     }
@@ -87,22 +108,26 @@ pub(super) fn go_on(plain: &Plain, failure: ChargeFailure) -> ChargeResult {
 /// Reclaims below the level that refused while reclaimers free anything, then cancels groups there. It does the same at
 /// another level, where that one refuses then. Foreign code runs on this thread, which holds no lock of this crate.
 #[cold]
-pub(super) fn reclaim_and_retry(attempt: &impl Attempt, mut refusal: LevelRefusal<'static>) -> ChargeResult {
+pub(super) fn reclaim_and_retry(attempt: &impl Attempt, refusal: LevelRefusal<'static>) -> ChargeResult {
     let mut efforts = Efforts::default();
+    match make_room(attempt, refusal, &mut efforts) {
+        Progress::Break(ended) => ended,
+        Progress::Continue(refusal) => {
+            let kind = RefusalKind::Full(efforts.pending);
+            Err(ChargeFailure::Refused { refusal, counted: efforts.counted, kind })
+        }
+    }
+}
+
+fn make_room(attempt: &impl Attempt, mut refusal: LevelRefusal<'static>, efforts: &mut Efforts) -> Progress {
     for _ in 0..ROUNDS_MAX {
         efforts.pending = None;
-        refusal = match reclaim_for(attempt, refusal, &mut efforts) {
-            Progress::Ended(ended) => return ended,
-            Progress::Refused(refusal) => refusal,
-        };
+        refusal = reclaim_for(attempt, refusal, efforts)?;
         let level = refusal.level;
-        refusal = match cancel_for(attempt, refusal, &mut efforts) {
-            Progress::Ended(ended) => return ended,
-            Progress::Refused(refusal) => refusal,
-        };
+        refusal = cancel_for(attempt, refusal, efforts)?;
         if ptr::eq(refusal.level, level) || attempt.is_in_line() {
             break;
         }
     }
-    Err(ChargeFailure::Refused { refusal, counted: efforts.counted, pending: efforts.pending })
+    Progress::Continue(refusal)
 }

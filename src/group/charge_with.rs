@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::charge::{Charge, charge_undelayed, hold};
 use super::error::ChargeError;
 use super::handle::Group;
-use crate::admission::at_once::{self, Starts};
+use crate::admission::at_once;
 use crate::admission::attempt::ChargeFailure;
-use crate::admission::plain::{LineTime, WaitFor};
+use crate::admission::plain::WaitFor;
 use crate::admission::steps;
+use crate::admission::wait::LineTime;
 use crate::pressure::high::is_any_above;
 use crate::pressure::throttle;
 use crate::thread::context;
@@ -217,8 +218,8 @@ pub(super) fn charge_slow(
     let (walked, end) = match full {
         OnFull::Refuse => (charge_undelayed(header, bytes, missed, WaitFor::Others)?, None),
         OnFull::Wait(time) => {
-            let wait_for = WaitFor::Until(LineTime::begin(time));
-            (charge_undelayed(header, bytes, missed, wait_for)?, wait_for.end())
+            let time = LineTime::begin(Some(time));
+            (charge_undelayed(header, bytes, missed, WaitFor::Until(time))?, time.until)
         }
         OnFull::Force => match steps::charge_without_victims(counter, bytes, missed) {
             Ok(walked) => (walked, None),
@@ -237,8 +238,8 @@ pub(super) fn charge_slow(
             let _ = throttle::delay_after(counter, walked, false, None);
             return Ok(bytes);
         }
-        OnFull::Start => return charge_at_once(header, bytes, missed, Starts::Reclaim),
-        OnFull::Now => return charge_at_once(header, bytes, missed, Starts::Nothing),
+        OnFull::Start => return charge_at_once(header, bytes, missed, true),
+        OnFull::Now => return charge_at_once(header, bytes, missed, false),
         OnFull::IfRoom => return charge_if_room(header, bytes, missed),
     };
     // The charge keeps the group.
@@ -247,7 +248,7 @@ pub(super) fn charge_slow(
 }
 
 /// The caller asks for the delay.
-fn charge_at_once(header: &'static Header, bytes: u64, missed: Consume, starts: Starts) -> Result<u64, ChargeError> {
+fn charge_at_once(header: &'static Header, bytes: u64, missed: Consume, starts: bool) -> Result<u64, ChargeError> {
     let counter = header.counter();
     context::without_foreign(|| match at_once::charge(counter, bytes, missed, starts) {
         Ok(_) => Ok(bytes),

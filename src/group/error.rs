@@ -7,11 +7,10 @@ use std::time::Duration;
 use super::counter::Counter;
 use super::handle::Group;
 use super::refusal::{Helps, OverLimitError, WAIT};
-use crate::admission::attempt::ChargeFailure;
+use crate::admission::attempt::{ChargeFailure, RefusalKind};
 use crate::counter::object;
-use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::group_tree;
-use crate::pressure::incidents::{self, Happening};
+use crate::pressure::incidents;
 use crate::stat::Unit;
 use crate::stat::item::InUnit;
 use crate::state::incidents::IncidentKind;
@@ -205,17 +204,10 @@ impl ChargeError {
     /// [`NoRoom`](Self::NoRoom) has none: its answer is of now, a few loads and a lock for each level.
     pub fn helps(&self) -> Helps {
         match self {
-            ChargeError::WouldBlock(refusal) if refusal.helps() == Helps::Nothing => Helps::Waiting,
-            ChargeError::Limit(refusal) | ChargeError::WouldBlock(refusal) | ChargeError::InReclaim(refusal) => {
-                refusal.helps()
-            }
-            ChargeError::TimedOut { refusal, .. } => refusal.helps(),
             ChargeError::NoRoom { group, requested } => Helps::now(group, *requested),
-            ChargeError::Deadlock(_)
-            | ChargeError::Cancelled { .. }
-            | ChargeError::Offline { .. }
-            | ChargeError::OtherRuntime { .. }
-            | ChargeError::UnknownCounter { .. } => Helps::Nothing,
+            ChargeError::Deadlock(_) => Helps::Nothing,
+            ChargeError::WouldBlock(refusal) if refusal.helps() == Helps::Nothing => Helps::Waiting,
+            _ => self.over_limit().map_or(Helps::Nothing, OverLimitError::helps),
         }
     }
 
@@ -223,32 +215,23 @@ impl ChargeError {
     #[cold]
     pub(super) fn new(failure: ChargeFailure, counter: &'static object::Counter, requested: u64) -> ChargeError {
         let (group, named) = (|| Group::pinned(counter.first()), || Counter::of_counter(counter));
-        let note = |kind, refusal: &LevelRefusal<'_>| {
-            let (limited, usage, max) = (refusal.level, refusal.usage, refusal.max);
-            incidents::note(&Happening { kind, group: counter, limited, requested, usage, max });
+        let (refusal, kind) = match failure {
+            ChargeFailure::Refused { refusal, kind, .. } => (refusal, kind),
+            ChargeFailure::Offline => return ChargeError::Offline { group: group(), counter: named(), requested },
+            ChargeFailure::Cancelled => return ChargeError::Cancelled { group: group(), counter: named(), requested },
         };
-        match failure {
-            ChargeFailure::Refused { refusal, pending, .. } => {
-                let error = OverLimitError::new(counter, requested, &refusal);
-                let is_pending = pending.is_some() && !context::in_reclaim();
-                note(if is_pending { IncidentKind::WouldBlock } else { IncidentKind::Refused }, &refusal);
-                match pending {
-                    _ if context::in_reclaim() => ChargeError::InReclaim(error),
-                    Some(_) => ChargeError::WouldBlock(error),
-                    None => ChargeError::Limit(error),
-                }
+        let error = OverLimitError::new(counter, requested, &refusal);
+        let (kind, error) = match kind {
+            RefusalKind::Full(_) if context::in_reclaim() => (IncidentKind::Refused, ChargeError::InReclaim(error)),
+            RefusalKind::Full(Some(_)) => (IncidentKind::WouldBlock, ChargeError::WouldBlock(error)),
+            RefusalKind::Full(None) => (IncidentKind::Refused, ChargeError::Limit(error)),
+            RefusalKind::TimedOut(waited) => {
+                (IncidentKind::TimedOut, ChargeError::TimedOut { refusal: Box::new(error), waited })
             }
-            ChargeFailure::TimedOut { refusal, waited, .. } => {
-                note(IncidentKind::TimedOut, &refusal);
-                ChargeError::TimedOut { refusal: Box::new(OverLimitError::new(counter, requested, &refusal)), waited }
-            }
-            ChargeFailure::Deadlock { refusal, .. } => {
-                note(IncidentKind::Refused, &refusal);
-                ChargeError::Deadlock(OverLimitError::new(counter, requested, &refusal))
-            }
-            ChargeFailure::Offline => ChargeError::Offline { group: group(), counter: named(), requested },
-            ChargeFailure::Cancelled => ChargeError::Cancelled { group: group(), counter: named(), requested },
-        }
+            RefusalKind::Deadlock => (IncidentKind::Refused, ChargeError::Deadlock(error)),
+        };
+        incidents::note(kind, counter, requested, &refusal);
+        error
     }
 }
 

@@ -4,10 +4,9 @@ use std::fmt;
 use std::mem::{self, ManuallyDrop};
 
 use super::charge::{Charge, hold, release};
-use super::counter;
 use super::error::{ChargeError, SplitError};
 use super::handle::Group;
-use crate::admission::transfer::{TransferFailure, move_charge};
+use crate::admission::transfer::move_charge;
 use crate::hierarchy::group_tree;
 use crate::units::{Bytes, IntoBytes};
 
@@ -75,19 +74,8 @@ impl Charge {
             hold(self.header.counter());
             return Err(MergeError { charge: other, into: Charge::new(self.header, 0) });
         }
-        let bytes = other.bytes();
-        if bytes > 0 {
-            let mut other = ManuallyDrop::new(other);
-            let held = self.bytes();
-            let added = self.add(bytes);
-            if held == 0 {
-                release(self.header.counter());
-            }
-            if added < bytes {
-                // As a charge with bytes still, it gives back what no charge can hold.
-                other.bytes -= added;
-                drop(ManuallyDrop::into_inner(other));
-            }
+        if other.bytes() > 0 {
+            self.grown(ManuallyDrop::new(other).bytes());
         }
         Ok(())
     }
@@ -116,22 +104,20 @@ impl Charge {
     /// ```
     pub fn transfer(&mut self, to: &Group) -> Result<(), ChargeError> {
         let (from, bytes) = (self.header.counter(), self.bytes());
-        let to = move_charge(from, to.first(), bytes).map_err(|failure| match failure {
-            TransferFailure::OtherTree => {
-                ChargeError::OtherRuntime { from: Group::pinned(from.first()), to: to.clone() }
-            }
-            TransferFailure::Offline => ChargeError::Offline {
-                group: to.clone(),
-                counter: counter::Counter::of_counter(from),
-                requested: bytes,
-            },
-            TransferFailure::NotCharged { counter, failure } => ChargeError::new(failure, counter, bytes),
-        })?;
-        if bytes == 0 && !std::ptr::eq(from, to) {
-            hold(to);
+        let new = to.first().group().nth(from.number_in_group());
+        let common = new.and_then(|new| new.path_to_root().find(|level| from.is_within(level)));
+        let Some((new, common)) = new.zip(common) else {
+            return Err(ChargeError::OtherRuntime { from: self.group(), to: to.clone() });
+        };
+        if std::ptr::eq(from, new) {
+            return Ok(());
+        }
+        move_charge((from, new, common), bytes).map_err(|failure| ChargeError::new(failure, new, bytes))?;
+        if bytes == 0 {
+            hold(new);
             release(from);
         }
-        self.header = to.header;
+        self.header = new.header;
         Ok(())
     }
 }

@@ -725,10 +725,6 @@ impl Ticket {
         });
     }
 
-    pub(crate) fn is_decided(&self) -> bool {
-        self.with(|waiting| waiting.waiters.get(&self.number).is_none_or(|waiter| waiter.decided.is_some()))
-    }
-
     /// Out of the line. What was decided in time holds.
     pub(crate) fn leave(&mut self) -> Option<Decision> {
         if std::mem::replace(&mut self.over, true) {

@@ -90,7 +90,7 @@ fn throttle(group: &'static Counter, bytes: u64, waits: bool, end: Option<Instan
 
 /// From now on a charger of the group is delayed: since an instant that this thread has read just before. The caller keeps
 /// the group.
-pub(crate) fn stand_still(group: &'static Counter, since: Instant) -> Option<Stall> {
+fn stand_still(group: &'static Counter, since: Instant) -> Option<Stall> {
     Stall::begin(group, levels_that_delay(group).last()?, since)
 }
 
@@ -102,6 +102,32 @@ fn sleep_slow(group: &'static Counter, delay: Duration) {
     while !has_ended(group) && !is_over(until) && is_delayed(group) {
         sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
         drain_credit(group);
+    }
+}
+
+/// A future that is delayed above a high. Its owner keeps the group meanwhile.
+pub(crate) struct Delayed {
+    group: &'static Counter,
+    until: Instant,
+    alarm: Alarm,
+    _stall: Option<Stall>,
+}
+
+impl Delayed {
+    /// [`delay_after`], for a future. `None`: it goes on; also if there is no thread to wake it, for the future would have
+    /// to wake itself time and again.
+    pub(crate) fn begin(group: &'static Counter, bytes: u64, end: Option<Instant>, waker: &Waker) -> Option<Delayed> {
+        let until = Instant::now() + delay_after(group, bytes, false, end).min(TIME_MAX);
+        if is_over(until) || !is_delayed(group) {
+            return None;
+        }
+        let alarm = alarm(group, until, waker)?;
+        Some(Delayed { group, until, alarm, _stall: stand_still(group, Instant::now()) })
+    }
+
+    /// True: the waker is woken when the delay may be over.
+    pub(crate) fn lasts(&self, waker: &Waker) -> bool {
+        !is_over(self.until) && is_delayed(self.group) && self.alarm.renew(waker)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::counter::{credit, effective};
 use crate::error::USAGE_MAX;
 use crate::hierarchy::{events, group_object, group_tree, importance};
 use crate::pressure::delays;
-use crate::pressure::incidents::{self, Happening};
+use crate::pressure::incidents;
 use crate::pressure::line::expel;
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::round::TIME_MAX;
@@ -519,14 +519,7 @@ impl Chosen {
                 continue;
             }
             events::count(&hook.group, Event::OomKill);
-            incidents::note(&Happening {
-                kind: IncidentKind::Victim,
-                group: &hook.group,
-                limited: self.domain,
-                requested: self.wanted,
-                usage: self.domain.usage(),
-                max: self.domain.max(),
-            });
+            incidents::note(IncidentKind::Victim, &hook.group, self.wanted, &self.domain.refusal_now());
             let (group, domain) = (hook.group.header, self.domain.header);
             let why = Cancel { group, domain, wanted: self.wanted, overrun: self.overrun };
             if context::in_hook(|| hook.call(&why)) == Some(false) {
