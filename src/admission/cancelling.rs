@@ -29,10 +29,6 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
     let mut turn = None;
     while terms.may_cancel() {
         let (until, awaited) = match victims::choose(level, &want, &mut efforts.excluded) {
-            Choice::Unsettled => {
-                victims::settle(tree);
-                continue;
-            }
             Choice::NoCandidate => break,
             Choice::Asker => return Progress::Break(Err(ChargeFailure::Cancelled)),
             // Charges in line before this one may take the room that there is. That is no reason to refuse this one.

@@ -147,7 +147,7 @@ impl InLine {
     /// Sets when to ask again, where the rounds of other threads may come to nothing.
     pub(super) fn ask_again(&mut self, whether: bool, waker: &Waker) {
         let again = whether.then(|| Instant::now() + ask_again_after(self.asked));
-        self.again = again.and_then(|again| Alarm::set(again, waker));
+        self.again = again.and_then(|again| Alarm::set(None, again, waker));
     }
 
     /// Returns true if a future's time is over; else a wake follows when it is. It is over at once if there is no thread
@@ -160,7 +160,7 @@ impl InLine {
         match &self.over {
             Some(alarm) => !alarm.renew(waker),
             None => {
-                self.over = Alarm::set(until, waker);
+                self.over = Alarm::set(None, until, waker);
                 self.over.is_none()
             }
         }

@@ -183,7 +183,7 @@ impl Checkpoint {
             _ => return Err(refused(failure, group)),
         };
         // If the system has no thread to wake the task, it does not wait.
-        let again = Alarm::set(Instant::now() + ASK_AGAIN, waker);
+        let again = Alarm::set(None, Instant::now() + ASK_AGAIN, waker);
         let Some(alarm) = again else { return Err(refused(failure, group)) };
         Ok(Some(Pause::Asks { until, alarm, _stall: Stall::begin(counter, level, Instant::now()) }))
     }

@@ -261,14 +261,11 @@ fn reclaim_and_cancel(level: &'static Counter, &Job { importance, bytes, promise
         return;
     }
     events::count(level, Event::Oom);
-    let mut excluded = Excluded::default();
     let want = Want { asker: None, importance, bytes, adds: bytes, may_come };
-    while victims::chooses(level) {
-        match victims::choose(level, &want, &mut excluded) {
-            Choice::Unsettled => victims::settle(level.tree()),
-            Choice::Victim(mut chosen) => return chosen.cancel(),
-            Choice::NoCandidate | Choice::Room | Choice::Asker | Choice::Awaited(_) => return,
-        }
+    if victims::chooses(level)
+        && let Choice::Victim(mut chosen) = victims::choose(level, &want, &mut Excluded::default())
+    {
+        chosen.cancel();
     }
 }
 

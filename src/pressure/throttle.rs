@@ -135,7 +135,7 @@ impl Delayed {
 /// delay is over, because the group is cancelled or offline, or because the system has no thread that wakes the future.
 pub(crate) fn alarm(group: &'static Counter, until: Instant, waker: &Waker) -> Option<Alarm> {
     // In the table, then the look: a thread that cancels the group after this finds the delay there.
-    Alarm::of_delay(group, until, waker).filter(|_| !has_ended(group))
+    Alarm::set(Some(group), until, waker).filter(|_| !has_ended(group))
 }
 
 /// The delay of a charge of `bytes` as things stand. Credit that may be all that is above a high is drained first.
