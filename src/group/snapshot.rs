@@ -2,7 +2,6 @@
 
 pub(super) mod table;
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
@@ -357,31 +356,6 @@ impl Snapshot {
         &self.rows
     }
 
-    /// Returns the `n` rows that hold most bytes of their [own](SnapshotRow::own), the largest first. A row of which
-    /// these are not known counts with what is live there. Rows that hold nothing are left out. The call looks at each
-    /// row once, and sorts `n`.
-    ///
-    /// ```
-    /// # use memcg::Limits;
-    /// let runtime = memcg::Runtime::builder().build()?;
-    /// let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-    /// let _held = [a.try_charge(10)?, b.try_charge(20)?, runtime.root().try_charge(5)?];
-    /// let snapshot = runtime.snapshot();
-    /// let top: Vec<_> = snapshot.top(2).into_iter().map(|row| (row.path.as_str(), row.own)).collect();
-    /// assert_eq!(top, [("/b", Some(20)), ("/a", Some(10))]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn top(&self, n: usize) -> Vec<&SnapshotRow> {
-        let held = |row: &SnapshotRow| row.own.unwrap_or(row.live);
-        let mut rows: Vec<&SnapshotRow> = self.rows.iter().filter(|row| held(row) > 0).collect();
-        if n < rows.len() {
-            rows.select_nth_unstable_by_key(n, |row| Reverse(held(row)));
-            rows.truncate(n);
-        }
-        rows.sort_by_key(|row| Reverse(held(row)));
-        rows
-    }
-
     /// Returns the items of the runtime's statistics, by name, with what each counts.
     ///
     /// ```
@@ -432,12 +406,12 @@ impl Snapshot {
     /// ```
     pub fn with_stats<'a>(&'a self, names: &'a [&'a str]) -> impl fmt::Display + 'a {
         let unit = |name: &str| self.items.iter().find(|(item, _)| item == name).map_or(Unit::Events, |item| item.1);
-        Table { rows: self.rows.iter().collect(), stats: names.iter().map(|&name| (name, unit(name))).collect() }
+        Table { rows: &self.rows, stats: names.iter().map(|&name| (name, unit(name))).collect() }
     }
 }
 
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Table { rows: self.rows.iter().collect(), stats: Vec::new() }.fmt(f)
+        Table { rows: &self.rows, stats: Vec::new() }.fmt(f)
     }
 }
