@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use super::counter::Counter;
 use super::handle::Group;
-use super::refusal::{Helps, OverLimitError, WAIT};
+use super::refusal::{Helps, OverLimitError, WAIT, amount};
 use crate::admission::attempt::{ChargeFailure, RefusalKind};
 use crate::counter::object;
-use crate::hierarchy::group_tree;
 use crate::pressure::incidents;
 use crate::stat::Unit;
 use crate::stat::item::InUnit;
@@ -137,12 +136,13 @@ impl fmt::Display for ChargeError {
             }
             Self::Cancelled { counter, group, requested } => {
                 // A charge of 0 bytes is never refused there.
-                let asked = if *requested == 0 { "a checkpoint" } else { &amount(group, *counter, *requested) };
+                let asked =
+                    if *requested == 0 { "a checkpoint" } else { &amount(group.nth(counter.number), *requested) };
                 let path = group.shown_path();
                 write!(f, "{path} is cancelled to make room: {asked} refused; release what it holds")
             }
             Self::Offline { counter, group, requested } => {
-                let (path, amount) = (group.shown_path(), amount(group, *counter, *requested));
+                let (path, amount) = (group.shown_path(), amount(group.nth(counter.number), *requested));
                 if runtime_is_gone(group) {
                     write!(f, "the runtime of {path} is gone: {amount} refused; ")?;
                     f.write_str("keep a handle of the Runtime as long as its groups charge")
@@ -235,14 +235,10 @@ impl ChargeError {
     }
 }
 
-/// An amount of a group's counter. That of a further counter is named.
-fn amount(group: &Group, counter: Counter, amount: u64) -> String {
-    let counter = group.first().group().nth(counter.number);
-    let amount = InUnit(amount, counter.map_or(Unit::Bytes, group_tree::unit));
-    match counter.and_then(group_tree::further_name) {
-        Some(name) => format!("{amount} of {name}"),
-        None => amount.to_string(),
-    }
+/// A group, or a child of it that was to be created.
+fn place(group: &Group, name: Option<&str>) -> String {
+    let path = group.shown_path();
+    name.map_or(path.clone(), |name| format!("{:?} in {path}", beginning(name)))
 }
 
 /// The root goes offline with its runtime alone.
@@ -349,29 +345,27 @@ pub enum CreateError {
 
 impl fmt::Display for CreateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut write = |parent: Option<&Group>, name: &str, why: String| {
-            let parent = parent.map_or_else(String::new, Group::shown_path);
-            write!(f, "no group {:?} in {parent}: {why}", beginning(name))
-        };
-        match self {
-            Self::Name { parent, name, fault } => write(Some(parent), name, fault.to_string()),
+        let named = |parent: &Group, name: &str| place(parent, Some(name));
+        let (place, why) = match self {
+            Self::Name { parent, name, fault } => (named(parent, name), fault.to_string()),
             Self::Taken { group } => {
-                let why = "the name is taken; get_or_create returns that group".to_string();
-                write(group.parent().as_ref(), &group.name(), why)
+                let place = group.parent().map_or_else(String::new, |parent| named(&parent, &group.name()));
+                (place, "the name is taken; get_or_create returns that group".to_string())
             }
             Self::Offline { parent, name } => {
                 let gone = if runtime_is_gone(parent) { "its runtime is gone, and " } else { "" };
-                write(Some(parent), name, format!("{gone}it is offline"))
+                (named(parent, name), format!("{gone}it is offline"))
             }
             Self::Full { parent, name, most } => {
-                write(Some(parent), name, format!("there are {most} groups, as many as groups_max allows"))
+                (named(parent, name), format!("there are {most} groups, as many as groups_max allows"))
             }
             Self::Memory { parent, bytes } => {
                 let bytes = Bytes(*bytes as u64);
-                write!(f, "no group in {}: the system has no {bytes} of memory for it", parent.shown_path())
+                (format!("in {}", parent.shown_path()), format!("the system has no {bytes} of memory for it"))
             }
-            Self::Limit(inner) => fmt::Display::fmt(inner, f),
-        }
+            Self::Limit(inner) => return fmt::Display::fmt(inner, f),
+        };
+        write!(f, "no group {place}: {why}")
     }
 }
 
@@ -488,19 +482,11 @@ impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoLimitedAncestor { group, name, limit, percent } => {
-                let path = group.shown_path();
-                match name {
-                    Some(name) => write!(f, "no {limit} {percent} for {:?} in {path}", beginning(name))?,
-                    None => write!(f, "no {limit} {percent} for {path}")?,
-                }
-                f.write_str(": no group above has a max; set one, or bytes here")
+                let of = place(group, name.as_deref());
+                write!(f, "no {limit} {percent} for {of}: no group above has a max; set one, or bytes here")
             }
             Self::Setting { group, name, fault } => {
-                f.write_str("no setting's name for ")?;
-                if let Some(name) = name {
-                    write!(f, "{:?} in ", beginning(name))?;
-                }
-                write!(f, "{}: {fault}", group.shown_path())
+                write!(f, "no setting's name for {}: {fault}", place(group, name.as_deref()))
             }
             Self::CoversNot { group } => {
                 write!(f, "{} does not cover allocations: a group asks for that when it is created", group.shown_path())

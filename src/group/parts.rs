@@ -104,7 +104,7 @@ impl Charge {
     /// ```
     pub fn transfer(&mut self, to: &Group) -> Result<(), ChargeError> {
         let (from, bytes) = (self.header.counter(), self.bytes());
-        let new = to.first().group().nth(from.number_in_group());
+        let new = to.nth(from.number_in_group());
         let common = new.and_then(|new| new.path_to_root().find(|level| from.is_within(level)));
         let Some((new, common)) = new.zip(common) else {
             return Err(ChargeError::OtherRuntime { from: self.group(), to: to.clone() });

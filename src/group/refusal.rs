@@ -105,6 +105,15 @@ impl Helps {
     }
 }
 
+/// An amount of a counter. That of a further counter is named.
+pub(super) fn amount(counter: Option<&Counter>, amount: u64) -> String {
+    let shown = InUnit(amount, counter.map_or(Unit::Bytes, group_tree::unit));
+    match counter.and_then(group_tree::further_name) {
+        Some(name) => format!("{shown} of {name}"),
+        None => shown.to_string(),
+    }
+}
+
 /// A charge that did not fit below a max.
 ///
 /// There was an instant during the call at which live charges, charges in flight and the bytes asked for together were
@@ -194,7 +203,7 @@ impl OverLimitError {
     }
 
     fn full(&self) -> Option<&'static Counter> {
-        self.group.first().group().nth(self.counter.into())
+        self.group.nth(self.counter.into())
     }
 
     fn amount(&self, amount: u64) -> InUnit {
@@ -308,11 +317,8 @@ impl OverLimitError {
         if self.is_checkpoint() {
             write!(f, "{} refuses a checkpoint of {}: ", self.group.shown_path(), self.requester.shown_path())?;
         } else {
-            write!(f, "{} refused {}", self.group.shown_path(), self.amount(self.requested))?;
-            if let Some(counter) = self.counter() {
-                write!(f, " of {counter}")?;
-            }
-            write!(f, " for {}: ", self.requester.shown_path())?;
+            let amount = amount(self.full(), self.requested);
+            write!(f, "{} refused {amount} for {}: ", self.group.shown_path(), self.requester.shown_path())?;
             match self.want() {
                 0 => f.write_str("it fits")?,
                 short => write!(f, "short by {}", self.amount(short))?,
@@ -353,25 +359,22 @@ impl OverLimitError {
     fn steps(&self, helps: Helps, first: Option<&str>) -> Vec<String> {
         let at = self.group.shown_path();
         let of = self.counter().map_or(String::new(), |counter| format!(" of {counter}"));
-        let first = first.map(str::to_string);
+        let (is_memory, first) = (of.is_empty(), first.map(str::to_string));
         let setting = self.full().and_then(setting_names::of).map(SettingName::get);
         let raise = setting.map_or_else(|| format!("raise max{of} of {at}"), |setting| format!("raise {setting}"));
-        let steps = if self.requested > self.most() {
-            [Some(raise), Some("charge less".to_string()), None, None]
-        } else if of.is_empty() && self.requested > self.requester.effective_max() {
-            [Some("charge less".to_string()), None, None, None]
-        } else if self.want() == 0 {
+        if self.requested > self.most() {
+            return vec![raise, "charge less".to_string()];
+        }
+        if is_memory && self.requested > self.requester.effective_max() {
+            return vec!["charge less".to_string()];
+        }
+        if self.want() == 0 {
             let step = if self.is_behind { WAIT } else { "try again" };
-            [first.or_else(|| Some(step.to_string())), None, None, None]
-        } else {
-            let is_memory = of.is_empty();
-            let release =
-                if is_memory { format!("release memory in {at}") } else { format!("uncharge some{of} in {at}") };
-            let registers = is_memory && helps == Helps::Waiting;
-            let register = registers.then(|| "register a reclaimer there".to_string());
-            [first, Some(release), register, Some(raise)]
-        };
-        steps.into_iter().flatten().collect()
+            return vec![first.unwrap_or_else(|| step.to_string())];
+        }
+        let release = if is_memory { format!("release memory in {at}") } else { format!("uncharge some{of} in {at}") };
+        let register = (is_memory && helps == Helps::Waiting).then(|| "register a reclaimer there".to_string());
+        [first, Some(release), register, Some(raise)].into_iter().flatten().collect()
     }
 }
 
