@@ -9,7 +9,6 @@ use crate::admission::lowered;
 use crate::counter::protection::Protection;
 use crate::counter::{children, credit, ledger, marks};
 use crate::hierarchy::{group_tree, stats};
-use crate::page_counter::reading::{HasProtection, ProtectedCounter, ProtectionFigures};
 use crate::pressure::{incidents, observe, throttle, victims};
 use crate::reclaim::{excess, shares};
 use crate::stat::visits::Unlist;
@@ -52,14 +51,14 @@ pub trait Inspect: ThisGroup {
     /// Returns the bytes that reclaim touches last, 0 by default. One load.
     ///
     /// ```
-    /// # use memcg::expert::{Inspect as _, ProtectionFigures as _};
+    /// # use memcg::expert::Inspect as _;
     /// # use memcg::{Limit, Limits};
     /// # let runtime = memcg::Runtime::builder().max(1_000).build()?;
     /// let acme = runtime.root().create("acme", Limits::new().low(Limit::percent(25)))?;
     /// assert_eq!(acme.low(), 250);
     /// runtime.root().set_max(2_000)?;
     /// assert_eq!(acme.low(), 500, "worked out again");
-    /// assert_eq!(runtime.root().children_low_usage(), 0, "acme uses nothing");
+    /// assert_eq!(runtime.root().memory().children_low_usage(), 0, "acme uses nothing");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     fn low(&self) -> u64 {
@@ -435,11 +434,3 @@ impl ThisGroup for Group {
 }
 
 impl Inspect for Group {}
-
-impl HasProtection for Group {
-    fn protected(&self) -> ProtectedCounter {
-        ProtectedCounter(self.first())
-    }
-}
-
-impl ProtectionFigures for Group {}

@@ -72,11 +72,10 @@ impl Limits {
     ///
     /// ```
     /// # use memcg::Limits;
-    /// # use memcg::expert::ProtectionFigures as _;
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().min(100))?;
     /// let _held = acme.try_charge(30)?;
-    /// assert_eq!(runtime.root().children_min_usage(), 30, "30 bytes need protection");
+    /// assert_eq!(runtime.root().memory().children_min_usage(), 30, "30 bytes need protection");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn min(mut self, limit: impl IntoLimit) -> Self {

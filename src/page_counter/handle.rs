@@ -389,11 +389,10 @@ impl PageCounter {
     }
 
     /// Sets the units that reclaim never touches. The parent sums what its children protect
-    /// ([`children_min_usage`](crate::expert::ProtectionFigures::children_min_usage)) for the code that reclaims; charges do
+    /// ([`children_min_usage`](Self::children_min_usage)) for the code that reclaims; charges do
     /// not look at it.
     ///
     /// ```
-    /// # use memcg::expert::ProtectionFigures as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
     /// let index = machine.child();
@@ -407,11 +406,10 @@ impl PageCounter {
     }
 
     /// Sets the units that reclaim touches last. The parent sums what its children protect
-    /// ([`children_low_usage`](crate::expert::ProtectionFigures::children_low_usage)) for the code that reclaims; charges do
+    /// ([`children_low_usage`](Self::children_low_usage)) for the code that reclaims; charges do
     /// not look at it.
     ///
     /// ```
-    /// # use memcg::expert::ProtectionFigures as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
     /// let cache = machine.child();

@@ -1,6 +1,6 @@
 //! Statements 27 to 39: what min and low protect, and what they add up to in the parent.
 
-use memcg::expert::{Inspect, ProtectionFigures};
+use memcg::expert::Inspect;
 use memcg::{
     Bytes, Charge, CounterConfig, Event, Group, Limit, Limits, PageCounter, ReclaimPass, Registration, Runtime,
     RuntimeBuilder,
@@ -34,8 +34,8 @@ impl Kind {
 
     fn effective(self, group: &Group, target: &Group) -> u64 {
         match self {
-            Kind::Min => group.effective_min(target),
-            Kind::Low => group.effective_low(target),
+            Kind::Min => group.memory().effective_min(&target.memory()),
+            Kind::Low => group.memory().effective_low(&target.memory()),
         }
     }
 }
@@ -146,9 +146,9 @@ fn s028_of_page_counters() {
             leaf
         });
         leaves[..3].iter().for_each(|leaf| leaf.force_charge(50));
-        assert_eq!((a.effective_min(&a), b.effective_min(&a)), (0, 50));
-        assert_eq!(leaves.each_ref().map(|leaf| leaf.effective_min(&a)), [33, 16, 0, 0]);
-        assert_eq!(leaves.each_ref().map(|leaf| leaf.effective_low(&a)), [33, 16, 0, 0]);
+        assert_eq!((a.memory().effective_min(&a.memory()), b.memory().effective_min(&a.memory())), (0, 50));
+        assert_eq!(leaves.each_ref().map(|leaf| leaf.memory().effective_min(&a.memory())), [33, 16, 0, 0]);
+        assert_eq!(leaves.each_ref().map(|leaf| leaf.memory().effective_low(&a.memory())), [33, 16, 0, 0]);
     }
 }
 
@@ -229,8 +229,8 @@ fn s032_surplus_goes_by_use() {
             child.force_charge(50);
             child
         });
-        assert_eq!(children.each_ref().map(|child| child.effective_min(&r)), shares);
-        assert_eq!(children.each_ref().map(|child| child.effective_low(&r)), shares);
+        assert_eq!(children.each_ref().map(|child| child.memory().effective_min(&r.memory())), shares);
+        assert_eq!(children.each_ref().map(|child| child.memory().effective_low(&r.memory())), shares);
     }
     for (recursive, shares) in [(true, [25, 16, 8]), (false, [20, 10, 0])] {
         let runtime = bare_groups().recursive_protection(recursive).build().expect("a configuration");
@@ -240,7 +240,10 @@ fn s032_surplus_goes_by_use() {
             let held = child.try_charge(50).expect("unlimited");
             (child, held)
         });
-        assert_eq!(children.each_ref().map(|(child, _)| child.effective_min(&runtime.root())), shares);
+        assert_eq!(
+            children.each_ref().map(|(child, _)| child.memory().effective_min(&runtime.root().memory())),
+            shares
+        );
     }
 }
 
@@ -248,7 +251,7 @@ fn s032_surplus_goes_by_use() {
 fn assert_sums(parent: &PageCounter, children: &[PageCounter]) {
     let min: u64 = children.iter().map(|child| child.usage().min(child.min())).sum();
     let low: u64 = children.iter().map(|child| child.usage().min(child.low())).sum();
-    assert_eq!((parent.children_min_usage(), parent.children_low_usage()), (min, low));
+    assert_eq!((parent.memory().children_min_usage(), parent.memory().children_low_usage()), (min, low));
 }
 
 fn sums_are_a_recount(config: CounterConfig) {
@@ -302,9 +305,9 @@ fn s039_gone_child_protects_nothing() {
     child.set_min(40);
     child.set_low(50);
     child.try_charge(60).expect("unlimited");
-    assert_eq!((r.children_min_usage(), r.children_low_usage()), (40, 50));
+    assert_eq!((r.memory().children_min_usage(), r.memory().children_low_usage()), (40, 50));
     drop(child);
-    assert_eq!((r.children_min_usage(), r.children_low_usage()), (0, 0));
+    assert_eq!((r.memory().children_min_usage(), r.memory().children_low_usage()), (0, 0));
     assert_eq!((r.usage(), r.live()), (0, 0));
     assert_sound(&r);
 }
@@ -343,8 +346,16 @@ fn s038_products_do_not_wrap() {
         parent.set_min(u64::MAX);
         let child = parent.child();
         child.force_charge(usage);
-        assert!(child.effective_low(&r) >= usage, "{} of {usage}", child.effective_low(&r));
-        assert!(child.effective_min(&r) >= usage, "{} of {usage}", child.effective_min(&r));
+        assert!(
+            child.memory().effective_low(&r.memory()) >= usage,
+            "{} of {usage}",
+            child.memory().effective_low(&r.memory())
+        );
+        assert!(
+            child.memory().effective_min(&r.memory()) >= usage,
+            "{} of {usage}",
+            child.memory().effective_min(&r.memory())
+        );
     }
 }
 
@@ -358,10 +369,13 @@ fn s039_offline_group_protects_nothing() {
         let [gone, stays] = ["gone", "stays"].map(|name| create(&parent, name, limits));
         let held = [gone.force_charge(60), stays.force_charge(60)];
         // 120 are to share 60.
-        assert_eq!((parent.children_min_usage(), stays.effective_min(&runtime.root())), (120, 30));
+        assert_eq!(
+            (parent.memory().children_min_usage(), stays.memory().effective_min(&runtime.root().memory())),
+            (120, 30)
+        );
         gone.offline().expect("no children");
-        assert_eq!((parent.children_min_usage(), parent.children_low_usage()), (60, 50));
-        assert_eq!((stays.effective_min(&runtime.root()), parent.live()), (60, 120));
+        assert_eq!((parent.memory().children_min_usage(), parent.memory().children_low_usage()), (60, 50));
+        assert_eq!((stays.memory().effective_min(&runtime.root().memory()), parent.live()), (60, 120));
         assert_groups_sound(&runtime);
         drop(held);
     }
