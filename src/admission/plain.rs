@@ -42,7 +42,7 @@ impl Plain {
     pub(super) fn into_line(self, level: &'static Counter) -> Ticket {
         let kept = self.line.into_inner();
         kept.iter().for_each(Ticket::waits);
-        kept.unwrap_or_else(|| line::enqueue(self.terms.group, self.terms.bytes, level))
+        kept.unwrap_or_else(|| line::enqueue(self.terms.group, self.terms.bytes, level, None))
     }
 
     /// Charges after a refusal, where the group is more important than all that wait at the level: a place in line is

@@ -10,7 +10,7 @@ use crate::hierarchy::events;
 use crate::pressure::line;
 use crate::pressure::victims;
 use crate::reclaim::repeat::{ROUNDS_MAX, deadline, deadline_from, earlier, may_call_out, spare};
-use crate::reclaim::round::{Promises, Request, is_owed, owed};
+use crate::reclaim::round::{Promises, Request, owed};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
@@ -108,17 +108,17 @@ fn one_round(
     if round.unwaited {
         return RoundOutcome::Pending { pending: Pending::Round, owed: u64::MAX };
     }
-    let owed = owed(&round.owing);
+    let promised = owed(&round.owing);
     if request.promises == Promises::Lapse || round.owing.is_empty() {
-        return RoundOutcome::Nothing { owed };
+        return RoundOutcome::Nothing { owed: promised };
     }
     if !terms.may_block {
-        return RoundOutcome::Pending { pending: Pending::Promised, owed };
+        return RoundOutcome::Pending { pending: Pending::Promised, owed: promised };
     }
     // The promised memory is on its way: unless it takes too long no other group gives any. The thread does not spin,
     // because the reclaimer that has promised needs the processor.
     let fits = || level.room(refusal.max) >= cover::rise_at(terms.group, terms.bytes, level);
-    while is_owed(&round.owing) && !fits() && !is_over(request.deadline) && !request.has_ended() {
+    while owed(&round.owing) > 0 && !fits() && !is_over(request.deadline) && !request.has_ended() {
         pause();
     }
     if is_over(request.deadline) {

@@ -29,7 +29,7 @@ fn charge_refused(group: &'static Counter, bytes: u64, wait_for: WaitFor, failur
     match (go_on(&plain, failure), wait_for) {
         (Err(ChargeFailure::Refused { refusal, counted, .. }), WaitFor::Until(time)) if may_wait(bytes, &refusal) => {
             let level = refusal.level.header.counter();
-            InLine::begin(plain.into_line(level), level, bytes, counted, time).wait()
+            InLine::begin(plain.into_line(level), level, counted, time).wait()
         }
         (ended, _) => ended.map_err(ChargeFailure::count),
     }
@@ -49,8 +49,7 @@ pub(crate) fn begin(
     match try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure)) {
         Err(ChargeFailure::Refused { refusal, counted, kind }) if may_wait(bytes, &refusal) => {
             let level = refusal.level.header.counter();
-            let ticket = line::enqueue(group, bytes, level);
-            let mut in_line = InLine::begin(ticket, level, bytes, counted, time);
+            let mut in_line = InLine::begin(line::enqueue(group, bytes, level, None), level, counted, time);
             in_line.ask_again(matches!(kind, RefusalKind::Full(Some(Pending::Round))), waker);
             Ok(in_line)
         }

@@ -77,7 +77,6 @@ pub(crate) struct InLine {
     /// Until the charger goes on, or the charge is dropped. Before the ticket, which keeps the group.
     stall: Option<Stall>,
     ticket: Ticket,
-    bytes: u64,
     /// Level where reclaimers have been asked.
     asked: &'static Counter,
     /// [`Event::Oom`](crate::Event::Oom) has been counted.
@@ -91,9 +90,9 @@ pub(crate) struct InLine {
 
 impl InLine {
     /// In the line of `level`, at whose reclaimers the charge has asked.
-    pub(super) fn begin(ticket: Ticket, level: &'static Counter, bytes: u64, counted: bool, time: LineTime) -> InLine {
+    pub(super) fn begin(ticket: Ticket, level: &'static Counter, counted: bool, time: LineTime) -> InLine {
         let stall = Stall::begin(ticket.group(), level, Instant::now());
-        InLine { stall, ticket, bytes, asked: level, counted, time, again: None, over: None }
+        InLine { stall, ticket, asked: level, counted, time, again: None, over: None }
     }
 
     /// Blocks the thread until the wait is decided or time is over.
@@ -139,7 +138,8 @@ impl InLine {
             return None;
         }
         self.asked = level;
-        let unwaited = ask_reclaimers((self.ticket.group(), self.bytes), level, self.time.reclaim_end(), waits);
+        let unwaited =
+            ask_reclaimers((self.ticket.group(), self.ticket.bytes()), level, self.time.reclaim_end(), waits);
         self.ask_again(unwaited, waker);
         self.ticket.poll(waker).ok()
     }
@@ -168,7 +168,7 @@ impl InLine {
 
     fn ended(&mut self, decision: Decision) -> ChargeResult {
         self.stall = None;
-        decided(decision, self.bytes, self.counted).map_err(ChargeFailure::count)
+        decided(decision, self.ticket.bytes(), self.counted).map_err(ChargeFailure::count)
     }
 
     /// Time is over: the charge leaves the line. What was decided in time holds.
@@ -190,18 +190,14 @@ impl InLine {
 
     /// False: the wait is decided.
     pub(crate) fn resize(&mut self, bytes: u64) -> bool {
-        let resized = self.ticket.resize(bytes);
-        if resized {
-            self.bytes = bytes;
-        }
-        resized
+        self.ticket.resize(bytes)
     }
 
     /// Takes the decision of the line, with the level in whose line the wait was. `None`: there is none yet, or a delay
     /// above a high follows.
     pub(crate) fn take_decided(&mut self) -> Option<(ChargeResult, &'static Counter)> {
         let (decision, level) = self.ticket.take_decided()?;
-        Some((decided(decision, self.bytes, self.counted).map_err(ChargeFailure::count), level))
+        Some((decided(decision, self.ticket.bytes(), self.counted).map_err(ChargeFailure::count), level))
     }
 
     /// After the end of the wait: takes a place anew, behind all that wait at the level, for so many bytes. False: it
@@ -212,8 +208,8 @@ impl InLine {
         }
         // Mutation: the-next-of-a-queue-is-not-woken
         let waker = Foreign::new(waker.clone());
-        self.ticket = line::enqueue_with(self.ticket.group(), bytes, level, waker);
-        (self.bytes, self.asked, self.counted) = (bytes, level, false);
+        self.ticket = line::enqueue(self.ticket.group(), bytes, level, Some(waker));
+        (self.asked, self.counted) = (level, false);
         true
     }
 }

@@ -238,22 +238,17 @@ pub(super) fn charge_slow(
             let _ = throttle::delay_after(counter, walked, false, None);
             return Ok(bytes);
         }
-        OnFull::Start => return charge_at_once(header, bytes, missed, true),
-        OnFull::Now => return charge_at_once(header, bytes, missed, false),
+        OnFull::Start | OnFull::Now => {
+            return context::without_foreign(|| match at_once::charge(counter, bytes, missed, full == OnFull::Start) {
+                Ok(_) => Ok(bytes),
+                Err(failure) => Err(ChargeError::new(failure, counter, bytes)),
+            });
+        }
         OnFull::IfRoom => return charge_if_room(header, bytes, missed),
     };
     // The charge keeps the group.
     throttle::sleep_after(counter, walked, end);
     Ok(bytes)
-}
-
-/// The caller asks for the delay.
-fn charge_at_once(header: &'static Header, bytes: u64, missed: Consume, starts: bool) -> Result<u64, ChargeError> {
-    let counter = header.counter();
-    context::without_foreign(|| match at_once::charge(counter, bytes, missed, starts) {
-        Ok(_) => Ok(bytes),
-        Err(failure) => Err(ChargeError::new(failure, counter, bytes)),
-    })
 }
 
 /// It has no edge of its own: the walk is that of `OnFull::Now`, and what is above a high is given back as any charge is,

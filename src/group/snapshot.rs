@@ -223,18 +223,13 @@ impl Group {
         let rows = preorder::read(top, depth, |visited| {
             let read = stats::read(visited.group, Freshness::Stale);
             let max_error = if is_flushed { 0 } else { read.max_error() };
-            let mut stats = BTreeMap::new();
-            if !read.is_empty() {
-                let written = items.iter().map(|item| (item.name, read.get(item.stat)));
-                stats.extend(
-                    written.filter(|&(_, figure)| figure != 0).map(|(name, figure)| (name.to_string(), figure)),
-                );
-            }
-            let mut row = SnapshotRow::read(visited, further, now, stats, max_error);
-            if !of_ledger.is_empty() {
-                row.add_ledger();
-            }
-            row
+            let ledger = Ledger::of(visited.group, visited.live, visited.ledger);
+            let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+            let written = items.iter().filter(|_| !read.is_empty()).map(|item| (item.name, read.get(item.stat)));
+            let allocated = ledger.items().take(of_ledger.len()).map(|(name, _, figure)| (name, signed(figure)));
+            let figures = written.chain(allocated).filter(|&(_, figure)| figure != 0);
+            let stats = figures.map(|(name, figure)| (name.to_string(), figure)).collect();
+            SnapshotRow::read(visited, further, now, ledger, stats, max_error)
         });
         let in_bytes = of_ledger.iter().map(|&(name, _)| (name, Unit::Bytes));
         let names = items.iter().map(|item| (item.name, item.unit)).chain(in_bytes);
@@ -250,12 +245,13 @@ impl Group {
 // === impl SnapshotRow ===
 
 impl SnapshotRow {
-    /// The row without the items of the ledger. Its pressure is that of `now`, or of a moment since.
+    /// Its pressure is that of `now`, or of a moment since.
     #[inline]
     fn read(
         visited: Visited<'_>,
         further: &[CounterDecl],
         now: Instant,
+        ledger: Ledger,
         stats: BTreeMap<String, i64>,
         stats_max_error: u64,
     ) -> SnapshotRow {
@@ -289,18 +285,11 @@ impl SnapshotRow {
             pressure: GroupPressure::new(stalls::read_at(group, now)),
             uncharged: group_tree::uncharged(group),
             pressure_level: PressureLevel::of(pressure_mark::shown(group)),
-            ledger: Ledger::of(visited.group, live, visited.ledger),
+            ledger,
             stats,
             stats_max_error,
             counters: further.iter().zip(group.group().skip(1)).map(named).collect(),
         }
-    }
-
-    /// Adds the figures of the ledger that are not 0 to the items.
-    fn add_ledger(&mut self) {
-        let figures = self.ledger.items().filter(|&(.., figure)| figure > 0);
-        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-        self.stats.extend(figures.map(|(name, _, figure)| (name.to_string(), signed(figure))));
     }
 
     /// Returns the events of the group and of the groups below it that have happened, with their counts.

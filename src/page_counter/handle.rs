@@ -57,9 +57,7 @@ const HOOK_CALLS_MAX: usize = 16;
 /// ```
 #[derive(Clone)]
 pub struct PageCounter<K = Alone> {
-    /// A charge that hits needs nothing else.
     header: &'static Header,
-    counter: &'static Counter,
     keep: K,
 }
 
@@ -105,7 +103,7 @@ fn extension(counter: &Counter) -> Option<Arc<dyn Extension>> {
 impl<K> PageCounter<K> {
     /// The handle on a counter that `keep` keeps.
     pub(crate) fn new(counter: &'static Counter, keep: K) -> Self {
-        PageCounter { header: counter.header, counter, keep }
+        PageCounter { header: counter.header, keep }
     }
 
     #[inline(always)]
@@ -119,12 +117,12 @@ impl<K> PageCounter<K> {
 
     #[inline(always)]
     pub(crate) fn counter(&self) -> &'static Counter {
-        self.counter
+        self.header.counter()
     }
 
     /// Returns the counter's name in errors and verdicts.
     pub fn id(&self) -> CounterId {
-        self.counter.id()
+        self.counter().id()
     }
 }
 
@@ -490,7 +488,7 @@ impl<K> PageCounter<K> {
 
 impl<K> PartialEq for PageCounter<K> {
     fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self.counter, other.counter)
+        std::ptr::eq(self.header, other.header)
     }
 }
 

@@ -549,25 +549,21 @@ pub(crate) fn look_at_tasks(tree: &Tree) {
     }
 }
 
-/// Wait in line at `level`, which has refused `bytes`. The caller keeps the group meanwhile.
-pub(crate) fn enqueue(group: &'static Counter, bytes: u64, level: &'static Counter) -> Ticket {
-    enqueue_as((group, true), bytes, level, None)
+/// Waits in line at `level`, which has refused `bytes`. The end of the wait wakes the waker. The caller keeps the group
+/// meanwhile.
+pub(crate) fn enqueue(
+    group: &'static Counter,
+    bytes: u64,
+    level: &'static Counter,
+    waker: Option<Foreign<Waker>>,
+) -> Ticket {
+    enqueue_as((group, true), bytes, level, waker)
 }
 
 /// Does what [`enqueue`] does, for a charge whose caller does not wait for room: it leaves the line soon, and its task
 /// goes on.
 pub(crate) fn enqueue_for_now(group: &'static Counter, bytes: u64, level: &'static Counter) -> Ticket {
     enqueue_as((group, false), bytes, level, None)
-}
-
-/// Does what [`enqueue`] does, with a waker that the end of the wait wakes.
-pub(crate) fn enqueue_with(
-    group: &'static Counter,
-    bytes: u64,
-    level: &'static Counter,
-    waker: Foreign<Waker>,
-) -> Ticket {
-    enqueue_as((group, true), bytes, level, Some(waker))
 }
 
 fn enqueue_as(
@@ -703,6 +699,10 @@ impl Ticket {
             self.bytes = bytes;
         }
         resized
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The group, which lives as long as the ticket.

@@ -63,11 +63,6 @@ pub(crate) struct Outcome {
     pub(crate) unwaited: bool,
 }
 
-/// True if a reclaimer that has promised has not reported yet.
-pub(crate) fn is_owed(promised: &[Arc<History>]) -> bool {
-    promised.iter().any(|history| history.owed() > 0)
-}
-
 /// Bytes that were promised and not reported yet.
 pub(crate) fn owed(promised: &[Arc<History>]) -> u64 {
     promised.iter().map(|history| history.owed()).fold(0, u64::saturating_add)
@@ -273,7 +268,7 @@ impl Round<'_> {
     }
 
     fn came_to_nothing(&self) -> bool {
-        self.report.freed == 0 && (self.request.promises == Promises::Lapse || !is_owed(&self.owing))
+        self.report.freed == 0 && (self.request.promises == Promises::Lapse || owed(&self.owing) == 0)
     }
 
     /// True if the target or a group below is in excess: else the soft pass visits none. What is above the target does
