@@ -1,5 +1,6 @@
 //! Rounds of reclaim below the level that refused, and a charge after each.
 
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progress, Terms, fits_ever};
@@ -53,14 +54,10 @@ pub(super) fn reclaim_for(
         // If the loop ends now, it ends for time or rounds.
         efforts.may_come = u64::MAX;
         match one_round(attempt.terms(), request, level, want, &refusal) {
-            RoundOutcome::Enough => rounds += 1,
-            RoundOutcome::Little => rounds += MUCH,
-            RoundOutcome::Nothing { owed } => {
-                efforts.may_come = if request.is_over() { u64::MAX } else { owed };
-                break;
-            }
-            RoundOutcome::Pending { pending, owed } => {
-                (efforts.pending, efforts.may_come) = (Some(pending), owed);
+            ControlFlow::Continue(part) => rounds += part,
+            ControlFlow::Break((pending, owed)) => {
+                let ended_early = pending.is_none() && request.is_over();
+                (efforts.pending, efforts.may_come) = (pending, if ended_early { u64::MAX } else { owed });
                 break;
             }
         }
@@ -79,41 +76,32 @@ fn may_ask(level: &Counter, bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
     fits_ever(bytes, refusal) && may_call_out() && level.is_memory() && registrations::any_below(level)
 }
 
-enum RoundOutcome {
-    /// A good part of what is wanted, a promise that was waited for, or something for other threads, which was waited
-    /// for: charge again.
-    Enough,
-    /// Little. Charge again, but not as often.
-    Little,
-    /// No use to charge again. So much is promised, and has not come in time.
-    Nothing { owed: u64 },
-    /// Others are about to free something, and the attempt does not wait for them: so much, if any number says it.
-    Pending { pending: Pending, owed: u64 },
-}
-
+/// `Continue`: charge again; the round counts so many parts of [`MUCH`]. `Break`: there is no use, for so many bytes are
+/// promised and have not come in time, or others are about to free something and the attempt does not wait for them.
 fn one_round(
     terms: &Terms,
     request: &mut Request,
     level: &'static Counter,
     want: u64,
     refusal: &LevelRefusal<'_>,
-) -> RoundOutcome {
-    let Some(round) = round::run(level, want, request) else { return RoundOutcome::Nothing { owed: 0 } };
+) -> ControlFlow<(Option<Pending>, u64), usize> {
+    let Some(round) = round::run(level, want, request) else { return ControlFlow::Break((None, 0)) };
+    // A good part of what is wanted, or something for other threads.
     if round.others || round.report.freed > want / MUCH as u64 {
-        return RoundOutcome::Enough;
+        return ControlFlow::Continue(1);
     }
     if round.report.freed > 0 {
-        return RoundOutcome::Little;
+        return ControlFlow::Continue(MUCH);
     }
     if round.unwaited {
-        return RoundOutcome::Pending { pending: Pending::Round, owed: u64::MAX };
+        return ControlFlow::Break((Some(Pending::Round), u64::MAX));
     }
     let promised = owed(&round.owing);
     if request.promises == Promises::Lapse || round.owing.is_empty() {
-        return RoundOutcome::Nothing { owed: promised };
+        return ControlFlow::Break((None, promised));
     }
     if !terms.may_block {
-        return RoundOutcome::Pending { pending: Pending::Promised, owed: promised };
+        return ControlFlow::Break((Some(Pending::Promised), promised));
     }
     // The promised memory is on its way: unless it takes too long no other group gives any. The thread does not spin,
     // because the reclaimer that has promised needs the processor.
@@ -124,7 +112,7 @@ fn one_round(
     if is_over(request.deadline) {
         (request.deadline, request.promises) = (earlier(deadline(level), terms.end), Promises::Lapse);
     }
-    RoundOutcome::Enough
+    ControlFlow::Continue(1)
 }
 
 /// Bytes that are missing, or somewhat more, so that the next charges need no reclaim.

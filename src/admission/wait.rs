@@ -76,7 +76,7 @@ impl LineTime {
 pub(crate) struct InLine {
     /// Until the charger goes on, or the charge is dropped. Before the ticket, which keeps the group.
     stall: Option<Stall>,
-    ticket: Ticket,
+    pub(crate) ticket: Ticket,
     /// Level where reclaimers have been asked.
     asked: &'static Counter,
     /// [`Event::Oom`](crate::Event::Oom) has been counted.
@@ -183,15 +183,6 @@ impl InLine {
     }
 
     // === A place for a queue of waiters ===
-
-    pub(crate) fn is_served_by(&self, bytes: u64) -> bool {
-        self.ticket.is_served_by(bytes)
-    }
-
-    /// False: the wait is decided.
-    pub(crate) fn resize(&mut self, bytes: u64) -> bool {
-        self.ticket.resize(bytes)
-    }
 
     /// Takes the decision of the line, with the level in whose line the wait was. `None`: there is none yet, or a delay
     /// above a high follows.

@@ -1,19 +1,27 @@
 //! Nodes and statistics of counters, as their configuration declares them.
 //!
-//! A tree that declares any is a tree of groups without names (`lifecycle::alone`). One that declares none is a tree of
-//! bare counters.
+//! A tree that declares any is a tree of groups without names. One that declares none is a tree of bare counters. No
+//! `Group` names such a group. So where its counter's last handle is gone, no thread charges it, and what is still charged
+//! to it belongs to no guard.
 
 use std::any::Any;
+use std::slice;
 
 use crate::counter::config::{CounterConfig, Extension};
+use crate::counter::handle::Handle;
+use crate::counter::retire;
+use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::group_tree::{GroupConfig, GroupSettings};
 use crate::hierarchy::stats;
-use crate::lifecycle::alone;
+use crate::lifecycle::create::{self, NewGroup, NotCreated};
+use crate::lifecycle::offline;
 use crate::numa::config::{self, Numa};
 use crate::numa::{NodeId, Topology};
-use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
+use crate::pool::NoMemory;
+use crate::stat::coordinator::{Coordinator, STAT_BATCH};
 use crate::stat::item::{ITEMS_MAX, Items};
 use crate::stat::{Stat, Unit};
+use crate::state::name::GroupName;
 use crate::sync::Arc;
 use crate::thread::directory::Header;
 
@@ -21,12 +29,11 @@ use crate::thread::directory::Header;
 struct Declarations {
     topology: Topology,
     items: Arc<Items>,
-    stat_batch: u64,
 }
 
 impl Default for Declarations {
     fn default() -> Self {
-        Declarations { topology: config::one_node(), items: Arc::default(), stat_batch: STAT_BATCH }
+        Declarations { topology: config::one_node(), items: Arc::default() }
     }
 }
 
@@ -34,18 +41,30 @@ impl Extension for Declarations {
     fn root(&self, config: &CounterConfig) -> &'static Header {
         let nodes: Vec<NodeId> = self.topology.nodes().collect();
         let settings = GroupSettings::DEFAULT;
-        let stats = Coordinator::new(Arc::clone(&self.items), &nodes, settings.pool_align, self.stat_batch);
+        let stats = Coordinator::new(Arc::clone(&self.items), &nodes, settings.pool_align, STAT_BATCH);
         let numa = Numa::new(self.topology.clone(), None, Box::default());
         let groups = GroupConfig { settings, further: Box::default(), stats, numa };
-        alone::root(config, groups).unwrap_or_else(|refused| refused.abort()).header
+        let _path = SlowPath::enter();
+        let root = create::root_group(groups, slice::from_ref(config)).unwrap_or_else(|refused| refused.abort());
+        root.into_raw().header
     }
 
     fn child(&self, parent: &'static Header) -> &'static Header {
-        alone::child(parent.counter()).unwrap_or_else(|refused| refused.abort()).header
+        let settings = NewGroup { wanted: &[], covers: false, share: 0, has_pressure: false, mark: &|_| () };
+        match create::create(parent.counter(), GroupName::Unnamed, &settings) {
+            Ok(child) => child.into_raw().header,
+            Err(NotCreated::Memory(bytes)) => NoMemory { bytes }.abort(),
+            Err(refused) => unreachable!("no name, no limit, and a parent that is online: {refused:?}"),
+        }
     }
 
     fn end(&self, counter: &'static Header) {
-        alone::end(counter.counter());
+        let group = counter.counter();
+        let _path = SlowPath::enter();
+        retire::uncharge_all(group);
+        let gone = offline::offline(group.tree(), group);
+        debug_assert!(gone.is_ok(), "a counter outlives its children");
+        drop(Handle::adopt(group));
     }
 
     fn stat_counts(&self, counter: &'static Header) -> [u64; 6] {
@@ -109,20 +128,6 @@ impl CounterConfig {
                 Items::default().declare(name, unit, false)
             }
         })
-    }
-
-    /// Sets the grains that [`Freshness::Threshold`](crate::Freshness::Threshold) allows a read to miss for each
-    /// writer: 1,024 by default, at most 2^40. It declares the statistics.
-    ///
-    /// ```
-    /// # use memcg::{CounterConfig, Freshness, PageCounter, Stat};
-    /// let machine = PageCounter::root(CounterConfig::new().stat_batch(64));
-    /// machine.stat_add(Stat::WORKINGSET_REFAULT, 1);
-    /// assert_eq!(machine.read(Freshness::Threshold).max_error(), 32);
-    /// ```
-    pub fn stat_batch(mut self, grains: u64) -> Self {
-        self.declare(|declared| declared.stat_batch = grains.min(STAT_BATCH_MAX));
-        self
     }
 
     /// Declares the memory nodes that the counters account for ([`precharge`](crate::PageCounter::precharge)), and the

@@ -142,7 +142,6 @@ struct Round<'a> {
     ring: u32,
     request: &'a mut Request,
     number: u64,
-    want: u64,
     report: ReclaimReport,
     owing: SmallVec<[Arc<History>; 1]>,
     /// A group was spared for its low.
@@ -175,7 +174,6 @@ pub(crate) fn run(target: &'static Counter, want: u64, request: &mut Request) ->
             ring: rings::number(target),
             request,
             number: ROUNDS.fetch_add(1, Ordering::Relaxed),
-            want,
             report: ReclaimReport { requested: want, ..ReclaimReport::default() },
             owing: SmallVec::new(),
             low_kept: false,
@@ -204,7 +202,7 @@ impl Round<'_> {
 
     /// Wanted, and neither freed nor promised.
     fn left(&self) -> u64 {
-        self.want.saturating_sub(self.report.freed).saturating_sub(self.report.pending)
+        self.report.requested.saturating_sub(self.report.freed).saturating_sub(self.report.pending)
     }
 
     fn is_done(&mut self) -> bool {

@@ -72,13 +72,13 @@ impl Sealed for ChargeFuture {}
 impl QueuePlace for ChargeFuture {
     fn is_served_by(&self, charge: &Charge) -> bool {
         let Stage::InLine(in_line) = &self.state else { return false };
-        ptr::eq(charge.header, self.group.header) && in_line.is_served_by(charge.bytes)
+        ptr::eq(charge.header, self.group.header) && in_line.ticket.is_served_by(charge.bytes)
     }
 
     fn wait_for(&mut self, Bytes(bytes): Bytes) -> bool {
         let waits = match &mut self.state {
             Stage::New => true,
-            Stage::InLine(in_line) => in_line.resize(bytes),
+            Stage::InLine(in_line) => in_line.ticket.resize(bytes),
             Stage::Delayed(..) | Stage::Done => false,
         };
         if waits {
