@@ -31,7 +31,7 @@ pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, start
                 let level = refusal.level.header.counter();
                 start(group, level, cover::rise_at(group, bytes, level));
             }
-            let kind = RefusalKind::Full(may_come.then_some(Pending::Unasked));
+            let kind = RefusalKind::Full(may_come.then_some(Pending::Memory));
             Err(ChargeFailure::Refused { refusal, counted, kind })
         }
         Err(failure) => Err(failure),

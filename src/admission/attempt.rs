@@ -92,12 +92,11 @@ pub(crate) enum RefusalKind {
 /// Source that is about to give memory back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pending {
-    /// A victim, or a reclaimer that has promised: a charge in line gets it.
-    Promised,
+    /// Memory of a victim, or of a reclaimer that has promised: a charge in line gets it. Or credit, a reclaimer or a
+    /// victim that the attempt has not asked.
+    Memory,
     /// A round of reclaim on another thread, which may come to nothing.
     Round,
-    /// Credit, reclaimers or a victim, which this attempt has not asked.
-    Unasked,
 }
 
 /// State of an attempt after a step: it has ended, or this is the refusal to go on with.

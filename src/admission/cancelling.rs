@@ -56,7 +56,7 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
             }
         };
         if !may_block {
-            efforts.pending = Some(Pending::Promised);
+            efforts.pending = Some(Pending::Memory);
             return attempt.charge();
         }
         efforts.stand_still(group, level, None);

@@ -11,7 +11,7 @@ use crate::hierarchy::events;
 use crate::pressure::line;
 use crate::pressure::victims;
 use crate::reclaim::repeat::{ROUNDS_MAX, deadline, deadline_from, earlier, may_call_out, spare};
-use crate::reclaim::round::{Promises, Request, owed};
+use crate::reclaim::round::{Request, owed};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
@@ -97,11 +97,11 @@ fn one_round(
         return ControlFlow::Break((Some(Pending::Round), u64::MAX));
     }
     let promised = owed(&round.owing);
-    if request.promises == Promises::Lapse || round.owing.is_empty() {
+    if request.lapsed || round.owing.is_empty() {
         return ControlFlow::Break((None, promised));
     }
     if !terms.may_block {
-        return ControlFlow::Break((Some(Pending::Promised), promised));
+        return ControlFlow::Break((Some(Pending::Memory), promised));
     }
     // The promised memory is on its way: unless it takes too long no other group gives any. The thread does not spin,
     // because the reclaimer that has promised needs the processor.
@@ -110,7 +110,7 @@ fn one_round(
         pause();
     }
     if is_over(request.deadline) {
-        (request.deadline, request.promises) = (earlier(deadline(level), terms.end), Promises::Lapse);
+        (request.deadline, request.lapsed) = (earlier(deadline(level), terms.end), true);
     }
     ControlFlow::Continue(1)
 }

@@ -138,10 +138,22 @@ impl InLine {
             return None;
         }
         self.asked = level;
-        let unwaited =
-            ask_reclaimers((self.ticket.group(), self.ticket.bytes()), level, self.time.reclaim_end(), waits);
+        let unwaited = self.ask_reclaimers(level, waits);
         self.ask_again(unwaited, waker);
         self.ticket.poll(waker).ok()
+    }
+
+    /// Runs one round of reclaim. The round waits for those of other threads or does not. True: the round freed nothing, and
+    /// has not waited for others that may free something.
+    fn ask_reclaimers(&self, level: &'static Counter, waits: bool) -> bool {
+        if !registrations::any_below(level) {
+            return false;
+        }
+        let (group, end) = (self.ticket.group(), earlier(deadline(level), self.time.reclaim_end()));
+        let mut request = Request::new(ReclaimCause::Full, end).waits(waits).ends_with(group, victims::ends(group));
+        let adds = cover::rise_at(group, self.ticket.bytes(), level);
+        let round = round::run(level, adds.saturating_sub(level.room(level.admits())), &mut request);
+        round.is_some_and(|round| round.unwaited)
     }
 
     /// Sets when to ask again, where the rounds of other threads may come to nothing.
@@ -218,24 +230,6 @@ pub(super) fn wait_for_victim(ticket: &mut Ticket, until: Instant, goes_on: impl
         // No waker is called when there is no more to come.
         park_until(Some(until.min(Instant::now() + LOOK)));
     }
-}
-
-/// Runs one round of reclaim for a charge in line. The round waits for those of other threads or does not. True: the
-/// round freed nothing, and has not waited for others that may free something.
-fn ask_reclaimers(
-    (group, bytes): (&'static Counter, u64),
-    level: &'static Counter,
-    until: Option<Instant>,
-    waits: bool,
-) -> bool {
-    if !registrations::any_below(level) {
-        return false;
-    }
-    let end = earlier(deadline(level), until);
-    let mut request = Request::new(ReclaimCause::Full, end).waits(waits).ends_with(group, victims::ends(group));
-    let adds = cover::rise_at(group, bytes, level);
-    let round = round::run(level, adds.saturating_sub(level.room(level.admits())), &mut request);
-    round.is_some_and(|round| round.unwaited)
 }
 
 /// When a charge in line has reclaimers asked again.

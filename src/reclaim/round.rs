@@ -68,15 +68,6 @@ pub(crate) fn owed(promised: &[Arc<History>]) -> u64 {
     promised.iter().map(|history| history.owed()).fold(0, u64::saturating_add)
 }
 
-/// Patience of a round with reclaimers that have promised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Promises {
-    /// As long as a group in excess owes memory, the round leaves other groups alone.
-    Count,
-    /// They took too long.
-    Lapse,
-}
-
 /// True if nothing waits for a group any longer.
 type HasEnded = fn(&'static Counter) -> bool;
 
@@ -85,7 +76,8 @@ type HasEnded = fn(&'static Counter) -> bool;
 pub(crate) struct Request {
     cause: ReclaimCause,
     pub(crate) deadline: Instant,
-    pub(crate) promises: Promises,
+    /// What was promised took too long. Else a round leaves other groups alone, as long as a group in excess owes memory.
+    pub(crate) lapsed: bool,
     /// True if this thread may wait for the rounds of other threads.
     waits: bool,
     /// Bytes that were believed although no figure shows them: credit in open stocks.
@@ -112,7 +104,7 @@ impl Request {
         Request {
             cause,
             deadline,
-            promises: Promises::Count,
+            lapsed: false,
             waits: true,
             unseen: 0,
             asked: false,
@@ -220,7 +212,7 @@ impl Round<'_> {
                 self.pass(ReclaimPass::Soft);
             }
             // Also where the report has come meanwhile: the charge that it is for comes first.
-            if !self.owing.is_empty() && self.request.promises == Promises::Count {
+            if !self.owing.is_empty() && !self.request.lapsed {
                 return;
             }
         }
@@ -266,7 +258,7 @@ impl Round<'_> {
     }
 
     fn came_to_nothing(&self) -> bool {
-        self.report.freed == 0 && (self.request.promises == Promises::Lapse || owed(&self.owing) == 0)
+        self.report.freed == 0 && (self.request.lapsed || owed(&self.owing) == 0)
     }
 
     /// True if the target or a group below is in excess: else the soft pass visits none. What is above the target does
