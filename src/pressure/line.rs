@@ -113,16 +113,6 @@ pub(crate) fn length(level: &Counter) -> usize {
     table(level.tree()).lock().lines.get(&level.key()).map_or(0, |line| line.places.len())
 }
 
-/// Charge `n` for a waiter. Never from a stock: none is open below.
-fn charge_for<'a>(
-    group: &'a Counter,
-    block: Option<&Block>,
-    n: u64,
-    place: PlaceInLine,
-) -> Result<(), LevelRefusal<'a>> {
-    walk_for((group, n), block, place, || cover::walk(group, n, How::Admit, Side::Reserved).map(|_| ()))
-}
-
 /// Does what [`charge_for`] does, but goes above the max of `level`. All other limits hold. The group is not below one
 /// that covers.
 fn charge_above_max<'a>(
@@ -454,7 +444,8 @@ impl Waiting {
             return false;
         }
         self.make_way(place, group, level);
-        match charge_for(group, service.block, bytes, place) {
+        let walk = || cover::walk(group, bytes, How::Admit, Side::Reserved).map(|_| ());
+        match walk_for((group, bytes), service.block, place, walk) {
             Ok(()) => {
                 // Mutation: a-charge-passes-the-oldest-uncounted
                 self.count_passed(place, group, bytes);

@@ -110,7 +110,7 @@ pub(crate) fn listed(tree: &Tree) -> usize {
 /// Leaves the service of levels to a thread. `Err`: the system has none.
 pub(crate) fn leave_service(tree: &Arc<Tree>, service: LeftService) -> Result<(), LeftService> {
     with(tree, |started| {
-        let free = if started.is_busy(Duty::Jobs) { Duty::Listeners } else { Duty::Jobs };
+        let free = if started.threads[Duty::Jobs as usize].is_busy { Duty::Listeners } else { Duty::Jobs };
         if !started.runs(tree, free) {
             return Err(service);
         }
@@ -155,10 +155,6 @@ impl Started {
         let runs = helper.start(name(duty), move || run(&tree, duty));
         helper.wake();
         runs
-    }
-
-    fn is_busy(&self, duty: Duty) -> bool {
-        self.threads[duty as usize].is_busy
     }
 
     /// Lists a level once.
@@ -414,7 +410,7 @@ mod tests {
         let now = Instant::now();
         let mut taken = Vec::new();
         for duty in [Duty::Listeners, Duty::Jobs, Duty::Listeners] {
-            taken.push(with(&tree, |started| (started.next(duty, now), started.is_busy(Duty::Jobs))));
+            taken.push(with(&tree, |started| (started.next(duty, now), started.threads[Duty::Jobs as usize].is_busy)));
         }
         assert!(matches!(&taken[..], [(NextJob::Serve(_), false), (NextJob::Work(_), true), (NextJob::Call(_), true)]));
         drop(taken);

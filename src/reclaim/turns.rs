@@ -189,17 +189,17 @@ impl<M: RingMember> Rings<M> {
     }
 
     /// Groups with reclaimers of their own, `top` and below, in the order of the rings, with a handle each for the caller
-    /// and their rings. No turn is taken. Room for [`WITH_RECLAIMERS_MAX`] is made already.
-    pub(crate) fn with_reclaimers(&self, top: u32, found: &mut SmallVec<[(M, u32); WITH_RECLAIMERS_MAX]>) {
+    /// and their rings, [`WITH_RECLAIMERS_MAX`] at most. No turn is taken, and nothing allocated.
+    pub(crate) fn with_reclaimers(&self, top: u32) -> SmallVec<[(M, u32); WITH_RECLAIMERS_MAX]> {
         let kind = RingKind::Unprotected as usize;
-        let mut at = top;
+        let (mut found, mut at) = (SmallVec::new(), top);
         for _ in 0..LOOKED_AT_MAX {
             let Ring { member, counts, links, .. } = &self.all[at as usize];
             let own = member.filter(|_| counts[RingReason::Reclaimers as usize].own);
             if let Some(member) = own.filter(|member| member.usage() > 0 && member.try_pin()) {
                 found.push((member, at));
                 if found.len() == WITH_RECLAIMERS_MAX {
-                    return;
+                    break;
                 }
             }
             let mut next = links[kind].first;
@@ -210,10 +210,11 @@ impl<M: RingMember> Rings<M> {
                 }
             }
             if next == NO_RING {
-                return;
+                break;
             }
             at = next;
         }
+        found
     }
 
     /// The group below `top` that has its turn in a pass: among the groups in excess and all that is below them, or

@@ -146,9 +146,9 @@ fn s028_of_page_counters() {
             leaf
         });
         leaves[..3].iter().for_each(|leaf| leaf.force_charge(50));
-        assert_eq!((a.memory().effective_min(&a.memory()), b.memory().effective_min(&a.memory())), (0, 50));
-        assert_eq!(leaves.each_ref().map(|leaf| leaf.memory().effective_min(&a.memory())), [33, 16, 0, 0]);
-        assert_eq!(leaves.each_ref().map(|leaf| leaf.memory().effective_low(&a.memory())), [33, 16, 0, 0]);
+        assert_eq!((a.effective_min(&a), b.effective_min(&a)), (0, 50));
+        assert_eq!(leaves.each_ref().map(|leaf| leaf.effective_min(&a)), [33, 16, 0, 0]);
+        assert_eq!(leaves.each_ref().map(|leaf| leaf.effective_low(&a)), [33, 16, 0, 0]);
     }
 }
 
@@ -229,8 +229,8 @@ fn s032_surplus_goes_by_use() {
             child.force_charge(50);
             child
         });
-        assert_eq!(children.each_ref().map(|child| child.memory().effective_min(&r.memory())), shares);
-        assert_eq!(children.each_ref().map(|child| child.memory().effective_low(&r.memory())), shares);
+        assert_eq!(children.each_ref().map(|child| child.effective_min(&r)), shares);
+        assert_eq!(children.each_ref().map(|child| child.effective_low(&r)), shares);
     }
     for (recursive, shares) in [(true, [25, 16, 8]), (false, [20, 10, 0])] {
         let runtime = bare_groups().recursive_protection(recursive).build().expect("a configuration");
@@ -251,7 +251,7 @@ fn s032_surplus_goes_by_use() {
 fn assert_sums(parent: &PageCounter, children: &[PageCounter]) {
     let min: u64 = children.iter().map(|child| child.usage().min(child.min())).sum();
     let low: u64 = children.iter().map(|child| child.usage().min(child.low())).sum();
-    assert_eq!((parent.memory().children_min_usage(), parent.memory().children_low_usage()), (min, low));
+    assert_eq!((parent.children_min_usage(), parent.children_low_usage()), (min, low));
 }
 
 fn sums_are_a_recount(config: CounterConfig) {
@@ -305,9 +305,9 @@ fn s039_gone_child_protects_nothing() {
     child.set_min(40);
     child.set_low(50);
     child.try_charge(60).expect("unlimited");
-    assert_eq!((r.memory().children_min_usage(), r.memory().children_low_usage()), (40, 50));
+    assert_eq!((r.children_min_usage(), r.children_low_usage()), (40, 50));
     drop(child);
-    assert_eq!((r.memory().children_min_usage(), r.memory().children_low_usage()), (0, 0));
+    assert_eq!((r.children_min_usage(), r.children_low_usage()), (0, 0));
     assert_eq!((r.usage(), r.live()), (0, 0));
     assert_sound(&r);
 }
@@ -346,16 +346,8 @@ fn s038_products_do_not_wrap() {
         parent.set_min(u64::MAX);
         let child = parent.child();
         child.force_charge(usage);
-        assert!(
-            child.memory().effective_low(&r.memory()) >= usage,
-            "{} of {usage}",
-            child.memory().effective_low(&r.memory())
-        );
-        assert!(
-            child.memory().effective_min(&r.memory()) >= usage,
-            "{} of {usage}",
-            child.memory().effective_min(&r.memory())
-        );
+        assert!(child.effective_low(&r) >= usage, "{} of {usage}", child.effective_low(&r));
+        assert!(child.effective_min(&r) >= usage, "{} of {usage}", child.effective_min(&r));
     }
 }
 
