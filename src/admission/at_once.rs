@@ -4,7 +4,6 @@ use crate::admission::attempt::{ChargeFailure, ChargeResult, Pending, RefusalKin
 use crate::admission::steps::try_with;
 use crate::counter::cover;
 use crate::counter::object::Counter;
-use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::importance;
 use crate::pressure::high::{is_any_above, levels_that_delay};
 use crate::pressure::{started, victims};
@@ -26,10 +25,16 @@ pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, start
         }
         Err(ChargeFailure::Refused { refusal, counted, .. }) => {
             refusal.level.count_refusal();
-            let may_come = may_come(bytes, &refusal);
+            let level = refusal.level.header.counter();
+            // A charge that may block could find more room: credit in stocks, a reclaimer to ask, a victim.
+            let may_come = fits_ever(bytes, &refusal)
+                && (!refusal.without_credit() || registrations::any_below(level) || victims::chooses(level));
             if starts && may_come {
-                let level = refusal.level.header.counter();
-                start(group, level, cover::rise_at(group, bytes, level));
+                // Reclaimers that have threads of their own begin; the rest is left to the thread of the tree.
+                let adds = cover::rise_at(group, bytes, level);
+                let missing = adds.saturating_sub(level.room(level.admits()));
+                let promised = registrations::any_below(level) && reclaim::start::begin(level, missing);
+                started::make_room(level, adds, importance::of(group), promised);
             }
             let kind = RefusalKind::Full(may_come.then_some(Pending::Memory));
             Err(ChargeFailure::Refused { refusal, counted, kind })
@@ -41,18 +46,4 @@ pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, start
 /// Makes a charge that did not hit the stock, as [`charge`]. A refusal counts nothing: the caller's next step does.
 pub(crate) fn charge_uncounted(group: &'static Counter, bytes: u64, missed: Consume) -> Option<u64> {
     try_with(group, bytes, missed, Counter::try_charge_now_slow).ok()
-}
-
-/// Reclaimers that have threads of their own begin; the rest is left to the thread of the tree.
-fn start(group: &Counter, level: &'static Counter, bytes: u64) {
-    let missing = bytes.saturating_sub(level.room(level.admits()));
-    let promised = registrations::any_below(level) && reclaim::start::begin(level, missing);
-    started::make_room(level, bytes, importance::of(group), promised);
-}
-
-/// True if a charge that may block could find more room: credit in stocks, a reclaimer to ask, a victim.
-fn may_come(bytes: u64, refusal: &LevelRefusal<'static>) -> bool {
-    let level = refusal.level.header.counter();
-    fits_ever(bytes, refusal)
-        && (!refusal.without_credit() || registrations::any_below(level) || victims::chooses(level))
 }

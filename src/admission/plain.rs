@@ -38,11 +38,15 @@ impl Plain {
         Plain { terms, wait_for, line: RefCell::new(None) }
     }
 
+    fn enqueue(&self, waits: bool, level: &'static Counter) -> Ticket {
+        line::enqueue((self.terms.group, waits), self.terms.bytes, level, None)
+    }
+
     /// Its place in line, which it takes at `level` where it has none.
     pub(super) fn into_line(self, level: &'static Counter) -> Ticket {
-        let kept = self.line.into_inner();
+        let kept = self.line.take();
         kept.iter().for_each(Ticket::waits);
-        kept.unwrap_or_else(|| line::enqueue(self.terms.group, self.terms.bytes, level, None))
+        kept.unwrap_or_else(|| self.enqueue(true, level))
     }
 
     /// Charges after a refusal, where the group is more important than all that wait at the level: a place in line is
@@ -52,7 +56,7 @@ impl Plain {
         if !line::goes_first(self.terms.group, level) || !may_wait(self.terms.bytes, &refusal) {
             return Progress::Continue(refusal);
         }
-        let mut ticket = line::enqueue_for_now(self.terms.group, self.terms.bytes, level);
+        let mut ticket = self.enqueue(false, level);
         match ticket.poll(Waker::noop()) {
             Ok(decision) => Progress::Break(decided(decision, self.terms.bytes, false)),
             // The level may have served it, and another one have refused it then.
@@ -79,7 +83,7 @@ impl Attempt for Plain {
     fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult> {
         // In line from the first victim on: a charge that comes later does not get what is freed for this one.
         let mut line = self.line.borrow_mut();
-        let ticket = line.get_or_insert_with(|| line::enqueue_for_now(self.terms.group, self.terms.bytes, level));
+        let ticket = line.get_or_insert_with(|| self.enqueue(false, level));
         let decision = wait_for_victim(ticket, until, || self.terms.may_cancel() && more())?;
         *line = None;
         Some(decided(decision, self.terms.bytes, true))

@@ -49,7 +49,7 @@ pub(crate) fn begin(
     match try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure)) {
         Err(ChargeFailure::Refused { refusal, counted, kind }) if may_wait(bytes, &refusal) => {
             let level = refusal.level.header.counter();
-            let mut in_line = InLine::begin(line::enqueue(group, bytes, level, None), level, counted, time);
+            let mut in_line = InLine::begin(line::enqueue((group, true), bytes, level, None), level, counted, time);
             in_line.ask_again(matches!(kind, RefusalKind::Full(Some(Pending::Round))), waker);
             Ok(in_line)
         }

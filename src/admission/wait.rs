@@ -151,7 +151,7 @@ impl InLine {
         }
         let (group, end) = (self.ticket.group(), earlier(deadline(level), self.time.reclaim_end()));
         let mut request = Request::new(ReclaimCause::Full, end).waits(waits).ends_with(group, victims::ends(group));
-        let adds = cover::rise_at(group, self.ticket.bytes(), level);
+        let adds = cover::rise_at(group, self.ticket.bytes, level);
         let round = round::run(level, adds.saturating_sub(level.room(level.admits())), &mut request);
         round.is_some_and(|round| round.unwaited)
     }
@@ -180,7 +180,7 @@ impl InLine {
 
     fn ended(&mut self, decision: Decision) -> ChargeResult {
         self.stall = None;
-        decided(decision, self.ticket.bytes(), self.counted).map_err(ChargeFailure::count)
+        decided(decision, self.ticket.bytes, self.counted).map_err(ChargeFailure::count)
     }
 
     /// Time is over: the charge leaves the line. What was decided in time holds.
@@ -200,7 +200,7 @@ impl InLine {
     /// above a high follows.
     pub(crate) fn take_decided(&mut self) -> Option<(ChargeResult, &'static Counter)> {
         let (decision, level) = self.ticket.take_decided()?;
-        Some((decided(decision, self.ticket.bytes(), self.counted).map_err(ChargeFailure::count), level))
+        Some((decided(decision, self.ticket.bytes, self.counted).map_err(ChargeFailure::count), level))
     }
 
     /// After the end of the wait: takes a place anew, behind all that wait at the level, for so many bytes. False: it
@@ -211,7 +211,7 @@ impl InLine {
         }
         // Mutation: the-next-of-a-queue-is-not-woken
         let waker = Foreign::new(waker.clone());
-        self.ticket = line::enqueue(self.ticket.group(), bytes, level, Some(waker));
+        self.ticket = line::enqueue((self.ticket.group(), true), bytes, level, Some(waker));
         (self.asked, self.counted) = (level, false);
         true
     }

@@ -14,7 +14,7 @@ use crate::counter::{ledger, object, pressure_mark};
 use crate::hierarchy::group_tree::CounterDecl;
 use crate::hierarchy::preorder::{self, Visited};
 use crate::hierarchy::{events, group_tree, limits, stats};
-use crate::pressure::{line, stalls};
+use crate::pressure::line;
 use crate::reclaim::shares;
 use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
@@ -282,7 +282,7 @@ impl SnapshotRow {
             waiting: line::length(group),
             refused: group.refusals(),
             events,
-            pressure: GroupPressure::new(stalls::read_at(group, now)),
+            pressure: GroupPressure::read_at(group, now),
             uncharged: group_tree::uncharged(group),
             pressure_level: PressureLevel::of(pressure_mark::shown(group)),
             ledger,

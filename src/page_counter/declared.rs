@@ -25,24 +25,20 @@ use crate::state::name::GroupName;
 use crate::sync::Arc;
 use crate::thread::directory::Header;
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Declarations {
-    topology: Topology,
+    /// `None`: one node.
+    topology: Option<Topology>,
     items: Arc<Items>,
-}
-
-impl Default for Declarations {
-    fn default() -> Self {
-        Declarations { topology: config::one_node(), items: Arc::default() }
-    }
 }
 
 impl Extension for Declarations {
     fn root(&self, config: &CounterConfig) -> &'static Header {
-        let nodes: Vec<NodeId> = self.topology.nodes().collect();
+        let topology = self.topology.clone().unwrap_or_else(config::one_node);
+        let nodes: Vec<NodeId> = topology.nodes().collect();
         let settings = GroupSettings::DEFAULT;
         let stats = Coordinator::new(Arc::clone(&self.items), &nodes, settings.pool_align, STAT_BATCH);
-        let numa = Numa::new(self.topology.clone(), None, Box::default());
+        let numa = Numa::new(topology, None, Box::default());
         let groups = GroupConfig { settings, further: Box::default(), stats, numa };
         let _path = SlowPath::enter();
         let root = create::root_group(groups, slice::from_ref(config)).unwrap_or_else(|refused| refused.abort());
@@ -144,7 +140,7 @@ impl CounterConfig {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn topology(mut self, topology: Topology) -> Self {
-        self.declare(|declared| declared.topology = topology);
+        self.declare(|declared| declared.topology = Some(topology));
         self
     }
 

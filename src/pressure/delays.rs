@@ -23,7 +23,6 @@
 //! delay is still due to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem::ManuallyDrop;
 use std::ptr;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -247,12 +246,6 @@ impl Alarm {
             delay.map(|delay| std::mem::swap(&mut delay.waker, &mut waker)).is_some()
         })
     }
-}
-
-/// Has `waker` woken once, then. False: the system has no thread for it.
-pub(crate) fn wake_at(until: Instant, waker: &Waker) -> bool {
-    // The alarm stays in the table until then.
-    Alarm::set(None, until, waker).map(ManuallyDrop::new).is_some()
 }
 
 impl Drop for Alarm {

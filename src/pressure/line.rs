@@ -41,7 +41,7 @@ const PATIENCE: u64 = 16;
 
 /// A waiter's place in line. Dropped, it is given up, and so is what was charged for it.
 pub(crate) struct Ticket {
-    bytes: u64,
+    pub(crate) bytes: u64,
     number: u64,
     /// The decision was returned.
     over: bool,
@@ -540,24 +540,9 @@ pub(crate) fn look_at_tasks(tree: &Tree) {
     }
 }
 
-/// Waits in line at `level`, which has refused `bytes`. The end of the wait wakes the waker. The caller keeps the group
-/// meanwhile.
+/// Waits in line at `level`, which has refused `bytes`; or, where its caller does not wait for room, leaves the line soon,
+/// and its task goes on. The end of the wait wakes the waker. The caller keeps the group meanwhile.
 pub(crate) fn enqueue(
-    group: &'static Counter,
-    bytes: u64,
-    level: &'static Counter,
-    waker: Option<Foreign<Waker>>,
-) -> Ticket {
-    enqueue_as((group, true), bytes, level, waker)
-}
-
-/// Does what [`enqueue`] does, for a charge whose caller does not wait for room: it leaves the line soon, and its task
-/// goes on.
-pub(crate) fn enqueue_for_now(group: &'static Counter, bytes: u64, level: &'static Counter) -> Ticket {
-    enqueue_as((group, false), bytes, level, None)
-}
-
-fn enqueue_as(
     (group, waits): (&'static Counter, bool),
     bytes: u64,
     level: &'static Counter,
@@ -690,10 +675,6 @@ impl Ticket {
             self.bytes = bytes;
         }
         resized
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     /// The group, which lives as long as the ticket.
