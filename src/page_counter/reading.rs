@@ -155,11 +155,9 @@ impl<K> PageCounter<K> {
 impl PageCounter {
     /// Returns the event counts of the whole tree. One load for each, so they are not all of the same instant.
     pub fn counts(&self) -> Counts {
-        let counts = counts(self.counter().tree());
-        match &self.counter().tree().config.extension {
-            Some(extension) => counts.with_stats(extension.stat_counts(self.header())),
-            None => counts,
-        }
+        let tree = self.counter().tree();
+        let of_stats = tree.config.extension.as_ref().map(|extension| extension.stat_counts(self.header()));
+        counts(tree, of_stats.unwrap_or_default())
     }
 
     /// Compares the counts of the subtree with each other, and with the second count where
@@ -226,14 +224,6 @@ pub struct Counts {
     pub nested_stats: u64,
 }
 
-impl Counts {
-    /// The same with the counts of the tree's statistics, in the order of their fields.
-    pub(crate) fn with_stats(self, counts: [u64; 6]) -> Counts {
-        let [flushes, flush_visits, stat_lists, stat_unlists, foreign_stats, nested_stats] = counts;
-        Counts { flushes, flush_visits, stat_lists, stat_unlists, foreign_stats, nested_stats, ..self }
-    }
-}
-
 /// A private, resettable peak of one counter. Other windows and [`PageCounter::peak`] do not notice a reset.
 ///
 /// A window keeps its counter. The drop closes it.
@@ -284,8 +274,9 @@ impl Drop for PeakWindow {
 
 debug_figures!(PeakWindow, |window| counter: window.counter.id(), peak: window.peak());
 
-/// Reads the counts of a tree, with one load for each. Those of statistics are zero.
-pub(crate) fn counts(tree: &Tree) -> Counts {
+/// Reads the counts of a tree, with one load for each. Those of its statistics are the caller's.
+pub(crate) fn counts(tree: &Tree, of_stats: [u64; 6]) -> Counts {
+    let [flushes, flush_visits, stat_lists, stat_unlists, foreign_stats, nested_stats] = of_stats;
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     Counts {
         drains: read(&tree.counts.drains),
@@ -295,7 +286,12 @@ pub(crate) fn counts(tree: &Tree) -> Counts {
         underflows: read(&tree.counts.underflows),
         overflows: read(&tree.counts.overflows),
         discarded: read(&tree.counts.discarded),
-        ..Counts::default()
+        flushes,
+        flush_visits,
+        stat_lists,
+        stat_unlists,
+        foreign_stats,
+        nested_stats,
     }
 }
 
