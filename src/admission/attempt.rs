@@ -1,19 +1,23 @@
 //! A charge that did not fit and is tried again: what each step needs of it, and what a step returns.
 
+use std::cell::RefCell;
 use std::ops::ControlFlow;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::error::USAGE_MAX;
 use crate::hierarchy::events;
+use crate::pressure::line::Ticket;
 use crate::pressure::stalls::Stall;
 use crate::pressure::victims::Excluded;
 use crate::state::events::Event;
+use crate::state::waiting::Decision;
 use crate::sync::is_over;
 use crate::thread::context;
 
-/// Purpose of an attempt, and its means.
+/// Purpose of an attempt, its means, and its place in line. By themselves they are an attempt to charge plain bytes.
 pub(crate) struct Terms {
     pub(super) group: &'static Counter,
     pub(super) bytes: u64,
@@ -25,16 +29,40 @@ pub(crate) struct Terms {
     pub(super) cancels: bool,
     /// When the caller's time is over, for reclaim and for all that the attempt waits for.
     pub(super) end: Option<Instant>,
+    /// After reclaim and victims it waits for room in line.
+    pub(super) stays_in_line: bool,
+    /// Its place in line, once it has one.
+    pub(super) line: RefCell<Option<Ticket>>,
 }
 
 impl Terms {
     /// Bytes that come on top of usage. The attempt may cancel groups, and has no end.
     pub(super) fn new(group: &'static Counter, bytes: u64, may_block: bool) -> Self {
-        Terms { group, bytes, adds: bytes, may_block, cancels: true, end: None }
+        let (end, line) = (None, RefCell::new(None));
+        Terms { group, bytes, adds: bytes, may_block, cancels: true, end, stays_in_line: false, line }
     }
 
     pub(super) fn may_cancel(&self) -> bool {
         self.cancels && !self.end.is_some_and(is_over)
+    }
+
+    /// Gives the place in line up, unless it stays there. What was decided in time holds.
+    pub(super) fn leave(&self) -> Option<ChargeResult> {
+        let ticket = if self.stays_in_line { None } else { self.line.take() };
+        ticket?.leave().map(|decision| decided(decision, self.bytes, true))
+    }
+
+    /// End of the charge, if it was decided in line.
+    pub(super) fn ended(&self) -> Option<ChargeResult> {
+        let mut line = self.line.borrow_mut();
+        let decision = line.as_mut()?.poll(Waker::noop()).ok()?;
+        *line = None;
+        Some(decided(decision, self.bytes, true))
+    }
+
+    /// The charge has a place in line: no thread makes it any other way.
+    pub(super) fn is_in_line(&self) -> bool {
+        self.line.borrow().is_some()
     }
 }
 
@@ -47,21 +75,6 @@ pub(crate) trait Attempt {
     /// Waits while there is `more` to come until the charge fits at `level`, or until `until`. `None`: it does not fit,
     /// and may keep a place in line.
     fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult>;
-
-    /// Gives the place in line up. What was decided in time holds.
-    fn leave(&self) -> Option<ChargeResult> {
-        None
-    }
-
-    /// End of the charge, if it was decided in line.
-    fn ended(&self) -> Option<ChargeResult> {
-        None
-    }
-
-    /// The charge has a place in line: no thread makes it any other way.
-    fn is_in_line(&self) -> bool {
-        false
-    }
 }
 
 /// The bytes that a delay above a high is for: those that the charge took up the tree.
@@ -158,6 +171,18 @@ impl ChargeFailure {
         }
         self
     }
+}
+
+/// The decision as the result of an attempt for `bytes`. `counted`: the failure is counted already.
+pub(super) fn decided(decision: Decision, bytes: u64, counted: bool) -> ChargeResult {
+    let (level, kind) = match decision {
+        Decision::Granted => return Ok(bytes),
+        Decision::Full(level) => (level, RefusalKind::Full(None)),
+        Decision::Deadlock(level) => (level, RefusalKind::Deadlock),
+        Decision::Offline => return Err(ChargeFailure::Offline),
+        Decision::Cancelled => return Err(ChargeFailure::Cancelled),
+    };
+    Err(ChargeFailure::Refused { refusal: level.refusal_now(), counted, kind })
 }
 
 /// True if the charge could ever fit, at the level that refused and further up: else no reclaim makes room for it.

@@ -43,7 +43,7 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
             Choice::Awaited(victim) => (victim.until, Some(victim)),
             Choice::Victim(mut chosen) => {
                 // A thread may have made this charge in line meanwhile.
-                if let Some(ended) = attempt.ended() {
+                if let Some(ended) = terms.ended() {
                     chosen.spare();
                     return Progress::Break(ended);
                 }
@@ -67,10 +67,10 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
             return Progress::Break(ended);
         }
     }
-    if let Some(ended) = attempt.leave() {
+    if let Some(ended) = terms.leave() {
         return Progress::Break(ended);
     }
-    if attempt.is_in_line() {
+    if terms.is_in_line() {
         return Progress::Continue(refusal);
     }
     // The level that refuses may be another one by now.

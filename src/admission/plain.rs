@@ -1,11 +1,10 @@
 //! Plain bytes of one group: what an attempt to charge them does at each step.
 
-use std::cell::RefCell;
 use std::task::Waker;
 use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, ChargeResult, Progress, Terms};
-use crate::admission::wait::{LineTime, decided, may_wait, wait_for_victim};
+use crate::admission::attempt::{Attempt, ChargeResult, Progress, Terms, decided};
+use crate::admission::wait::{LineTime, may_wait, wait_for_victim};
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::pressure::line::{self, Ticket};
@@ -22,24 +21,17 @@ pub(crate) enum WaitFor {
     Until(LineTime),
 }
 
-pub(super) struct Plain {
-    pub(super) terms: Terms,
-    wait_for: WaitFor,
-    /// Its place in line, once it has one.
-    line: RefCell<Option<Ticket>>,
-}
-
-impl Plain {
-    pub(super) fn new(group: &'static Counter, bytes: u64, wait_for: WaitFor) -> Self {
+impl Terms {
+    pub(super) fn plain(group: &'static Counter, bytes: u64, wait_for: WaitFor) -> Self {
         let mut terms = Terms::new(group, bytes, wait_for != WaitFor::Nothing);
         if let WaitFor::Until(time) = wait_for {
-            (terms.end, terms.cancels) = (time.reclaim_end(), !time.is_zero());
+            (terms.end, terms.cancels, terms.stays_in_line) = (time.reclaim_end(), !time.is_zero(), true);
         }
-        Plain { terms, wait_for, line: RefCell::new(None) }
+        terms
     }
 
     fn enqueue(&self, waits: bool, level: &'static Counter) -> Ticket {
-        line::enqueue((self.terms.group, waits), self.terms.bytes, level, None)
+        line::enqueue((self.group, waits), self.bytes, level, None)
     }
 
     /// Its place in line, which it takes at `level` where it has none.
@@ -53,28 +45,28 @@ impl Plain {
     /// before theirs, and the charge leaves it again where there is no room.
     pub(super) fn go_first(&self, refusal: LevelRefusal<'static>) -> Progress {
         let level = refusal.level.header.counter();
-        if !line::goes_first(self.terms.group, level) || !may_wait(self.terms.bytes, &refusal) {
+        if !line::goes_first(self.group, level) || !may_wait(self.bytes, &refusal) {
             return Progress::Continue(refusal);
         }
         let mut ticket = self.enqueue(false, level);
         match ticket.poll(Waker::noop()) {
-            Ok(decision) => Progress::Break(decided(decision, self.terms.bytes, false)),
+            Ok(decision) => Progress::Break(decided(decision, self.bytes, false)),
             // The level may have served it, and another one have refused it then.
             Err(level) => match ticket.leave() {
-                Some(decision) => Progress::Break(decided(decision, self.terms.bytes, false)),
+                Some(decision) => Progress::Break(decided(decision, self.bytes, false)),
                 None => Progress::Continue(level.refusal_now()),
             },
         }
     }
 }
 
-impl Attempt for Plain {
+impl Attempt for Terms {
     fn terms(&self) -> &Terms {
-        &self.terms
+        self
     }
 
     fn charge(&self) -> Progress {
-        match self.terms.group.try_charge_once_slow(self.terms.bytes, Consume::Miss) {
+        match self.group.try_charge_once_slow(self.bytes, Consume::Miss) {
             Ok(walked) => Progress::Break(Ok(walked)),
             Err(refusal) => self.go_first(refusal),
         }
@@ -84,26 +76,8 @@ impl Attempt for Plain {
         // In line from the first victim on: a charge that comes later does not get what is freed for this one.
         let mut line = self.line.borrow_mut();
         let ticket = line.get_or_insert_with(|| self.enqueue(false, level));
-        let decision = wait_for_victim(ticket, until, || self.terms.may_cancel() && more())?;
+        let decision = wait_for_victim(ticket, until, || self.may_cancel() && more())?;
         *line = None;
-        Some(decided(decision, self.terms.bytes, true))
-    }
-
-    fn leave(&self) -> Option<ChargeResult> {
-        if let WaitFor::Until(_) = self.wait_for {
-            return None;
-        }
-        self.line.take()?.leave().map(|decision| decided(decision, self.terms.bytes, true))
-    }
-
-    fn ended(&self) -> Option<ChargeResult> {
-        let mut line = self.line.borrow_mut();
-        let decision = line.as_mut()?.poll(Waker::noop()).ok()?;
-        *line = None;
-        Some(decided(decision, self.terms.bytes, true))
-    }
-
-    fn is_in_line(&self) -> bool {
-        self.line.borrow().is_some()
+        Some(decided(decision, self.bytes, true))
     }
 }

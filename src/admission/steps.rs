@@ -3,9 +3,9 @@
 use std::ptr;
 use std::task::Waker;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Efforts, Pending, Progress, RefusalKind};
+use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Efforts, Pending, Progress, RefusalKind, Terms};
 use crate::admission::cancelling::cancel_for;
-use crate::admission::plain::{Plain, WaitFor};
+use crate::admission::plain::WaitFor;
 use crate::admission::rounds::reclaim_for;
 use crate::admission::wait::{InLine, LineTime, may_wait};
 use crate::counter::handle::Handle;
@@ -25,7 +25,7 @@ pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, wait_
 #[cold]
 #[inline(never)]
 fn charge_refused(group: &'static Counter, bytes: u64, wait_for: WaitFor, failure: ChargeFailure) -> ChargeResult {
-    let plain = Plain::new(group, bytes, wait_for);
+    let plain = Terms::plain(group, bytes, wait_for);
     match (go_on(&plain, failure), wait_for) {
         (Err(ChargeFailure::Refused { refusal, counted, .. }), WaitFor::Until(time)) if may_wait(bytes, &refusal) => {
             let level = refusal.level.header.counter();
@@ -44,8 +44,8 @@ pub(crate) fn begin(
     time: LineTime,
     waker: &Waker,
 ) -> Result<InLine, ChargeResult> {
-    let mut plain = Plain::new(group, bytes, WaitFor::Nothing);
-    plain.terms.end = time.reclaim_end();
+    let mut plain = Terms::plain(group, bytes, WaitFor::Nothing);
+    plain.end = time.reclaim_end();
     match try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure)) {
         Err(ChargeFailure::Refused { refusal, counted, kind }) if may_wait(bytes, &refusal) => {
             let level = refusal.level.header.counter();
@@ -88,13 +88,13 @@ pub(super) fn try_with(
 
 /// Asks reclaimers, cancels no group and counts no refusal: where the charge does not fit its caller forces it.
 pub(crate) fn charge_without_victims(group: &'static Counter, bytes: u64, missed: Consume) -> ChargeResult {
-    let mut plain = Plain::new(group, bytes, WaitFor::Others);
-    plain.terms.cancels = false;
+    let mut plain = Terms::plain(group, bytes, WaitFor::Others);
+    plain.cancels = false;
     try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure))
 }
 
 /// A place before less important charges, reclaim and victims, where the first try was refused.
-pub(super) fn go_on(plain: &Plain, failure: ChargeFailure) -> ChargeResult {
+pub(super) fn go_on(plain: &Terms, failure: ChargeFailure) -> ChargeResult {
     match failure {
         ChargeFailure::Refused { refusal, .. } => match plain.go_first(refusal) {
             Progress::Break(ended) => ended,
@@ -124,7 +124,7 @@ fn make_room(attempt: &impl Attempt, mut refusal: LevelRefusal<'static>, efforts
         refusal = reclaim_for(attempt, refusal, efforts)?;
         let level = refusal.level;
         refusal = cancel_for(attempt, refusal, efforts)?;
-        if ptr::eq(refusal.level, level) || attempt.is_in_line() {
+        if ptr::eq(refusal.level, level) || attempt.terms().is_in_line() {
             break;
         }
     }

@@ -4,7 +4,7 @@ use std::ptr;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::admission::attempt::{ChargeFailure, ChargeResult, RefusalKind, fits_ever};
+use crate::admission::attempt::{ChargeFailure, ChargeResult, RefusalKind, decided, fits_ever};
 use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
@@ -32,18 +32,6 @@ const ASK_AGAIN_MAX: Duration = Duration::from_secs(1);
 /// True if a charge may wait in line. Inside reclaim none may: it could wait for what its own thread is to free.
 pub(super) fn may_wait(bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
     may_call_out() && fits_ever(bytes, refusal) && refusal.level.is_memory()
-}
-
-/// The decision as the result of an attempt for `bytes`. `counted`: the failure is counted already.
-pub(super) fn decided(decision: Decision, bytes: u64, counted: bool) -> ChargeResult {
-    let (level, kind) = match decision {
-        Decision::Granted => return Ok(bytes),
-        Decision::Full(level) => (level, RefusalKind::Full(None)),
-        Decision::Deadlock(level) => (level, RefusalKind::Deadlock),
-        Decision::Offline => return Err(ChargeFailure::Offline),
-        Decision::Cancelled => return Err(ChargeFailure::Cancelled),
-    };
-    Err(ChargeFailure::Refused { refusal: level.refusal_now(), counted, kind })
 }
 
 /// Time of a charge in line.
