@@ -42,8 +42,3 @@ pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, start
         Err(failure) => Err(failure),
     }
 }
-
-/// Makes a charge that did not hit the stock, as [`charge`]. A refusal counts nothing: the caller's next step does.
-pub(crate) fn charge_uncounted(group: &'static Counter, bytes: u64, missed: Consume) -> Option<u64> {
-    try_with(group, bytes, missed, Counter::try_charge_now_slow).ok()
-}

@@ -115,13 +115,6 @@ pub(crate) enum Pending {
 /// State of an attempt after a step: it has ended, or this is the refusal to go on with.
 pub(crate) type Progress = ControlFlow<ChargeResult, LevelRefusal<'static>>;
 
-pub(super) fn progress(charged: Result<u64, LevelRefusal<'static>>) -> Progress {
-    match charged {
-        Ok(walked) => Progress::Break(Ok(walked)),
-        Err(refusal) => Progress::Continue(refusal),
-    }
-}
-
 /// Efforts made for one charge.
 #[derive(Default)]
 pub(crate) struct Efforts {

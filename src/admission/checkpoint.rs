@@ -7,7 +7,7 @@
 use std::ptr;
 use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Progress, Terms, progress};
+use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Progress, Terms};
 use crate::admission::plain::WaitFor;
 use crate::admission::steps::reclaim_and_retry;
 use crate::counter::credit;
@@ -67,7 +67,7 @@ impl Attempt for Excess {
         if is_above_max(self.level) && credit::may_be_below(self.level) {
             self.level.tree().close_below(self.level);
         }
-        progress(if is_above_max(self.level) { Err(self.level.refusal_now()) } else { Ok(0) })
+        if is_above_max(self.level) { Progress::Continue(self.level.refusal_now()) } else { Progress::Break(Ok(0)) }
     }
 
     fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult> {

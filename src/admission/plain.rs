@@ -1,14 +1,19 @@
 //! Plain bytes of one group: what an attempt to charge them does at each step.
 
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::admission::attempt::{Attempt, ChargeResult, Progress, Terms, decided};
-use crate::admission::wait::{LineTime, may_wait, wait_for_victim};
+use crate::admission::wait::{LineTime, may_wait};
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::pressure::line::{self, Ticket};
+use crate::pressure::wakers::{park_until, parked_waker};
+use crate::sync::is_over;
 use crate::thread::slot::Consume;
+
+/// Period in which a charge looks whether a victim has more to give.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// The waits that a charge allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +81,17 @@ impl Attempt for Terms {
         // In line from the first victim on: a charge that comes later does not get what is freed for this one.
         let mut line = self.line.borrow_mut();
         let ticket = line.get_or_insert_with(|| self.enqueue(false, level));
-        let decision = wait_for_victim(ticket, until, || self.may_cancel() && more())?;
+        let waker = parked_waker();
+        let decision = loop {
+            if let Ok(decision) = ticket.poll(&waker) {
+                break decision;
+            }
+            if is_over(until) || !self.may_cancel() || !more() {
+                return None;
+            }
+            // No waker is called when there is no more to come.
+            park_until(Some(until.min(Instant::now() + LOOK)));
+        };
         *line = None;
         Some(decided(decision, self.bytes, true))
     }

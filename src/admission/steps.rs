@@ -69,7 +69,7 @@ pub(super) fn try_once(group: &'static Counter, bytes: u64, missed: Consume) -> 
 
 /// The first try, by `charge`.
 #[inline]
-pub(super) fn try_with(
+pub(crate) fn try_with(
     group: &'static Counter,
     bytes: u64,
     missed: Consume,

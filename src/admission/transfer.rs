@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ptr;
 use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Progress, Terms, progress};
+use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Progress, Terms};
 use crate::admission::steps::reclaim_and_retry;
 use crate::counter::below::{self, Taken};
 use crate::counter::cover;
@@ -36,7 +36,10 @@ impl Attempt for Below {
 
     /// A transfer is not delayed.
     fn charge(&self) -> Progress {
-        progress(self.charge_below())
+        match self.charge_below() {
+            Ok(walked) => Progress::Break(Ok(walked)),
+            Err(refusal) => Progress::Continue(refusal),
+        }
     }
 
     /// Not in line, where whole charges are made.

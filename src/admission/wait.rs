@@ -22,9 +22,6 @@ use crate::state::waiting::Decision;
 use crate::sync::is_over;
 use crate::thread::foreign::Foreign;
 
-/// Period in which a charge looks whether a victim has more to give.
-const LOOK: Duration = Duration::from_millis(5);
-
 /// Period in which a charge in line has reclaimers asked again.
 const ASK_AGAIN_MIN: Duration = Duration::from_millis(10);
 const ASK_AGAIN_MAX: Duration = Duration::from_secs(1);
@@ -79,7 +76,7 @@ pub(crate) struct InLine {
 impl InLine {
     /// In the line of `level`, at whose reclaimers the charge has asked.
     pub(super) fn begin(ticket: Ticket, level: &'static Counter, counted: bool, time: LineTime) -> InLine {
-        let stall = Stall::begin(ticket.group(), level, Instant::now());
+        let stall = Stall::begin(ticket.group.counter(), level, Instant::now());
         InLine { stall, ticket, asked: level, counted, time, again: None, over: None }
     }
 
@@ -137,7 +134,7 @@ impl InLine {
         if !registrations::any_below(level) {
             return false;
         }
-        let (group, end) = (self.ticket.group(), earlier(deadline(level), self.time.reclaim_end()));
+        let (group, end) = (self.ticket.group.counter(), earlier(deadline(level), self.time.reclaim_end()));
         let mut request = Request::new(ReclaimCause::Full, end).waits(waits).ends_with(group, victims::ends(group));
         let adds = cover::rise_at(group, self.ticket.bytes, level);
         let round = round::run(level, adds.saturating_sub(level.room(level.admits())), &mut request);
@@ -199,24 +196,9 @@ impl InLine {
         }
         // Mutation: the-next-of-a-queue-is-not-woken
         let waker = Foreign::new(waker.clone());
-        self.ticket = line::enqueue((self.ticket.group(), true), bytes, level, Some(waker));
+        self.ticket = line::enqueue((self.ticket.group.counter(), true), bytes, level, Some(waker));
         (self.asked, self.counted) = (level, false);
         true
-    }
-}
-
-/// Waits in line while a victim is about to give memory back, as long as the caller goes on.
-pub(super) fn wait_for_victim(ticket: &mut Ticket, until: Instant, goes_on: impl Fn() -> bool) -> Option<Decision> {
-    let waker = parked_waker();
-    loop {
-        if let Ok(decision) = ticket.poll(&waker) {
-            return Some(decision);
-        }
-        if is_over(until) || !goes_on() {
-            return None;
-        }
-        // No waker is called when there is no more to come.
-        park_until(Some(until.min(Instant::now() + LOOK)));
     }
 }
 

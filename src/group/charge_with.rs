@@ -11,6 +11,7 @@ use crate::admission::attempt::ChargeFailure;
 use crate::admission::plain::WaitFor;
 use crate::admission::steps;
 use crate::admission::wait::LineTime;
+use crate::counter::object::Counter;
 use crate::pressure::high::is_any_above;
 use crate::pressure::throttle;
 use crate::thread::context;
@@ -255,7 +256,7 @@ pub(super) fn charge_slow(
 /// which serves a waiter that came meanwhile (E25).
 fn charge_if_room(header: &'static Header, bytes: u64, missed: Consume) -> Result<u64, ChargeError> {
     let counter = header.counter();
-    if let Some(walked) = at_once::charge_uncounted(counter, bytes, missed) {
+    if let Ok(walked) = steps::try_with(counter, bytes, missed, Counter::try_charge_now_slow) {
         if !is_any_above(counter, walked) {
             return Ok(bytes);
         }

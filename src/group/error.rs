@@ -112,7 +112,7 @@ impl fmt::Display for ChargeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Limit(inner) => fmt::Display::fmt(inner, f),
-            Self::InReclaim(inner) => inner.write(f, "inside reclaim, which does not nest", inner.helps(), None),
+            Self::InReclaim(inner) => inner.write(f, "inside reclaim, which does not nest", inner.helps, None),
             Self::WouldBlock(inner) => {
                 inner.write(f, "memory may come, and this charge does not wait for it", self.helps(), Some(WAIT))
             }
@@ -131,8 +131,8 @@ impl fmt::Display for ChargeError {
                 }
             }
             Self::TimedOut { refusal, waited } => {
-                let longer = (refusal.helps() != Helps::Nothing).then_some("wait longer");
-                refusal.write(f, &format!("after {waited:.1?} in line"), refusal.helps(), longer)
+                let longer = (refusal.helps != Helps::Nothing).then_some("wait longer");
+                refusal.write(f, &format!("after {waited:.1?} in line"), refusal.helps, longer)
             }
             Self::Cancelled { counter, group, requested } => {
                 // A charge of 0 bytes is never refused there.
@@ -206,8 +206,8 @@ impl ChargeError {
         match self {
             ChargeError::NoRoom { group, requested } => Helps::now(group, *requested),
             ChargeError::Deadlock(_) => Helps::Nothing,
-            ChargeError::WouldBlock(refusal) if refusal.helps() == Helps::Nothing => Helps::Waiting,
-            _ => self.over_limit().map_or(Helps::Nothing, OverLimitError::helps),
+            ChargeError::WouldBlock(refusal) if refusal.helps == Helps::Nothing => Helps::Waiting,
+            _ => self.over_limit().map_or(Helps::Nothing, |refusal| refusal.helps),
         }
     }
 

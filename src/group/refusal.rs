@@ -266,10 +266,6 @@ impl OverLimitError {
         self.holders.iter().flatten().map(|(group, usage)| (group, *usage))
     }
 
-    pub(super) fn helps(&self) -> Helps {
-        self.helps
-    }
-
     /// Returns the published bound on credit below the group when it refused, in bytes: 0, unless the charge was above
     /// max, or in rare races.
     pub fn stocked_bound(&self) -> u64 {

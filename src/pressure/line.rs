@@ -45,7 +45,7 @@ pub(crate) struct Ticket {
     number: u64,
     /// The decision was returned.
     over: bool,
-    group: Handle,
+    pub(crate) group: Handle,
 }
 
 /// State that a waiter finds.
@@ -675,11 +675,6 @@ impl Ticket {
             self.bytes = bytes;
         }
         resized
-    }
-
-    /// The group, which lives as long as the ticket.
-    pub(crate) fn group(&self) -> &'static Counter {
-        self.group.counter()
     }
 
     /// The charge waits for room from here on: its task does nothing else.

@@ -152,7 +152,11 @@ impl Started {
             return false;
         }
         let (helper, tree) = (&mut self.threads[duty as usize].helper, Arc::clone(tree));
-        let runs = helper.start(name(duty), move || run(&tree, duty));
+        let name = match duty {
+            Duty::Jobs => "memcg-reclaim",
+            Duty::Listeners => "memcg-listeners",
+        };
+        let runs = helper.start(name, move || run(&tree, duty));
         helper.wake();
         runs
     }
@@ -196,13 +200,6 @@ impl Started {
             Some(at) => NextJob::Sleep(at.saturating_duration_since(now)),
             None => running.helper.rest(now, self.over).map_or(NextJob::End, NextJob::Sleep),
         })
-    }
-}
-
-fn name(duty: Duty) -> &'static str {
-    match duty {
-        Duty::Jobs => "memcg-reclaim",
-        Duty::Listeners => "memcg-listeners",
     }
 }
 
