@@ -113,7 +113,7 @@ pub(crate) fn length(level: &Counter) -> usize {
     table(level.tree()).lock().lines.get(&level.key()).map_or(0, |line| line.places.len())
 }
 
-/// Does what [`charge_for`] does, but goes above the max of `level`. All other limits hold. The group is not below one
+/// Charges `n` for a waiter, and goes above the max of `level`. All other limits hold. The group is not below one
 /// that covers.
 fn charge_above_max<'a>(
     (group, level): (&'a Counter, &'a Counter),
@@ -444,6 +444,7 @@ impl Waiting {
             return false;
         }
         self.make_way(place, group, level);
+        // Never from a stock: none is open below.
         let walk = || cover::walk(group, bytes, How::Admit, Side::Reserved).map(|_| ());
         match walk_for((group, bytes), service.block, place, walk) {
             Ok(()) => {

@@ -76,7 +76,7 @@ type HasEnded = fn(&'static Counter) -> bool;
 pub(crate) struct Request {
     cause: ReclaimCause,
     pub(crate) deadline: Instant,
-    /// What was promised took too long. Else a round leaves other groups alone, as long as a group in excess owes memory.
+    /// Promises took too long. Else a round leaves other groups alone, as long as a group in excess owes memory.
     pub(crate) lapsed: bool,
     /// True if this thread may wait for the rounds of other threads.
     waits: bool,
