@@ -153,8 +153,7 @@ pub mod allocator {
 /// * [`BarrierMode`]: the answer for processors that must not be interrupted; [`BarrierState`] says what is in use.
 ///   [`litmus`](expert::litmus) has the two sides of the barrier alone, to test a machine with.
 /// * [`PoolAlign`]: how the objects of groups lie in memory. [`PoolTable`] and [`OwnBytes`] say what they take.
-/// * [`Inspect`]: figures and settings of a group that few programs need. [`ProtectionFigures`]: what min and low
-///   protect.
+/// * [`Inspect`]: figures and settings of a group that few programs need.
 /// * [`CentralStock`]: credit that all threads share, for a channel. [`QueuePlace`]: one place in line for all that wait
 ///   in a queue.
 /// * [`OomCandidate`] and [`OomOrder`]: an order of choice that a service gives itself.
@@ -169,7 +168,6 @@ pub mod allocator {
 /// [`Inspect`]: expert::Inspect
 /// [`CentralStock`]: expert::CentralStock
 /// [`QueuePlace`]: expert::QueuePlace
-/// [`ProtectionFigures`]: expert::ProtectionFigures
 /// [`FixedBatch`]: expert::FixedBatch
 /// [`OomCandidate`]: expert::OomCandidate
 /// [`OomOrder`]: expert::OomOrder
@@ -181,7 +179,6 @@ pub mod expert {
     pub use crate::group::inspect::Inspect;
     pub use crate::group::{CentralStock, QueuePlace};
     pub use crate::lifecycle::own_bytes::OwnBytes;
-    pub use crate::page_counter::reading::ProtectionFigures;
     pub use crate::pool::{PoolAlign, PoolRow, PoolTable};
     pub use crate::state::oom::{OomCandidate, OomOrder};
     pub use crate::sync::barrier::{BarrierMode, BarrierState, litmus};

@@ -1,25 +1,73 @@
 //! A charge that did not fit and is tried again: what each step needs of it, and what a step returns.
 
+use std::cell::RefCell;
+use std::ops::ControlFlow;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::error::USAGE_MAX;
 use crate::hierarchy::events;
+use crate::pressure::line::Ticket;
 use crate::pressure::stalls::Stall;
 use crate::pressure::victims::Excluded;
 use crate::state::events::Event;
+use crate::state::waiting::Decision;
+use crate::sync::is_over;
 use crate::thread::context;
 
-pub(crate) trait Attempt<'a> {
-    fn group(&self) -> &'a Counter;
-
-    fn bytes(&self) -> u64;
-
+/// Purpose of an attempt, its means, and its place in line. By themselves they are an attempt to charge plain bytes.
+pub(crate) struct Terms<'a> {
+    pub(super) group: &'a Counter,
+    pub(super) bytes: u64,
     /// Bytes that come on top of usage.
-    fn adds(&self) -> u64 {
-        self.bytes()
+    pub(super) adds: u64,
+    /// True if the thread may wait for others: for victims, promises, and rounds of reclaim on other threads.
+    pub(super) may_block: bool,
+    /// True if the attempt may cancel groups, as long as there is time for that.
+    pub(super) cancels: bool,
+    /// When the caller's time is over, for reclaim and for all that the attempt waits for.
+    pub(super) end: Option<Instant>,
+    /// After reclaim and victims it waits for room in line.
+    pub(super) stays_in_line: bool,
+    /// Its place in line, once it has one.
+    pub(super) line: RefCell<Option<Ticket>>,
+}
+
+impl<'a> Terms<'a> {
+    /// Bytes that come on top of usage. The attempt may cancel groups, and has no end.
+    pub(super) fn new(group: &'a Counter, bytes: u64, may_block: bool) -> Self {
+        let (end, line) = (None, RefCell::new(None));
+        Terms { group, bytes, adds: bytes, may_block, cancels: true, end, stays_in_line: false, line }
     }
+
+    pub(super) fn may_cancel(&self) -> bool {
+        self.cancels && !self.end.is_some_and(is_over)
+    }
+
+    /// Gives the place in line up, unless it stays there. What was decided in time holds.
+    pub(super) fn leave(&self) -> Option<ChargeResult<'a>> {
+        let ticket = if self.stays_in_line { None } else { self.line.take() };
+        ticket?.leave().map(|decision| decided(self.group, decision, self.bytes, true))
+    }
+
+    /// End of the charge, if it was decided in line.
+    pub(super) fn ended(&self) -> Option<ChargeResult<'a>> {
+        let mut line = self.line.borrow_mut();
+        let decision = line.as_mut()?.poll(Waker::noop()).ok()?;
+        *line = None;
+        Some(decided(self.group, decision, self.bytes, true))
+    }
+
+    /// The charge has a place in line: no thread makes it any other way.
+    pub(super) fn is_in_line(&self) -> bool {
+        self.line.borrow().is_some()
+    }
+}
+
+pub(crate) trait Attempt<'a> {
+    fn terms(&self) -> &Terms<'a>;
 
     /// Charges, if there is room.
     fn charge(&self) -> Progress<'a>;
@@ -27,36 +75,6 @@ pub(crate) trait Attempt<'a> {
     /// Waits while there is `more` to come until the charge fits at `level`, or until `until`. `None`: it does not fit,
     /// and may keep a place in line.
     fn wait(&self, level: &'a Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult<'a>>;
-
-    /// Gives the place in line up. What was decided in time holds.
-    fn leave(&self) -> Option<ChargeResult<'a>> {
-        None
-    }
-
-    /// End of the charge, if it was decided in line.
-    fn ended(&self) -> Option<ChargeResult<'a>> {
-        None
-    }
-
-    /// The charge has a place in line: no thread makes it any other way.
-    fn is_in_line(&self) -> bool {
-        false
-    }
-
-    /// True if the thread may wait for others: for victims, promises, and rounds of reclaim on other threads.
-    fn may_block(&self) -> bool {
-        true
-    }
-
-    /// True if the attempt may cancel groups, and there is time for that.
-    fn may_cancel(&self) -> bool {
-        true
-    }
-
-    /// When the caller's time is over, for reclaim and for all that the attempt waits for.
-    fn end(&self) -> Option<Instant> {
-        None
-    }
 }
 
 /// The bytes that a delay above a high is for: those that the charge took up the tree.
@@ -67,57 +85,42 @@ pub(crate) enum ChargeFailure<'a> {
         refusal: LevelRefusal<'a>,
         /// [`Event::Oom`] has been counted for it.
         counted: bool,
-        /// Source that is about to give memory back there, where the attempt does not wait for it.
-        pending: Option<Pending>,
+        kind: RefusalKind,
     },
-    /// The charge waited in line for the whole time, and did not fit.
-    TimedOut {
-        /// The refusal at the end of that time.
-        refusal: LevelRefusal<'a>,
-        counted: bool,
-        waited: Duration,
-    },
-    /// All that the level uses is held by tasks that wait in its line, and this is the youngest wait.
-    Deadlock { refusal: LevelRefusal<'a>, counted: bool },
     /// The group went offline meanwhile, perhaps by a reclaimer.
     Offline,
     /// The group was chosen to give its memory back.
     Cancelled,
 }
 
+pub(crate) enum RefusalKind {
+    /// It does not fit. Source that is about to give memory back there, where the attempt does not wait for it.
+    Full(Option<Pending>),
+    /// The charge waited in line for this whole time. The refusal is that at its end.
+    TimedOut(Duration),
+    /// All that the level uses is held by tasks that wait in its line, and this is the youngest wait.
+    Deadlock,
+}
+
 /// Source that is about to give memory back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pending {
-    /// A victim, or a reclaimer that has promised: a charge in line gets it.
-    Promised,
+    /// Memory of a victim, or of a reclaimer that has promised: a charge in line gets it. Or credit, a reclaimer or a
+    /// victim that the attempt has not asked.
+    Memory,
     /// A round of reclaim on another thread, which may come to nothing.
     Round,
-    /// Credit, reclaimers or a victim, which this attempt has not asked.
-    Unasked,
 }
 
-/// State of an attempt after a step.
-pub(crate) enum Progress<'a> {
-    Ended(ChargeResult<'a>),
-    /// This is the refusal to go on with.
-    Refused(LevelRefusal<'a>),
-}
-
-impl<'a> From<Result<u64, LevelRefusal<'a>>> for Progress<'a> {
-    fn from(charged: Result<u64, LevelRefusal<'a>>) -> Self {
-        match charged {
-            Ok(walked) => Progress::Ended(Ok(walked)),
-            Err(refusal) => Progress::Refused(refusal),
-        }
-    }
-}
+/// State of an attempt after a step: it has ended, or this is the refusal to go on with.
+pub(crate) type Progress<'a> = ControlFlow<ChargeResult<'a>, LevelRefusal<'a>>;
 
 /// Efforts made for one charge.
 #[derive(Default)]
 pub(crate) struct Efforts {
     /// [`Event::Oom`] has been counted.
     pub(super) counted: bool,
-    /// See [`ChargeFailure::Refused`].
+    /// See [`RefusalKind::Full`].
     pub(super) pending: Option<Pending>,
     pub(super) excluded: Excluded,
     /// Bytes that reclaim may still give where it has ended: promised ones. It may be any number where time or rounds
@@ -139,23 +142,20 @@ impl Efforts {
 }
 
 impl<'a> ChargeFailure<'a> {
-    /// A first refusal: nothing has been done about it yet.
+    /// A refusal about which nothing has been done yet.
     pub(super) fn refused(refusal: LevelRefusal<'a>) -> ChargeFailure<'a> {
-        ChargeFailure::Refused { refusal, counted: false, pending: None }
+        ChargeFailure::Refused { refusal, counted: false, kind: RefusalKind::Full(None) }
     }
 
     /// The charge is given up: a refusal is counted.
     #[cold]
     pub(super) fn count(self) -> ChargeFailure<'a> {
-        if let ChargeFailure::Refused { refusal, counted, .. }
-        | ChargeFailure::TimedOut { refusal, counted, .. }
-        | ChargeFailure::Deadlock { refusal, counted } = &self
-        {
+        if let ChargeFailure::Refused { refusal, counted, kind } = &self {
             refusal.level.count_refusal();
-            match &self {
-                ChargeFailure::TimedOut { .. } => events::count(refusal.level, Event::TimedOut),
-                ChargeFailure::Deadlock { .. } => events::count(refusal.level, Event::Deadlock),
-                _ => {}
+            match kind {
+                RefusalKind::Full(_) => {}
+                RefusalKind::TimedOut(_) => events::count(refusal.level, Event::TimedOut),
+                RefusalKind::Deadlock => events::count(refusal.level, Event::Deadlock),
             }
             // Inside reclaim no reclaimer was asked, so the refusal says nothing about what other groups hold.
             if !counted && !context::in_reclaim() {
@@ -164,6 +164,18 @@ impl<'a> ChargeFailure<'a> {
         }
         self
     }
+}
+
+/// The decision as the result of an attempt for `bytes`. `counted`: the failure is counted already.
+pub(super) fn decided(group: &Counter, decision: Decision, bytes: u64, counted: bool) -> ChargeResult<'_> {
+    let (level, kind) = match decision {
+        Decision::Granted => return Ok(bytes),
+        Decision::Full(level) => (level, RefusalKind::Full(None)),
+        Decision::Deadlock(level) => (level, RefusalKind::Deadlock),
+        Decision::Offline => return Err(ChargeFailure::Offline),
+        Decision::Cancelled => return Err(ChargeFailure::Cancelled),
+    };
+    Err(ChargeFailure::Refused { refusal: group.level(&level).refusal_now(), counted, kind })
 }
 
 /// True if the charge could ever fit, at the level that refused and further up: else no reclaim makes room for it.

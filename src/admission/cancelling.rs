@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progress, fits_ever};
+use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progress, Terms, fits_ever};
 use crate::counter::cover;
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::{events, group_tree, importance};
@@ -18,32 +18,23 @@ pub(super) fn cancel_for<'a>(
     refusal: LevelRefusal<'a>,
     efforts: &mut Efforts,
 ) -> Progress<'a> {
-    let (group, level) = (attempt.group(), refusal.level);
-    if !fits_ever(attempt.bytes(), &refusal) || !may_call_out() || !attempt.may_cancel() || !victims::chooses(level) {
-        return Progress::Refused(refusal);
+    let (terms, level) = (attempt.terms(), refusal.level);
+    let &Terms { group, bytes, adds, may_block, end, .. } = terms;
+    if !fits_ever(bytes, &refusal) || !may_call_out() || !terms.may_cancel() || !victims::chooses(level) {
+        return Progress::Continue(refusal);
     }
     if !std::mem::replace(&mut efforts.counted, true) {
         events::count(level, Event::Oom);
     }
     let tree = level.tree();
-    let adds = attempt.adds();
     let adds = if adds > 0 { cover::rise_at(group, adds, level).max(1) } else { 0 };
-    let want = Want {
-        asker: Some(group),
-        importance: importance::of(group),
-        bytes: attempt.bytes(),
-        adds,
-        may_come: efforts.may_come,
-    };
+    let (importance, may_come) = (importance::of(group), efforts.may_come);
+    let want = Want { asker: Some(group), importance, bytes, adds, may_come };
     let mut turn = None;
-    while attempt.may_cancel() {
+    while terms.may_cancel() {
         let (until, awaited) = match victims::choose(level, &want, &mut efforts.excluded) {
-            Choice::Unsettled => {
-                victims::settle(tree);
-                continue;
-            }
             Choice::NoCandidate => break,
-            Choice::Asker => return Progress::Ended(Err(ChargeFailure::Cancelled)),
+            Choice::Asker => return Progress::Break(Err(ChargeFailure::Cancelled)),
             // Charges in line before this one may take the room that there is. That is no reason to refuse this one.
             Choice::Room => {
                 let time = group_tree::shared(tree).settings.oom_time.min(TIME_MAX);
@@ -56,35 +47,35 @@ pub(super) fn cancel_for<'a>(
             Choice::Awaited(victim) => (victim.until, Some(victim)),
             Choice::Victim(mut chosen) => {
                 // A thread may have made this charge in line meanwhile.
-                if let Some(ended) = attempt.ended() {
+                if let Some(ended) = terms.ended() {
                     chosen.spare();
-                    return Progress::Ended(ended);
+                    return Progress::Break(ended);
                 }
                 efforts.stand_still(group, level, None);
                 chosen.cancel();
                 if chosen.victim.includes(group) {
-                    return Progress::Ended(Err(ChargeFailure::Cancelled));
+                    return Progress::Break(Err(ChargeFailure::Cancelled));
                 }
                 (chosen.victim.until, Some(chosen.victim))
             }
         };
-        if !attempt.may_block() {
-            efforts.pending = Some(Pending::Promised);
+        if !may_block {
+            efforts.pending = Some(Pending::Memory);
             return attempt.charge();
         }
         efforts.stand_still(group, level, None);
-        let until = earlier(until, attempt.end());
+        let until = earlier(until, end);
         let more = || awaited.as_ref().is_none_or(|victim| victims::is_awaited(tree, victim));
         // Mutation: a-victims-memory-is-not-waited-for
         if let Some(ended) = attempt.wait(level, until, &more) {
-            return Progress::Ended(ended);
+            return Progress::Break(ended);
         }
     }
-    if let Some(ended) = attempt.leave() {
-        return Progress::Ended(ended);
+    if let Some(ended) = terms.leave() {
+        return Progress::Break(ended);
     }
-    if attempt.is_in_line() {
-        return Progress::Refused(refusal);
+    if terms.is_in_line() {
+        return Progress::Continue(refusal);
     }
     // The level that refuses may be another one by now.
     attempt.charge()

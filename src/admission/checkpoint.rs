@@ -7,7 +7,7 @@
 use std::ptr;
 use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Progress};
+use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Progress, Terms};
 use crate::admission::plain::WaitFor;
 use crate::admission::steps::reclaim_and_retry;
 use crate::counter::credit;
@@ -30,8 +30,10 @@ pub(crate) fn check(group: &Counter, wait_for: WaitFor) -> Result<u64, ChargeFai
         return Err(ChargeFailure::Cancelled);
     }
     for level in group.path_to_root() {
-        let excess = Excess { group, level, wait_for };
-        let Progress::Refused(refusal) = excess.charge() else { continue };
+        // Reclaim makes room for the next byte.
+        let terms = Terms { adds: 0, ..Terms::new(group, 1, wait_for != WaitFor::Nothing) };
+        let excess = Excess { terms, level };
+        let Progress::Continue(refusal) = excess.charge() else { continue };
         match reclaim_and_retry(&excess, refusal) {
             // The group went offline meanwhile: the next checkpoint asks for the group above.
             Ok(_) | Err(ChargeFailure::Offline) => {}
@@ -52,39 +54,29 @@ pub(crate) fn concerns(group: &Counter) -> bool {
 
 /// Bytes of a level above its max, as an attempt to charge that fits once nothing is above.
 struct Excess<'a> {
-    group: &'a Counter,
+    terms: Terms<'a>,
     level: &'a Counter,
-    wait_for: WaitFor,
 }
 
 impl<'a> Attempt<'a> for Excess<'a> {
-    fn group(&self) -> &'a Counter {
-        self.group
-    }
-
-    /// Reclaim makes room for the next byte.
-    fn bytes(&self) -> u64 {
-        1
-    }
-
-    fn adds(&self) -> u64 {
-        0
+    fn terms(&self) -> &Terms<'a> {
+        &self.terms
     }
 
     fn charge(&self) -> Progress<'a> {
         if is_above_max(self.level) && credit::may_be_below(self.level) {
             self.level.tree().close_below(self.level);
         }
-        if is_above_max(self.level) { Err(self.level.refusal_now()).into() } else { Ok(0).into() }
+        if is_above_max(self.level) { Progress::Continue(self.level.refusal_now()) } else { Progress::Break(Ok(0)) }
     }
 
     fn wait(&self, level: &'a Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult<'a>> {
         debug_assert!(ptr::eq(level, self.level));
         while is_above_max(level) {
-            if self.group.state().is_offline() {
+            if self.terms.group.state().is_offline() {
                 return Some(Err(ChargeFailure::Offline));
             }
-            if victims::is_cancelled(self.group) {
+            if victims::is_cancelled(self.terms.group) {
                 return Some(Err(ChargeFailure::Cancelled));
             }
             if is_over(until) || !more() {
@@ -93,10 +85,6 @@ impl<'a> Attempt<'a> for Excess<'a> {
             pause();
         }
         Some(Ok(0))
-    }
-
-    fn may_block(&self) -> bool {
-        self.wait_for != WaitFor::Nothing
     }
 }
 

@@ -58,10 +58,6 @@ fn cancel_excess(group: &Counter, may_come: u64) -> u64 {
     while goes_on() {
         let want = Want { asker: None, importance: u8::MAX, bytes: group.forced(), adds: 0, may_come };
         let victim = match victims::choose(group, &want, &mut excluded) {
-            Choice::Unsettled => {
-                victims::settle(group.tree());
-                continue;
-            }
             Choice::NoCandidate | Choice::Asker | Choice::Room => break,
             Choice::Awaited(victim) => victim,
             Choice::Victim(mut chosen) => {

@@ -1,16 +1,19 @@
 //! Plain bytes of one group: what an attempt to charge them does at each step.
 
-use std::cell::RefCell;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::admission::attempt::{Attempt, ChargeResult, Progress};
-use crate::admission::wait::{decided, may_wait, wait_for_victim};
+use crate::admission::attempt::{Attempt, ChargeResult, Progress, Terms, decided};
+use crate::admission::wait::{LineTime, may_wait};
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::pressure::line::{self, Ticket};
+use crate::pressure::wakers::{park_until, parked_waker};
 use crate::sync::is_over;
 use crate::thread::slot::Consume;
+
+/// Period in which a charge looks whether a victim has more to give.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// The waits that a charge allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,57 +26,24 @@ pub(crate) enum WaitFor {
     Until(LineTime),
 }
 
-impl WaitFor {
-    /// When the caller's time is over.
-    pub(crate) fn end(self) -> Option<Instant> {
-        if let WaitFor::Until(time) = self { time.until } else { None }
-    }
-}
-
-/// Time of a charge in line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LineTime {
-    /// From here on it counts as waiting.
-    pub(super) begun: Instant,
-    /// `None`: without an end.
-    pub(crate) until: Option<Instant>,
-}
-
-impl LineTime {
-    /// So much time from now on. A charge that `time` ends has waited for no less.
-    pub(crate) fn begin(time: Duration) -> Self {
-        let begun = Instant::now();
-        LineTime { begun, until: begun.checked_add(time) }
+impl<'a> Terms<'a> {
+    pub(super) fn plain(group: &'a Counter, bytes: u64, wait_for: WaitFor) -> Self {
+        let mut terms = Terms::new(group, bytes, wait_for != WaitFor::Nothing);
+        if let WaitFor::Until(time) = wait_for {
+            (terms.end, terms.cancels, terms.stays_in_line) = (time.reclaim_end(), !time.is_zero(), true);
+        }
+        terms
     }
 
-    /// When it asks no reclaimer any more. A charge that waits for no time at all asks as one that does not wait.
-    pub(super) fn reclaim_end(self) -> Option<Instant> {
-        self.until.filter(|&until| until > self.begun)
-    }
-}
-
-pub(super) struct Plain<'a> {
-    group: &'a Counter,
-    bytes: u64,
-    /// Others may be cancelled for it.
-    pub(super) cancels: bool,
-    wait_for: WaitFor,
-    /// When the caller's time is over, where it does not wait in line.
-    pub(super) end: Option<Instant>,
-    /// Its place in line, once it has one.
-    line: RefCell<Option<Ticket>>,
-}
-
-impl<'a> Plain<'a> {
-    pub(super) fn new(group: &'a Counter, bytes: u64, wait_for: WaitFor) -> Self {
-        Plain { group, bytes, cancels: true, wait_for, end: None, line: RefCell::new(None) }
+    fn enqueue(&self, waits: bool, level: &Counter) -> Ticket {
+        line::enqueue((self.group, waits), self.bytes, level, None)
     }
 
     /// Its place in line, which it takes at `level` where it has none.
     pub(super) fn into_line(self, level: &Counter) -> Ticket {
-        let kept = self.line.into_inner();
+        let kept = self.line.take();
         kept.iter().for_each(Ticket::waits);
-        kept.unwrap_or_else(|| line::enqueue(self.group, self.bytes, level))
+        kept.unwrap_or_else(|| self.enqueue(true, level))
     }
 
     /// Charges after a refusal, where the group is more important than all that wait at the level: a place in line is
@@ -81,32 +51,28 @@ impl<'a> Plain<'a> {
     pub(super) fn go_first(&self, refusal: LevelRefusal<'a>) -> Progress<'a> {
         let level = refusal.level;
         if !line::goes_first(self.group, level) || !may_wait(self.bytes, &refusal) {
-            return Progress::Refused(refusal);
+            return Progress::Continue(refusal);
         }
-        let mut ticket = line::enqueue_for_now(self.group, self.bytes, level);
+        let mut ticket = self.enqueue(false, level);
         match ticket.poll(Waker::noop()) {
-            Ok(decision) => Progress::Ended(decided(self.group, decision, self.bytes, false)),
+            Ok(decision) => Progress::Break(decided(self.group, decision, self.bytes, false)),
             // The level may have served it, and another one have refused it then.
             Err(level) => match ticket.leave() {
-                Some(decision) => Progress::Ended(decided(self.group, decision, self.bytes, false)),
-                None => Progress::Refused(self.group.level(&level).refusal_now()),
+                Some(decision) => Progress::Break(decided(self.group, decision, self.bytes, false)),
+                None => Progress::Continue(self.group.level(&level).refusal_now()),
             },
         }
     }
 }
 
-impl<'a> Attempt<'a> for Plain<'a> {
-    fn group(&self) -> &'a Counter {
-        self.group
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
+impl<'a> Attempt<'a> for Terms<'a> {
+    fn terms(&self) -> &Terms<'a> {
+        self
     }
 
     fn charge(&self) -> Progress<'a> {
         match self.group.try_charge_once_slow(self.bytes, Consume::Miss) {
-            Ok(walked) => Progress::Ended(Ok(walked)),
+            Ok(walked) => Progress::Break(Ok(walked)),
             Err(refusal) => self.go_first(refusal),
         }
     }
@@ -114,39 +80,19 @@ impl<'a> Attempt<'a> for Plain<'a> {
     fn wait(&self, level: &'a Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult<'a>> {
         // In line from the first victim on: a charge that comes later does not get what is freed for this one.
         let mut line = self.line.borrow_mut();
-        let ticket = line.get_or_insert_with(|| line::enqueue_for_now(self.group, self.bytes, level));
-        let decision = wait_for_victim(ticket, until, || self.may_cancel() && more())?;
+        let ticket = line.get_or_insert_with(|| self.enqueue(false, level));
+        let waker = parked_waker();
+        let decision = loop {
+            if let Ok(decision) = ticket.poll(&waker) {
+                break decision;
+            }
+            if is_over(until) || !self.may_cancel() || !more() {
+                return None;
+            }
+            // No waker is called when there is no more to come.
+            park_until(Some(until.min(Instant::now() + LOOK)));
+        };
         *line = None;
         Some(decided(self.group, decision, self.bytes, true))
-    }
-
-    fn leave(&self) -> Option<ChargeResult<'a>> {
-        if let WaitFor::Until(_) = self.wait_for {
-            return None;
-        }
-        self.line.take()?.leave().map(|decision| decided(self.group, decision, self.bytes, true))
-    }
-
-    fn ended(&self) -> Option<ChargeResult<'a>> {
-        let mut line = self.line.borrow_mut();
-        let decision = line.as_mut()?.poll(Waker::noop()).ok()?;
-        *line = None;
-        Some(decided(self.group, decision, self.bytes, true))
-    }
-
-    fn is_in_line(&self) -> bool {
-        self.line.borrow().is_some()
-    }
-
-    fn may_block(&self) -> bool {
-        self.wait_for != WaitFor::Nothing
-    }
-
-    fn may_cancel(&self) -> bool {
-        self.cancels && !self.wait_for.end().is_some_and(is_over)
-    }
-
-    fn end(&self) -> Option<Instant> {
-        if let WaitFor::Until(time) = self.wait_for { time.reclaim_end() } else { self.end }
     }
 }

@@ -1,8 +1,9 @@
 //! Rounds of reclaim below the level that refused, and a charge after each.
 
+use std::ops::ControlFlow;
 use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progress, fits_ever};
+use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progress, Terms, fits_ever};
 use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
@@ -10,7 +11,7 @@ use crate::hierarchy::events;
 use crate::pressure::line;
 use crate::pressure::victims;
 use crate::reclaim::repeat::{ROUNDS_MAX, deadline, deadline_from, earlier, may_call_out, spare};
-use crate::reclaim::round::{Promises, Request, is_owed, owed};
+use crate::reclaim::round::{Request, owed};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
@@ -25,7 +26,7 @@ pub(super) fn reclaim_for<'a>(
     mut refusal: LevelRefusal<'a>,
     efforts: &mut Efforts,
 ) -> Progress<'a> {
-    let (group, bytes) = (attempt.group(), attempt.bytes());
+    let &Terms { group, bytes, may_block, end, .. } = attempt.terms();
     let mut request: Option<Request<'_>> = None;
     let (mut rounds, mut want) = (0, 0);
     efforts.may_come = 0;
@@ -42,8 +43,8 @@ pub(super) fn reclaim_for<'a>(
         let mut since = None;
         let new = || {
             let begun = *since.insert(Instant::now());
-            let deadline = earlier(deadline_from(level, begun), attempt.end());
-            Request::new(ReclaimCause::Full, deadline).waits(attempt.may_block()).ends_with(group, victims::ends(group))
+            let deadline = earlier(deadline_from(level, begun), end);
+            Request::new(ReclaimCause::Full, deadline).waits(may_block).ends_with(group, victims::ends(group))
         };
         let request = request.get_or_insert_with(new);
         // Memory that one round freed and other charges took has to be freed again.
@@ -52,29 +53,22 @@ pub(super) fn reclaim_for<'a>(
         efforts.stand_still(group, level, since);
         // If the loop ends now, it ends for time or rounds.
         efforts.may_come = u64::MAX;
-        match one_round(attempt, request, level, want, &refusal) {
-            RoundOutcome::Enough => rounds += 1,
-            RoundOutcome::Little => rounds += MUCH,
-            RoundOutcome::Nothing { owed } => {
-                efforts.may_come = if request.is_over() { u64::MAX } else { owed };
-                break;
-            }
-            RoundOutcome::Pending { pending, owed } => {
-                (efforts.pending, efforts.may_come) = (Some(pending), owed);
+        match one_round(attempt.terms(), request, level, want, &refusal) {
+            ControlFlow::Continue(part) => rounds += part,
+            ControlFlow::Break((pending, owed)) => {
+                let ended_early = pending.is_none() && request.is_over();
+                (efforts.pending, efforts.may_come) = (pending, if ended_early { u64::MAX } else { owed });
                 break;
             }
         }
         if request.has_ended() {
             // The group stays offline, so what has ended it is no cancellation.
             let offline = group.state().is_offline();
-            return Progress::Ended(Err(if offline { ChargeFailure::Offline } else { ChargeFailure::Cancelled }));
+            return Progress::Break(Err(if offline { ChargeFailure::Offline } else { ChargeFailure::Cancelled }));
         }
-        refusal = match attempt.charge() {
-            Progress::Refused(again) => again,
-            ended => return ended,
-        };
+        refusal = attempt.charge()?;
     }
-    Progress::Refused(refusal)
+    Progress::Continue(refusal)
 }
 
 /// Further counters have no reclaimers.
@@ -82,52 +76,43 @@ fn may_ask(level: &Counter, bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
     fits_ever(bytes, refusal) && may_call_out() && level.is_memory() && registrations::any_below(level)
 }
 
-enum RoundOutcome {
-    /// A good part of what is wanted, a promise that was waited for, or something for other threads, which was waited
-    /// for: charge again.
-    Enough,
-    /// Little. Charge again, but not as often.
-    Little,
-    /// No use to charge again. So much is promised, and has not come in time.
-    Nothing { owed: u64 },
-    /// Others are about to free something, and the attempt does not wait for them: so much, if any number says it.
-    Pending { pending: Pending, owed: u64 },
-}
-
-fn one_round<'a>(
-    attempt: &impl Attempt<'a>,
-    request: &mut Request<'_>,
+/// `Continue`: charge again; the round counts so many parts of [`MUCH`]. `Break`: there is no use, for so many bytes are
+/// promised and have not come in time, or others are about to free something and the attempt does not wait for them.
+fn one_round(
+    terms: &Terms,
+    request: &mut Request,
     level: &Counter,
     want: u64,
     refusal: &LevelRefusal<'_>,
-) -> RoundOutcome {
-    let Some(round) = round::run(level, want, request) else { return RoundOutcome::Nothing { owed: 0 } };
+) -> ControlFlow<(Option<Pending>, u64), usize> {
+    let Some(round) = round::run(level, want, request) else { return ControlFlow::Break((None, 0)) };
+    // A good part of what is wanted, or something for other threads.
     if round.others || round.report.freed > want / MUCH as u64 {
-        return RoundOutcome::Enough;
+        return ControlFlow::Continue(1);
     }
     if round.report.freed > 0 {
-        return RoundOutcome::Little;
+        return ControlFlow::Continue(MUCH);
     }
     if round.unwaited {
-        return RoundOutcome::Pending { pending: Pending::Round, owed: u64::MAX };
+        return ControlFlow::Break((Some(Pending::Round), u64::MAX));
     }
-    let owed = owed(&round.owing);
-    if request.promises == Promises::Lapse || round.owing.is_empty() {
-        return RoundOutcome::Nothing { owed };
+    let promised = owed(&round.owing);
+    if request.lapsed || round.owing.is_empty() {
+        return ControlFlow::Break((None, promised));
     }
-    if !attempt.may_block() {
-        return RoundOutcome::Pending { pending: Pending::Promised, owed };
+    if !terms.may_block {
+        return ControlFlow::Break((Some(Pending::Memory), promised));
     }
     // The promised memory is on its way: unless it takes too long no other group gives any. The thread does not spin,
     // because the reclaimer that has promised needs the processor.
-    let fits = || level.room(refusal.max) >= cover::rise_at(attempt.group(), attempt.bytes(), level);
-    while is_owed(&round.owing) && !fits() && !is_over(request.deadline) && !request.has_ended() {
+    let fits = || level.room(refusal.max) >= cover::rise_at(terms.group, terms.bytes, level);
+    while owed(&round.owing) > 0 && !fits() && !is_over(request.deadline) && !request.has_ended() {
         pause();
     }
     if is_over(request.deadline) {
-        (request.deadline, request.promises) = (earlier(deadline(level), attempt.end()), Promises::Lapse);
+        (request.deadline, request.lapsed) = (earlier(deadline(level), terms.end), true);
     }
-    RoundOutcome::Enough
+    ControlFlow::Continue(1)
 }
 
 /// Bytes that are missing, or somewhat more, so that the next charges need no reclaim.

@@ -1,15 +1,17 @@
 //! The steps of a charge in their order: the first try; after a refusal reclaim and victims, then the line.
 
 use std::ptr;
+use std::task::Waker;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Efforts, Progress};
+use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Efforts, Pending, Progress, RefusalKind, Terms};
 use crate::admission::cancelling::cancel_for;
-use crate::admission::plain::{Plain, WaitFor};
+use crate::admission::plain::WaitFor;
 use crate::admission::rounds::reclaim_for;
-use crate::admission::wait::{decided, may_wait, wait_in_line};
+use crate::admission::wait::{InLine, LineTime, may_wait};
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
+use crate::pressure::line;
 use crate::reclaim::repeat::ROUNDS_MAX;
 use crate::thread::slot::Consume;
 
@@ -28,22 +30,40 @@ fn charge_refused<'a>(
     wait_for: WaitFor,
     failure: ChargeFailure<'a>,
 ) -> ChargeResult<'a> {
-    let plain = Plain::new(group, bytes, wait_for);
-    let (refusal, counted, time) = match (go_on(&plain, failure), wait_for) {
+    let plain = Terms::plain(group, bytes, wait_for);
+    match (go_on(&plain, failure), wait_for) {
         (Err(ChargeFailure::Refused { refusal, counted, .. }), WaitFor::Until(time)) if may_wait(bytes, &refusal) => {
-            (refusal, counted, time)
+            let level = refusal.level;
+            InLine::begin(plain.into_line(level), level, counted, time).wait(group)
         }
-        (ended, _) => return ended.map_err(ChargeFailure::count),
-    };
-    let ticket = plain.into_line(refusal.level);
-    let ended = match wait_in_line(group, ticket, bytes, time.until) {
-        Ok(decision) => decided(group, decision, bytes, counted),
-        Err(level) => {
-            let waited = time.begun.elapsed();
-            Err(ChargeFailure::TimedOut { refusal: group.level(&level).refusal_now(), counted, waited })
+        (ended, _) => ended.map_err(ChargeFailure::count),
+    }
+}
+
+/// The first poll of a future that misses. It does all that a charge does, and waits for no other thread. `Err`: the
+/// charge has ended.
+pub(crate) fn begin<'a>(
+    group: &'a Counter,
+    bytes: u64,
+    missed: Consume,
+    time: LineTime,
+    waker: &Waker,
+) -> Result<InLine, ChargeResult<'a>> {
+    let mut plain = Terms::plain(group, bytes, WaitFor::Nothing);
+    plain.end = time.reclaim_end();
+    match try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure)) {
+        Err(ChargeFailure::Refused { refusal, counted, kind }) if may_wait(bytes, &refusal) => {
+            let level = refusal.level;
+            let mut in_line = InLine::begin(line::enqueue((group, true), bytes, level, None), level, counted, time);
+            in_line.ask_again(matches!(kind, RefusalKind::Full(Some(Pending::Round))), waker);
+            Ok(in_line)
         }
-    };
-    ended.map_err(ChargeFailure::count)
+        // A max was lowered meanwhile, say: no memory may come for it any more.
+        Err(ChargeFailure::Refused { refusal, counted, .. }) => {
+            Err(Err(ChargeFailure::Refused { refusal, counted, kind: RefusalKind::Full(None) }.count()))
+        }
+        ended => Err(ended.map_err(ChargeFailure::count)),
+    }
 }
 
 /// The first try, with which most charges end.
@@ -54,7 +74,7 @@ pub(super) fn try_once(group: &Counter, bytes: u64, missed: Consume) -> ChargeRe
 
 /// The first try, by `charge`.
 #[inline]
-pub(super) fn try_with<'a>(
+pub(crate) fn try_with<'a>(
     group: &'a Counter,
     bytes: u64,
     missed: Consume,
@@ -73,17 +93,17 @@ pub(super) fn try_with<'a>(
 
 /// Asks reclaimers, cancels no group and counts no refusal: where the charge does not fit its caller forces it.
 pub(crate) fn charge_without_victims(group: &Counter, bytes: u64, missed: Consume) -> ChargeResult<'_> {
-    let mut plain = Plain::new(group, bytes, WaitFor::Others);
+    let mut plain = Terms::plain(group, bytes, WaitFor::Others);
     plain.cancels = false;
     try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure))
 }
 
 /// A place before less important charges, reclaim and victims, where the first try was refused.
-pub(super) fn go_on<'a>(plain: &Plain<'a>, failure: ChargeFailure<'a>) -> ChargeResult<'a> {
+pub(super) fn go_on<'a>(plain: &Terms<'a>, failure: ChargeFailure<'a>) -> ChargeResult<'a> {
     match failure {
         ChargeFailure::Refused { refusal, .. } => match plain.go_first(refusal) {
-            Progress::Ended(ended) => ended,
-            Progress::Refused(refusal) => reclaim_and_retry(plain, refusal),
+            Progress::Break(ended) => ended,
+            Progress::Continue(refusal) => reclaim_and_retry(plain, refusal),
         },
         failure => Err(failure),
     }
@@ -92,22 +112,26 @@ pub(super) fn go_on<'a>(plain: &Plain<'a>, failure: ChargeFailure<'a>) -> Charge
 /// Reclaims below the level that refused while reclaimers free anything, then cancels groups there. It does the same at
 /// another level, where that one refuses then. Foreign code runs on this thread, which holds no lock of this crate.
 #[cold]
-pub(super) fn reclaim_and_retry<'a>(attempt: &impl Attempt<'a>, mut refusal: LevelRefusal<'a>) -> ChargeResult<'a> {
+pub(super) fn reclaim_and_retry<'a>(attempt: &impl Attempt<'a>, refusal: LevelRefusal<'a>) -> ChargeResult<'a> {
     let mut efforts = Efforts::default();
+    match make_room(attempt, refusal, &mut efforts) {
+        Progress::Break(ended) => ended,
+        Progress::Continue(refusal) => {
+            let kind = RefusalKind::Full(efforts.pending);
+            Err(ChargeFailure::Refused { refusal, counted: efforts.counted, kind })
+        }
+    }
+}
+
+fn make_room<'a>(attempt: &impl Attempt<'a>, mut refusal: LevelRefusal<'a>, efforts: &mut Efforts) -> Progress<'a> {
     for _ in 0..ROUNDS_MAX {
         efforts.pending = None;
-        refusal = match reclaim_for(attempt, refusal, &mut efforts) {
-            Progress::Ended(ended) => return ended,
-            Progress::Refused(refusal) => refusal,
-        };
+        refusal = reclaim_for(attempt, refusal, efforts)?;
         let level = refusal.level;
-        refusal = match cancel_for(attempt, refusal, &mut efforts) {
-            Progress::Ended(ended) => return ended,
-            Progress::Refused(refusal) => refusal,
-        };
-        if ptr::eq(refusal.level, level) || attempt.is_in_line() {
+        refusal = cancel_for(attempt, refusal, efforts)?;
+        if ptr::eq(refusal.level, level) || attempt.terms().is_in_line() {
             break;
         }
     }
-    Err(ChargeFailure::Refused { refusal, counted: efforts.counted, pending: efforts.pending })
+    Progress::Continue(refusal)
 }

@@ -1,14 +1,16 @@
 //! In line: until the wait is decided or time is over, with reclaimers asked again from time to time.
 
 use std::ptr;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::admission::attempt::{ChargeFailure, ChargeResult, fits_ever};
+use crate::admission::attempt::{ChargeFailure, ChargeResult, RefusalKind, decided, fits_ever};
 use crate::counter::cover;
 use crate::counter::object::{Counter, Kept};
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::group_tree;
-use crate::pressure::line::Ticket;
+use crate::pressure::delays::Alarm;
+use crate::pressure::line::{self, Ticket};
 use crate::pressure::stalls::Stall;
 use crate::pressure::victims;
 use crate::pressure::wakers::{park_until, parked_waker};
@@ -18,9 +20,7 @@ use crate::reclaim::{registrations, round};
 use crate::state::reclaimer::ReclaimCause;
 use crate::state::waiting::Decision;
 use crate::sync::is_over;
-
-/// Period in which a charge looks whether a victim has more to give.
-const LOOK: Duration = Duration::from_millis(5);
+use crate::thread::foreign::Foreign;
 
 /// Period in which a charge in line has reclaimers asked again.
 const ASK_AGAIN_MIN: Duration = Duration::from_millis(10);
@@ -31,87 +31,178 @@ pub(super) fn may_wait(bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
     may_call_out() && fits_ever(bytes, refusal) && refusal.level.is_memory()
 }
 
-/// The decision as the result of an attempt for `bytes`. `counted`: the failure is counted already.
-pub(super) fn decided(group: &Counter, decision: Decision, bytes: u64, counted: bool) -> ChargeResult<'_> {
-    let now = |level: Kept| group.level(&level).refusal_now();
-    match decision {
-        Decision::Granted => Ok(bytes),
-        Decision::Full(level) => Err(ChargeFailure::Refused { refusal: now(level), counted, pending: None }),
-        Decision::Deadlock(level) => Err(ChargeFailure::Deadlock { refusal: now(level), counted }),
-        Decision::Offline => Err(ChargeFailure::Offline),
-        Decision::Cancelled => Err(ChargeFailure::Cancelled),
+/// Time of a charge in line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LineTime {
+    /// From here on it counts as waiting.
+    begun: Instant,
+    /// `None`: without an end.
+    pub(crate) until: Option<Instant>,
+}
+
+impl LineTime {
+    /// So much time from now on. A charge that `time` ends has waited for no less.
+    pub(crate) fn begin(time: Option<Duration>) -> Self {
+        let begun = Instant::now();
+        LineTime { begun, until: time.and_then(|time| begun.checked_add(time)) }
+    }
+
+    pub(super) fn is_zero(self) -> bool {
+        self.until == Some(self.begun)
+    }
+
+    /// When it asks no reclaimer any more. A charge that waits for no time at all asks as one that does not wait.
+    pub(super) fn reclaim_end(self) -> Option<Instant> {
+        self.until.filter(|_| !self.is_zero())
     }
 }
 
-/// Waits in line until a charge of the group is decided. `Err`: time is over; the level in whose line the charge was.
-pub(super) fn wait_in_line(
-    group: &Counter,
-    mut ticket: Ticket,
-    bytes: u64,
-    until: Option<Instant>,
-) -> Result<Decision, Kept> {
-    let waker = parked_waker();
-    let mut asked = ticket.level();
-    let mut stall = None;
-    loop {
-        let level = match ticket.poll(&waker) {
-            Ok(decision) => return Ok(decision),
+/// A charge in line. Dropped, it leaves the line.
+pub(crate) struct InLine {
+    /// Until the charger goes on, or the charge is dropped. Before the ticket, which keeps the group.
+    stall: Option<Stall>,
+    pub(crate) ticket: Ticket,
+    /// Level where reclaimers have been asked.
+    asked: Kept,
+    /// [`Event::Oom`](crate::Event::Oom) has been counted.
+    counted: bool,
+    time: LineTime,
+    /// When a future asks them again, where other threads were asking.
+    again: Option<Alarm>,
+    /// When a future's time is over. Set by the first poll in line.
+    over: Option<Alarm>,
+}
+
+impl InLine {
+    /// In the line of `level`, at whose reclaimers the charge has asked.
+    pub(super) fn begin(ticket: Ticket, level: &Counter, counted: bool, time: LineTime) -> InLine {
+        let (stall, asked) = (Stall::begin(&ticket.group, level, Instant::now()), ticket.kept(level));
+        InLine { stall, ticket, asked, counted, time, again: None, over: None }
+    }
+
+    /// Blocks the thread until the wait of the `group`'s charge is decided or time is over.
+    pub(super) fn wait(mut self, group: &Counter) -> ChargeResult<'_> {
+        let waker = parked_waker();
+        let mut is_due = false;
+        loop {
+            if let Some(decision) = self.look(&waker, is_due, true) {
+                return self.ended(group, decision);
+            }
+            if self.time.until.is_some_and(is_over) {
+                return self.time_out(group);
+            }
+            // A reclaimer that had nothing to give when this charge came may have something by now, and there may be a
+            // new one.
+            let any = registrations::any_below(&self.asked);
+            let again = Instant::now() + if any { ask_again_after(&self.asked) } else { ASK_AGAIN_MAX };
+            park_until(Some(earlier(again, self.time.until)));
+            is_due = is_over(again);
+        }
+    }
+
+    /// Looks once, for a future. `None`: a wake follows.
+    pub(crate) fn poll<'a>(&mut self, group: &'a Counter, waker: &Waker) -> Option<ChargeResult<'a>> {
+        let is_due = self.again.as_ref().is_some_and(|again| !again.renew(waker));
+        match self.look(waker, is_due, false) {
+            Some(decision) => Some(self.ended(group, decision)),
+            None => self.is_over(waker).then(|| self.time_out(group)),
+        }
+    }
+
+    /// The decision, if there is one. Asks reclaimers where that is due, and where the charge has moved to another line:
+    /// those there were not asked yet.
+    fn look(&mut self, waker: &Waker, is_due: bool, waits: bool) -> Option<Decision> {
+        // Nothing foreign runs between a decision and its return: a grant is not lost to a panic.
+        let level = match self.ticket.poll(waker) {
+            Ok(decision) => return Some(decision),
             Err(level) => level,
         };
-        if until.is_some_and(is_over) {
-            return ticket.leave().ok_or(level);
-        }
-        // A reclaimer that had nothing to give when this charge came may have something by now, and there may be a new
-        // one; and in another line no reclaimer has been asked.
-        let now = Instant::now();
-        match &mut stall {
-            None => stall = Stall::begin(group, &level, now),
-            Some(stall) => stall.moves_to(&level),
-        }
-        let time = if registrations::any_below(&level) { ask_again_after(&level) } else { ASK_AGAIN_MAX };
-        let again = if ptr::eq(&*asked, &*level) { now + time } else { now };
-        park_until(Some(until.map_or(again, |until| until.min(again))));
-        if is_over(again) && !ticket.is_decided() {
-            asked = level;
-            ask_reclaimers((group, bytes), &level, until, true);
-        }
-    }
-}
-
-/// Waits in line while a victim is about to give memory back, as long as the caller goes on.
-pub(super) fn wait_for_victim(ticket: &mut Ticket, until: Instant, goes_on: impl Fn() -> bool) -> Option<Decision> {
-    let waker = parked_waker();
-    loop {
-        if let Ok(decision) = ticket.poll(&waker) {
-            return Some(decision);
-        }
-        if is_over(until) || !goes_on() {
+        self.stall.iter_mut().for_each(|stall| stall.moves_to(&level));
+        let is_due = is_due || !ptr::eq(&*level, &*self.asked);
+        if !is_due || !may_call_out() {
             return None;
         }
-        // No waker is called when there is no more to come.
-        park_until(Some(until.min(Instant::now() + LOOK)));
+        self.asked = level;
+        let unwaited = self.ask_reclaimers(&level, waits);
+        self.ask_again(unwaited, waker);
+        self.ticket.poll(waker).ok()
     }
-}
 
-/// Runs one round of reclaim for a charge in line. The round waits for those of other threads or does not. True: the
-/// round freed nothing, and has not waited for others that may free something.
-pub(super) fn ask_reclaimers(
-    (group, bytes): (&Counter, u64),
-    level: &Counter,
-    until: Option<Instant>,
-    waits: bool,
-) -> bool {
-    if !registrations::any_below(level) {
-        return false;
+    /// Runs one round of reclaim. The round waits for those of other threads or does not. True: the round freed nothing, and
+    /// has not waited for others that may free something.
+    fn ask_reclaimers(&self, level: &Counter, waits: bool) -> bool {
+        if !registrations::any_below(level) {
+            return false;
+        }
+        let (group, end) = (&*self.ticket.group, earlier(deadline(level), self.time.reclaim_end()));
+        let mut request = Request::new(ReclaimCause::Full, end).waits(waits).ends_with(group, victims::ends(group));
+        let adds = cover::rise_at(group, self.ticket.bytes, level);
+        let round = round::run(level, adds.saturating_sub(level.room(level.admits())), &mut request);
+        round.is_some_and(|round| round.unwaited)
     }
-    let end = earlier(deadline(level), until);
-    let mut request = Request::new(ReclaimCause::Full, end).waits(waits).ends_with(group, victims::ends(group));
-    let adds = cover::rise_at(group, bytes, level);
-    let round = round::run(level, adds.saturating_sub(level.room(level.admits())), &mut request);
-    round.is_some_and(|round| round.unwaited)
+
+    /// Sets when to ask again, where the rounds of other threads may come to nothing.
+    pub(super) fn ask_again(&mut self, whether: bool, waker: &Waker) {
+        let again = whether.then(|| Instant::now() + ask_again_after(&self.asked));
+        self.again = again.and_then(|again| Alarm::set(None, again, waker));
+    }
+
+    /// Returns true if a future's time is over; else a wake follows when it is. It is over at once if there is no thread
+    /// to wake the future, which would wait without an end.
+    fn is_over(&mut self, waker: &Waker) -> bool {
+        let Some(until) = self.time.until else { return false };
+        if is_over(until) {
+            return true;
+        }
+        match &self.over {
+            Some(alarm) => !alarm.renew(waker),
+            None => {
+                self.over = Alarm::set(None, until, waker);
+                self.over.is_none()
+            }
+        }
+    }
+
+    fn ended<'a>(&mut self, group: &'a Counter, decision: Decision) -> ChargeResult<'a> {
+        self.stall = None;
+        decided(group, decision, self.ticket.bytes, self.counted).map_err(ChargeFailure::count)
+    }
+
+    /// Time is over: the charge leaves the line. What was decided in time holds.
+    pub(crate) fn time_out<'a>(&mut self, group: &'a Counter) -> ChargeResult<'a> {
+        let level = self.ticket.level();
+        if let Some(decision) = self.ticket.leave() {
+            return self.ended(group, decision);
+        }
+        self.stall = None;
+        let kind = RefusalKind::TimedOut(self.time.begun.elapsed());
+        Err(ChargeFailure::Refused { refusal: group.level(&level).refusal_now(), counted: self.counted, kind }.count())
+    }
+
+    // === A place for a queue of waiters ===
+
+    /// Takes the decision of the line, with the level in whose line the wait was. `None`: there is none yet, or a delay
+    /// above a high follows.
+    pub(crate) fn take_decided<'a>(&mut self, group: &'a Counter) -> Option<(ChargeResult<'a>, Kept)> {
+        let (decision, level) = self.ticket.take_decided()?;
+        Some((decided(group, decision, self.ticket.bytes, self.counted).map_err(ChargeFailure::count), level))
+    }
+
+    /// After the end of the wait: takes a place anew, behind all that wait at the level, for so many bytes. False: it
+    /// took none, because reclaimers have to be asked first, or a victim has to be chosen.
+    pub(crate) fn wait_again(&mut self, level: &Counter, bytes: u64, waker: &Waker) -> bool {
+        if registrations::any_below(level) || victims::chooses(level) {
+            return false;
+        }
+        // Mutation: the-next-of-a-queue-is-not-woken
+        let waker = Foreign::new(waker.clone());
+        self.ticket = line::enqueue((&self.ticket.group, true), bytes, level, Some(waker));
+        (self.asked, self.counted) = (self.ticket.kept(level), false);
+        true
+    }
 }
 
 /// When a charge in line has reclaimers asked again.
-pub(super) fn ask_again_after(level: &Counter) -> Duration {
+fn ask_again_after(level: &Counter) -> Duration {
     group_tree::of(level).settings.reclaim_time.clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)
 }

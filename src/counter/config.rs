@@ -192,7 +192,6 @@ impl CounterConfig {
     /// Source: the mount option `memory_recursiveprot`.
     ///
     /// ```
-    /// # use memcg::expert::ProtectionFigures as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let protected = |recursive| {
     ///     let machine = PageCounter::root(CounterConfig::new().batch(0).recursive_protection(recursive));

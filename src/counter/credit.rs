@@ -76,7 +76,7 @@ fn pending_below<'a>(stocks: &'a Stocks, top: &'a Counter) -> impl Iterator<Item
 }
 
 /// Usage of a counter without that of the counters below it that are online.
-pub(crate) fn usage_local(counter: &Counter) -> u64 {
+fn usage_local(counter: &Counter) -> u64 {
     let mut below: u64 = 0;
     children::each(counter, |child| below = below.saturating_add(child.usage()));
     counter.usage().saturating_sub(below)
@@ -88,7 +88,7 @@ pub(crate) fn live_local(counter: &Counter) -> u64 {
 }
 
 /// Credit of a counter's own stock, and of the stocks below whose nearest live ancestor it is, as far as it is in usage.
-pub(crate) fn stocked_local(counter: &Counter) -> u64 {
+fn stocked_local(counter: &Counter) -> u64 {
     let path = SlowPath::enter();
     let tree = counter.tree();
     let stocks = tree.lock(&path);

@@ -257,9 +257,6 @@ impl Owner {
     /// As for [`grow`](Self::grow).
     #[allow(unsafe_code)]
     pub unsafe fn group(self) -> Option<Group> {
-        if self == Owner::NONE {
-            return None;
-        }
         // SAFETY: says the caller.
         let header = unsafe { allocator::header_of(self.0) };
         header.map(|header| Group::pinned(header.counter()))

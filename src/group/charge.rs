@@ -143,26 +143,19 @@ impl Charge {
         Ok(())
     }
 
-    /// Records that `bytes` more have been charged. From here on they keep the group. Gives back what no charge can hold.
+    /// Records that `bytes` more have been charged. From here on they keep the group. Gives back what no charge can hold:
+    /// some, where a caller has uncharged by amount what it holds.
     #[inline]
     pub(super) fn grown(&mut self, bytes: u64) {
         let held = self.bytes;
-        let added = self.add(bytes);
+        let added = bytes.min(USAGE_MAX - held);
+        self.bytes += added;
         if held == 0 && added > 0 {
             release(self.header.counter());
         }
         if added < bytes {
             uncharge(self.header, bytes - added);
         }
-    }
-
-    /// Holds what of `bytes` a charge can hold: not all where a caller has uncharged by amount what it holds. Returns that.
-    #[inline]
-    #[must_use]
-    pub(super) fn add(&mut self, bytes: u64) -> u64 {
-        let added = bytes.min(USAGE_MAX - self.bytes);
-        self.bytes += added;
-        added
     }
 
     /// Gives `bytes` back, at most all that it holds. Returns the bytes given back.

@@ -6,10 +6,12 @@ use std::time::Duration;
 use super::charge::{Charge, charge_undelayed, hold};
 use super::error::ChargeError;
 use super::handle::Group;
-use crate::admission::at_once::{self, Starts};
+use crate::admission::at_once;
 use crate::admission::attempt::ChargeFailure;
-use crate::admission::plain::{LineTime, WaitFor};
+use crate::admission::plain::WaitFor;
 use crate::admission::steps;
+use crate::admission::wait::LineTime;
+use crate::counter::object::Counter;
 use crate::counter::object::KeptHeader;
 use crate::pressure::high::is_any_above;
 use crate::pressure::throttle;
@@ -212,8 +214,8 @@ pub(super) fn charge_slow(header: KeptHeader, bytes: u64, missed: Consume, full:
     let (walked, end) = match full {
         OnFull::Refuse => (charge_undelayed(header, bytes, missed, WaitFor::Others)?, None),
         OnFull::Wait(time) => {
-            let wait_for = WaitFor::Until(LineTime::begin(time));
-            (charge_undelayed(header, bytes, missed, wait_for)?, wait_for.end())
+            let time = LineTime::begin(Some(time));
+            (charge_undelayed(header, bytes, missed, WaitFor::Until(time))?, time.until)
         }
         OnFull::Force => match steps::charge_without_victims(counter, bytes, missed) {
             Ok(walked) => (walked, None),
@@ -232,8 +234,12 @@ pub(super) fn charge_slow(header: KeptHeader, bytes: u64, missed: Consume, full:
             let _ = throttle::delay_after(counter, walked, false, None);
             return Ok(bytes);
         }
-        OnFull::Start => return charge_at_once(header, bytes, missed, Starts::Reclaim),
-        OnFull::Now => return charge_at_once(header, bytes, missed, Starts::Nothing),
+        OnFull::Start | OnFull::Now => {
+            return context::without_foreign(|| match at_once::charge(counter, bytes, missed, full == OnFull::Start) {
+                Ok(_) => Ok(bytes),
+                Err(failure) => Err(ChargeError::new(failure, counter, bytes)),
+            });
+        }
         OnFull::IfRoom => return charge_if_room(header, bytes, missed),
     };
     // The charge keeps the group.
@@ -241,20 +247,11 @@ pub(super) fn charge_slow(header: KeptHeader, bytes: u64, missed: Consume, full:
     Ok(bytes)
 }
 
-/// The caller asks for the delay.
-fn charge_at_once(header: KeptHeader, bytes: u64, missed: Consume, starts: Starts) -> Result<u64, ChargeError> {
-    let counter = header.counter();
-    context::without_foreign(|| match at_once::charge(counter, bytes, missed, starts) {
-        Ok(_) => Ok(bytes),
-        Err(failure) => Err(ChargeError::new(failure, counter, bytes)),
-    })
-}
-
 /// It has no edge of its own: the walk is that of `OnFull::Now`, and what is above a high is given back as any charge is,
 /// which serves a waiter that came meanwhile (E25).
 fn charge_if_room(header: KeptHeader, bytes: u64, missed: Consume) -> Result<u64, ChargeError> {
     let counter = header.counter();
-    if let Some(walked) = at_once::charge_uncounted(counter, bytes, missed) {
+    if let Ok(walked) = steps::try_with(counter, bytes, missed, Counter::try_charge_now_slow) {
         if !is_any_above(counter, walked) {
             return Ok(bytes);
         }

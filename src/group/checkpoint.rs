@@ -9,16 +9,15 @@ use std::time::{Duration, Instant};
 use super::allocator;
 use super::error::ChargeError;
 use super::handle::Group;
-use crate::admission::attempt::ChargeFailure;
+use crate::admission::attempt::{ChargeFailure, RefusalKind};
 use crate::admission::checkpoint::{check, concerns};
 use crate::admission::plain::WaitFor;
 use crate::counter::credit::online_or_above;
 use crate::counter::object::KeptHeader;
 use crate::hierarchy::group_tree;
 use crate::pressure::delays::Alarm;
-use crate::pressure::high::is_delayed;
 use crate::pressure::stalls::Stall;
-use crate::pressure::throttle;
+use crate::pressure::throttle::{self, Delayed};
 use crate::pressure::victims::is_cancelled;
 use crate::reclaim::round::TIME_MAX;
 use crate::sync::is_over;
@@ -157,13 +156,11 @@ pub struct Checkpoint {
 }
 
 /// A task that does not go on yet.
-struct Pause {
-    /// Ends the delay, or the wait for what others are about to give.
-    until: Instant,
-    alarm: Alarm,
-    /// True for the delay above a high: the group has been asked.
-    is_delay: bool,
-    _stall: Option<Stall>,
+enum Pause {
+    /// The group has been asked, and is above a high.
+    Delay(Delayed),
+    /// It waits for what others are about to give, until then.
+    Asks { until: Instant, alarm: Alarm, _stall: Option<Stall> },
 }
 
 impl Checkpoint {
@@ -175,44 +172,36 @@ impl Checkpoint {
     /// Asks, and says for how long the task has to pause; `until` is when to give up what others are about to give.
     fn ask(group: &Group, until: Instant, waker: &Waker) -> Result<Option<Pause>, ChargeError> {
         let counter = group.first();
-        let delayed_as = match check(counter, WaitFor::Nothing) {
-            Ok(bytes) => bytes,
-            Err(failure) => {
-                let level = match &failure {
-                    ChargeFailure::Refused { refusal, .. } => refusal.level,
-                    _ => counter,
-                };
-                let is_pending = matches!(failure, ChargeFailure::Refused { pending: Some(_), .. }) && !is_over(until);
-                // If the system has no thread to wake the task, it does not wait.
-                let again = || Alarm::set(Instant::now() + ASK_AGAIN, waker);
-                let Some(alarm) = is_pending.then(again).flatten() else { return Err(refused(failure, group)) };
-                let _stall = Stall::begin(counter, level, Instant::now());
-                return Ok(Some(Pause { until, alarm, is_delay: false, _stall }));
-            }
+        let failure = match check(counter, WaitFor::Nothing) {
+            Ok(bytes) => return Ok(Delayed::begin(counter, bytes, None, waker).map(Pause::Delay)),
+            Err(failure) => failure,
         };
-        let until = Instant::now() + throttle::delay_after(counter, delayed_as, false, None).min(TIME_MAX);
-        let alarm = (!is_over(until)).then(|| throttle::alarm(counter, until, waker)).flatten();
-        Ok(alarm.map(|alarm| {
-            let _stall = throttle::stand_still(counter, Instant::now());
-            Pause { until, alarm, is_delay: true, _stall }
-        }))
+        let level = match &failure {
+            ChargeFailure::Refused { refusal, kind: RefusalKind::Full(Some(_)), .. } if !is_over(until) => {
+                refusal.level
+            }
+            _ => return Err(refused(failure, group)),
+        };
+        // If the system has no thread to wake the task, it does not wait.
+        let again = Alarm::set(None, Instant::now() + ASK_AGAIN, waker);
+        let Some(alarm) = again else { return Err(refused(failure, group)) };
+        Ok(Some(Pause::Asks { until, alarm, _stall: Stall::begin(counter, level, Instant::now()) }))
     }
 
     fn poll_asked(pause: &mut Option<Pause>, group: &Group, waker: &Waker) -> Poll<Result<(), ChargeError>> {
         let until = match pause {
             None => Instant::now() + group_tree::of(group.first()).settings.oom_time.min(TIME_MAX),
-            Some(Pause { is_delay: true, until, alarm, .. }) => {
-                let is_delayed = !is_over(*until) && is_delayed(group.first()) && alarm.renew(waker);
-                return if is_delayed { Poll::Pending } else { Poll::Ready(went_on(group)) };
+            Some(Pause::Delay(delayed)) if !delayed.lasts(waker) => return Poll::Ready(went_on(group)),
+            Some(Pause::Asks { until, alarm, .. }) if !alarm.renew(waker) => *until,
+            Some(_) => return Poll::Pending,
+        };
+        match Checkpoint::ask(group, until, waker) {
+            Ok(Some(next)) => {
+                *pause = Some(next);
+                Poll::Pending
             }
-            Some(Pause { alarm, .. }) if alarm.renew(waker) => return Poll::Pending,
-            Some(Pause { until, .. }) => *until,
-        };
-        *pause = match Checkpoint::ask(group, until, waker) {
-            Ok(Some(next)) => Some(next),
-            asked => return Poll::Ready(asked.map(drop)),
-        };
-        Poll::Pending
+            asked => Poll::Ready(asked.map(drop)),
+        }
     }
 }
 

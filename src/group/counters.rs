@@ -30,7 +30,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn memory(&self) -> GroupCounter {
-        GroupCounter::new(self.first(), OfGroup(self.clone()))
+        GroupCounter::new(self.first(), self.clone())
     }
 
     /// Returns one counter of this group, to read and to limit.
@@ -49,7 +49,7 @@ impl Group {
     /// ```
     pub fn counter(&self, counter: Counter) -> Result<GroupCounter, ChargeError> {
         match self.header_of(counter) {
-            Some(header) => Ok(GroupCounter::new(header.counter(), OfGroup(self.clone()))),
+            Some(header) => Ok(GroupCounter::new(header.counter(), self.clone())),
             None => Err(self.unknown_counter_slow(counter)),
         }
     }
@@ -68,7 +68,7 @@ impl Group {
     /// ```
     pub fn counters(&self) -> impl Iterator<Item = GroupCounter> {
         let further = self.first().group().skip(1);
-        further.map(|counter| GroupCounter::new(counter, OfGroup(self.clone())))
+        further.map(|counter| GroupCounter::new(counter, self.clone()))
     }
 
     /// The counter of that name, if this runtime has it.
@@ -105,10 +105,6 @@ impl Group {
     }
 }
 
-/// A handle on the group, which keeps its counters.
-#[derive(Clone, Debug)]
-pub struct OfGroup(Group);
-
 /// One counter of a group. Its figures are those of the subtree. [`Group`]'s methods say what each figure means and
 /// costs.
 ///
@@ -132,13 +128,9 @@ pub struct OfGroup(Group);
 /// assert_eq!(memory.max(), 20);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub type GroupCounter = PageCounter<OfGroup>;
+pub type GroupCounter = PageCounter<Group>;
 
 impl GroupCounter {
-    fn group(&self) -> &Group {
-        &self.keep_of().0
-    }
-
     /// Returns `memory`, or the name that the builder gave the counter.
     pub fn name(&self) -> &str {
         group_tree::further_name(self.counter()).unwrap_or("memory")
@@ -178,13 +170,13 @@ impl GroupCounter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_max_now(&self, limit: impl IntoLimit) -> Result<u64, LimitError> {
-        self.group().set_kinds(self.counter(), &[(LimitKind::Max, Some(limit.into_limit()))], || {})
+        self.keep_of().set_kinds(self.counter(), &[(LimitKind::Max, Some(limit.into_limit()))], || {})
     }
 
     /// Reads the events of this counter in the subtree, as [`Group::events`] does. Those of memory are the group's.
     pub fn events(&self) -> Events {
-        Events::read(self.group(), self.counter(), false)
+        Events::read(self.keep_of(), self.counter(), false)
     }
 }
 
-debug_figures!(GroupCounter, |counter| name: counter.name(), group: counter.group());
+debug_figures!(GroupCounter, |counter| name: counter.name(), group: counter.keep_of());

@@ -6,12 +6,10 @@ use std::time::Duration;
 
 use super::counter::Counter;
 use super::handle::Group;
-use super::refusal::{Helps, OverLimitError, WAIT};
-use crate::admission::attempt::ChargeFailure;
+use super::refusal::{Helps, OverLimitError, WAIT, amount};
+use crate::admission::attempt::{ChargeFailure, RefusalKind};
 use crate::counter::object;
-use crate::counter::refusal::LevelRefusal;
-use crate::hierarchy::group_tree;
-use crate::pressure::incidents::{self, Happening};
+use crate::pressure::incidents;
 use crate::stat::Unit;
 use crate::stat::item::InUnit;
 use crate::state::incidents::IncidentKind;
@@ -114,7 +112,7 @@ impl fmt::Display for ChargeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Limit(inner) => fmt::Display::fmt(inner, f),
-            Self::InReclaim(inner) => inner.write(f, "inside reclaim, which does not nest", inner.helps(), None),
+            Self::InReclaim(inner) => inner.write(f, "inside reclaim, which does not nest", inner.helps, None),
             Self::WouldBlock(inner) => {
                 inner.write(f, "memory may come, and this charge does not wait for it", self.helps(), Some(WAIT))
             }
@@ -133,17 +131,18 @@ impl fmt::Display for ChargeError {
                 }
             }
             Self::TimedOut { refusal, waited } => {
-                let longer = (refusal.helps() != Helps::Nothing).then_some("wait longer");
-                refusal.write(f, &format!("after {waited:.1?} in line"), refusal.helps(), longer)
+                let longer = (refusal.helps != Helps::Nothing).then_some("wait longer");
+                refusal.write(f, &format!("after {waited:.1?} in line"), refusal.helps, longer)
             }
             Self::Cancelled { counter, group, requested } => {
                 // A charge of 0 bytes is never refused there.
-                let asked = if *requested == 0 { "a checkpoint" } else { &amount(group, *counter, *requested) };
+                let asked =
+                    if *requested == 0 { "a checkpoint" } else { &amount(group.nth(counter.number), *requested) };
                 let path = group.shown_path();
                 write!(f, "{path} is cancelled to make room: {asked} refused; release what it holds")
             }
             Self::Offline { counter, group, requested } => {
-                let (path, amount) = (group.shown_path(), amount(group, *counter, *requested));
+                let (path, amount) = (group.shown_path(), amount(group.nth(counter.number), *requested));
                 if runtime_is_gone(group) {
                     write!(f, "the runtime of {path} is gone: {amount} refused; ")?;
                     f.write_str("keep a handle of the Runtime as long as its groups charge")
@@ -205,17 +204,10 @@ impl ChargeError {
     /// [`NoRoom`](Self::NoRoom) has none: its answer is of now, a few loads and a lock for each level.
     pub fn helps(&self) -> Helps {
         match self {
-            ChargeError::WouldBlock(refusal) if refusal.helps() == Helps::Nothing => Helps::Waiting,
-            ChargeError::Limit(refusal) | ChargeError::WouldBlock(refusal) | ChargeError::InReclaim(refusal) => {
-                refusal.helps()
-            }
-            ChargeError::TimedOut { refusal, .. } => refusal.helps(),
             ChargeError::NoRoom { group, requested } => Helps::now(group, *requested),
-            ChargeError::Deadlock(_)
-            | ChargeError::Cancelled { .. }
-            | ChargeError::Offline { .. }
-            | ChargeError::OtherRuntime { .. }
-            | ChargeError::UnknownCounter { .. } => Helps::Nothing,
+            ChargeError::Deadlock(_) => Helps::Nothing,
+            ChargeError::WouldBlock(refusal) if refusal.helps == Helps::Nothing => Helps::Waiting,
+            _ => self.over_limit().map_or(Helps::Nothing, |refusal| refusal.helps),
         }
     }
 
@@ -223,43 +215,30 @@ impl ChargeError {
     #[cold]
     pub(super) fn new(failure: ChargeFailure<'_>, counter: &object::Counter, requested: u64) -> ChargeError {
         let (group, named) = (|| Group::pinned(counter.first()), || Counter::of_counter(counter));
-        let note = |kind, refusal: &LevelRefusal<'_>| {
-            let (limited, usage, max) = (refusal.level, refusal.usage, refusal.max);
-            incidents::note(&Happening { kind, group: counter, limited, requested, usage, max });
+        let (refusal, kind) = match failure {
+            ChargeFailure::Refused { refusal, kind, .. } => (refusal, kind),
+            ChargeFailure::Offline => return ChargeError::Offline { group: group(), counter: named(), requested },
+            ChargeFailure::Cancelled => return ChargeError::Cancelled { group: group(), counter: named(), requested },
         };
-        match failure {
-            ChargeFailure::Refused { refusal, pending, .. } => {
-                let error = OverLimitError::new(counter, requested, &refusal);
-                let is_pending = pending.is_some() && !context::in_reclaim();
-                note(if is_pending { IncidentKind::WouldBlock } else { IncidentKind::Refused }, &refusal);
-                match pending {
-                    _ if context::in_reclaim() => ChargeError::InReclaim(error),
-                    Some(_) => ChargeError::WouldBlock(error),
-                    None => ChargeError::Limit(error),
-                }
+        let error = OverLimitError::new(counter, requested, &refusal);
+        let (kind, error) = match kind {
+            RefusalKind::Full(_) if context::in_reclaim() => (IncidentKind::Refused, ChargeError::InReclaim(error)),
+            RefusalKind::Full(Some(_)) => (IncidentKind::WouldBlock, ChargeError::WouldBlock(error)),
+            RefusalKind::Full(None) => (IncidentKind::Refused, ChargeError::Limit(error)),
+            RefusalKind::TimedOut(waited) => {
+                (IncidentKind::TimedOut, ChargeError::TimedOut { refusal: Box::new(error), waited })
             }
-            ChargeFailure::TimedOut { refusal, waited, .. } => {
-                note(IncidentKind::TimedOut, &refusal);
-                ChargeError::TimedOut { refusal: Box::new(OverLimitError::new(counter, requested, &refusal)), waited }
-            }
-            ChargeFailure::Deadlock { refusal, .. } => {
-                note(IncidentKind::Refused, &refusal);
-                ChargeError::Deadlock(OverLimitError::new(counter, requested, &refusal))
-            }
-            ChargeFailure::Offline => ChargeError::Offline { group: group(), counter: named(), requested },
-            ChargeFailure::Cancelled => ChargeError::Cancelled { group: group(), counter: named(), requested },
-        }
+            RefusalKind::Deadlock => (IncidentKind::Refused, ChargeError::Deadlock(error)),
+        };
+        incidents::note(kind, counter, requested, &refusal);
+        error
     }
 }
 
-/// An amount of a group's counter. That of a further counter is named.
-fn amount(group: &Group, counter: Counter, amount: u64) -> String {
-    let counter = group.first().group().nth(counter.number);
-    let amount = InUnit(amount, counter.map_or(Unit::Bytes, group_tree::unit));
-    match counter.and_then(group_tree::further_name) {
-        Some(name) => format!("{amount} of {name}"),
-        None => amount.to_string(),
-    }
+/// A group, or a child of it that was to be created.
+fn place(group: &Group, name: Option<&str>) -> String {
+    let path = group.shown_path();
+    name.map_or(path.clone(), |name| format!("{:?} in {path}", beginning(name)))
 }
 
 /// The root goes offline with its runtime alone.
@@ -366,29 +345,27 @@ pub enum CreateError {
 
 impl fmt::Display for CreateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut write = |parent: Option<&Group>, name: &str, why: String| {
-            let parent = parent.map_or_else(String::new, Group::shown_path);
-            write!(f, "no group {:?} in {parent}: {why}", beginning(name))
-        };
-        match self {
-            Self::Name { parent, name, fault } => write(Some(parent), name, fault.to_string()),
+        let named = |parent: &Group, name: &str| place(parent, Some(name));
+        let (place, why) = match self {
+            Self::Name { parent, name, fault } => (named(parent, name), fault.to_string()),
             Self::Taken { group } => {
-                let why = "the name is taken; get_or_create returns that group".to_string();
-                write(group.parent().as_ref(), &group.name(), why)
+                let place = group.parent().map_or_else(String::new, |parent| named(&parent, &group.name()));
+                (place, "the name is taken; get_or_create returns that group".to_string())
             }
             Self::Offline { parent, name } => {
                 let gone = if runtime_is_gone(parent) { "its runtime is gone, and " } else { "" };
-                write(Some(parent), name, format!("{gone}it is offline"))
+                (named(parent, name), format!("{gone}it is offline"))
             }
             Self::Full { parent, name, most } => {
-                write(Some(parent), name, format!("there are {most} groups, as many as groups_max allows"))
+                (named(parent, name), format!("there are {most} groups, as many as groups_max allows"))
             }
             Self::Memory { parent, bytes } => {
                 let bytes = Bytes(*bytes as u64);
-                write!(f, "no group in {}: the system has no {bytes} of memory for it", parent.shown_path())
+                (format!("in {}", parent.shown_path()), format!("the system has no {bytes} of memory for it"))
             }
-            Self::Limit(inner) => fmt::Display::fmt(inner, f),
-        }
+            Self::Limit(inner) => return fmt::Display::fmt(inner, f),
+        };
+        write!(f, "no group {place}: {why}")
     }
 }
 
@@ -505,19 +482,11 @@ impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoLimitedAncestor { group, name, limit, percent } => {
-                let path = group.shown_path();
-                match name {
-                    Some(name) => write!(f, "no {limit} {percent} for {:?} in {path}", beginning(name))?,
-                    None => write!(f, "no {limit} {percent} for {path}")?,
-                }
-                f.write_str(": no group above has a max; set one, or bytes here")
+                let of = place(group, name.as_deref());
+                write!(f, "no {limit} {percent} for {of}: no group above has a max; set one, or bytes here")
             }
             Self::Setting { group, name, fault } => {
-                f.write_str("no setting's name for ")?;
-                if let Some(name) = name {
-                    write!(f, "{:?} in ", beginning(name))?;
-                }
-                write!(f, "{}: {fault}", group.shown_path())
+                write!(f, "no setting's name for {}: {fault}", place(group, name.as_deref()))
             }
             Self::CoversNot { group } => {
                 write!(f, "{} does not cover allocations: a group asks for that when it is created", group.shown_path())

@@ -13,15 +13,10 @@ use super::charge::Charge;
 use super::error::ChargeError;
 use super::handle::Group;
 use crate::admission::attempt::ChargeResult;
-use crate::admission::plain::LineTime;
-use crate::admission::polled::{Begun, InLine, begin};
-use crate::pressure::delays::Alarm;
-use crate::pressure::high::is_delayed;
+use crate::admission::steps::begin;
+use crate::admission::wait::{InLine, LineTime};
 use crate::pressure::line;
-use crate::pressure::stalls::Stall;
-use crate::pressure::throttle;
-use crate::reclaim::round::TIME_MAX;
-use crate::sync::is_over;
+use crate::pressure::throttle::{self, Delayed};
 use crate::thread::slot::Consume;
 use crate::units::{Bytes, IntoBytes};
 
@@ -64,40 +59,10 @@ pub struct ChargeFuture {
 
 enum Stage {
     New,
-    InLine(InLine, Option<Deadline>),
-    /// Charged, above a high.
-    Delayed {
-        until: Instant,
-        /// Dropped before `charge`, which keeps the group, as is the stall.
-        alarm: Alarm,
-        _stall: Option<Stall>,
-        charge: Charge,
-    },
+    InLine(InLine),
+    /// Charged, above a high. The delay is dropped before the charge, which keeps the group.
+    Delayed(Delayed, Charge),
     Done,
-}
-
-/// When a charge in line is given up.
-struct Deadline {
-    until: Instant,
-    /// Set by the first poll in line.
-    alarm: Option<Alarm>,
-}
-
-impl Deadline {
-    /// Returns true if time is over; else a wake follows when it is. It is over at once if there is no thread to wake
-    /// the future, which would wait without an end.
-    fn is_over(&mut self, waker: &Waker) -> bool {
-        if is_over(self.until) {
-            return true;
-        }
-        match &self.alarm {
-            Some(alarm) => !alarm.renew(waker),
-            None => {
-                self.alarm = Alarm::set(self.until, waker);
-                self.alarm.is_none()
-            }
-        }
-    }
 }
 
 impl ChargeFuture {
@@ -161,13 +126,12 @@ impl ChargeFuture {
             // From here on nothing is waited for, nor reclaimed.
             self.end = Some(Instant::now());
             let this = &mut self;
-            let ended = if let Stage::InLine(in_line, _) = &mut this.state {
-                Some(of_group(in_line.time_out(), &this.group, this.bytes))
-            } else {
-                None
-            };
-            self.undelayed = true;
-            self.ended(ended, context.waker())
+            let mut ended = None;
+            if let Stage::InLine(in_line) = &mut this.state {
+                ended = Some(of_group(in_line.time_out(this.group.first()), &this.group, this.bytes));
+            }
+            this.undelayed = true;
+            this.ended(ended, context.waker())
         })
         .await
     }
@@ -196,38 +160,33 @@ impl ChargeFuture {
         self
     }
 
-    /// The charge is made, and took `walked` bytes up the tree. Pending where a delay follows.
-    fn charged(&mut self, walked: u64, waker: &Waker) -> Poll<Result<Charge, ChargeError>> {
-        self.state = Stage::Done;
-        let (group, charge) = (self.group.first(), Charge::new(self.group.header, self.bytes));
-        let delay = throttle::delay_after(group, walked, false, self.end);
-        let until = Instant::now() + delay.min(TIME_MAX);
-        let is_delayed = !self.undelayed && !is_over(until) && is_delayed(group);
-        // The charge is not delayed if there is no thread to wake it: the future would have to wake itself time and again.
-        let Some(alarm) = is_delayed.then(|| throttle::alarm(group, until, waker)).flatten() else {
-            return Poll::Ready(Ok(charge));
-        };
-        let _stall = throttle::stand_still(group, Instant::now());
-        self.state = Stage::Delayed { until, alarm, _stall, charge };
-        Poll::Pending
-    }
-
     /// Returns the charge, or why there is none. Pending while it waits or is delayed.
     fn ended(&mut self, ended: Option<Result<u64, ChargeError>>, waker: &Waker) -> Poll<Result<Charge, ChargeError>> {
+        let group = self.group.first();
         match ended {
-            Some(Ok(walked)) => return self.charged(walked, waker),
+            Some(Ok(walked)) => {
+                let charge = Charge::new(self.group.header, self.bytes);
+                self.state = Stage::Done;
+                if self.undelayed {
+                    let _ = throttle::delay_after(group, walked, false, self.end);
+                } else if let Some(delayed) = Delayed::begin(group, walked, self.end, waker) {
+                    self.state = Stage::Delayed(delayed, charge);
+                    return Poll::Pending;
+                }
+                return Poll::Ready(Ok(charge));
+            }
             Some(Err(refused)) => {
                 self.state = Stage::Done;
                 return Poll::Ready(Err(refused));
             }
             None => {}
         }
-        let Stage::Delayed { until, alarm, .. } = &self.state else { return Poll::Pending };
-        if !self.undelayed && !is_over(*until) && is_delayed(self.group.first()) && alarm.renew(waker) {
+        let Stage::Delayed(delayed, _) = &self.state else { return Poll::Pending };
+        if !self.undelayed && delayed.lasts(waker) {
             return Poll::Pending;
         }
         match std::mem::replace(&mut self.state, Stage::Done) {
-            Stage::Delayed { charge, .. } => Poll::Ready(Ok(charge)),
+            Stage::Delayed(_, charge) => Poll::Ready(Ok(charge)),
             _ => Poll::Pending,
         }
     }
@@ -253,23 +212,18 @@ impl Future for ChargeFuture {
                     return Poll::Ready(Ok(Charge::new(this.group.header, this.bytes)));
                 }
                 missed => {
-                    let time = this.time.map(LineTime::begin);
-                    this.end = time.and_then(|time| time.until);
+                    let time = LineTime::begin(this.time);
+                    this.end = time.until;
                     match begin(this.group.first(), this.bytes, missed, time, waker) {
-                        Begun::Ended(begun) => ended = Some(of_group(begun, &this.group, this.bytes)),
-                        Begun::InLine(in_line) => {
-                            let deadline = this.end.map(|until| Deadline { until, alarm: None });
-                            this.state = Stage::InLine(in_line, deadline);
-                        }
+                        Ok(in_line) => this.state = Stage::InLine(in_line),
+                        Err(begun) => ended = Some(of_group(begun, &this.group, this.bytes)),
                     }
                 }
             }
         }
-        if let Stage::InLine(in_line, deadline) = &mut this.state {
-            ended = in_line.poll(waker).map(|ended| of_group(ended, &this.group, this.bytes));
-            if ended.is_none() && deadline.as_mut().is_some_and(|deadline| deadline.is_over(waker)) {
-                ended = Some(of_group(in_line.time_out(), &this.group, this.bytes));
-            }
+        if let Stage::InLine(in_line) = &mut this.state {
+            let polled = in_line.poll(this.group.first(), waker);
+            ended = polled.map(|ended| of_group(ended, &this.group, this.bytes));
         }
         this.ended(ended, waker)
     }

@@ -100,6 +100,11 @@ impl Group {
         self.header.counter()
     }
 
+    /// A counter of the group: the first counts memory.
+    pub(super) fn nth(&self, number: usize) -> Option<&object::Counter> {
+        self.first().group().nth(number)
+    }
+
     /// Returns the group's id, which names it for as long as the process runs.
     pub fn id(&self) -> GroupId {
         GroupId { number: self.first().number, generation: self.first().state().generation() }

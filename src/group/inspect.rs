@@ -9,12 +9,11 @@ use crate::admission::lowered;
 use crate::counter::protection::Protection;
 use crate::counter::{children, credit, ledger, marks};
 use crate::hierarchy::{group_tree, stats};
-use crate::page_counter::reading::{HasProtection, ProtectedCounter, ProtectionFigures};
 use crate::pressure::{incidents, observe, throttle, victims};
 use crate::reclaim::{excess, shares};
 use crate::stat::visits::Unlist;
 use crate::state::incidents::Incident;
-use crate::state::oom::{EXEMPT, OomPolicy, TOGETHER};
+use crate::state::oom::{EXEMPT, TOGETHER};
 use crate::sync::Ordering;
 use crate::units::{Bytes, IntoBytes};
 
@@ -27,7 +26,7 @@ use crate::units::{Bytes, IntoBytes};
 /// | what the root's max leaves out | [`show_uncharged`](Self::show_uncharged), [`uncharged`](Self::uncharged) |
 /// | limits that only count | [`set_observe_only`](Self::set_observe_only), [`is_observe_only`](Self::is_observe_only) |
 /// | soft limits | [`is_in_excess`](Self::is_in_excess), [`descendants_in_excess`](Self::descendants_in_excess) |
-/// | the group alone | [`usage_local`](Self::usage_local), [`stocked_local`](Self::stocked_local), [`live_local`](Self::live_local), [`ledger_local`](Self::ledger_local), [`allocated_local`](Self::allocated_local) |
+/// | the group alone | [`live_local`](Self::live_local), [`ledger_local`](Self::ledger_local), [`allocated_local`](Self::allocated_local) |
 /// | victims | [`set_oom_group`](Self::set_oom_group), [`set_oom_exempt`](Self::set_oom_exempt), and what was set |
 /// | the groups below | [`descendants`](Self::descendants), [`top`](Self::top) |
 /// | what happened | [`incidents`](Self::incidents) |
@@ -52,14 +51,14 @@ pub trait Inspect: ThisGroup {
     /// Returns the bytes that reclaim touches last, 0 by default. One load.
     ///
     /// ```
-    /// # use memcg::expert::{Inspect as _, ProtectionFigures as _};
+    /// # use memcg::expert::Inspect as _;
     /// # use memcg::{Limit, Limits};
     /// # let runtime = memcg::Runtime::builder().max(1_000).build()?;
     /// let acme = runtime.root().create("acme", Limits::new().low(Limit::percent(25)))?;
     /// assert_eq!(acme.low(), 250);
     /// runtime.root().set_max(2_000)?;
     /// assert_eq!(acme.low(), 500, "worked out again");
-    /// assert_eq!(runtime.root().children_low_usage(), 0, "acme uses nothing");
+    /// assert_eq!(runtime.root().memory().children_low_usage(), 0, "acme uses nothing");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     fn low(&self) -> u64 {
@@ -198,40 +197,9 @@ pub trait Inspect: ThisGroup {
         excess::count_below(self.this().first())
     }
 
-    /// Returns [`usage`](Group::usage) without that of the children that are online, in bytes. That is the group's own,
-    /// and what groups that went offline left behind. It costs one load for each child, and holds no lock over more than
-    /// a few. It is exact at every quiescent point, an estimate while other threads charge.
-    ///
-    /// ```
-    /// # use memcg::expert::Inspect as _;
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
-    /// let (ours, theirs) = (runtime.root().try_charge(3)?, acme.try_charge(4)?);
-    /// assert_eq!((runtime.root().usage_local(), acme.usage_local()), (3, 4));
-    /// acme.offline()?;
-    /// assert_eq!(runtime.root().usage_local(), 7);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    fn usage_local(&self) -> u64 {
-        credit::usage_local(self.this().first())
-    }
-
-    /// Returns the credit in this group's own stock, and in the stocks of groups below that went offline and are not
-    /// settled, in bytes. It looks at one slot for each thread and such group. It is exact at every quiescent point.
-    ///
-    /// ```
-    /// # use memcg::expert::{FixedBatch as _, Inspect as _};
-    /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
-    /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
-    /// let _held = acme.try_charge(10)?;
-    /// assert_eq!((runtime.root().stocked_local(), acme.stocked_local()), (0, 262_134));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    fn stocked_local(&self) -> u64 {
-        credit::stocked_local(self.this().first())
-    }
-
-    /// Returns [`usage_local`](Self::usage_local) minus [`stocked_local`](Self::stocked_local), in bytes. Where the group
+    /// Returns the [live](Group::live) bytes without those of the children that are online. That is the group's own, and
+    /// what groups that went offline left behind. It costs one load for each child, and holds no lock over more than a few.
+    /// It is exact at every quiescent point, an estimate while other threads charge. Where the group
     /// [covers](crate::Limits::cover_allocations) it is the larger of what is reserved and what is allocated in the
     /// group alone.
     ///
@@ -277,11 +245,6 @@ pub trait Inspect: ThisGroup {
     /// allocates nothing.
     fn allocated_local(&self) -> u64 {
         ledger::own(self.this().first()).allocated
-    }
-
-    /// Returns the group's own policy, as it was set.
-    fn oom_policy(&self) -> OomPolicy {
-        victims::marks(self.this().first()).policy()
     }
 
     /// With true, compares the whole subtree of this group as one, and cancels all of it if any of its groups is
@@ -435,11 +398,3 @@ impl ThisGroup for Group {
 }
 
 impl Inspect for Group {}
-
-impl HasProtection for Group {
-    fn protected(&self) -> ProtectedCounter<'_> {
-        ProtectedCounter(self.first())
-    }
-}
-
-impl ProtectionFigures for Group {}

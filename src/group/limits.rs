@@ -72,11 +72,10 @@ impl Limits {
     ///
     /// ```
     /// # use memcg::Limits;
-    /// # use memcg::expert::ProtectionFigures as _;
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().min(100))?;
     /// let _held = acme.try_charge(30)?;
-    /// assert_eq!(runtime.root().children_min_usage(), 30, "30 bytes need protection");
+    /// assert_eq!(runtime.root().memory().children_min_usage(), 30, "30 bytes need protection");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn min(mut self, limit: impl IntoLimit) -> Self {
@@ -445,24 +444,15 @@ impl Limits {
     /// assert_eq!(contradiction.to_string(), "low 2 MiB is above max 1 MiB: no usage is above max");
     /// ```
     pub fn check(&self) -> Result<(), ContradictionError> {
-        let Limits { min, low, high, max, soft, reclaim_above, .. } = *self;
-        let held = [("min", min), ("low", low)];
-        let is_set = |percent: &Percent| percent.get() > 0;
-        let [elevated, critical] =
-            [self.elevated, self.critical].map(|percent| percent.filter(is_set).map(Limit::Percent));
-        let pairs = [("high", high), ("soft", soft)].map(|lower| (lower, ("max", max))).into_iter();
-        let pairs = pairs.chain(
-            [("max", max), ("high", high), ("soft", soft)]
-                .into_iter()
-                .flat_map(|upper| held.map(|lower| (lower, upper))),
-        );
+        let Limits { min, low, high, max, soft, .. } = *self;
+        let [min, low, high, max, soft] = [("min", min), ("low", low), ("high", high), ("max", max), ("soft", soft)];
+        let threshold = |percent: Option<Percent>| percent.filter(|percent| percent.get() > 0).map(Limit::Percent);
+        let (elevated, critical) = (("elevated", threshold(self.elevated)), ("critical", threshold(self.critical)));
         // A percentage of the mark is one of max itself.
-        let reclaim_above = reclaim_above.filter(|mark| matches!(mark, Limit::Bytes(_)));
-        let pairs = pairs.chain([
-            (("elevated", elevated), ("critical", critical)),
-            (("reclaim_above", reclaim_above), ("max", max)),
-        ]);
-        for (lower, upper) in pairs {
+        let mark = ("reclaim_above", self.reclaim_above.filter(|mark| matches!(mark, Limit::Bytes(_))));
+        let below_max = [high, soft, min, low, mark].map(|lower| (lower, max));
+        let others = [(min, high), (low, high), (min, soft), (low, soft), (elevated, critical)];
+        for (lower, upper) in below_max.into_iter().chain(others) {
             let ((lower, Some(below)), (upper, Some(above))) = (lower, upper) else { continue };
             let contradict = match (below, above) {
                 (Limit::Bytes(below), Limit::Bytes(above)) => below > above,

@@ -26,7 +26,6 @@ mod counters;
 mod limits;
 mod reading;
 
-mod diagnosis;
 mod events;
 pub(crate) mod inspect;
 mod ledger;

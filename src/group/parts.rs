@@ -4,10 +4,9 @@ use std::fmt;
 use std::mem::{self, ManuallyDrop};
 
 use super::charge::{Charge, hold, release};
-use super::counter;
 use super::error::{ChargeError, SplitError};
 use super::handle::Group;
-use crate::admission::transfer::{TransferFailure, move_charge};
+use crate::admission::transfer::move_charge;
 use crate::counter::object::KeptHeader;
 use crate::hierarchy::group_tree;
 use crate::units::{Bytes, IntoBytes};
@@ -76,19 +75,8 @@ impl Charge {
             hold(self.counter());
             return Err(MergeError { charge: other, into: Charge::new(self.header, 0) });
         }
-        let bytes = other.bytes();
-        if bytes > 0 {
-            let mut other = ManuallyDrop::new(other);
-            let held = self.bytes();
-            let added = self.add(bytes);
-            if held == 0 {
-                release(self.counter());
-            }
-            if added < bytes {
-                // As a charge with bytes still, it gives back what no charge can hold.
-                other.bytes -= added;
-                drop(ManuallyDrop::into_inner(other));
-            }
+        if other.bytes() > 0 {
+            self.grown(ManuallyDrop::new(other).bytes());
         }
         Ok(())
     }
@@ -117,24 +105,23 @@ impl Charge {
     /// ```
     #[allow(unsafe_code)]
     pub fn transfer(&mut self, to: &Group) -> Result<(), ChargeError> {
-        let (from, bytes) = (self.counter(), self.bytes());
-        let to = move_charge(from, to.first(), bytes).map_err(|failure| match failure {
-            TransferFailure::OtherTree => {
-                ChargeError::OtherRuntime { from: Group::pinned(from.first()), to: to.clone() }
-            }
-            TransferFailure::Offline => ChargeError::Offline {
-                group: to.clone(),
-                counter: counter::Counter::of_counter(from),
-                requested: bytes,
-            },
-            TransferFailure::NotCharged { counter, failure } => ChargeError::new(failure, counter, bytes),
-        })?;
-        if bytes == 0 && !std::ptr::eq(from, to) {
-            hold(to);
+        let (header, bytes) = (self.header, self.bytes());
+        let from = header.counter();
+        let new = to.nth(from.number_in_group());
+        let common = new.and_then(|new| new.path_to_root().find(|level| from.is_within(level)));
+        let Some((new, common)) = new.zip(common) else {
+            return Err(ChargeError::OtherRuntime { from: self.group(), to: to.clone() });
+        };
+        if std::ptr::eq(from, new) {
+            return Ok(());
+        }
+        move_charge((from, new, common), bytes).map_err(|failure| ChargeError::new(failure, new, bytes))?;
+        if bytes == 0 {
+            hold(new);
             release(from);
         }
         // SAFETY: the bytes, or the handle, keep it from here on.
-        self.header = unsafe { KeptHeader::new(to.header) };
+        self.header = unsafe { KeptHeader::new(new.header) };
         Ok(())
     }
 }

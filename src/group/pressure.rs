@@ -4,10 +4,10 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::handle::Group;
+use crate::counter::object::Counter;
 use crate::counter::pressure_mark;
 use crate::pressure::stalls;
 use crate::state::pressure_level::PressureLevel;
-use crate::state::stalls::StallShare;
 
 /// Times for which chargers of a group, or of groups below it, stood still for memory: see [`Group::pressure`].
 ///
@@ -70,16 +70,13 @@ pub struct PressureShare {
     pub total: Duration,
 }
 
-impl PressureShare {
-    fn new(share: &StallShare) -> PressureShare {
-        let [avg10, avg60, avg300] = share.averages();
-        PressureShare { avg10, avg60, avg300, total: Duration::from_nanos(share.total()) }
-    }
-}
-
 impl GroupPressure {
-    pub(super) fn new([some, full]: [StallShare; 2]) -> GroupPressure {
-        GroupPressure { some: PressureShare::new(&some), full: PressureShare::new(&full) }
+    pub(super) fn read_at(group: &Counter, instant: Instant) -> GroupPressure {
+        let [some, full] = stalls::read_at(group, instant).map(|share| {
+            let [avg10, avg60, avg300] = share.averages();
+            PressureShare { avg10, avg60, avg300, total: Duration::from_nanos(share.total()) }
+        });
+        GroupPressure { some, full }
     }
 }
 
@@ -126,7 +123,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn pressure(&self) -> GroupPressure {
-        GroupPressure::new(stalls::read_at(self.first(), Instant::now()))
+        GroupPressure::read_at(self.first(), Instant::now())
     }
 }
 

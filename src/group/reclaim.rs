@@ -2,12 +2,15 @@
 
 use super::error::ReclaimError;
 use super::handle::Group;
-use super::registration::{ReclaimerGuard, Registration};
+use super::registration::Registration;
+use crate::counter::object::tree::Tree;
+use crate::pressure::line;
 use crate::reclaim::registrations;
 use crate::reclaim::repeat;
 use crate::reclaim::report::ReclaimReport;
 use crate::state::reclaimer::{Priority, Reclaim, ReclaimContext, Reclaimer};
-use crate::sync::Arc;
+use crate::sync::{Arc, model_failed};
+use crate::thread::context;
 use crate::units::{Bytes, IntoBytes};
 
 impl ReclaimContext<'_> {
@@ -62,5 +65,27 @@ impl Group {
     pub fn reclaim(&self, bytes: impl IntoBytes) -> Result<ReclaimReport, ReclaimError> {
         let Bytes(bytes) = bytes.into_bytes();
         repeat::reclaim_now(self.first(), bytes).ok_or_else(|| ReclaimError { group: self.clone() })
+    }
+}
+
+struct ReclaimerGuard {
+    tree: Arc<Tree>,
+    reclaimer: Arc<Reclaimer>,
+}
+
+impl Drop for ReclaimerGuard {
+    fn drop(&mut self) {
+        if model_failed() {
+            return;
+        }
+        self.reclaimer.calls.retire();
+        let gone = registrations::unregister(&self.tree, &self.reclaimer);
+        line::look_at_tasks(&self.tree);
+        // No thread waits inside a reclaimer: two that drop each other's registration would wait for each other.
+        if !context::in_reclaim() {
+            self.reclaimer.calls.wait();
+        }
+        // Foreign code may be dropped with it: no lock is held here.
+        drop(gone);
     }
 }

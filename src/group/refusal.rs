@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::diagnosis::{Holders, holders};
 use super::handle::Group;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
+use crate::counter::slow_path::SlowPath;
 use crate::counter::{cover, marks};
 use crate::error::USAGE_MAX;
 use crate::hierarchy::setting_names::{self, SettingName};
@@ -94,6 +94,15 @@ impl Helps {
             () if requested == 0 || is_alone() => Helps::Nothing,
             () => Helps::Waiting,
         }
+    }
+}
+
+/// An amount of a counter. That of a further counter is named.
+pub(super) fn amount(counter: Option<&Counter>, amount: u64) -> String {
+    let shown = InUnit(amount, counter.map_or(Unit::Bytes, group_tree::unit));
+    match counter.and_then(group_tree::further_name) {
+        Some(name) => format!("{shown} of {name}"),
+        None => shown.to_string(),
     }
 }
 
@@ -186,7 +195,7 @@ impl OverLimitError {
     }
 
     fn full(&self) -> Option<&Counter> {
-        self.group.first().group().nth(self.counter.into())
+        self.group.nth(self.counter.into())
     }
 
     fn amount(&self, amount: u64) -> InUnit {
@@ -249,10 +258,6 @@ impl OverLimitError {
         self.holders.iter().flatten().map(|(group, usage)| (group, *usage))
     }
 
-    pub(super) fn helps(&self) -> Helps {
-        self.helps
-    }
-
     /// Returns the published bound on credit below the group when it refused, in bytes: 0, unless the charge was above
     /// max, or in rare races.
     pub fn stocked_bound(&self) -> u64 {
@@ -300,11 +305,8 @@ impl OverLimitError {
         if self.is_checkpoint() {
             write!(f, "{} refuses a checkpoint of {}: ", self.group.shown_path(), self.requester.shown_path())?;
         } else {
-            write!(f, "{} refused {}", self.group.shown_path(), self.amount(self.requested))?;
-            if let Some(counter) = self.counter() {
-                write!(f, " of {counter}")?;
-            }
-            write!(f, " for {}: ", self.requester.shown_path())?;
+            let amount = amount(self.full(), self.requested);
+            write!(f, "{} refused {amount} for {}: ", self.group.shown_path(), self.requester.shown_path())?;
             match self.want() {
                 0 => f.write_str("it fits")?,
                 short => write!(f, "short by {}", self.amount(short))?,
@@ -345,26 +347,56 @@ impl OverLimitError {
     fn steps(&self, helps: Helps, first: Option<&str>) -> Vec<String> {
         let at = self.group.shown_path();
         let of = self.counter().map_or(String::new(), |counter| format!(" of {counter}"));
-        let first = first.map(str::to_string);
+        let (is_memory, first) = (of.is_empty(), first.map(str::to_string));
         let setting = self.full().and_then(setting_names::of).map(SettingName::get);
         let raise = setting.map_or_else(|| format!("raise max{of} of {at}"), |setting| format!("raise {setting}"));
-        let steps = if self.requested > self.most() {
-            [Some(raise), Some("charge less".to_string()), None, None]
-        } else if of.is_empty() && self.requested > self.requester.effective_max() {
-            [Some("charge less".to_string()), None, None, None]
-        } else if self.want() == 0 {
+        if self.requested > self.most() {
+            return vec![raise, "charge less".to_string()];
+        }
+        if is_memory && self.requested > self.requester.effective_max() {
+            return vec!["charge less".to_string()];
+        }
+        if self.want() == 0 {
             let step = if self.is_behind { WAIT } else { "try again" };
-            [first.or_else(|| Some(step.to_string())), None, None, None]
-        } else {
-            let is_memory = of.is_empty();
-            let release =
-                if is_memory { format!("release memory in {at}") } else { format!("uncharge some{of} in {at}") };
-            let registers = is_memory && helps == Helps::Waiting;
-            let register = registers.then(|| "register a reclaimer there".to_string());
-            [first, Some(release), register, Some(raise)]
-        };
-        steps.into_iter().flatten().collect()
+            return vec![first.unwrap_or_else(|| step.to_string())];
+        }
+        let release = if is_memory { format!("release memory in {at}") } else { format!("uncharge some{of} in {at}") };
+        let register = (is_memory && helps == Helps::Waiting).then(|| "register a reclaimer there".to_string());
+        [first, Some(release), register, Some(raise)].into_iter().flatten().collect()
     }
+}
+
+// === Holders ===
+
+/// The most children that a refusal names.
+const HOLDERS: usize = 3;
+
+/// A refusal looks at this many children at most, because no group is created or goes offline meanwhile.
+const LOOKED_AT_MAX: u32 = 256;
+
+/// Children of one group and what they hold, the largest first.
+pub(crate) type Holders = [Option<(Group, u64)>; HOLDERS];
+
+/// Finds the children of `level` that hold most. It allocates nothing, because the caller may be an allocator. Inside
+/// another slow path it names none.
+fn holders(level: &Counter) -> Holders {
+    let mut most: [Option<(&Counter, u64)>; HOLDERS] = [None; HOLDERS];
+    if !level.is_memory() || !(1..=LOOKED_AT_MAX).contains(&level.child_count().get()) || slow_path::is_running() {
+        return [const { None }; HOLDERS];
+    }
+    let _path = SlowPath::enter();
+    // A thread that is refused does not queue for the lock.
+    let Some(shape) = level.tree().hierarchy.try_snapshot() else { return [const { None }; HOLDERS] };
+    for child in shape.children(level) {
+        let mut next = Some((child, child.usage())).filter(|&(_, usage)| usage > 0);
+        for held in &mut most {
+            if next.is_some_and(|(_, usage)| held.is_none_or(|(_, most)| usage > most)) {
+                std::mem::swap(held, &mut next);
+            }
+        }
+    }
+    // The lock keeps the children until this takes handles on them.
+    most.map(|held| held.map(|(child, usage)| (Group::pinned(child), usage)))
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -1,12 +1,5 @@
 //! The value that keeps foreign code registered with a group: one type for reclaimers, listeners and hooks.
 
-use crate::counter::object::tree::Tree;
-use crate::pressure::line;
-use crate::reclaim::registrations;
-use crate::state::reclaimer::Reclaimer;
-use crate::sync::{Arc, model_failed};
-use crate::thread::context;
-
 /// The registration of a reclaimer, a listener or a hook with its group. Its drop may block: in async code drop it on
 /// another thread.
 ///
@@ -43,28 +36,6 @@ pub struct Registration {
 impl Registration {
     pub(super) fn new(guard: impl Send + Sync + 'static) -> Registration {
         Registration { _guard: Box::new(guard) }
-    }
-}
-
-pub(super) struct ReclaimerGuard {
-    pub(super) tree: Arc<Tree>,
-    pub(super) reclaimer: Arc<Reclaimer>,
-}
-
-impl Drop for ReclaimerGuard {
-    fn drop(&mut self) {
-        if model_failed() {
-            return;
-        }
-        self.reclaimer.calls.retire();
-        let gone = registrations::unregister(&self.tree, &self.reclaimer);
-        line::look_at_tasks(&self.tree);
-        // No thread waits inside a reclaimer: two that drop each other's registration would wait for each other.
-        if !context::in_reclaim() {
-            self.reclaimer.calls.wait();
-        }
-        // Foreign code may be dropped with it: no lock is held here.
-        drop(gone);
     }
 }
 

@@ -2,7 +2,6 @@
 
 pub(super) mod table;
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
@@ -15,7 +14,7 @@ use crate::counter::{ledger, object, pressure_mark};
 use crate::hierarchy::group_tree::CounterDecl;
 use crate::hierarchy::preorder::{self, Visited};
 use crate::hierarchy::{events, group_tree, limits, stats};
-use crate::pressure::{line, stalls};
+use crate::pressure::line;
 use crate::reclaim::shares;
 use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
@@ -224,18 +223,13 @@ impl Group {
         let rows = preorder::read(top, depth, |visited| {
             let read = stats::read(visited.group, Freshness::Stale);
             let max_error = if is_flushed { 0 } else { read.max_error() };
-            let mut stats = BTreeMap::new();
-            if !read.is_empty() {
-                let written = items.iter().map(|item| (item.name, read.get(item.stat)));
-                stats.extend(
-                    written.filter(|&(_, figure)| figure != 0).map(|(name, figure)| (name.to_string(), figure)),
-                );
-            }
-            let mut row = SnapshotRow::read(visited, further, now, stats, max_error);
-            if !of_ledger.is_empty() {
-                row.add_ledger();
-            }
-            row
+            let ledger = Ledger::of(visited.group, visited.live, visited.ledger);
+            let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+            let written = items.iter().filter(|_| !read.is_empty()).map(|item| (item.name, read.get(item.stat)));
+            let allocated = ledger.items().take(of_ledger.len()).map(|(name, _, figure)| (name, signed(figure)));
+            let figures = written.chain(allocated).filter(|&(_, figure)| figure != 0);
+            let stats = figures.map(|(name, figure)| (name.to_string(), figure)).collect();
+            SnapshotRow::read(visited, further, now, ledger, stats, max_error)
         });
         let in_bytes = of_ledger.iter().map(|&(name, _)| (name, Unit::Bytes));
         let names = items.iter().map(|item| (item.name, item.unit)).chain(in_bytes);
@@ -251,12 +245,13 @@ impl Group {
 // === impl SnapshotRow ===
 
 impl SnapshotRow {
-    /// The row without the items of the ledger. Its pressure is that of `now`, or of a moment since.
+    /// Its pressure is that of `now`, or of a moment since.
     #[inline]
     fn read(
         visited: Visited<'_>,
         further: &[CounterDecl],
         now: Instant,
+        ledger: Ledger,
         stats: BTreeMap<String, i64>,
         stats_max_error: u64,
     ) -> SnapshotRow {
@@ -287,21 +282,14 @@ impl SnapshotRow {
             waiting: line::length(group),
             refused: group.refusals(),
             events,
-            pressure: GroupPressure::new(stalls::read_at(group, now)),
+            pressure: GroupPressure::read_at(group, now),
             uncharged: group_tree::uncharged(group),
             pressure_level: PressureLevel::of(pressure_mark::shown(group)),
-            ledger: Ledger::of(visited.group, live, visited.ledger),
+            ledger,
             stats,
             stats_max_error,
             counters: further.iter().zip(group.group().skip(1)).map(named).collect(),
         }
-    }
-
-    /// Adds the figures of the ledger that are not 0 to the items.
-    fn add_ledger(&mut self) {
-        let figures = self.ledger.items().filter(|&(.., figure)| figure > 0);
-        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-        self.stats.extend(figures.map(|(name, _, figure)| (name.to_string(), signed(figure))));
     }
 
     /// Returns the events of the group and of the groups below it that have happened, with their counts.
@@ -357,31 +345,6 @@ impl Snapshot {
         &self.rows
     }
 
-    /// Returns the `n` rows that hold most bytes of their [own](SnapshotRow::own), the largest first. A row of which
-    /// these are not known counts with what is live there. Rows that hold nothing are left out. The call looks at each
-    /// row once, and sorts `n`.
-    ///
-    /// ```
-    /// # use memcg::Limits;
-    /// let runtime = memcg::Runtime::builder().build()?;
-    /// let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-    /// let _held = [a.try_charge(10)?, b.try_charge(20)?, runtime.root().try_charge(5)?];
-    /// let snapshot = runtime.snapshot();
-    /// let top: Vec<_> = snapshot.top(2).into_iter().map(|row| (row.path.as_str(), row.own)).collect();
-    /// assert_eq!(top, [("/b", Some(20)), ("/a", Some(10))]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn top(&self, n: usize) -> Vec<&SnapshotRow> {
-        let held = |row: &SnapshotRow| row.own.unwrap_or(row.live);
-        let mut rows: Vec<&SnapshotRow> = self.rows.iter().filter(|row| held(row) > 0).collect();
-        if n < rows.len() {
-            rows.select_nth_unstable_by_key(n, |row| Reverse(held(row)));
-            rows.truncate(n);
-        }
-        rows.sort_by_key(|row| Reverse(held(row)));
-        rows
-    }
-
     /// Returns the items of the runtime's statistics, by name, with what each counts.
     ///
     /// ```
@@ -432,12 +395,12 @@ impl Snapshot {
     /// ```
     pub fn with_stats<'a>(&'a self, names: &'a [&'a str]) -> impl fmt::Display + 'a {
         let unit = |name: &str| self.items.iter().find(|(item, _)| item == name).map_or(Unit::Events, |item| item.1);
-        Table { rows: self.rows.iter().collect(), stats: names.iter().map(|&name| (name, unit(name))).collect() }
+        Table { rows: &self.rows, stats: names.iter().map(|&name| (name, unit(name))).collect() }
     }
 }
 
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Table { rows: self.rows.iter().collect(), stats: Vec::new() }.fmt(f)
+        Table { rows: &self.rows, stats: Vec::new() }.fmt(f)
     }
 }

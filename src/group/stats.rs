@@ -61,10 +61,8 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn read(&self, freshness: Freshness) -> Stats {
-        if freshness != Freshness::Exact {
-            return stats::read(self.first(), freshness);
-        }
-        self.with_ledger(stats::read(self.first(), freshness))
+        let stats = stats::read(self.first(), freshness);
+        if freshness == Freshness::Exact { self.with_ledger(stats) } else { stats }
     }
 }
 

@@ -122,26 +122,23 @@ impl Group {
         loop {
             let created = create::create(group, name, &settings);
             unowned::may_have_changed();
-            let why = match created {
+            return Err(match created {
                 Ok(handle) => return Ok(Group::from_handle(handle)),
-                Err(why) => why,
-            };
-            return Err(match why {
-                NotCreated::Offline => CreateError::Offline { parent: parent(), name: name.to_string() },
-                NotCreated::Taken => match self.child(name) {
+                Err(NotCreated::Offline) => CreateError::Offline { parent: parent(), name: name.to_string() },
+                Err(NotCreated::Taken) => match self.child(name) {
                     Some(group) => CreateError::Taken { group },
                     // It has gone offline meanwhile.
                     None => continue,
                 },
-                NotCreated::Full(_) if !settled => {
+                Err(NotCreated::Full(_)) if !settled => {
                     // The groups that are in the way may hold nothing but credit. This slow path releases them.
                     group.tree().settle();
                     settled = true;
                     continue;
                 }
-                NotCreated::Full(most) => CreateError::Full { parent: parent(), name: name.to_string(), most },
-                NotCreated::Memory(bytes) => CreateError::Memory { parent: parent(), bytes },
-                NotCreated::Limit(kind, none) => CreateError::Limit(self.limit_error(kind, none, Some(name))),
+                Err(NotCreated::Full(most)) => CreateError::Full { parent: parent(), name: name.to_string(), most },
+                Err(NotCreated::Memory(bytes)) => CreateError::Memory { parent: parent(), bytes },
+                Err(NotCreated::Limit(kind, none)) => CreateError::Limit(self.limit_error(kind, none, Some(name))),
             });
         }
     }

@@ -395,7 +395,6 @@ mod tests {
             notes.lock().unwrap().push(candidates.iter().map(figures).collect::<Vec<_>>());
             None
         }));
-        assert_eq!(crate::expert::Inspect::oom_policy(&root), OomPolicy::Choose);
         let groups = [("a", 0), ("b", 1), ("gold", 2)].map(|(name, importance)| group(&root, name, importance));
         let _held = [30, 50, 20]
             .map(Bytes)

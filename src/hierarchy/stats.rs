@@ -242,7 +242,7 @@ pub(crate) fn flush(group: &Counter, unlist: Unlist) -> Option<Visits> {
     for published in all_published(group) {
         visits.add(flush_published(group, published, unlist)?);
     }
-    if group.incarnation().parent.is_none() {
+    if group.parent().is_none() {
         coordinator(group).note_root_flush();
     }
     Some(visits)

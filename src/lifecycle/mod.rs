@@ -1,6 +1,5 @@
 //! Groups are created, go offline and are released.
 
-pub(crate) mod alone;
 pub(crate) mod create;
 pub(crate) mod offline;
 pub(crate) mod own_bytes;

@@ -24,7 +24,7 @@ struct ChargedGroup {
 }
 
 #[derive(Default)]
-struct UnownedState {
+pub(crate) struct UnownedState {
     charged: Option<ChargedGroup>,
     /// A thread has taken the charge out and brings it up to date.
     out: bool,
@@ -32,15 +32,13 @@ struct UnownedState {
     turn: u64,
 }
 
-pub(crate) struct UnownedCharge(Lock<UnownedState>);
-
-process_wide!(unowned_charge: UnownedCharge = || UnownedCharge(Lock::new(Rank::Bookkeeping, UnownedState::default())));
+process_wide!(unowned_charge: Lock<UnownedState> = || Lock::new(Rank::Bookkeeping, UnownedState::default()));
 
 /// Charges the count to `group` from here on, or to no group. The group that had the charge gives it back.
 pub(crate) fn charge_to(group: Option<&Counter>) {
     let next = group.map(|group| ChargedGroup { group: Handle::pin(group), bytes: 0 });
     let unowned = unowned_charge();
-    let mut state = unowned.0.lock();
+    let mut state = unowned.lock();
     state.turn += 1;
     state.out = false;
     let before = std::mem::replace(&mut state.charged, next);
@@ -101,7 +99,7 @@ fn follow(step: u64) -> bool {
         return true;
     }
     let unowned = unowned_charge();
-    let mut state = unowned.0.lock();
+    let mut state = unowned.lock();
     if state.out {
         return false;
     }
@@ -120,7 +118,7 @@ fn follow(step: u64) -> bool {
             break;
         }
     }
-    let mut state = unowned.0.lock();
+    let mut state = unowned.lock();
     // Mutation: unowned-charge-of-another-turn
     if state.turn == turn {
         state.charged = Some(charged);

@@ -1,56 +1,69 @@
 //! Nodes and statistics of counters, as their configuration declares them.
 //!
-//! A tree that declares any is a tree of groups without names (`lifecycle::alone`). One that declares none is a tree of
-//! bare counters.
+//! A tree that declares any is a tree of groups without names. One that declares none is a tree of bare counters. No
+//! `Group` names such a group. So where its counter's last handle is gone, no thread charges it, and what is still charged
+//! to it belongs to no guard.
 
 use std::any::Any;
+use std::slice;
 
 use crate::counter::config::{CounterConfig, Extension};
 use crate::counter::handle::Handle;
 use crate::counter::object::Object;
+use crate::counter::retire;
+use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::group_tree::{GroupConfig, GroupSettings};
 use crate::hierarchy::stats;
-use crate::lifecycle::alone;
+use crate::lifecycle::create::{self, NewGroup, NotCreated};
+use crate::lifecycle::offline;
 use crate::numa::config::Numa;
 use crate::numa::{NodeId, Topology};
-use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
+use crate::pool::NoMemory;
+use crate::stat::coordinator::{Coordinator, STAT_BATCH};
 use crate::stat::item::{ITEMS_MAX, Items};
 use crate::stat::{Stat, Unit};
+use crate::state::name::GroupName;
 use crate::sync::Arc;
 use crate::thread::directory::Header;
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Declarations {
-    topology: Topology,
+    /// `None`: one node.
+    topology: Option<Topology>,
     items: Arc<Items>,
-    stat_batch: u64,
-}
-
-impl Default for Declarations {
-    fn default() -> Self {
-        Declarations { topology: Topology::one_node(), items: Arc::default(), stat_batch: STAT_BATCH }
-    }
 }
 
 impl Extension for Declarations {
     fn root(&self, config: &CounterConfig) -> &'static Header {
-        let nodes: Vec<NodeId> = self.topology.nodes().collect();
+        let topology = self.topology.clone().unwrap_or_else(Topology::one_node);
+        let nodes: Vec<NodeId> = topology.nodes().collect();
         let settings = GroupSettings::DEFAULT;
-        let stats = Coordinator::new(Arc::clone(&self.items), &nodes, settings.pool_align, self.stat_batch);
-        let numa = Numa::new(self.topology.clone(), None, Box::default());
+        let stats = Coordinator::new(Arc::clone(&self.items), &nodes, settings.pool_align, STAT_BATCH);
+        let numa = Numa::new(topology, None, Box::default());
         let groups = GroupConfig { settings, further: Box::default(), stats, numa };
-        alone::root(config, groups).unwrap_or_else(|refused| refused.abort()).into_raw().header
+        let _path = SlowPath::enter();
+        let root = create::root_group(groups, slice::from_ref(config)).unwrap_or_else(|refused| refused.abort());
+        root.into_raw().header
     }
 
     #[allow(unsafe_code)]
     fn child(&self, parent: &'static Header) -> &'static Header {
+        let settings = NewGroup { wanted: &[], covers: false, share: 0, has_pressure: false, mark: &|_| () };
         // SAFETY: the caller keeps the parent.
         let parent = unsafe { Object::of(parent).kept() };
-        alone::child(parent).unwrap_or_else(|refused| refused.abort()).into_raw().header
+        match create::create(parent, GroupName::Unnamed, &settings) {
+            Ok(child) => child.into_raw().header,
+            Err(NotCreated::Memory(bytes)) => NoMemory { bytes }.abort(),
+            Err(refused) => unreachable!("no name, no limit, and a parent that is online: {refused:?}"),
+        }
     }
 
     fn end(&self, counter: &'static Header) {
-        alone::end(Handle::adopt(Object::of(counter)));
+        let group = Handle::adopt(Object::of(counter));
+        let _path = SlowPath::enter();
+        retire::uncharge_all(&group);
+        let gone = offline::offline(group.tree(), &group);
+        debug_assert!(gone.is_ok(), "a counter outlives its children");
     }
 
     #[allow(unsafe_code)]
@@ -118,20 +131,6 @@ impl CounterConfig {
         })
     }
 
-    /// Sets the grains that [`Freshness::Threshold`](crate::Freshness::Threshold) allows a read to miss for each
-    /// writer: 1,024 by default, at most 2^40. It declares the statistics.
-    ///
-    /// ```
-    /// # use memcg::{CounterConfig, Freshness, PageCounter, Stat};
-    /// let machine = PageCounter::root(CounterConfig::new().stat_batch(64));
-    /// machine.stat_add(Stat::WORKINGSET_REFAULT, 1);
-    /// assert_eq!(machine.read(Freshness::Threshold).max_error(), 32);
-    /// ```
-    pub fn stat_batch(mut self, grains: u64) -> Self {
-        self.declare(|declared| declared.stat_batch = grains.min(STAT_BATCH_MAX));
-        self
-    }
-
     /// Declares the memory nodes that the counters account for ([`precharge`](crate::PageCounter::precharge)), and the
     /// statistics.
     ///
@@ -146,7 +145,7 @@ impl CounterConfig {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn topology(mut self, topology: Topology) -> Self {
-        self.declare(|declared| declared.topology = topology);
+        self.declare(|declared| declared.topology = Some(topology));
         self
     }
 

@@ -57,7 +57,6 @@ const HOOK_CALLS_MAX: usize = 16;
 /// ```
 #[derive(Clone)]
 pub struct PageCounter<K = Alone> {
-    /// A charge that hits needs nothing else.
     header: KeptHeader,
     keep: K,
 }
@@ -395,11 +394,10 @@ impl PageCounter {
     }
 
     /// Sets the units that reclaim never touches. The parent sums what its children protect
-    /// ([`children_min_usage`](crate::expert::ProtectionFigures::children_min_usage)) for the code that reclaims; charges do
+    /// ([`children_min_usage`](Self::children_min_usage)) for the code that reclaims; charges do
     /// not look at it.
     ///
     /// ```
-    /// # use memcg::expert::ProtectionFigures as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
     /// let index = machine.child();
@@ -413,11 +411,10 @@ impl PageCounter {
     }
 
     /// Sets the units that reclaim touches last. The parent sums what its children protect
-    /// ([`children_low_usage`](crate::expert::ProtectionFigures::children_low_usage)) for the code that reclaims; charges do
+    /// ([`children_low_usage`](Self::children_low_usage)) for the code that reclaims; charges do
     /// not look at it.
     ///
     /// ```
-    /// # use memcg::expert::ProtectionFigures as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
     /// let cache = machine.child();

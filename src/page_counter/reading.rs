@@ -155,11 +155,9 @@ impl<K> PageCounter<K> {
 impl PageCounter {
     /// Returns the event counts of the whole tree. One load for each, so they are not all of the same instant.
     pub fn counts(&self) -> Counts {
-        let counts = counts(self.counter().tree());
-        match &self.counter().tree().config.extension {
-            Some(extension) => counts.with_stats(extension.stat_counts(self.header().header())),
-            None => counts,
-        }
+        let tree = self.counter().tree();
+        let of_stats = tree.config.extension.as_ref().map(|extension| extension.stat_counts(self.header().header()));
+        counts(tree, of_stats.unwrap_or_default())
     }
 
     /// Compares the counts of the subtree with each other, and with the second count where
@@ -226,14 +224,6 @@ pub struct Counts {
     pub nested_stats: u64,
 }
 
-impl Counts {
-    /// The same with the counts of the tree's statistics, in the order of their fields.
-    pub(crate) fn with_stats(self, counts: [u64; 6]) -> Counts {
-        let [flushes, flush_visits, stat_lists, stat_unlists, foreign_stats, nested_stats] = counts;
-        Counts { flushes, flush_visits, stat_lists, stat_unlists, foreign_stats, nested_stats, ..self }
-    }
-}
-
 /// A private, resettable peak of one counter. Other windows and [`PageCounter::peak`] do not notice a reset.
 ///
 /// A window keeps its counter. The drop closes it.
@@ -287,8 +277,9 @@ impl Drop for PeakWindow {
 
 debug_figures!(PeakWindow, |window| counter: window.counter.id(), peak: window.peak());
 
-/// Reads the counts of a tree, with one load for each. Those of statistics are zero.
-pub(crate) fn counts(tree: &Tree) -> Counts {
+/// Reads the counts of a tree, with one load for each. Those of its statistics are the caller's.
+pub(crate) fn counts(tree: &Tree, of_stats: [u64; 6]) -> Counts {
+    let [flushes, flush_visits, stat_lists, stat_unlists, foreign_stats, nested_stats] = of_stats;
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     Counts {
         drains: read(&tree.counts.drains),
@@ -298,85 +289,69 @@ pub(crate) fn counts(tree: &Tree) -> Counts {
         underflows: read(&tree.counts.underflows),
         overflows: read(&tree.counts.overflows),
         discarded: read(&tree.counts.discarded),
-        ..Counts::default()
+        flushes,
+        flush_visits,
+        stat_lists,
+        stat_unlists,
+        foreign_stats,
+        nested_stats,
     }
 }
 
-/// Figures of the protection by min and low, of a [`Group`](crate::Group) in bytes and of a [`PageCounter`] in its
-/// units.
-///
-/// ```
-/// use memcg::expert::ProtectionFigures;
-/// use memcg::{CounterConfig, PageCounter};
-///
-/// let machine = PageCounter::root(CounterConfig::new().batch(0));
-/// let tenants = [machine.child(), machine.child()];
-/// tenants.each_ref().map(|tenant| tenant.set_min(10));
-/// tenants[0].force_charge(4);
-/// tenants[1].force_charge(40);
-/// assert_eq!((machine.children_min_usage(), tenants[1].effective_min(&machine)), (4 + 10, 10));
-/// ```
-pub trait ProtectionFigures: HasProtection {
-    /// Returns the sum over the children of min(usage, min), in bytes. One load. Exact at every quiescent point.
-    fn children_min_usage(&self) -> u64 {
-        marks::children_protected(self.protected().0, Protection::Min)
+/// # Protection
+impl<K> PageCounter<K> {
+    /// Returns the sum over the children of min(usage, min), in units. One load. Exact at every quiescent point.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
+    /// let tenants = [machine.child(), machine.child()];
+    /// tenants.each_ref().map(|tenant| tenant.set_min(10));
+    /// tenants[0].force_charge(4);
+    /// tenants[1].force_charge(40);
+    /// assert_eq!((machine.children_min_usage(), tenants[1].effective_min(&machine)), (4 + 10, 10));
+    /// ```
+    pub fn children_min_usage(&self) -> u64 {
+        marks::children_protected(self.counter(), Protection::Min)
     }
 
-    /// Returns the sum over the children of min(usage, low), in bytes. One load. Exact at every quiescent point.
-    fn children_low_usage(&self) -> u64 {
-        marks::children_protected(self.protected().0, Protection::Low)
+    /// Returns the sum over the children of min(usage, low), in units. One load. Exact at every quiescent point.
+    pub fn children_low_usage(&self) -> u64 {
+        marks::children_protected(self.counter(), Protection::Low)
     }
 
-    /// Returns the bytes of usage that min protects against pressure on `root`: this group's share of what the groups
+    /// Returns the units of usage that min protects against pressure on `root`: this counter's share of what those
     /// between have. 0 for `root` itself. The call computes it from the counters as they are, with a few loads a level.
     ///
     /// Source: `effective_protection` in `mm/page_counter.c`.
     ///
     /// ```
-    /// # use memcg::expert::ProtectionFigures as _;
     /// # use memcg::Limits;
     /// # let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).build()?;
     /// let acme = runtime.root().create("acme", Limits::new().min(50))?;
     /// let [a, b] = ["a", "b"].map(|name| acme.create(name, Limits::new().min(100)).unwrap());
     /// let _held = [a.try_charge(100)?, b.try_charge(100)?];
-    /// assert_eq!(a.effective_min(&runtime.root()), 25, "acme has 50 for both");
+    /// assert_eq!(a.memory().effective_min(&runtime.root().memory()), 25, "acme has 50 for both");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn effective_min(&self, root: &Self) -> u64 {
-        effective::protected(self.protected().0, Protection::Min, root.protected().0)
+    pub fn effective_min(&self, root: &Self) -> u64 {
+        effective::protected(self.counter(), Protection::Min, root.counter())
     }
 
-    /// Returns the bytes of usage that low protects against pressure on `root`, as
+    /// Returns the units of usage that low protects against pressure on `root`, as
     /// [`effective_min`](Self::effective_min) does for min.
     ///
     /// ```
-    /// # use memcg::expert::ProtectionFigures as _;
     /// # use memcg::Limits;
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().low(50))?;
     /// let _held = acme.try_charge(100)?;
-    /// assert_eq!((acme.effective_low(&runtime.root()), acme.effective_low(&acme)), (50, 0));
+    /// let [acme, root] = [acme, runtime.root()].map(|group| group.memory());
+    /// assert_eq!((acme.effective_low(&root), acme.effective_low(&acme)), (50, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn effective_low(&self, root: &Self) -> u64 {
-        effective::protected(self.protected().0, Protection::Low, root.protected().0)
-    }
-}
-
-impl<K> ProtectionFigures for PageCounter<K> {}
-
-/// Only types of this crate have figures to read.
-pub trait HasProtection {
-    fn protected(&self) -> ProtectedCounter<'_>;
-}
-
-/// A counter that the caller keeps.
-pub struct ProtectedCounter<'a>(pub(crate) &'a Counter);
-
-debug_figures!(ProtectedCounter<'_>, |_counter|);
-
-impl<K> HasProtection for PageCounter<K> {
-    fn protected(&self) -> ProtectedCounter<'_> {
-        ProtectedCounter(self.counter())
+    pub fn effective_low(&self, root: &Self) -> u64 {
+        effective::protected(self.counter(), Protection::Low, root.counter())
     }
 }

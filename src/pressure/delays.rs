@@ -9,9 +9,9 @@
 //! began at first, then whenever it has become a quarter older, and in the end when its time is over. A thread that is
 //! delayed sleeps itself, and looks every 10 ms also whether its group has ended.
 //!
-//! A delay ends with its group. A thread that cancels groups marks their delays in the table as ended. A delay that comes
+//! A delay ends with its group. A thread that cancels groups ends their delays in the table. A delay that comes
 //! into the table after that finds its group cancelled: its caller looks then (`throttle.rs`). A thread that takes a
-//! group offline marks delays only where it sees that there are some: the look after 10 ms finds those that it has
+//! group offline ends delays only where it sees that there are some: the look after 10 ms finds those that it has
 //! missed.
 //!
 //! One lock holds the table and whether the thread runs. So a delay is in the table, or its end was decided and its
@@ -23,7 +23,6 @@
 //! delay is still due to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem::ManuallyDrop;
 use std::ptr;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -39,7 +38,7 @@ use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
 #[cfg(test)]
 use crate::sync::this_thread;
-use crate::sync::{Ordering, model_failed, park, process_wide};
+use crate::sync::{Ordering, is_over, model_failed, park, process_wide};
 use crate::thread::foreign::Foreign;
 use crate::thread::helper::Helper;
 
@@ -77,10 +76,9 @@ struct Delay {
     /// As long as a level above it is above high; `None`: in any case.
     group: Option<Kept>,
     begun: Instant,
+    /// Moves to the moment in which the group is cancelled or goes offline.
     until: Instant,
     look: Instant,
-    /// The group was cancelled, or has gone offline.
-    ended: bool,
     waker: Foreign<Waker>,
 }
 
@@ -110,8 +108,8 @@ impl Delays {
             }
             self.looks.pop_first();
             let Some(delay) = self.all.get_mut(&number) else { continue };
-            if delay.ended || delay.until <= now || delay.group.is_some_and(|group| !is_delayed(&group)) {
-                found.ended.extend(self.take_out(number).map(|delay| delay.waker));
+            if delay.until <= now || delay.group.is_some_and(|group| !is_delayed(&group)) {
+                found.ended.extend(self.remove(number).map(|delay| delay.waker));
                 continue;
             }
             let mut rest = (now.saturating_duration_since(delay.begun) / OLDER).max(LOOK);
@@ -150,20 +148,14 @@ impl Delays {
         has_started
     }
 
-    fn take_out(&mut self, number: u64) -> Option<Delay> {
-        let delay = self.all.remove(&number)?;
-        self.of_groups -= u64::from(delay.group.is_some());
-        Some(delay)
-    }
-
     /// The delays of the groups that are meant have ended: the thread wakes those futures now.
     fn end(&mut self, is_meant: impl Fn(&Counter) -> bool) {
         let now = Instant::now();
         let mut any = false;
         for (&number, delay) in &mut self.all {
-            if !delay.ended && delay.group.is_some_and(|group| is_meant(&group)) {
+            if delay.until > now && delay.group.is_some_and(|group| is_meant(&group)) {
                 self.looks.remove(&(delay.look, number));
-                (delay.ended, delay.look) = (true, now);
+                (delay.until, delay.look) = (now, now);
                 self.looks.insert((now, number));
                 any = true;
             }
@@ -173,10 +165,11 @@ impl Delays {
         }
     }
 
-    fn remove(&mut self, number: u64) -> Option<Foreign<Waker>> {
-        let delay = self.take_out(number)?;
+    fn remove(&mut self, number: u64) -> Option<Delay> {
+        let delay = self.all.remove(&number)?;
         self.looks.remove(&(delay.look, number));
-        Some(delay.waker)
+        self.of_groups -= u64::from(delay.group.is_some());
+        Some(delay)
     }
 }
 
@@ -228,31 +221,24 @@ fn run() {
 pub(crate) struct Alarm(u64);
 
 impl Alarm {
-    /// Have `waker` woken once, then. `None`: the system has no thread for it.
-    pub(crate) fn set(until: Instant, waker: &Waker) -> Option<Alarm> {
-        Alarm::new(None, until, waker)
-    }
-
-    /// Have `waker` woken once: then, or as soon as no level above `group` is above its high, or the group is cancelled or
-    /// goes offline. The caller keeps the group until the alarm is dropped. `None`: the system has no thread
+    /// Have `waker` woken once: then, or as soon as no level above the `group` of a delay is above its high, or that group is
+    /// cancelled or goes offline. The caller keeps the group until the alarm is dropped. `None`: the system has no thread
     /// for it.
     #[allow(unsafe_code)]
-    pub(crate) fn of_delay(group: &Counter, until: Instant, waker: &Waker) -> Option<Alarm> {
-        // SAFETY: the caller keeps the group until the alarm is dropped.
-        Alarm::new(Some(unsafe { Kept::new(group) }), until, waker)
-    }
-
-    fn new(group: Option<Kept>, until: Instant, waker: &Waker) -> Option<Alarm> {
+    pub(crate) fn set(group: Option<&Counter>, until: Instant, waker: &Waker) -> Option<Alarm> {
         let begun = Instant::now();
         let look = if group.is_some() { until.min(begun + LOOK) } else { until };
-        let delay = Delay { group, begun, until, look, ended: false, waker: Foreign::new(waker.clone()) };
+        // SAFETY: the caller keeps the group until the alarm is dropped.
+        let group = group.map(|group| unsafe { Kept::new(group) });
+        let delay = Delay { group, begun, until, look, waker: Foreign::new(waker.clone()) };
         with(|delays| delays.insert(delay)).ok().map(Alarm)
     }
 
     /// From now on `waker` is the one to be woken. False: it is over.
     pub(crate) fn renew(&self, waker: &Waker) -> bool {
         let is_known = |delays: &mut Delays| {
-            delays.all.get(&self.0).filter(|delay| !delay.ended).map(|delay| delay.waker.get().will_wake(waker))
+            let delay = delays.all.get(&self.0).filter(|delay| !is_over(delay.until));
+            delay.map(|delay| delay.waker.get().will_wake(waker))
         };
         if let known @ (None | Some(true)) = with(is_known) {
             return known.is_some();
@@ -263,12 +249,6 @@ impl Alarm {
             delay.map(|delay| std::mem::swap(&mut delay.waker, &mut waker)).is_some()
         })
     }
-}
-
-/// Has `waker` woken once, then. False: the system has no thread for it.
-pub(crate) fn wake_at(until: Instant, waker: &Waker) -> bool {
-    // The alarm stays in the table until then.
-    Alarm::set(until, waker).map(ManuallyDrop::new).is_some()
 }
 
 impl Drop for Alarm {
@@ -315,7 +295,6 @@ mod tests {
             begun,
             until: begun + TIME,
             look: begun + LOOK,
-            ended: false,
             waker: Foreign::new(Waker::noop().clone()),
         };
         assert_eq!(delays.insert(delay).ok(), Some(1));
@@ -370,7 +349,7 @@ mod tests {
         let (_groups, _held, _, mut delays) = far_above();
         let other = std::process::id().wrapping_add(1);
         delays.helper = Helper::idle_in(other, this_thread());
-        let delay = delays.take_out(1).unwrap();
+        let delay = delays.remove(1).unwrap();
         assert_eq!(delays.insert(delay).ok(), Some(2));
         let (process, thread) = delays.helper.running().unwrap();
         assert_eq!((*process, thread.name()), (std::process::id(), Some("memcg-delays")));

@@ -3,38 +3,29 @@
 use std::time::SystemTime;
 
 use crate::counter::object::Counter;
+use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{group_tree, names};
 use crate::state::incidents::{Incident, IncidentKind};
 use crate::thread::slow_path;
 
-/// Facts of a counter that met its max.
-pub(crate) struct Happening<'a> {
-    pub(crate) kind: IncidentKind,
-    pub(crate) group: &'a Counter,
-    pub(crate) limited: &'a Counter,
-    pub(crate) requested: u64,
-    pub(crate) usage: u64,
-    pub(crate) max: u64,
-}
-
-/// Keeps an incident, if the tree does. The caller holds no lock. Inside another slow path the thread notes nothing: it
+/// Keeps an incident of `group` at the level that met its max, if the tree does. The caller holds no lock. Inside another slow path the thread notes nothing: it
 /// may be an allocator, or hold locks.
 #[inline]
-pub(crate) fn note(happening: &Happening<'_>) {
-    if group_tree::of(happening.limited).incidents.keeps() {
-        note_slow(happening);
+pub(crate) fn note(kind: IncidentKind, group: &Counter, requested: u64, refusal: &LevelRefusal<'_>) {
+    if group_tree::of(refusal.level).incidents.keeps() {
+        note_slow(kind, group, requested, refusal);
     }
 }
 
 #[cold]
-fn note_slow(happening: &Happening<'_>) {
+fn note_slow(kind: IncidentKind, group: &Counter, requested: u64, refusal: &LevelRefusal<'_>) {
     if slow_path::is_running() {
         return;
     }
     // An allocator may charge what this thread allocates here: inside of the path, so that it notes nothing in turn.
     let _path = SlowPath::enter();
-    let &Happening { kind, group, limited, requested, usage, max } = happening;
+    let &LevelRefusal { level: limited, usage, max, .. } = refusal;
     let incident = Incident {
         number: 0,
         at: SystemTime::now(),

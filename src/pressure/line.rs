@@ -41,11 +41,11 @@ const PATIENCE: u64 = 16;
 
 /// A waiter's place in line. Dropped, it is given up, and so is what was charged for it.
 pub(crate) struct Ticket {
-    bytes: u64,
+    pub(crate) bytes: u64,
     number: u64,
     /// The decision was returned.
     over: bool,
-    group: Handle,
+    pub(crate) group: Handle,
 }
 
 /// State that a waiter finds.
@@ -121,17 +121,7 @@ pub(crate) fn length(level: &Counter) -> usize {
     table(level.tree()).lock().lines.get(&level.key()).map_or(0, |line| line.places.len())
 }
 
-/// Charge `n` for a waiter. Never from a stock: none is open below.
-fn charge_for<'a>(
-    group: &'a Counter,
-    block: Option<&Block>,
-    n: u64,
-    place: PlaceInLine,
-) -> Result<(), LevelRefusal<'a>> {
-    walk_for((group, n), block, place, || cover::walk(group, n, How::Admit, Side::Reserved).map(|_| ()))
-}
-
-/// Does what [`charge_for`] does, but goes above the max of `level`. All other limits hold. The group is not below one
+/// Charges `n` for a waiter, and goes above the max of `level`. All other limits hold. The group is not below one
 /// that covers.
 fn charge_above_max<'a>(
     (group, level): (&'a Counter, &'a Counter),
@@ -462,7 +452,9 @@ impl Waiting {
             return false;
         }
         self.make_way(place, &group, level);
-        match charge_for(&group, service.block, bytes, place) {
+        // Never from a stock: none is open below.
+        let walk = || cover::walk(&group, bytes, How::Admit, Side::Reserved).map(|_| ());
+        match walk_for((&group, bytes), service.block, place, walk) {
             Ok(()) => {
                 // Mutation: a-charge-passes-the-oldest-uncounted
                 self.count_passed(place, &group, bytes);
@@ -558,23 +550,14 @@ pub(crate) fn look_at_tasks(tree: &Tree) {
     }
 }
 
-/// Wait in line at `level`, which has refused `bytes`.
-pub(crate) fn enqueue(group: &Counter, bytes: u64, level: &Counter) -> Ticket {
-    enqueue_as((group, true), bytes, level, None)
-}
-
-/// Does what [`enqueue`] does, for a charge whose caller does not wait for room: it leaves the line soon, and its task
-/// goes on.
-pub(crate) fn enqueue_for_now(group: &Counter, bytes: u64, level: &Counter) -> Ticket {
-    enqueue_as((group, false), bytes, level, None)
-}
-
-/// Does what [`enqueue`] does, with a waker that the end of the wait wakes.
-pub(crate) fn enqueue_with(group: &Counter, bytes: u64, level: &Counter, waker: Foreign<Waker>) -> Ticket {
-    enqueue_as((group, true), bytes, level, Some(waker))
-}
-
-fn enqueue_as((group, waits): (&Counter, bool), bytes: u64, level: &Counter, waker: Option<Foreign<Waker>>) -> Ticket {
+/// Waits in line at `level`, which has refused `bytes`; or, where its caller does not wait for room, leaves the line soon,
+/// and its task goes on. The end of the wait wakes the waker. The caller keeps the group meanwhile.
+pub(crate) fn enqueue(
+    (group, waits): (&Counter, bool),
+    bytes: u64,
+    level: &Counter,
+    waker: Option<Foreign<Waker>>,
+) -> Ticket {
     let kept = Handle::pin(group);
     let _path = SlowPath::enter();
     let tree = group.tree();
@@ -720,11 +703,6 @@ impl Ticket {
         resized
     }
 
-    /// The group, which lives as long as the ticket.
-    pub(crate) fn group(&self) -> &Counter {
-        &self.group
-    }
-
     /// The charge waits for room from here on: its task does nothing else.
     pub(crate) fn waits(&self) {
         self.with(|waiting| {
@@ -738,10 +716,6 @@ impl Ticket {
                 service::schedule(&level);
             }
         });
-    }
-
-    pub(crate) fn is_decided(&self) -> bool {
-        self.with(|waiting| waiting.waiters.get(&self.number).is_none_or(|waiter| waiter.decided.is_some()))
     }
 
     /// Out of the line. What was decided in time holds.

@@ -16,6 +16,7 @@
 //! ends, all of it at once, or when a thread next looks at any figure of the tree. No hit and no walk looks at any of it.
 //! Nothing is shared but under the lock, so there is no ordering to model.
 
+use std::mem::ManuallyDrop;
 use std::ptr;
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
@@ -26,7 +27,8 @@ use crate::counter::slow_path::SlowPath;
 use crate::counter::watch::{PRESSURE_KNOWN, STALLS_LOOKED_AT};
 use crate::hierarchy::events;
 use crate::hierarchy::group_tree::{self, DeferredStall, Stalls};
-use crate::pressure::{delays, pressure_levels};
+use crate::pressure::delays::{self, Alarm};
+use crate::pressure::pressure_levels;
 use crate::state::stalls::{PERIOD, StallShare, StallTimes};
 use crate::sync::lock::LockGuard;
 use crate::sync::{Arc, Ordering, TIME_PASSES, model_failed};
@@ -179,7 +181,9 @@ impl StallLook {
             let _path = SlowPath::enter();
             Waker::from(Arc::new(self))
         };
-        if !delays::wake_at(until, &waker) {
+        // The alarm stays in the table until then.
+        let alarm = Alarm::set(None, until, &waker).map(ManuallyDrop::new);
+        if alarm.is_none() {
             let _path = SlowPath::enter();
             group.limits.watched.clear(STALLS_LOOKED_AT);
             pressure_levels::set_by_stalls(group, 0, 0);

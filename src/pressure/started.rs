@@ -109,7 +109,7 @@ pub(crate) fn listed(tree: &Tree) -> usize {
 /// Leaves the service of levels to a thread. `Err`: the system has none.
 pub(crate) fn leave_service(tree: &Arc<Tree>, service: LeftService) -> Result<(), LeftService> {
     with(tree, |started| {
-        let free = if started.is_busy(Duty::Jobs) { Duty::Listeners } else { Duty::Jobs };
+        let free = if started.threads[Duty::Jobs as usize].is_busy { Duty::Listeners } else { Duty::Jobs };
         if !started.runs(tree, free) {
             return Err(service);
         }
@@ -151,13 +151,13 @@ impl Started {
             return false;
         }
         let (helper, tree) = (&mut self.threads[duty as usize].helper, Arc::clone(tree));
-        let runs = helper.start(name(duty), move || run(&tree, duty));
+        let name = match duty {
+            Duty::Jobs => "memcg-reclaim",
+            Duty::Listeners => "memcg-listeners",
+        };
+        let runs = helper.start(name, move || run(&tree, duty));
         helper.wake();
         runs
-    }
-
-    fn is_busy(&self, duty: Duty) -> bool {
-        self.threads[duty as usize].is_busy
     }
 
     /// Lists a level once.
@@ -199,13 +199,6 @@ impl Started {
             Some(at) => NextJob::Sleep(at.saturating_duration_since(now)),
             None => running.helper.rest(now, self.over).map_or(NextJob::End, NextJob::Sleep),
         })
-    }
-}
-
-fn name(duty: Duty) -> &'static str {
-    match duty {
-        Duty::Jobs => "memcg-reclaim",
-        Duty::Listeners => "memcg-listeners",
     }
 }
 
@@ -260,14 +253,11 @@ fn reclaim_and_cancel(level: &Counter, &Job { importance, bytes, promised, .. }:
         return;
     }
     events::count(level, Event::Oom);
-    let mut excluded = Excluded::default();
     let want = Want { asker: None, importance, bytes, adds: bytes, may_come };
-    while victims::chooses(level) {
-        match victims::choose(level, &want, &mut excluded) {
-            Choice::Unsettled => victims::settle(level.tree()),
-            Choice::Victim(mut chosen) => return chosen.cancel(),
-            Choice::NoCandidate | Choice::Room | Choice::Asker | Choice::Awaited(_) => return,
-        }
+    if victims::chooses(level)
+        && let Choice::Victim(mut chosen) = victims::choose(level, &want, &mut Excluded::default())
+    {
+        chosen.cancel();
     }
 }
 
@@ -416,7 +406,7 @@ mod tests {
         let now = Instant::now();
         let mut taken = Vec::new();
         for duty in [Duty::Listeners, Duty::Jobs, Duty::Listeners] {
-            taken.push(with(&tree, |started| (started.next(duty, now), started.is_busy(Duty::Jobs))));
+            taken.push(with(&tree, |started| (started.next(duty, now), started.threads[Duty::Jobs as usize].is_busy)));
         }
         assert!(matches!(&taken[..], [(NextJob::Serve(_), false), (NextJob::Work(_), true), (NextJob::Call(_), true)]));
         drop(taken);

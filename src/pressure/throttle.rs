@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use crate::counter::marks;
-use crate::counter::object::Counter;
+use crate::counter::object::{Counter, Kept};
 use crate::hierarchy::events;
 use crate::pressure::delays::Alarm;
 use crate::pressure::high::{
@@ -88,8 +88,9 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
     }
 }
 
-/// From now on a charger of the group is delayed: since an instant that this thread has read just before.
-pub(crate) fn stand_still(group: &Counter, since: Instant) -> Option<Stall> {
+/// From now on a charger of the group is delayed: since an instant that this thread has read just before. The caller keeps
+/// the group.
+fn stand_still(group: &Counter, since: Instant) -> Option<Stall> {
     Stall::begin(group, levels_that_delay(group).last()?, since)
 }
 
@@ -104,11 +105,40 @@ fn sleep_slow(group: &Counter, delay: Duration) {
     }
 }
 
-/// The alarm of a future that is delayed until then, which `waker` is woken for. `None`: the delay is over, because the
-/// group is cancelled or offline, or because the system has no thread that wakes the future.
+/// A future that is delayed above a high. Its owner keeps the group meanwhile.
+pub(crate) struct Delayed {
+    group: Kept,
+    until: Instant,
+    alarm: Alarm,
+    _stall: Option<Stall>,
+}
+
+impl Delayed {
+    /// [`delay_after`], for a future. `None`: it goes on; also if there is no thread to wake it, for the future would have
+    /// to wake itself time and again.
+    #[allow(unsafe_code)]
+    pub(crate) fn begin(group: &Counter, bytes: u64, end: Option<Instant>, waker: &Waker) -> Option<Delayed> {
+        let until = Instant::now() + delay_after(group, bytes, false, end).min(TIME_MAX);
+        if is_over(until) || !is_delayed(group) {
+            return None;
+        }
+        let alarm = alarm(group, until, waker)?;
+        let _stall = stand_still(group, Instant::now());
+        // SAFETY: the owner keeps the group as long as it has the value.
+        Some(Delayed { group: unsafe { Kept::new(group) }, until, alarm, _stall })
+    }
+
+    /// True: the waker is woken when the delay may be over.
+    pub(crate) fn lasts(&self, waker: &Waker) -> bool {
+        !is_over(self.until) && is_delayed(&self.group) && self.alarm.renew(waker)
+    }
+}
+
+/// The alarm of a future that is delayed until then, which `waker` is woken for. The caller keeps the group. `None`: the
+/// delay is over, because the group is cancelled or offline, or because the system has no thread that wakes the future.
 pub(crate) fn alarm(group: &Counter, until: Instant, waker: &Waker) -> Option<Alarm> {
     // In the table, then the look: a thread that cancels the group after this finds the delay there.
-    Alarm::of_delay(group, until, waker).filter(|_| !has_ended(group))
+    Alarm::set(Some(group), until, waker).filter(|_| !has_ended(group))
 }
 
 /// The delay of a charge of `bytes` as things stand. Credit that may be all that is above a high is drained first.

@@ -21,7 +21,7 @@ use crate::counter::{credit, effective};
 use crate::error::USAGE_MAX;
 use crate::hierarchy::{events, group_object, group_tree, importance};
 use crate::pressure::delays;
-use crate::pressure::incidents::{self, Happening};
+use crate::pressure::incidents;
 use crate::pressure::line::expel;
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::round::TIME_MAX;
@@ -126,8 +126,6 @@ pub(crate) enum Choice<'a> {
     Room,
     /// The group that asks has been chosen itself.
     Asker,
-    /// A victim has given all it has, and the last of it may be on its way up to the domain: see [`settle`].
-    Unsettled,
     /// Another thread has chosen one, and waits for it.
     Awaited(Arc<Victim>),
     Victim(Chosen<'a>),
@@ -218,12 +216,17 @@ enum Wish {
 /// Look for a victim in `domain`, for a charge that has `excluded` some. None is a candidate where all of them together
 /// hold too little. Foreign code may run: the caller holds no lock.
 pub(crate) fn choose<'a>(domain: &'a Counter, want: &Want<'_>, excluded: &mut Excluded) -> Choice<'a> {
-    shares::look(domain.tree());
-    let wish = match chooser(domain).filter(|chooser| marks(chooser).has(ORDERS)) {
-        Some(chooser) => ask_order(chooser, domain, want, excluded),
-        None => Wish::Ours,
-    };
-    choose_by(domain, want, excluded, &wish)
+    loop {
+        shares::look(domain.tree());
+        let wish = match chooser(domain).filter(|chooser| marks(chooser).has(ORDERS)) {
+            Some(chooser) => ask_order(chooser, domain, want, excluded),
+            None => Wish::Ours,
+        };
+        if let Some(choice) = choose_by(domain, want, excluded, &wish) {
+            return choice;
+        }
+        settle(domain.tree());
+    }
 }
 
 /// Asks the order of a service, where no victim is under way. Its answer is a wish: other threads may choose meanwhile.
@@ -263,7 +266,8 @@ fn ask_order(chooser: &Counter, domain: &Counter, want: &Want<'_>, excluded: &Ex
     }
 }
 
-fn choose_by<'a>(domain: &'a Counter, want: &Want<'_>, excluded: &mut Excluded, wish: &Wish) -> Choice<'a> {
+/// `None`: a victim has given all it has, and the last of it may be on its way up to the domain. See [`settle`].
+fn choose_by<'a>(domain: &'a Counter, want: &Want<'_>, excluded: &mut Excluded, wish: &Wish) -> Option<Choice<'a>> {
     let _path = SlowPath::enter();
     // Credit that was given back after the last drain is no reason to cancel a group.
     if credit::may_be_below(domain) {
@@ -273,19 +277,19 @@ fn choose_by<'a>(domain: &'a Counter, want: &Want<'_>, excluded: &mut Excluded, 
     // Mutation: shuttle-spared-victim-counts-as-excluded
     excluded.forget_spared();
     if oom.victims.iter().any(|victim| !victim.is_awaited() && victim.levels.contains(&Stale::new(domain))) {
-        return Choice::Unsettled;
+        return None;
     }
     let is_here =
         |victim: &&Arc<Victim>| victim.levels.contains(&Stale::new(domain)) && !excluded.contains(victim.name());
     if let Some(victim) = oom.victims.iter().find(is_here) {
         excluded.0.push(Arc::clone(victim));
         let asks_itself = want.asker.is_some_and(|asker| victim.includes(asker));
-        return if asks_itself { Choice::Asker } else { Choice::Awaited(Arc::clone(victim)) };
+        return Some(if asks_itself { Choice::Asker } else { Choice::Awaited(Arc::clone(victim)) });
     }
     // Under the lock: what a victim gave meanwhile is not asked of another one.
     // Mutation: room-is-not-looked-for-before-a-choice
     if want.has_room(domain) {
-        return Choice::Room;
+        return Some(Choice::Room);
     }
     let mut ranked = oom.ranked(domain, want, excluded);
     let wished = match wish {
@@ -293,14 +297,13 @@ fn choose_by<'a>(domain: &'a Counter, want: &Want<'_>, excluded: &mut Excluded, 
         Wish::Ours => Some(0),
         Wish::None => None,
     };
-    match wished.filter(|&at| at < ranked.len()).map(|at| ranked.swap_remove(at)) {
-        Some(candidate) => Choice::Victim(oom.note_victim(candidate, domain, want.bytes, excluded)),
-        None => Choice::NoCandidate,
-    }
+    let chosen = wished.filter(|&at| at < ranked.len()).map(|at| ranked.swap_remove(at));
+    let victim = chosen.map(|candidate| oom.note_victim(candidate, domain, want.bytes, excluded));
+    Some(victim.map_or(Choice::NoCandidate, Choice::Victim))
 }
 
 /// Victims that have no more to give are forgotten, once what they gave has come.
-pub(crate) fn settle(tree: &Tree) {
+fn settle(tree: &Tree) {
     let _path = SlowPath::enter();
     let is_done = |victim: &&Arc<Victim>| !victim.is_awaited();
     let done: Vec<Arc<Victim>> = table(tree).lock().victims.iter().filter(is_done).cloned().collect();
@@ -515,14 +518,7 @@ impl Chosen<'_> {
                 continue;
             }
             events::count(&hook.group, Event::OomKill);
-            incidents::note(&Happening {
-                kind: IncidentKind::Victim,
-                group: &hook.group,
-                limited: self.domain,
-                requested: self.wanted,
-                usage: self.domain.usage(),
-                max: self.domain.max(),
-            });
+            incidents::note(IncidentKind::Victim, &hook.group, self.wanted, &self.domain.refusal_now());
             // SAFETY: the hook has a handle on its group, which keeps the domain, for as long as the call.
             let [group, domain] = [&*hook.group, self.domain].map(|of| unsafe { Kept::new(of) }.header());
             let why = Cancel { group, domain, wanted: self.wanted, overrun: self.overrun };

@@ -94,9 +94,6 @@ pub(crate) fn hand_to_parent(group: &Counter) {
     }
     let mut lists = lists(tree);
     let reclaimers = lists.get_mut(ring as usize).map(std::mem::take).unwrap_or_default();
-    if reclaimers.is_empty() {
-        return;
-    }
     for reclaimer in reclaimers {
         add(tree, &mut lists, rings::number(parent), reclaimer);
     }

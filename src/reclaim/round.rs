@@ -63,23 +63,9 @@ pub(crate) struct Outcome {
     pub(crate) unwaited: bool,
 }
 
-/// True if a reclaimer that has promised has not reported yet.
-pub(crate) fn is_owed(promised: &[Arc<History>]) -> bool {
-    promised.iter().any(|history| history.owed() > 0)
-}
-
 /// Bytes that were promised and not reported yet.
 pub(crate) fn owed(promised: &[Arc<History>]) -> u64 {
     promised.iter().map(|history| history.owed()).fold(0, u64::saturating_add)
-}
-
-/// Patience of a round with reclaimers that have promised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Promises {
-    /// As long as a group in excess owes memory, the round leaves other groups alone.
-    Count,
-    /// They took too long.
-    Lapse,
 }
 
 /// True if nothing waits for a group any longer.
@@ -90,7 +76,8 @@ pub(crate) type HasEnded = fn(&Counter) -> bool;
 pub(crate) struct Request<'a> {
     cause: ReclaimCause,
     pub(crate) deadline: Instant,
-    pub(crate) promises: Promises,
+    /// Promises took too long. Else a round leaves other groups alone, as long as a group in excess owes memory.
+    pub(crate) lapsed: bool,
     /// True if this thread may wait for the rounds of other threads.
     waits: bool,
     /// Bytes that were believed although no figure shows them: credit in open stocks.
@@ -117,7 +104,7 @@ impl<'a> Request<'a> {
         Request {
             cause,
             deadline,
-            promises: Promises::Count,
+            lapsed: false,
             waits: true,
             unseen: 0,
             asked: false,
@@ -147,7 +134,6 @@ struct Round<'r, 'a> {
     ring: u32,
     request: &'r mut Request<'a>,
     number: u64,
-    want: u64,
     report: ReclaimReport,
     owing: SmallVec<[Arc<History>; 1]>,
     /// A group was spared for its low.
@@ -180,7 +166,6 @@ pub(crate) fn run(target: &Counter, want: u64, request: &mut Request<'_>) -> Opt
             ring: rings::number(target),
             request,
             number: ROUNDS.fetch_add(1, Ordering::Relaxed),
-            want,
             report: ReclaimReport { requested: want, ..ReclaimReport::default() },
             owing: SmallVec::new(),
             low_kept: false,
@@ -209,7 +194,7 @@ impl<'r> Round<'r, '_> {
 
     /// Wanted, and neither freed nor promised.
     fn left(&self) -> u64 {
-        self.want.saturating_sub(self.report.freed).saturating_sub(self.report.pending)
+        self.report.requested.saturating_sub(self.report.freed).saturating_sub(self.report.pending)
     }
 
     fn is_done(&mut self) -> bool {
@@ -227,7 +212,7 @@ impl<'r> Round<'r, '_> {
                 self.pass(ReclaimPass::Soft);
             }
             // Also where the report has come meanwhile: the charge that it is for comes first.
-            if !self.owing.is_empty() && self.request.promises == Promises::Count {
+            if !self.owing.is_empty() && !self.request.lapsed {
                 return;
             }
         }
@@ -272,7 +257,7 @@ impl<'r> Round<'r, '_> {
     }
 
     fn came_to_nothing(&self) -> bool {
-        self.report.freed == 0 && (self.request.promises == Promises::Lapse || !is_owed(&self.owing))
+        self.report.freed == 0 && (self.request.lapsed || owed(&self.owing) == 0)
     }
 
     /// True if the target or a group below is in excess: else the soft pass visits none. What is above the target does

@@ -39,13 +39,12 @@ pub(crate) fn begin(level: &Counter, want: u64) -> bool {
 
 /// With a handle each.
 fn groups_below(level: &Counter) -> SmallVec<[(Stale, u32); WITH_RECLAIMERS_MAX]> {
-    let mut found = SmallVec::new();
     let ring = rings::number(level);
-    if ring != NO_RING {
-        let _path = SlowPath::enter();
-        rings::lock(level.tree()).with_reclaimers(ring, &mut found);
+    if ring == NO_RING {
+        return SmallVec::new();
     }
-    found
+    let _path = SlowPath::enter();
+    rings::lock(level.tree()).with_reclaimers(ring)
 }
 
 /// Returns what the reclaimers of one group owe.

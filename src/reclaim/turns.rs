@@ -36,27 +36,17 @@ pub(crate) trait RingMember: Copy {
     fn try_pin(self) -> bool;
 }
 
-/// Which ring: one for each pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RingKind {
-    /// Groups in excess. What is below one of them stands in [`Unprotected`](Self::Unprotected).
-    Soft = 0,
-    Unprotected = 1,
-    Low = 2,
+/// There is a ring for each pass. What is below a group in excess stands in that of the unprotected.
+const RINGS: [ReclaimPass; 3] = [ReclaimPass::Soft, ReclaimPass::Unprotected, ReclaimPass::Low];
+
+/// Why groups stand in a ring.
+fn reason(ring_of: ReclaimPass) -> RingReason {
+    if ring_of == ReclaimPass::Soft { RingReason::Excess } else { RingReason::Reclaimers }
 }
 
-impl RingKind {
-    const ALL: [RingKind; 3] = [RingKind::Soft, RingKind::Unprotected, RingKind::Low];
-
-    /// Why groups stand in it.
-    fn reason(self) -> RingReason {
-        if self == RingKind::Soft { RingReason::Excess } else { RingReason::Reclaimers }
-    }
-
-    /// The ring of the groups that a pass asks.
-    fn of(pass: ReclaimPass) -> RingKind {
-        if pass == ReclaimPass::Low { RingKind::Low } else { RingKind::Unprotected }
-    }
+/// The ring of the groups that a pass asks.
+fn asked_in(pass: ReclaimPass) -> ReclaimPass {
+    if pass == ReclaimPass::Low { ReclaimPass::Low } else { ReclaimPass::Unprotected }
 }
 
 /// Facts of a round about a group that has its turn.
@@ -114,7 +104,7 @@ impl<M: RingMember> Rings<M> {
         &mut self.all[ring as usize].counts[reason as usize]
     }
 
-    fn links(&mut self, ring: u32, kind: RingKind) -> &mut RingLinks {
+    fn links(&mut self, ring: u32, kind: ReclaimPass) -> &mut RingLinks {
         &mut self.all[ring as usize].links[kind as usize]
     }
 
@@ -145,8 +135,8 @@ impl<M: RingMember> Rings<M> {
             return;
         }
         let [excess, reclaimers] = counts.map(ReasonCount::any);
-        for kind in RingKind::ALL {
-            let wanted = reclaimers && (excess || kind.reason() == RingReason::Reclaimers);
+        for kind in RINGS {
+            let wanted = reclaimers && (excess || reason(kind) == RingReason::Reclaimers);
             if wanted == self.links(ring, kind).linked {
                 continue;
             }
@@ -164,7 +154,7 @@ impl<M: RingMember> Rings<M> {
     }
 
     /// To the end of the ring above.
-    fn append(&mut self, ring: u32, parent: u32, kind: RingKind, served: u64) {
+    fn append(&mut self, ring: u32, parent: u32, kind: ReclaimPass, served: u64) {
         let above = self.links(parent, kind);
         let last = std::mem::replace(&mut above.last, ring);
         if last == NO_RING {
@@ -176,7 +166,7 @@ impl<M: RingMember> Rings<M> {
         (links.prev, links.next, links.served) = (last, NO_RING, served);
     }
 
-    fn take_out(&mut self, ring: u32, parent: u32, kind: RingKind) {
+    fn take_out(&mut self, ring: u32, parent: u32, kind: ReclaimPass) {
         let RingLinks { prev, next, .. } = *self.links(ring, kind);
         match prev {
             NO_RING => self.links(parent, kind).first = next,
@@ -189,17 +179,17 @@ impl<M: RingMember> Rings<M> {
     }
 
     /// Groups with reclaimers of their own, `top` and below, in the order of the rings, with a handle each for the caller
-    /// and their rings. No turn is taken. Room for [`WITH_RECLAIMERS_MAX`] is made already.
-    pub(crate) fn with_reclaimers(&self, top: u32, found: &mut SmallVec<[(M, u32); WITH_RECLAIMERS_MAX]>) {
-        let kind = RingKind::Unprotected as usize;
-        let mut at = top;
+    /// and their rings, [`WITH_RECLAIMERS_MAX`] at most. No turn is taken, and nothing allocated.
+    pub(crate) fn with_reclaimers(&self, top: u32) -> SmallVec<[(M, u32); WITH_RECLAIMERS_MAX]> {
+        let kind = ReclaimPass::Unprotected as usize;
+        let (mut found, mut at) = (SmallVec::new(), top);
         for _ in 0..LOOKED_AT_MAX {
             let Ring { member, counts, links, .. } = &self.all[at as usize];
             let own = member.filter(|_| counts[RingReason::Reclaimers as usize].own);
             if let Some(member) = own.filter(|member| member.usage() > 0 && member.try_pin()) {
                 found.push((member, at));
                 if found.len() == WITH_RECLAIMERS_MAX {
-                    return;
+                    break;
                 }
             }
             let mut next = links[kind].first;
@@ -210,27 +200,28 @@ impl<M: RingMember> Rings<M> {
                 }
             }
             if next == NO_RING {
-                return;
+                break;
             }
             at = next;
         }
+        found
     }
 
     /// The group below `top` that has its turn in a pass: among the groups in excess and all that is below them, or
     /// among all with reclaimers. The group that it returns counts as served, unless [`keep_turn`](Self::keep_turn)
     /// takes that back.
     pub(crate) fn next_turn(&mut self, top: u32, pass: ReclaimPass) -> WalkStep<M> {
-        let (soft, asked) = (pass == ReclaimPass::Soft, RingKind::of(pass));
-        let (mut at, mut came_by) = (top, RingKind::Soft);
+        let (soft, asked) = (pass == ReclaimPass::Soft, asked_in(pass));
+        let (mut at, mut came_by) = (top, ReclaimPass::Soft);
         let (mut covered, mut idle) = (!soft, 0);
         loop {
             // Groups below one in excess are reclaimed with it.
             covered |= self.count(at, RingReason::Excess).own;
-            let kind = if covered { asked } else { RingKind::Soft };
+            let kind = if covered { asked } else { ReclaimPass::Soft };
             if at != top {
                 self.enter(at, came_by, kind);
             }
-            let own = self.count(at, kind.reason()).own;
+            let own = self.count(at, reason(kind)).own;
             let links = self.links(at, kind);
             if covered && own && links.own_served < links.lap {
                 links.own_served = links.lap;
@@ -266,7 +257,7 @@ impl<M: RingMember> Rings<M> {
 
     /// The walk comes to a group from the ring above. With each lap above, a lap of the group's own ring begins. What a
     /// round for the group itself has left of a lap would not do: the groups with turns before it would miss the lap above.
-    fn enter(&mut self, at: u32, came_by: RingKind, kind: RingKind) {
+    fn enter(&mut self, at: u32, came_by: ReclaimPass, kind: ReclaimPass) {
         let above = self.all[at as usize].parent;
         let lap = self.links(above, came_by).lap;
         if std::mem::replace(&mut self.links(at, came_by).entered, lap) != lap {
@@ -281,7 +272,7 @@ impl<M: RingMember> Rings<M> {
 
     /// The group that was visited last has more to give: its turn goes on with the next call.
     pub(crate) fn keep_turn(&mut self, ring: u32, pass: ReclaimPass) {
-        let links = self.links(ring, RingKind::of(pass));
+        let links = self.links(ring, asked_in(pass));
         links.own_served = links.own_served.min(links.lap - 1);
         links.kept = true;
     }
@@ -293,11 +284,11 @@ impl<M: RingMember> Rings<M> {
         pass: ReclaimPass,
         parents: impl Iterator<Item = (u32, &'a mut ParentFigures)>,
     ) {
-        let kind = RingKind::of(pass);
+        let kind = asked_in(pass);
         for (ring, figures) in parents {
             let ring = &mut self.all[ring as usize];
             // If only some are eligible, either lap may be the one that is under way.
-            let soft = if pass == ReclaimPass::Low { 0 } else { ring.links[RingKind::Soft as usize].lap };
+            let soft = if pass == ReclaimPass::Low { 0 } else { ring.links[ReclaimPass::Soft as usize].lap };
             ring.moment.recall((kind as u8, soft + ring.links[kind as usize].lap), figures);
         }
     }
@@ -308,7 +299,7 @@ impl<M: RingMember> Rings<M> {
         let part = self.all[turn.target as usize].parts[turn.pass as usize];
         let ring = &mut self.all[at as usize];
         let member = ring.member?;
-        let links = &mut ring.links[RingKind::of(turn.pass) as usize];
+        let links = &mut ring.links[asked_in(turn.pass) as usize];
         // Usage as it is under the lock: what other threads have got is off it, or still counts as asked for.
         let most = turn.able.min(member.usage().saturating_sub(turn.protection)).saturating_sub(ring.asked);
         let part = share(turn.weight, part).min(most.max(1));
@@ -327,7 +318,7 @@ impl<M: RingMember> Rings<M> {
     /// The turn is over: the group was `asked` for bytes and `freed` some. Returns what it may still be asked for.
     pub(crate) fn end_turn(&mut self, at: u32, pass: ReclaimPass, asked: u64, freed: u64) -> i64 {
         self.all[at as usize].asked -= asked;
-        let links = self.links(at, RingKind::of(pass));
+        let links = self.links(at, asked_in(pass));
         links.balance = links.balance.saturating_sub_unsigned(freed);
         let left = links.balance;
         let mut at = if freed > 0 { at } else { NO_RING };
@@ -367,7 +358,7 @@ impl<M: RingMember> Rings<M> {
 
     /// It has nothing to give: what it might have been asked for lapses, what it has given too much stays.
     pub(crate) fn forfeit(&mut self, ring: u32, pass: ReclaimPass) {
-        let links = self.links(ring, RingKind::of(pass));
+        let links = self.links(ring, asked_in(pass));
         (links.balance, links.kept) = (links.balance.min(0), false);
     }
 

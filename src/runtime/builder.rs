@@ -320,13 +320,12 @@ impl RuntimeBuilder {
     /// Source: the mount option `memory_recursiveprot`.
     ///
     /// ```
-    /// # use memcg::expert::ProtectionFigures as _;
     /// for (recursive, protected) in [(true, 50), (false, 0)] {
     ///     let runtime = memcg::Runtime::builder().recursive_protection(recursive).build()?;
     ///     let tenant = runtime.root().create("tenant", memcg::Limits::new().low(50))?;
     ///     let query = tenant.create("q17", memcg::Limits::new())?;
     ///     let _held = query.try_charge(80)?;
-    ///     assert_eq!(query.effective_low(&runtime.root()), protected);
+    ///     assert_eq!(query.memory().effective_low(&runtime.root().memory()), protected);
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

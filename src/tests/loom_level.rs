@@ -1,7 +1,6 @@
 //! One level: limits, protection.
 
 use super::{beside, model, model_without_pair, race};
-use crate::expert::ProtectionFigures as _;
 use crate::{CounterConfig, PageCounter};
 
 pub(super) fn unstocked() -> CounterConfig {

@@ -8,7 +8,6 @@ use super::schedules::EVER;
 use super::{beside, build, large_model_without_pair, model, model_without_pair, race, with_group};
 use crate::counter::incarnation::State;
 use crate::expert::FixedBatch as _;
-use crate::expert::ProtectionFigures as _;
 use crate::lifecycle::unowned;
 use crate::thread;
 use crate::{Bytes, Charge, Counter, Group, Limits, Percent, Runtime, RuntimeBuilder};
@@ -170,7 +169,7 @@ fn loom_protection_vs_last_uncharge() {
         drop(here);
         end(gone);
         dropper.join().unwrap();
-        assert_eq!(runtime.root().children_min_usage(), 0);
+        assert_eq!(runtime.root().memory().children_min_usage(), 0);
         assert_released_once(&runtime);
     });
 }
@@ -183,7 +182,7 @@ fn loom_protection_vs_uncharge() {
         let group = runtime.root().create("index", Limits::new().min(2)).unwrap();
         let [here, there] = [1, 1].map(|bytes| group.try_charge(bytes).unwrap());
         race(there, drop, || drop(here));
-        assert_eq!(runtime.root().children_min_usage(), 0);
+        assert_eq!(runtime.root().memory().children_min_usage(), 0);
     });
 }
 

@@ -4,7 +4,7 @@
 //! short and closed: a refusal, a lowered limit, a forced charge above a limit, a switch of the batch, the first
 //! child, an explicit call. `counts()` is read before and after each of many operations.
 
-use memcg::expert::{FixedBatch, ProtectionFigures};
+use memcg::expert::FixedBatch;
 use memcg::figures::Counts;
 use memcg::{CounterConfig, PageCounter};
 use rand::rngs::SmallRng;

@@ -31,7 +31,6 @@ pub use page_counter::{Counts, PageCounter, PeakWindow};
 pub mod expert {
     pub use crate::counter::config::FixedBatch;
     pub use crate::counter::verify::{Fault, FaultKind, Verdict};
-    pub use crate::page_counter::reading::ProtectionFigures;
     pub use crate::sync::barrier::{BarrierMode, BarrierState};
 }
 

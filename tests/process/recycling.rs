@@ -4,7 +4,7 @@
 //! id shows, is that of its object. Each test counts what is live, so it starts this program again for itself alone.
 
 use memcg::expert::Inspect as _;
-use memcg::expert::{BarrierMode, FixedBatch, ProtectionFigures};
+use memcg::expert::{BarrierMode, FixedBatch};
 use memcg::{Bytes, Charge, Counter, Group, GroupId, Limit, Limits, Runtime, RuntimeBuilder};
 
 use crate::support::alone::alone;
@@ -159,7 +159,10 @@ fn wear(runtime: &Runtime, group: &Group, further: Counter) -> (Charge, Charge) 
     drop(group.memory().peak_window());
     below.offline().expect("no children");
     assert!(
-        group.forced() > 0 && group.peak() > 0 && group.refused_count() == 2 && runtime.root().children_min_usage() > 0
+        group.forced() > 0
+            && group.peak() > 0
+            && group.refused_count() == 2
+            && runtime.root().memory().children_min_usage() > 0
     );
     held
 }
@@ -183,7 +186,10 @@ fn an_object_comes_back_clean() {
                 assert_eq!(runtime.find(id).map(|group| group.live()), Some(100_003));
                 drop(held);
                 assert_eq!((runtime.find(id), runtime.dying_count()), (None, 0), "round {round}");
-                assert_eq!((root.usage(), root.children_min_usage(), root.children_low_usage()), (0, 0, 0));
+                assert_eq!(
+                    (root.usage(), root.memory().children_min_usage(), root.memory().children_low_usage()),
+                    (0, 0, 0)
+                );
 
                 let group = create(&root, "next");
                 let now = number_and_generation(group.id());
@@ -201,7 +207,7 @@ fn an_object_comes_back_clean() {
                 assert_eq!((group.usage(), group.live(), group.memory().stocked(), group.forced()), (0, 0, 0, 0));
                 assert_eq!((group.peak(), group.memory().peak_window().peak(), group.refused_count()), (0, 0, 0));
                 assert_eq!(
-                    (group.children_min_usage(), group.children_low_usage(), group.children()),
+                    (group.memory().children_min_usage(), group.memory().children_low_usage(), group.children()),
                     (0, 0, Vec::new())
                 );
                 let spill = group.counter(further).expect("declared");

@@ -1,6 +1,5 @@
 //! Effective protection: against the kernel's formula written down naively, and what follows from it.
 
-use memcg::expert::ProtectionFigures;
 use memcg::{CounterConfig, PageCounter};
 use proptest::prelude::*;
 

@@ -70,15 +70,15 @@ impl Sealed for ChargeFuture {}
 
 impl QueuePlace for ChargeFuture {
     fn is_served_by(&self, charge: &Charge) -> bool {
-        let Stage::InLine(in_line, _) = &self.state else { return false };
-        charge.header == self.group.header && in_line.is_served_by(charge.bytes)
+        let Stage::InLine(in_line) = &self.state else { return false };
+        charge.header == self.group.header && in_line.ticket.is_served_by(charge.bytes)
     }
 
     fn wait_for(&mut self, Bytes(bytes): Bytes) -> bool {
         let waits = match &mut self.state {
             Stage::New => true,
-            Stage::InLine(in_line, _) => in_line.resize(bytes),
-            Stage::Delayed { .. } | Stage::Done => false,
+            Stage::InLine(in_line) => in_line.ticket.resize(bytes),
+            Stage::Delayed(..) | Stage::Done => false,
         };
         if waits {
             self.bytes = bytes;
@@ -87,8 +87,8 @@ impl QueuePlace for ChargeFuture {
     }
 
     fn take_decided(&mut self, next: Option<(Bytes, &Waker)>) -> Option<Result<Charge, ChargeError>> {
-        let Stage::InLine(in_line, _) = &mut self.state else { return None };
-        let (ended, level) = in_line.take_decided()?;
+        let Stage::InLine(in_line) = &mut self.state else { return None };
+        let (ended, level) = in_line.take_decided(self.group.first())?;
         let bytes = self.bytes;
         // Before any foreign code: a clone that panics gives these bytes back.
         let ended = match ended {

@@ -25,7 +25,7 @@ const NONE: &str = "-";
 /// Prints the rows with the columns that every table has, with those of the limits, figures and events that some row
 /// has, and with those of `stats`.
 pub(in crate::group) struct Table<'a> {
-    pub(in crate::group) rows: Vec<&'a SnapshotRow>,
+    pub(in crate::group) rows: &'a [SnapshotRow],
     pub(in crate::group) stats: Vec<(&'a str, Unit)>,
 }
 
@@ -39,14 +39,14 @@ struct Column {
 
 impl Table<'_> {
     fn column(&self, head: &str, cell: impl Fn(&SnapshotRow) -> String) -> Column {
-        let cells: Vec<String> = self.rows.iter().map(|row| cell(row)).collect();
+        let cells: Vec<String> = self.rows.iter().map(cell).collect();
         let lengths = cells.iter().map(|cell| length(cell)).chain([length(head)]);
         Column { width: GAP.len() + lengths.max().unwrap_or(0), head: head.to_string(), cells }
     }
 
     /// The columns of figures, from left to right.
     fn figures(&self) -> Vec<Column> {
-        let any = |is: fn(&SnapshotRow) -> bool| self.rows.iter().any(|row| is(row));
+        let any = |is: fn(&SnapshotRow) -> bool| self.rows.iter().any(is);
         let mut columns = vec![
             self.column("live", |row| Bytes(row.live).to_string()),
             self.column("%max", |row| row.percent_of_max.map_or(NONE.to_string(), percent)),
@@ -79,7 +79,7 @@ impl Table<'_> {
 
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let events: Vec<String> = self.rows.iter().map(|row| events(row)).collect();
+        let events: Vec<String> = self.rows.iter().map(events).collect();
         let has_events = events.iter().any(|text| !text.is_empty());
         let events_longest = events.iter().map(|text| length(text)).chain([length("events")]).max().unwrap_or(0);
         let events_least = if has_events { GAP.len() + events_longest.min(EVENTS_LEAST) } else { 0 };

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::expert::{BarrierMode, FaultKind, FixedBatch, ProtectionFigures};
+use memcg::expert::{BarrierMode, FaultKind, FixedBatch};
 use memcg::{CounterConfig, PageCounter};
 use thread_local::ThreadLocal;
 

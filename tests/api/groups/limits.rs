@@ -1,8 +1,8 @@
 //! Limits of a group: a max below usage, percentages that follow, protection that leaves with its group.
 
 use memcg::errors::LimitError;
+use memcg::expert::FixedBatch;
 use memcg::expert::Inspect as _;
-use memcg::expert::{FixedBatch, ProtectionFigures};
 use memcg::{Bytes, Group, Limit, Limits, Runtime};
 
 use super::{Other, assert_sound, bare, build, charge, create, kinds, left_empty};
@@ -162,7 +162,7 @@ fn protection_is_told_to_the_parent() {
         let root = runtime.root();
         let acme = root.create("acme", Limits::new().min(percent("5%")).low(90)).expect("a max above");
         let held = charge(&acme, 70);
-        let told = || (root.children_min_usage(), root.children_low_usage());
+        let told = || (root.memory().children_min_usage(), root.memory().children_low_usage());
         assert_eq!(told(), (50, acme.usage().min(90)));
         root.set_max(400).expect("a number");
         assert_eq!((told().0, acme.min()), (20, 20));

@@ -3,7 +3,6 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use memcg::expert::ProtectionFigures;
 use memcg::{Bytes, CounterConfig, Limit, PageCounter};
 
 use super::{adaptive, assert_sound, bare, fixed};

@@ -1,6 +1,6 @@
 //! Statements 27 to 39: what min and low protect, and what they add up to in the parent.
 
-use memcg::expert::{Inspect, ProtectionFigures};
+use memcg::expert::Inspect;
 use memcg::{
     Bytes, Charge, CounterConfig, Event, Group, Limit, Limits, PageCounter, ReclaimPass, Registration, Runtime,
     RuntimeBuilder,
@@ -34,8 +34,8 @@ impl Kind {
 
     fn effective(self, group: &Group, target: &Group) -> u64 {
         match self {
-            Kind::Min => group.effective_min(target),
-            Kind::Low => group.effective_low(target),
+            Kind::Min => group.memory().effective_min(&target.memory()),
+            Kind::Low => group.memory().effective_low(&target.memory()),
         }
     }
 }
@@ -240,7 +240,10 @@ fn s032_surplus_goes_by_use() {
             let held = child.try_charge(50).expect("unlimited");
             (child, held)
         });
-        assert_eq!(children.each_ref().map(|(child, _)| child.effective_min(&runtime.root())), shares);
+        assert_eq!(
+            children.each_ref().map(|(child, _)| child.memory().effective_min(&runtime.root().memory())),
+            shares
+        );
     }
 }
 
@@ -358,10 +361,13 @@ fn s039_offline_group_protects_nothing() {
         let [gone, stays] = ["gone", "stays"].map(|name| create(&parent, name, limits));
         let held = [gone.force_charge(60), stays.force_charge(60)];
         // 120 are to share 60.
-        assert_eq!((parent.children_min_usage(), stays.effective_min(&runtime.root())), (120, 30));
+        assert_eq!(
+            (parent.memory().children_min_usage(), stays.memory().effective_min(&runtime.root().memory())),
+            (120, 30)
+        );
         gone.offline().expect("no children");
-        assert_eq!((parent.children_min_usage(), parent.children_low_usage()), (60, 50));
-        assert_eq!((stays.effective_min(&runtime.root()), parent.live()), (60, 120));
+        assert_eq!((parent.memory().children_min_usage(), parent.memory().children_low_usage()), (60, 50));
+        assert_eq!((stays.memory().effective_min(&runtime.root().memory()), parent.live()), (60, 120));
         assert_groups_sound(&runtime);
         drop(held);
     }

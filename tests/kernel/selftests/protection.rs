@@ -1,6 +1,5 @@
 //! `test_memcg_min` and `test_memcg_low`: what protects page cache from a neighbour, and what does not.
 
-use memcg::expert::ProtectionFigures;
 use memcg::{Event, Group, Limit, Limits};
 
 use super::pages::PageCache;
@@ -25,8 +24,8 @@ impl Kind {
 
     fn effective(self, group: &Group, root: &Group) -> u64 {
         match self {
-            Kind::Min => group.effective_min(root),
-            Kind::Low => group.effective_low(root),
+            Kind::Min => group.memory().effective_min(&root.memory()),
+            Kind::Low => group.memory().effective_low(&root.memory()),
         }
     }
 }

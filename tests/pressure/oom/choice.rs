@@ -1,7 +1,6 @@
 //! Which group is chosen: the one furthest above its share that has a hook.
 
 use memcg::expert::Inspect as _;
-use memcg::expert::ProtectionFigures;
 use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits};
 
 use super::{
@@ -93,7 +92,7 @@ fn low_as_it_takes_effect() {
         let boasts = bare_parent.create("boasts", Limits::new().low(Limit::Unlimited)).expect("a free name");
         let plain = create(&domain, "plain");
         let _held = [charge(&boasts, 60 * KIB), charge(&plain, 40 * KIB)];
-        assert_eq!(boasts.effective_low(&domain), 0, "its parent has none");
+        assert_eq!(boasts.memory().effective_low(&domain.memory()), 0, "its parent has none");
         let _hooks = [&boasts, &plain].map(|group| victims.stubborn(group));
         assert!(domain.try_charge(Bytes(KIB)).is_err());
         let told = victims.take();

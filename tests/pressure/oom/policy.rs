@@ -1,6 +1,5 @@
 //! Which policy holds where: that of the group whose max refused, else of the nearest above that has one.
 
-use memcg::expert::Inspect;
 use memcg::{Bytes, ChargeError, Event, Group, OomPolicy};
 
 use super::{KIB, Victims, all, bare, charge, create, kinds, left_empty, limited, runtimes};
@@ -18,7 +17,6 @@ fn by_default_it_refuses() {
     for builder in kinds() {
         let runtime = left_empty(builder.build().expect("a configuration that holds"));
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        assert_eq!([runtime.root().oom_policy(), group.oom_policy()], [OomPolicy::Inherit; 2]);
         let victims = Victims::default();
         let _hook = victims.obedient(&group, 8 * KIB);
         assert_refuses(&group, &group, &victims);

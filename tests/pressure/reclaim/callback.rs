@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 use memcg::errors::ReclaimError;
-use memcg::expert::{Inspect, ProtectionFigures};
+use memcg::expert::Inspect;
 use memcg::{
     Bytes, ChargeError, Event, Freshness, Group, Limit, Limits, Priority, ReclaimCause, Registration, Runtime, Stat,
 };
@@ -53,7 +53,12 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
             level.peak(),
             level.refused_count(),
         );
-        std::hint::black_box((figures, level.effective_min(target), level.effective_low(&root), level.path()));
+        std::hint::black_box((
+            figures,
+            level.memory().effective_min(&target.memory()),
+            level.memory().effective_low(&root.memory()),
+            level.path(),
+        ));
         assert!(level.descendants().count() >= level.children().len());
     }
     runtime.settle();

@@ -120,7 +120,7 @@ impl Lane {
             }
             5 | 6 => (0..3).for_each(|_| _ = world.runtime().release_idle_credit()),
             7 | 8 => _ = world.runtime().release_thread_credit(),
-            _ => drop(std::hint::black_box((group.live(), group.usage_local(), group.peak(), group.path()))),
+            _ => drop(std::hint::black_box((group.live(), group.live_local(), group.peak(), group.path()))),
         }
     }
 

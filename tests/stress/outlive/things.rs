@@ -235,6 +235,6 @@ fn use_group(group: &Group, scene: &Scene, heap: &Heap, rng: &mut SmallRng) {
             let found = scene.runtime().find(group.id());
             assert!(found.is_none_or(|found| found == *group));
         }
-        _ => drop(std::hint::black_box((group.live(), group.usage_local(), group.peak(), group.snapshot(usize::MAX)))),
+        _ => drop(std::hint::black_box((group.live(), group.live_local(), group.peak(), group.snapshot(usize::MAX)))),
     }
 }

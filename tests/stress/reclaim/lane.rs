@@ -1,7 +1,7 @@
 //! The work of one thread.
 
 use memcg::errors::CreateError;
-use memcg::expert::{Inspect, ProtectionFigures};
+use memcg::expert::Inspect;
 use memcg::{Bytes, Charge, ChargeError, Limit, Limits};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -116,7 +116,11 @@ impl Lane {
             2 => drop(group.memory().drain()),
             _ => {
                 let root = world.runtime.root();
-                let figures = (group.effective_min(&root), group.effective_low(&root), group.descendants_in_excess());
+                let figures = (
+                    group.memory().effective_min(&root.memory()),
+                    group.memory().effective_low(&root.memory()),
+                    group.descendants_in_excess(),
+                );
                 std::hint::black_box((figures, group.is_in_excess(), group.events(), group.events().local()));
             }
         }

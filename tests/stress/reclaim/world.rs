@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::expert::{BarrierMode, FixedBatch, Inspect, ProtectionFigures};
+use memcg::expert::{BarrierMode, FixedBatch, Inspect};
 use memcg::{
     Bytes, Charge, ChargeError, Group, GroupId, Later, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration,
     Runtime,
@@ -339,7 +339,10 @@ impl World {
             self.answer(rng.random_bool(0.5));
         }
         let root = self.runtime.root();
-        let free = |kept: &&Kept| kept.group.effective_min(&root).max(kept.group.effective_low(&root)) == 0;
+        let free = |kept: &&Kept| {
+            kept.group.memory().effective_min(&root.memory()).max(kept.group.memory().effective_low(&root.memory()))
+                == 0
+        };
         let honest = self.caches.iter().filter(|kept| kept.character == Character::Honest).filter(free);
         let there: u64 = honest.map(|kept| lock(&kept.shelf.held).bytes()).sum();
         let room = root.max();

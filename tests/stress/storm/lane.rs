@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use memcg::expert::Inspect as _;
-use memcg::expert::ProtectionFigures;
 use memcg::{Bytes, Charge, Event};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -140,7 +139,11 @@ impl<'a> Lane<'a> {
             }
             _ => {
                 let root = world.runtime.root();
-                std::hint::black_box((group.waiting_count(), group.high_delay(1 << 18), group.effective_low(&root)));
+                std::hint::black_box((
+                    group.waiting_count(),
+                    group.high_delay(1 << 18),
+                    group.memory().effective_low(&root.memory()),
+                ));
                 std::hint::black_box((group.top(3), group.events(), group.events().local()));
             }
         }

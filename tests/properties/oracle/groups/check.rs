@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use memcg::expert::Inspect as _;
-use memcg::expert::ProtectionFigures;
 use memcg::{Group, Runtime};
 
 use super::run::{Run, limit, pools_of};
@@ -76,7 +75,7 @@ impl Run {
         let children: BTreeSet<_> = handle.children().iter().map(Group::id).collect();
         assert_eq!(children, online(&self.twin, group), "{at}: children of {handle:?}");
         let protected: u64 = handle.children().iter().map(|child| child.usage().min(child.min())).sum();
-        assert_eq!(handle.children_min_usage(), protected, "{at}: {handle:?}");
+        assert_eq!(handle.memory().children_min_usage(), protected, "{at}: {handle:?}");
     }
 
     fn look_at_all(&self, runtime: &Runtime) {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use memcg::errors::ReclaimError;
-use memcg::expert::{Inspect, ProtectionFigures};
+use memcg::expert::Inspect;
 use memcg::{
     Bytes, Charge, ChargeError, Freshness, Group, GroupId, Later, Limits, Reclaim, ReclaimContext, ReclaimPass,
     Registration,
@@ -98,7 +98,11 @@ impl Actor {
         if pass == ReclaimPass::Soft && before != Some(group.id()) && !is_eligible(&group, &target) {
             self.fault(format!("{at}: not in excess"));
         }
-        let (usage, min, low) = (group.usage(), group.effective_min(&target), group.effective_low(&target));
+        let (usage, min, low) = (
+            group.usage(),
+            group.memory().effective_min(&target.memory()),
+            group.memory().effective_low(&target.memory()),
+        );
         let kept = if pass == ReclaimPass::Low { min } else { min.max(low) };
         if usage.saturating_sub(kept) < want {
             self.fault(format!("{at}: {usage} used, {min} and {low} protected"));

@@ -1,6 +1,6 @@
 //! Checks after each step, whatever the reclaimers are like.
 
-use memcg::expert::{Inspect, ProtectionFigures};
+use memcg::expert::Inspect;
 use memcg::{Event, OverLimitError, PageCounter};
 
 use super::lock;
@@ -69,7 +69,8 @@ impl Run {
         let top = &self.books.groups[target].group;
         for home in self.books.online().into_iter().filter(|&home| self.books.is_within(home, target)) {
             let group = &self.books.groups[home].group;
-            let protected = group.effective_min(top).max(group.effective_low(top));
+            let protected =
+                group.memory().effective_min(&top.memory()).max(group.memory().effective_low(&top.memory()));
             let honest = self.books.cast_of(home).filter(|cast| cast.actor.character().is_honest());
             let left: u64 = honest.map(|cast| cast.actor.bytes()).sum();
             assert!(
