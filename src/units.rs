@@ -93,7 +93,7 @@ pub struct Percent(
 /// assert_eq!([Limit::mib(512), Limit::Bytes(1_000_001)].map(|limit| limit.to_string()), ["512 MiB", "1000001 B"]);
 ///
 /// let fault = "64 mb".parse::<Limit>().unwrap_err();
-/// assert_eq!((fault.position, fault.kind), (3, ParseLimitErrorKind::UnknownUnit));
+/// assert_eq!((fault.position(), fault.kind()), (3, ParseLimitErrorKind::UnknownUnit));
 /// # Ok::<(), memcg::errors::ParseLimitError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -73,7 +73,7 @@ struct Counted {
 
 impl Reclaim for Counted {
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
-        if context.cause != ReclaimCause::Background {
+        if context.cause() != ReclaimCause::Background {
             self.stream.own.fetch_add(1, Ordering::Relaxed);
         }
         self.cache.evict(want)

@@ -88,7 +88,7 @@ impl Reclaim for Shelf {
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
         let for_others = context.target() != context.group();
         // There is no other tenant to be asked for a group's own max.
-        let until = if for_others { Instant::now() + PATIENCE } else { context.deadline };
+        let until = if for_others { Instant::now() + PATIENCE } else { context.deadline() };
         let Some(mut entries) = self.entries.try_lock_until(until) else { return 0 };
         let mut freed = 0;
         while freed < want {

@@ -190,7 +190,7 @@ impl Group {
     /// let registration = root.on_event(Event::Oom, {
     ///     let refused = Arc::clone(&refused);
     ///     move |happened| {
-    ///         refused.fetch_add(happened.times, Ordering::Relaxed);
+    ///         refused.fetch_add(happened.times(), Ordering::Relaxed);
     ///     }
     /// });
     /// assert!(root.try_charge(101).is_err());

@@ -209,7 +209,7 @@ impl Limits {
     /// struct Cache(Mutex<Charge>);
     /// impl Reclaim for Cache {
     ///     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
-    ///         assert_eq!(context.cause, ReclaimCause::Background);
+    ///         assert_eq!(context.cause(), ReclaimCause::Background);
     ///         self.0.lock().unwrap().shrink(Bytes(want))
     ///     }
     /// }

@@ -390,7 +390,7 @@ mod tests {
         let notes = Arc::clone(&seen);
         root.set_oom_policy(OomPolicy::by(move |candidates| {
             let figures = |one: &crate::expert::OomCandidate| {
-                (one.group().path(), one.importance, one.overrun, one.wants, one.usage)
+                (one.group().path(), one.importance(), one.overrun(), one.wants(), one.usage())
             };
             notes.lock().unwrap().push(candidates.iter().map(figures).collect::<Vec<_>>());
             None

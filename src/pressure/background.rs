@@ -87,7 +87,7 @@ mod tests {
 
     impl Reclaim for Cache {
         fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
-            assert_eq!(context.cause, ReclaimCause::Background);
+            assert_eq!(context.cause(), ReclaimCause::Background);
             self.threads.lock().unwrap().push(thread::current().id());
             self.held.lock().unwrap().shrink(Bytes(want))
         }

@@ -141,7 +141,7 @@ mod tests {
         let _listener = runtime.root().on_event(Event::PressureLevel, {
             let notified = Arc::clone(&notified);
             move |happened| {
-                notified.fetch_add(happened.times, Relaxed);
+                notified.fetch_add(happened.times(), Relaxed);
             }
         });
         let held = [query.try_charge(500).unwrap(), tenant.try_charge(450).unwrap()];

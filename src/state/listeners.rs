@@ -17,20 +17,34 @@ use crate::thread::foreign::Foreign;
 /// let runtime = Runtime::builder().build()?;
 /// let acme = runtime.root().create("acme", Limits::new().max(100))?;
 /// let _registration = runtime.root().on_event(Event::Overcharge, |happened| {
-///     assert_eq!((happened.group().path(), happened.event), ("/".to_string(), Event::Overcharge));
-///     assert_eq!((happened.count, happened.times), (1, 1));
+///     assert_eq!((happened.group().path(), happened.event()), ("/".to_string(), Event::Overcharge));
+///     assert_eq!((happened.count(), happened.times()), (1, 1));
 /// });
 /// let _held = acme.force_charge(130);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Happened {
     pub(crate) group: &'static Header,
-    /// The event.
-    pub event: Event,
+    pub(crate) event: Event,
+    pub(crate) count: u64,
+    pub(crate) times: u64,
+}
+
+impl Happened {
+    /// Returns the event.
+    pub fn event(&self) -> Event {
+        self.event
+    }
+
     /// Number of times that the event has happened, as [`Events::get`](crate::figures::Events::get) counts it.
-    pub count: u64,
-    /// Number of events since the listener's last call: at least one.
-    pub times: u64,
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Returns the number of events since the listener's last call: at least one.
+    pub fn times(&self) -> u64 {
+        self.times
+    }
 }
 
 debug_figures!(Happened, |happened| event: happened.event, count: happened.count, times: happened.times);

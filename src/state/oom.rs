@@ -26,7 +26,7 @@ use crate::thread::foreign::Foreign;
 /// let _hook = hog.on_cancel({
 ///     let held = Arc::clone(&held);
 ///     move |why| {
-///         assert_eq!((why.group().path(), why.wanted), ("/hog".to_string(), 50));
+///         assert_eq!((why.group().path(), why.wanted()), ("/hog".to_string(), 50));
 ///         held.lock().unwrap().clear(); // a service would stop the query
 ///     }
 /// });
@@ -77,7 +77,7 @@ impl OomPolicy {
     /// let runtime = Runtime::builder().max(100).build()?;
     /// // The least usage first: the youngest query loses the least work.
     /// runtime.root().set_oom_policy(OomPolicy::by(|candidates| {
-    ///     (0..candidates.len()).min_by_key(|&at| candidates[at].usage)
+    ///     (0..candidates.len()).min_by_key(|&at| candidates[at].usage())
     /// }));
     /// let [old, young] = ["old", "young"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
     /// let _old = old.try_charge(70)?;
@@ -118,7 +118,7 @@ debug_figures!(OomOrder, |order| policy: order.policy, is_by: order.order.is_som
 ///
 /// // Queries of tenants that are furthest above their share, and of these the one that asks for most.
 /// fn order(candidates: &[OomCandidate]) -> Option<usize> {
-///     (0..candidates.len()).max_by_key(|&at| (candidates[at].overrun, candidates[at].wants))
+///     (0..candidates.len()).max_by_key(|&at| (candidates[at].overrun(), candidates[at].wants()))
 /// }
 /// # let runtime = memcg::Runtime::builder().build()?;
 /// runtime.root().set_oom_policy(memcg::OomPolicy::by(order));
@@ -126,14 +126,32 @@ debug_figures!(OomOrder, |order| policy: order.policy, is_by: order.order.is_som
 /// ```
 pub struct OomCandidate {
     pub(crate) group: Handle,
-    /// The highest [importance](crate::Limits::importance) of the groups that go with it and have a hook.
-    pub importance: u8,
-    /// The bytes by which it is above its share, less those of candidates below it.
-    pub overrun: u64,
-    /// The bytes that the charge asks for, if it is a charge of this group: else 0.
-    pub wants: u64,
-    /// The bytes that it uses, less those of candidates below it.
-    pub usage: u64,
+    pub(crate) importance: u8,
+    pub(crate) overrun: u64,
+    pub(crate) wants: u64,
+    pub(crate) usage: u64,
+}
+
+impl OomCandidate {
+    /// Returns the highest [importance](crate::Limits::importance) of the groups that go with it and have a hook.
+    pub fn importance(&self) -> u8 {
+        self.importance
+    }
+
+    /// Returns the bytes by which it is above its share, less those of candidates below it.
+    pub fn overrun(&self) -> u64 {
+        self.overrun
+    }
+
+    /// Returns the bytes that the charge asks for, if it is a charge of this group: else 0.
+    pub fn wants(&self) -> u64 {
+        self.wants
+    }
+
+    /// Returns the bytes that it uses, less those of candidates below it.
+    pub fn usage(&self) -> u64 {
+        self.usage
+    }
 }
 
 debug_figures!(OomCandidate, |candidate| importance: candidate.importance, overrun: candidate.overrun);
@@ -150,7 +168,7 @@ debug_figures!(OomCandidate, |candidate| importance: candidate.importance, overr
 /// let hog = runtime.root().create("hog", Limits::new().soft(30))?;
 /// let _hook = hog.on_cancel(|why| {
 ///     assert_eq!((why.group().path(), why.domain().path()), ("/hog".to_string(), "/".to_string()));
-///     assert_eq!((why.wanted, why.overrun), (20, 60));
+///     assert_eq!((why.wanted(), why.overrun()), (20, 60));
 /// });
 /// let _held = hog.try_charge(90)?;
 /// assert!(matches!(hog.try_charge(20), Err(ChargeError::Cancelled { .. })), "it is the one that goes");
@@ -159,11 +177,21 @@ debug_figures!(OomCandidate, |candidate| importance: candidate.importance, overr
 pub struct Cancel {
     pub(crate) group: &'static Header,
     pub(crate) domain: &'static Header,
+    pub(crate) wanted: u64,
+    pub(crate) overrun: u64,
+}
+
+impl Cancel {
     /// Bytes of the charge that does not fit, or that are above a max which was lowered.
-    pub wanted: u64,
+    pub fn wanted(&self) -> u64 {
+        self.wanted
+    }
+
     /// Bytes by which the victim was above its share when it was chosen: this group, or the one that stands for its
     /// whole subtree. 0 for a group that was chosen for what it asks.
-    pub overrun: u64,
+    pub fn overrun(&self) -> u64 {
+        self.overrun
+    }
 }
 
 debug_figures!(Cancel, |cancel| wanted: cancel.wanted, overrun: cancel.overrun);

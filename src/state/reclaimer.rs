@@ -105,7 +105,7 @@ pub trait Reclaim: Send + Sync {
     /// let evicts = Arc::clone(&held);
     /// let thread = std::thread::spawn(move || {
     ///     for later in asked {
-    ///         let freed = evicts.lock().unwrap().shrink(Bytes(later.want));
+    ///         let freed = evicts.lock().unwrap().shrink(Bytes(later.want()));
     ///         later.report(freed);
     ///     }
     /// });
@@ -260,8 +260,8 @@ pub enum ReclaimPass {
 /// impl Reclaim for Empty {
 ///     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
 ///         assert_eq!((context.group().path(), context.target().path()), ("/cache".into(), "/".into()));
-///         assert_eq!((context.cause, context.pass), (ReclaimCause::Asked, ReclaimPass::Unprotected));
-///         assert!(want > 0 && context.deadline > std::time::Instant::now());
+///         assert_eq!((context.cause(), context.pass()), (ReclaimCause::Asked, ReclaimPass::Unprotected));
+///         assert!(want > 0 && context.deadline() > std::time::Instant::now());
 ///         0
 ///     }
 /// }
@@ -276,12 +276,9 @@ pub enum ReclaimPass {
 pub struct ReclaimContext<'a> {
     pub(crate) group: &'static Header,
     pub(crate) target: &'static Header,
-    /// Why memory is wanted.
-    pub cause: ReclaimCause,
-    /// Which groups have their turn.
-    pub pass: ReclaimPass,
-    /// When the caller stops asking. A reclaimer at work is not interrupted, but none is asked after it.
-    pub deadline: Instant,
+    pub(crate) cause: ReclaimCause,
+    pub(crate) pass: ReclaimPass,
+    pub(crate) deadline: Instant,
     pub(crate) want: u64,
     /// Of the group, when it was asked.
     pub(crate) usage: u64,
@@ -291,6 +288,21 @@ pub struct ReclaimContext<'a> {
 debug_figures!(ReclaimContext<'_>, |it| want: it.want, cause: it.cause, pass: it.pass, deadline: it.deadline);
 
 impl ReclaimContext<'_> {
+    /// Why memory is wanted.
+    pub fn cause(&self) -> ReclaimCause {
+        self.cause
+    }
+
+    /// Which groups have their turn.
+    pub fn pass(&self) -> ReclaimPass {
+        self.pass
+    }
+
+    /// When the caller stops asking. A reclaimer at work is not interrupted, but none is asked after it.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
     /// Promise what is wanted and free it afterwards, on any thread: return what was freed at once, if anything, and
     /// [report](Later::report) the rest.
     ///
@@ -358,12 +370,16 @@ impl ReclaimContext<'_> {
 #[must_use = "dropped, it has freed nothing"]
 pub struct Later {
     history: Arc<History>,
-    /// Bytes that were wanted.
-    pub want: u64,
+    want: u64,
     freed: u64,
 }
 
 impl Later {
+    /// Bytes that were wanted.
+    pub fn want(&self) -> u64 {
+        self.want
+    }
+
     /// This much has been freed since. Nothing: as if [`Reclaim::reclaim`] had.
     pub fn report(mut self, freed: u64) {
         self.freed = freed;

@@ -14,7 +14,7 @@ use super::{Limit, PREFIXES, Percent};
 /// use memcg::{Bytes, Limit};
 ///
 /// let fault = "0.3KiB".parse::<Bytes>().unwrap_err();
-/// assert_eq!((&*fault.input, fault.position, fault.kind), ("0.3KiB", 1, ParseLimitErrorKind::NotWhole));
+/// assert_eq!((fault.input(), fault.position(), fault.kind()), ("0.3KiB", 1, ParseLimitErrorKind::NotWhole));
 /// assert_eq!(
 ///     fault.to_string(),
 ///     "\"0.3KiB\" is no size: a part of a byte is left at byte 1; expected 4096, 64KiB, 1.5GiB or 64MB; take a smaller unit",
@@ -27,13 +27,10 @@ use super::{Limit, PREFIXES, Percent};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ParseLimitError {
-    /// The text that was read. A text of more than 64 bytes is cut there.
-    pub input: Box<str>,
+    input: Box<str>,
     wanted: ReadAs,
-    /// The byte offset of the fault: on a character boundary, at most the length of the text.
-    pub position: usize,
-    /// The fault there.
-    pub kind: ParseLimitErrorKind,
+    position: usize,
+    kind: ParseLimitErrorKind,
 }
 
 impl fmt::Display for ParseLimitError {
@@ -69,7 +66,7 @@ pub(super) enum ReadAs {
 /// use memcg::errors::ParseLimitErrorKind;
 /// use memcg::Limit;
 ///
-/// let kind_of = |text: &str| text.parse::<Limit>().unwrap_err().kind;
+/// let kind_of = |text: &str| text.parse::<Limit>().unwrap_err().kind();
 /// assert_eq!(kind_of(""), ParseLimitErrorKind::Empty);
 /// assert_eq!(kind_of("-1"), ParseLimitErrorKind::NotANumber);
 /// assert_eq!(kind_of("64 Mb"), ParseLimitErrorKind::UnknownUnit);
@@ -121,11 +118,26 @@ impl std::error::Error for ParseLimitErrorKind {}
 // === impl ParseLimitError ===
 
 impl ParseLimitError {
+    /// The text that was read. A text of more than 64 bytes is cut there.
+    pub fn input(&self) -> &str {
+        &self.input
+    }
+
+    /// The byte offset of the fault: on a character boundary, at most the length of the text.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
     /// The prefix of a unit that is one but for the case of its letters.
     fn prefix_in_other_case(&self) -> Option<char> {
         let unit = self.input.get(self.position..)?.to_ascii_uppercase();
         let prefix = unit.strip_suffix("IB").or_else(|| unit.strip_suffix('B'))?;
         PREFIXES.into_iter().find(|known| prefix.chars().eq([*known]))
+    }
+
+    /// Returns the fault there.
+    pub fn kind(&self) -> ParseLimitErrorKind {
+        self.kind
     }
 }
 

@@ -42,8 +42,8 @@ impl Log {
             target: context.target().path(),
             want,
             freed,
-            cause: context.cause,
-            pass: context.pass,
+            cause: context.cause(),
+            pass: context.pass(),
         };
         lock(&self.0).push(asked);
     }

@@ -90,10 +90,10 @@ impl Rate {
 /// No lock is held while the subscriber runs.
 fn report_at_rate(rate: &Mutex<Rate>, happened: &Happened) {
     let mut locked = rate.lock().unwrap_or_else(PoisonError::into_inner);
-    let line = locked.add(happened.count, happened.times, Instant::now());
+    let line = locked.add(happened.count(), happened.times(), Instant::now());
     drop(locked);
     if let Some((count, times)) = line {
-        report(happened.event, &happened.group().path(), count, times);
+        report(happened.event(), &happened.group().path(), count, times);
     }
 }
 

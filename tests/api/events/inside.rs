@@ -20,7 +20,7 @@ fn charge_and_give_back() {
                 drop(other.force_charge(10_000));
                 drop(other.try_charge_with(10, OnFull::Wait(Duration::from_secs(1))).expect("no limit there"));
                 // Here there is no room: refused, and told again.
-                if happened.count < 3 {
+                if happened.count() < 3 {
                     oom(&happened.group());
                 }
             })
@@ -61,7 +61,7 @@ fn change_the_tree_and_its_limits() {
                 assert!(root.children().contains(&new) && new.usage() == 0);
                 new.offline().expect("no children");
                 assert_eq!(happened.group().set_max(100).expect("a number"), 0);
-                assert_eq!(root.events().get(Event::Oom), happened.count);
+                assert_eq!(root.events().get(Event::Oom), happened.count());
                 assert!(root.snapshot(usize::MAX).to_string().contains("/q"));
                 assert!(root.reclaim(1).is_ok());
             })

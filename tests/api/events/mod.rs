@@ -66,7 +66,7 @@ impl Recorder {
     }
 
     fn note(&self, happened: &Happened) {
-        let (event, count, times) = (happened.event, happened.count, happened.times);
+        let (event, count, times) = (happened.event(), happened.count(), happened.times());
         let notified = Notified { group: happened.group().path(), event, count, times };
         lock(&self.0).push(notified);
     }

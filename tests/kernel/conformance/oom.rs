@@ -136,7 +136,7 @@ fn each_ancestor_hears(builder: RuntimeBuilder) {
     let subscriptions = levels.iter().zip(&heard).map(|(level, heard)| {
         let heard = Arc::clone(heard);
         level.on_event(Event::Max, move |happened| {
-            heard.fetch_add(happened.times, Ordering::SeqCst);
+            heard.fetch_add(happened.times(), Ordering::SeqCst);
         })
     });
     let subscriptions: Vec<_> = subscriptions.collect();

@@ -204,7 +204,7 @@ fn s009_sizes_parse_to_the_byte() {
             other => panic!("{text}: {other:?}"),
         }
     }
-    assert_eq!(bytes("12x").expect_err("x is no unit").position, 2);
+    assert_eq!(bytes("12x").expect_err("x is no unit").position(), 2);
     assert!(bytes("").is_err(), "nothing is no size");
     assert!(bytes("18446744073709551616").is_err(), "2^64 does not fit");
     assert!(matches!("max".parse::<Limit>(), Ok(Limit::Unlimited)));

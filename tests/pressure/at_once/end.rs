@@ -52,7 +52,7 @@ fn a_listener_that_blocks_holds_up_no_reclaim() {
     let all = Arc::clone(&times);
     let _listener = group.on_event(Event::Max, move |happened| {
         count.fetch_add(1, Ordering::SeqCst);
-        all.fetch_add(happened.times, Ordering::SeqCst);
+        all.fetch_add(happened.times(), Ordering::SeqCst);
         let _ = lock(&blocks).recv();
     });
     would_block(group.try_charge_with(1, OnFull::Start));

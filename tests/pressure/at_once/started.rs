@@ -27,7 +27,7 @@ fn reclaimers_are_asked_elsewhere() {
         let reclaimer = call(move |want, context| {
             let current = thread::current();
             lock(&seen).push((current.id(), current.name().map(str::to_string)));
-            assert_eq!((context.cause, context.target().path().as_str()), (ReclaimCause::Full, "/q"));
+            assert_eq!((context.cause(), context.target().path().as_str()), (ReclaimCause::Full, "/q"));
             evicts.evict(want)
         });
         let _registration = group.register_reclaimer(reclaimer, Priority::LOW);

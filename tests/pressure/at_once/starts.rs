@@ -70,7 +70,7 @@ fn promise_in(promises: &Promises) -> impl Fn(&ReclaimContext<'_>) + Send + Sync
 /// Frees what was promised, as the reclaimer's own thread does.
 fn keep(promises: &Promises, held: &mut Charge) {
     for later in std::mem::take(&mut *lock(promises)) {
-        let freed = held.shrink(Bytes(later.want));
+        let freed = held.shrink(Bytes(later.want()));
         later.report(freed);
     }
 }
@@ -90,7 +90,7 @@ fn it_begins_on_the_chargers_thread() {
         let promises = Promises::default();
         let promise = promise_in(&promises);
         let (reclaimer, _registration) = register(&group, move |context| {
-            assert_eq!((context.cause, context.target().path().as_str()), (ReclaimCause::Full, "/q"));
+            assert_eq!((context.cause(), context.target().path().as_str()), (ReclaimCause::Full, "/q"));
             assert_eq!(context.group(), context.target());
             promise(context);
         });

@@ -43,7 +43,7 @@ fn listeners_are_notified() {
         let _subscription = {
             let notified = std::sync::Arc::clone(&notified);
             runtime.root().on_event(Event::OomKill, move |happened| {
-                notified.fetch_add(happened.times, std::sync::atomic::Ordering::SeqCst);
+                notified.fetch_add(happened.times(), std::sync::atomic::Ordering::SeqCst);
             })
         };
         drop(charge(&domain, 10 * KIB));

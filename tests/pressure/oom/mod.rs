@@ -108,8 +108,8 @@ impl Victims {
             lock(&told).push(Told {
                 group: cancel.group().path(),
                 domain: cancel.domain().path(),
-                wanted: cancel.wanted,
-                overrun: cancel.overrun,
+                wanted: cancel.wanted(),
+                overrun: cancel.overrun(),
             });
             then();
         })

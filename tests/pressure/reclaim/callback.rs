@@ -81,7 +81,7 @@ fn everything_may_be_called() {
             let (runtime, cache) = (Arc::clone(&runtime), Arc::clone(&cache));
             let (rounds, causes) = (Arc::clone(&rounds), Arc::clone(&causes));
             let reclaimer = call(move |want, context| {
-                lock(&causes).push(context.cause);
+                lock(&causes).push(context.cause());
                 let round = rounds.fetch_add(1, Ordering::SeqCst);
                 everything(&runtime, &context.group(), &context.target(), round);
                 cache.evict(want)
@@ -252,7 +252,7 @@ fn the_context_says_why() {
     let _second = {
         let deadlines = Arc::clone(&deadlines);
         let reclaimer = call(move |_, context| {
-            assert!(context.deadline > std::time::Instant::now(), "600 seconds are not over");
+            assert!(context.deadline() > std::time::Instant::now(), "600 seconds are not over");
             lock(&deadlines).push((context.group(), context.target()));
             0
         });

@@ -24,7 +24,7 @@ impl Reclaim for Asynchronous {
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
         for _ in 0..self.times {
             let later = context.later();
-            assert_eq!(later.want, want);
+            assert_eq!(later.want(), want);
             // No thread listens any more: dropped, which is an answer too.
             let _ = lock(&self.questions).send(later);
         }
@@ -65,8 +65,8 @@ fn not_asked_again_before_it_reports() {
     let report = group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
     let question = made.questions.try_recv().expect("asked");
     is_send(&question);
-    assert!(report.freed == 0 && report.pending >= question.want, "{report:?}");
-    assert!(question.want > 0 && question.want <= MIB);
+    assert!(report.freed == 0 && report.pending >= question.want(), "{report:?}");
+    assert!(question.want() > 0 && question.want() <= MIB);
     for _ in 0..5 {
         group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
         assert!(made.questions.try_recv().is_err(), "asked while an answer is due");
@@ -184,7 +184,7 @@ fn others_do_not_pay_for_what_is_owed() {
                     if round % 2 == 0 {
                         std::thread::sleep(Duration::from_millis(1));
                     }
-                    let freed = cache.evict(question.want);
+                    let freed = cache.evict(question.want());
                     answered += 1;
                     question.report(freed);
                 }
@@ -240,7 +240,7 @@ fn a_max_tells_what_is_owed() {
             break;
         }
         let asked = made.questions.try_iter().fold(0, |asked, question| {
-            let freed = made.cache.evict(question.want);
+            let freed = made.cache.evict(question.want());
             question.report(freed);
             asked + 1
         });

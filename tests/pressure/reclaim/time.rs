@@ -10,7 +10,7 @@ use super::{Cache, KIB, Log, MIB, assert_sound, bare, build, call, charge, creat
 
 /// Works until the time is over, however long that takes.
 fn until_over(context: &ReclaimContext<'_>) {
-    while Instant::now() <= context.deadline {
+    while Instant::now() <= context.deadline() {
         std::thread::yield_now();
     }
 }

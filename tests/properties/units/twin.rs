@@ -101,12 +101,12 @@ fn check_printed(text: &str, limit: Limit) {
 
 /// The position is one of the text's, and what stands before it is not to blame.
 fn check_fault(text: &str, fault: ParseLimitError) {
-    let (position, kind) = (fault.position, fault.kind);
-    assert!(text.starts_with(&*fault.input) && (*fault.input == *text || text.len() > 64), "{fault} of {text:?}");
+    let (position, kind) = (fault.position(), fault.kind());
+    assert!(text.starts_with(fault.input()) && (fault.input() == text || text.len() > 64), "{fault} of {text:?}");
     assert!(text.is_char_boundary(position), "{fault} cuts a character of {text:?}");
     assert_eq!(kind == Empty, text.is_empty(), "of {text:?}");
     let said = fault.to_string();
-    assert!(said.starts_with(&format!("{:?} is no ", fault.input)), "{said}");
+    assert!(said.starts_with(&format!("{:?} is no ", fault.input())), "{said}");
     assert!(said.contains(&format!(" at byte {position}; expected ")), "{said}");
 
     // The blank before a unit is the one part that is no text of its own.
@@ -114,7 +114,7 @@ fn check_fault(text: &str, fault: ParseLimitError) {
     let before = before.strip_suffix(' ').unwrap_or(before);
     if let Err(earlier) = before.parse::<Limit>() {
         // A text has to be well formed before its value is looked at.
-        let of_value = matches!(earlier.kind, NotWhole | Overflow | PercentOutOfRange);
-        assert!(of_value || earlier.position == before.len(), "{fault} comes late in {text:?}, after {earlier}");
+        let of_value = matches!(earlier.kind(), NotWhole | Overflow | PercentOutOfRange);
+        assert!(of_value || earlier.position() == before.len(), "{fault} comes late in {text:?}, after {earlier}");
     }
 }

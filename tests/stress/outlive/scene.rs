@@ -181,7 +181,7 @@ impl Scene {
                 let (token, tally) = (self.token(), Arc::clone(&self.tally));
                 Thing::Listener(group.on_event(Event::Max, move |happened| {
                     let _token = &token;
-                    assert!(happened.times > 0);
+                    assert!(happened.times() > 0);
                     tally.told.fetch_add(1, Ordering::Relaxed);
                 }))
             }

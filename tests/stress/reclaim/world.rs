@@ -284,7 +284,7 @@ impl World {
         let due = lock(&self.shared.due).pop();
         if let Some((later, shelf)) = due {
             if report {
-                let freed = shelf.evict(later.want);
+                let freed = shelf.evict(later.want());
                 later.report(freed);
             } else {
                 drop(later);

@@ -73,8 +73,8 @@ impl Job {
             let (held, stopped, calls, id) = (Arc::clone(&held), Arc::clone(stopped), Arc::clone(calls), group.id());
             group.on_cancel(move |cancel: &Cancel| {
                 assert_eq!(cancel.group().id(), id, "the hook of another group");
-                let asks = cancel.wanted > 0;
-                assert!(cancel.overrun > 0 || asks, "a group within its share is chosen for what it asks alone");
+                let asks = cancel.wanted() > 0;
+                assert!(cancel.overrun() > 0 || asks, "a group within its share is chosen for what it asks alone");
                 held.stopped.store(true, Ordering::SeqCst);
                 calls.made.fetch_add(1, Ordering::SeqCst);
                 lock(&stopped).push(Arc::clone(&held));

@@ -19,7 +19,7 @@ pub(crate) fn work(world: &World, seed: u64, stop: &AtomicBool, over: &AtomicBoo
         for (later, shelf) in due {
             // Some are forgotten.
             if rng.random_bool(0.8) {
-                let freed = shelf.evict(later.want);
+                let freed = shelf.evict(later.want());
                 later.report(freed);
             }
         }

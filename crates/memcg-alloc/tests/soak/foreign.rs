@@ -132,7 +132,7 @@ struct Reclaimer {
 
 impl Reclaimer {
     fn tell_cause(&self, context: &ReclaimContext<'_>) {
-        match context.cause {
+        match context.cause() {
             ReclaimCause::Background => self.shared.tally.one(What::Background),
             ReclaimCause::Lowered => self.shared.tally.one(What::Lowered),
             _ => {}
@@ -265,8 +265,8 @@ pub(crate) fn listeners(shared: &Arc<Shared>, root: &Group) -> Vec<Registration>
         let end = (event == Event::High).then(|| PanicsAtTheEnd { shared: Arc::clone(&shared), counts: true });
         root.on_event(event, move |happened: &Happened| {
             let _end = &end;
-            if happened.event == Event::PressureLevel {
-                shared.tally.add(What::Levels, happened.times);
+            if happened.event() == Event::PressureLevel {
+                shared.tally.add(What::Levels, happened.times());
             }
             if let Some(_open) = shared.open()
                 && shared.draw().is_multiple_of(64)
@@ -288,7 +288,7 @@ pub(crate) fn order(shared: &Arc<Shared>) -> OomOrder {
             0 if shared.open().is_some() => shared.panic(),
             1 => None,
             2 => Some(candidates.len()),
-            3..5 => (0..candidates.len()).min_by_key(|&at| candidates[at].usage),
+            3..5 => (0..candidates.len()).min_by_key(|&at| candidates[at].usage()),
             _ => Some(draw / 8 % candidates.len()),
         }
     })

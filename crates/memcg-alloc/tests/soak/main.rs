@@ -158,7 +158,7 @@ fn keep_promises(world: &World, rng: &mut SmallRng) {
     let (shared, tally) = (&world.shared, &world.shared.tally);
     while let Some((later, known)) = { lock(&shared.due).pop() } {
         if rng.random_bool(0.8) {
-            let freed = known.free(later.want);
+            let freed = known.free(later.want());
             tally.add(What::Reclaimed, freed);
             tally.one(What::Promises);
             later.report(freed);

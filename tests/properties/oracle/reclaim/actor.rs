@@ -75,7 +75,7 @@ impl Actor {
 
     /// Checks that it may be asked for that, here and now.
     fn check(&self, want: u64, context: &ReclaimContext<'_>) {
-        let (group, target, pass) = (context.group(), context.target(), context.pass);
+        let (group, target, pass) = (context.group(), context.target(), context.pass());
         let before = {
             let mut findings = lock(&self.findings);
             findings.asked += 1;

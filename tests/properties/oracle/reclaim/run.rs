@@ -312,7 +312,7 @@ impl Run {
 /// The promised bytes are freed now, or the promise is forgotten.
 fn answer(later: Later, actor: &Actor, report: bool) {
     // A group that is gone is not asked any more, but may answer.
-    let freed = if report { actor.evict(later.want) } else { 0 };
+    let freed = if report { actor.evict(later.want()) } else { 0 };
     actor.owes.store(false, Ordering::SeqCst);
     if report {
         later.report(freed);
