@@ -2,6 +2,7 @@
 
 pub(super) mod table;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
@@ -343,6 +344,27 @@ impl Snapshot {
     /// Returns the rows: each group after its parent, and before its parent's next child.
     pub fn rows(&self) -> &[SnapshotRow] {
         &self.rows
+    }
+
+    /// Returns the `n` rows that hold most bytes of their [own](SnapshotRow::own), the largest first. A row of which
+    /// these are not known counts with what is live there. Rows that hold nothing are left out.
+    ///
+    /// ```
+    /// # use memcg::Limits;
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    /// let _held = [a.try_charge(10)?, b.try_charge(20)?, runtime.root().try_charge(5)?];
+    /// let snapshot = runtime.snapshot();
+    /// let top: Vec<_> = snapshot.top(2).into_iter().map(|row| (row.path.as_str(), row.own)).collect();
+    /// assert_eq!(top, [("/b", Some(20)), ("/a", Some(10))]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn top(&self, n: usize) -> Vec<&SnapshotRow> {
+        let held = |row: &SnapshotRow| row.own.unwrap_or(row.live);
+        let mut rows: Vec<&SnapshotRow> = self.rows.iter().filter(|row| held(row) > 0).collect();
+        rows.sort_by_key(|row| Reverse(held(row)));
+        rows.truncate(n);
+        rows
     }
 
     /// Returns the items of the runtime's statistics, by name, with what each counts.

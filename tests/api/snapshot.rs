@@ -198,7 +198,7 @@ fn each_figure_is_the_groups() {
 
 /// Each group's own bytes, and who holds most of them.
 #[test]
-fn own_bytes() {
+fn own_bytes_and_holders() {
     for runtime in runtimes() {
         let root = runtime.root();
         let [a, b] = ["a", "b"].map(|name| create(&root, name));
@@ -212,6 +212,10 @@ fn own_bytes() {
         assert_eq!(own, expected, "a group that went offline counts where it was");
         let sum: u64 = snapshot.rows().iter().filter_map(|row| row.own).sum();
         assert_eq!(sum, root.live(), "each byte is one group's own");
+        for (n, holders) in [(0, &[][..]), (1, &["/b"]), (2, &["/b", "/a"]), (9, &["/b", "/a", "/a/below"])] {
+            let top: Vec<_> = snapshot.top(n).into_iter().map(|row| row.path.as_str()).collect();
+            assert_eq!(top, holders, "the first {n}");
+        }
     }
 }
 
