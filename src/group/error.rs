@@ -228,7 +228,7 @@ impl ChargeError {
             RefusalKind::TimedOut(waited) => {
                 (IncidentKind::TimedOut, ChargeError::TimedOut { refusal: Box::new(error), waited })
             }
-            RefusalKind::Deadlock => (IncidentKind::Refused, ChargeError::Deadlock(error)),
+            RefusalKind::Deadlock => (IncidentKind::Deadlock, ChargeError::Deadlock(error)),
         };
         incidents::note(kind, counter, requested, &refusal);
         error
