@@ -60,7 +60,7 @@ fn incidents_of(incidents: &[Incident], now: u64) -> Vec<TextLine<'static>> {
         let what = match kind.as_str() {
             "victim" => format!("cancelled {group} for {amount}"),
             "timed_out" => format!("timed out: {amount} to {group}"),
-            "deadlock" => format!("no wait could end: {amount} to {group}"),
+            "deadlock" => format!("deadlock: {amount} to {group}"),
             _ => format!("refused {amount} to {group}"),
         };
         let by = if limited == group { String::new() } else { format!(" at {limited}") };
@@ -188,7 +188,7 @@ mod tests {
             "largest below it                last refusals and victims",
             "    5 s ago cancelled /acme/x for 1.0M at /acme\n",
             "    5 s ago timed out: 1.0M to /acme/x at /acme\n",
-            "    5 s ago no wait could end: 1.0M to /acme/x at /acme\n",
+            "    5 s ago deadlock: 1.0M to /acme/x at /acme\n",
             "    5 s ago refused 1.0M to /acme/x at /acme\n",
         ] {
             assert!(screen.contains(text), "{text}: {screen}");
