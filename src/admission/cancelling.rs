@@ -51,6 +51,11 @@ pub(super) fn cancel_for<'a>(
                     chosen.spare();
                     return Progress::Break(ended);
                 }
+                // The choice has run foreign code, or waited.
+                if !terms.may_cancel() {
+                    chosen.spare();
+                    break;
+                }
                 efforts.stand_still(group, level, None);
                 chosen.cancel();
                 if chosen.victim.includes(group) {

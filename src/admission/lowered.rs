@@ -61,6 +61,11 @@ fn cancel_excess(group: &Counter, may_come: u64) -> u64 {
             Choice::NoCandidate | Choice::Asker | Choice::Room => break,
             Choice::Awaited(victim) => victim,
             Choice::Victim(mut chosen) => {
+                // The choice has run foreign code, or waited.
+                if !goes_on() {
+                    chosen.spare();
+                    break;
+                }
                 chosen.cancel();
                 chosen.victim
             }

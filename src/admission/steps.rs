@@ -32,7 +32,9 @@ fn charge_refused<'a>(
 ) -> ChargeResult<'a> {
     let plain = Terms::plain(group, bytes, wait_for);
     match (go_on(&plain, failure), wait_for) {
-        (Err(ChargeFailure::Refused { refusal, counted, .. }), WaitFor::Until(time)) if may_wait(bytes, &refusal) => {
+        (Err(ChargeFailure::Refused { refusal, counted, kind: RefusalKind::Full(_) }), WaitFor::Until(time))
+            if may_wait(bytes, &refusal) =>
+        {
             let level = refusal.level;
             InLine::begin(plain.into_line(level), level, counted, time).wait(group)
         }
@@ -52,14 +54,16 @@ pub(crate) fn begin<'a>(
     let mut plain = Terms::plain(group, bytes, WaitFor::Nothing);
     plain.end = time.reclaim_end();
     match try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure)) {
-        Err(ChargeFailure::Refused { refusal, counted, kind }) if may_wait(bytes, &refusal) => {
+        Err(ChargeFailure::Refused { refusal, counted, kind: RefusalKind::Full(pending) })
+            if may_wait(bytes, &refusal) =>
+        {
             let level = refusal.level;
             let mut in_line = InLine::begin(line::enqueue((group, true), bytes, level, None), level, counted, time);
-            in_line.ask_again(matches!(kind, RefusalKind::Full(Some(Pending::Round))), waker);
+            in_line.ask_again(pending == Some(Pending::Round), waker);
             Ok(in_line)
         }
         // A max was lowered meanwhile, say: no memory may come for it any more.
-        Err(ChargeFailure::Refused { refusal, counted, .. }) => {
+        Err(ChargeFailure::Refused { refusal, counted, kind: RefusalKind::Full(_) }) => {
             Err(Err(ChargeFailure::Refused { refusal, counted, kind: RefusalKind::Full(None) }.count()))
         }
         ended => Err(ended.map_err(ChargeFailure::count)),

@@ -76,7 +76,9 @@ pub(crate) struct InLine {
 impl InLine {
     /// In the line of `level`, at whose reclaimers the charge has asked.
     pub(super) fn begin(ticket: Ticket, level: &Counter, counted: bool, time: LineTime) -> InLine {
-        let (stall, asked) = (Stall::begin(&ticket.group, level, Instant::now()), ticket.kept(level));
+        // A charge that waits for no time at all does not stand still.
+        let stall = if time.is_zero() { None } else { Stall::begin(&ticket.group, level, Instant::now()) };
+        let asked = ticket.kept(level);
         InLine { stall, ticket, asked, counted, time, again: None, over: None }
     }
 
@@ -111,21 +113,23 @@ impl InLine {
 
     /// The decision, if there is one. Asks reclaimers where that is due, and where the charge has moved to another line:
     /// those there were not asked yet.
-    fn look(&mut self, waker: &Waker, is_due: bool, waits: bool) -> Option<Decision> {
-        // Nothing foreign runs between a decision and its return: a grant is not lost to a panic.
-        let level = match self.ticket.poll(waker) {
-            Ok(decision) => return Some(decision),
-            Err(level) => level,
-        };
-        self.stall.iter_mut().for_each(|stall| stall.moves_to(&level));
-        let is_due = is_due || !ptr::eq(&*level, &*self.asked);
-        if !is_due || !may_call_out() {
-            return None;
+    fn look(&mut self, waker: &Waker, mut is_due: bool, waits: bool) -> Option<Decision> {
+        loop {
+            // Nothing foreign runs between a decision and its return: a grant is not lost to a panic.
+            let level = match self.ticket.poll(waker) {
+                Ok(decision) => return Some(decision),
+                Err(level) => level,
+            };
+            self.stall.iter_mut().for_each(|stall| stall.moves_to(&level));
+            let has_moved = !ptr::eq(&*level, &*self.asked);
+            if !(is_due || has_moved) || self.time.until.is_some_and(is_over) || !may_call_out() {
+                return None;
+            }
+            // The charge may move again meanwhile.
+            (self.asked, is_due) = (level, false);
+            let unwaited = self.ask_reclaimers(&level, waits);
+            self.ask_again(unwaited, waker);
         }
-        self.asked = level;
-        let unwaited = self.ask_reclaimers(&level, waits);
-        self.ask_again(unwaited, waker);
-        self.ticket.poll(waker).ok()
     }
 
     /// Runs one round of reclaim. The round waits for those of other threads or does not. True: the round freed nothing, and

@@ -118,7 +118,9 @@ impl Delayed {
     /// to wake itself time and again.
     #[allow(unsafe_code)]
     pub(crate) fn begin(group: &Counter, bytes: u64, end: Option<Instant>, waker: &Waker) -> Option<Delayed> {
-        let until = Instant::now() + delay_after(group, bytes, false, end).min(TIME_MAX);
+        // Reclaim takes none of the delay's time.
+        let delay = delay_after(group, bytes, false, end).min(TIME_MAX);
+        let until = Instant::now() + delay;
         if is_over(until) || !is_delayed(group) {
             return None;
         }

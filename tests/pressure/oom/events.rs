@@ -1,8 +1,10 @@
 //! Which level counts what when a group is stopped.
 
-use memcg::{Bytes, Event, Group};
+use std::time::Duration;
 
-use super::{HASTY, KIB, all, build, charge, create, domain, kinds, left_empty, local, runtimes};
+use memcg::{Bytes, ChargeError, Event, Group};
+
+use super::{HASTY, KIB, all, block_on, build, charge, create, domain, kinds, left_empty, local, runtimes};
 
 const OOM: [Event; 3] = [Event::Oom, Event::OomKill, Event::OomGroupKill];
 
@@ -28,6 +30,20 @@ fn one_oom_for_several_victims() {
             assert_eq!((alls(&domain), domain.refused_count()), ([round, 4 * round, 0], round));
             assert_eq!(groups.each_ref().map(locals), [[0, round, 0]; 4]);
         }
+    }
+}
+
+/// So it is for a future that cancels a group, and then waits in line in vain.
+#[test]
+fn one_oom_for_a_future_that_waits() {
+    for runtime in runtimes() {
+        let (domain, victims) = domain(&runtime);
+        let [hog, other] = ["hog", "other"].map(|name| create(&domain, name));
+        let _held = charge(&hog, 100 * KIB);
+        let _hook = victims.stubborn(&hog);
+        let ended = block_on(other.charge_async(Bytes(KIB)).timeout(Duration::from_secs(1)));
+        assert!(matches!(ended, Err(ChargeError::TimedOut { .. })), "{ended:?}");
+        assert_eq!((alls(&domain), domain.refused_count()), ([1, 1, 0], 1));
     }
 }
 
