@@ -43,7 +43,7 @@ fn get(link: &StatPtr<Object>) -> Option<&Counter> {
 /// The group as its shard has it, which the caller has locked.
 #[allow(unsafe_code)]
 pub(in crate::counter) fn linked(group: &Counter) -> Kept {
-    // SAFETY: a group that ends is unlinked before, under the same lock.
+    // SAFETY: a group that ends is unlinked before, under the same lock; the children that are linked keep their parent.
     unsafe { Kept::new(group) }
 }
 
@@ -320,7 +320,7 @@ impl HierarchySnapshot<'_> {
         self.0.iter().skip(from).find_map(|shard| shard.first_child(parent))
     }
 
-    fn next_sibling(&self, group: &Counter) -> Option<&Counter> {
+    fn next_sibling<'a>(&'a self, group: &'a Counter) -> Option<&'a Counter> {
         let parent = group.parent()?.first();
         get(&group.links().next).or_else(|| self.first_child(parent, shard_of(group.links().hash()) + 1))
     }

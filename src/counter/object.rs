@@ -33,7 +33,7 @@ use crate::thread::directory::{Header, SlotIndex};
 pub(crate) const OPENED: u64 = (1 << 32) | 1;
 pub(crate) const CLOSED: u64 = (1 << 32) - 1;
 
-/// A counter: one incarnation of an [`Object`], which does not end as long as the reference lives.
+/// A counter: one incarnation of an [`Object`], which no other thread ends as long as the reference lives.
 ///
 /// Something keeps it meanwhile: a handle, live charge, a counter below, or a lock. After a step that may be the last
 /// one of the incarnation a thread has a [`Stale`](crate::counter::handle::Stale): see `incarnation`.
@@ -382,7 +382,7 @@ impl Object {
 
     #[inline]
     #[allow(unsafe_code)]
-    pub(crate) fn links(&self) -> &'static Links {
+    pub(crate) fn links(&self) -> &Links {
         // SAFETY: as in `first`.
         unsafe { &(*self.object).links }
     }
@@ -604,7 +604,7 @@ pub(crate) struct Kept(&'static Object);
 impl Kept {
     /// # Safety
     ///
-    /// Something keeps the counter until the last use of the result and of its copies.
+    /// Something keeps the counter until the last use of the result and of its copies as a counter.
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) unsafe fn new(counter: &Counter) -> Kept {

@@ -24,8 +24,9 @@ pub(crate) fn retire(counter: &Counter) {
     uncharge_all(counter);
     tree.hierarchy.lock_of(counter).retire(counter);
     marks::unprotect(counter);
-    drop(counter.parent().map(|parent| Handle::adopt(parent.object())));
+    let parent = counter.parent().map(|parent| Handle::adopt(parent.object()));
     make::give_back(&tree, counter.object());
+    drop(parent);
 }
 
 /// Take all that is charged to a counter off its path to the root. No handle names it, so no thread charges it any more;

@@ -138,7 +138,11 @@ impl Counter {
         let fenced = self.incarnation().fenced;
         match slot.put(n, &self.header.capacity, fenced) {
             Put::Kept => return true,
-            Put::Closed => return self.uncharge_levels(slot.take_back(u64::MAX, fenced)),
+            Put::Closed => {
+                // Credit in the slot keeps the counter; where a drainer has taken all, the counter may be gone.
+                let back = slot.take_back(u64::MAX, fenced);
+                return back == 0 || self.uncharge_levels(back);
+            }
             Put::Full => {}
         }
         let batch = capacity / 2;

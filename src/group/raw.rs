@@ -257,7 +257,7 @@ impl Charge {
     /// ```
     #[allow(unsafe_code)]
     pub unsafe fn from_raw(word: *const (), bytes: u64) -> Charge {
-        // SAFETY: the word is that of a header, says the caller, and what it has charged keeps the counter.
+        // SAFETY: the word is that of a header, says the caller, and its bytes or its handle keep the counter.
         let header = unsafe { KeptHeader::new(&*word.cast::<Header>()) };
         if bytes > 0 {
             raw::count(header.counter(), bytes, Way::Uncharged);

@@ -109,7 +109,7 @@ pub(crate) fn declared(group: &Counter, number: usize, builder: u64) -> Option<&
         return None;
     }
     // SAFETY: the tree has so many counters. `take` has made each before it showed the object to a thread, and objects
-    // are never freed; the pointer is that of the whole object.
+    // are never freed; the pointer is that of the whole object. The counters of a group are kept together.
     Some(unsafe { (*group.head().byte_add(counter_at(number)).cast::<Object>()).kept() })
 }
 

@@ -14,7 +14,7 @@ use crate::sync::barrier::BarrierState;
 use crate::thread::block::Block;
 use crate::thread::cells::{Added, CellsPlace, CellsRow, ThreadStats};
 use crate::thread::local;
-use crate::thread::slow_path::Outermost;
+use crate::thread::slow_path::{self, Outermost};
 
 /// The coordinator of the group's tree. `None` for a counter that is no group's: it has no statistics.
 pub(super) fn coordinator_of(group: &Counter) -> Option<&Coordinator> {
@@ -237,13 +237,14 @@ fn error_bound(group: &Counter) -> ErrorBound {
 /// Publishes what was written to the group and below it. `None` inside another slow path of this thread, which may hold
 /// the lock.
 pub(crate) fn flush(group: &Counter, unlist: Unlist) -> Option<Visits> {
+    // Noted first: meanwhile no other call finds the periodic flush late.
+    if group.parent().is_none() && !slow_path::is_running() {
+        coordinator(group).note_root_flush();
+    }
     let mut visits = Visits::default();
     // Mutation: flush-leaves-nodes-out
     for published in all_published(group) {
         visits.add(flush_published(group, published, unlist)?);
-    }
-    if group.parent().is_none() {
-        coordinator(group).note_root_flush();
     }
     Some(visits)
 }

@@ -17,7 +17,7 @@ impl RingMember for Stale {
         self.object.usage()
     }
 
-    fn try_pin(self) -> bool {
+    fn take_handle(self) -> bool {
         self.object.state().try_pin(self.of)
     }
 }

@@ -92,7 +92,8 @@ fn set_soft(group: &Counter, bytes: u64) {
 /// A group that has a share, or its parent, as the table of shares has it.
 #[allow(unsafe_code)]
 fn online(group: &Counter) -> Kept {
-    // SAFETY: a group leaves the table before it goes offline, and it keeps its parent.
+    // SAFETY: a group leaves the table before the thread that takes it offline gives its handle up, and it keeps its
+    // parent.
     unsafe { Kept::new(group) }
 }
 
@@ -160,7 +161,6 @@ impl Shares {
             if let Some(siblings) = self.parents.get_mut(&key)
                 && siblings.divided.replace(bytes) != Some(bytes)
             {
-                // A child in the table is online, so its parent keeps it.
                 let parts = siblings.children.values();
                 due.extend(parts.map(|share| (Handle::pin(&share.group), share.of(bytes, siblings.sum))));
                 if self.parents.len() > 1 {

@@ -33,7 +33,7 @@ pub(crate) trait RingMember: Copy {
     fn usage(self) -> u64;
 
     /// Takes a handle for the caller. Fails where the group's object is released, or another group's by now.
-    fn try_pin(self) -> bool;
+    fn take_handle(self) -> bool;
 }
 
 /// There is a ring for each pass. What is below a group in excess stands in that of the unprotected.
@@ -186,7 +186,7 @@ impl<M: RingMember> Rings<M> {
         for _ in 0..LOOKED_AT_MAX {
             let Ring { member, counts, links, .. } = &self.all[at as usize];
             let own = member.filter(|_| counts[RingReason::Reclaimers as usize].own);
-            if let Some(member) = own.filter(|member| member.usage() > 0 && member.try_pin()) {
+            if let Some(member) = own.filter(|member| member.usage() > 0 && member.take_handle()) {
                 found.push((member, at));
                 if found.len() == WITH_RECLAIMERS_MAX {
                     break;
@@ -227,7 +227,7 @@ impl<M: RingMember> Rings<M> {
                 links.own_served = links.lap;
                 let member = self.all[at as usize].member.expect("a ring in use has a group");
                 // Not one that holds nothing, nor one that is being released.
-                if member.usage() > 0 && member.try_pin() {
+                if member.usage() > 0 && member.take_handle() {
                     return WalkStep::Visit(member, at);
                 }
                 idle += 1;
@@ -408,7 +408,7 @@ mod tests {
             self
         }
 
-        fn try_pin(self) -> bool {
+        fn take_handle(self) -> bool {
             true
         }
     }

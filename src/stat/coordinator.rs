@@ -43,7 +43,7 @@ pub(crate) struct Coordinator {
     pub(super) asked: AtomicU64,
     pub(crate) counts: StatCounts,
     made: Instant,
-    /// When a flush of the root ended last, in nanoseconds since then.
+    /// When a flush of the root began last, in nanoseconds since then.
     root_flushed: StatU64,
     /// Between two periodic flushes, in nanoseconds; of the flusher that runs, or has been asked for last.
     period: StatU64,

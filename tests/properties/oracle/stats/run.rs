@@ -233,8 +233,6 @@ impl Run {
         });
         thread.join().expect("destructors do not panic");
         self.twin.add(self.begun, group, item, 2 * delta);
-        // The cells of all threads that have none.
-        self.twin.pairs.insert((u64::MAX, group));
         self.begun += 1;
     }
 
