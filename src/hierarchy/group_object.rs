@@ -94,7 +94,7 @@ const _: () = assert!(
 /// The group of a counter, which is one of a tree of groups: the one cast from a counter to its group.
 #[inline]
 #[allow(unsafe_code)]
-pub(crate) fn of(counter: &Counter) -> &'static GroupObject {
+pub(crate) fn of(counter: &Counter) -> &GroupObject {
     assert!(counter.tree().policies().is_some(), "the counter of a group");
     // SAFETY: the counters of a tree with policies lie in objects that `take` has made; objects are never freed.
     unsafe { &*counter.head().cast::<GroupObject>() }
@@ -114,7 +114,7 @@ pub(crate) fn declared(group: &Counter, number: usize, builder: u64) -> Option<&
 }
 
 #[allow(unsafe_code)]
-pub(crate) fn state(counter: &Counter) -> &'static CounterState {
+pub(crate) fn state(counter: &Counter) -> &CounterState {
     let group = of(counter);
     match counter.number_in_group() {
         0 => &group.state,
@@ -208,11 +208,11 @@ impl GroupObject {
 
     #[allow(unsafe_code)]
     fn counter(&self) -> &Counter {
-        // SAFETY: `of` has shown the object to a thread that keeps the counter.
+        // SAFETY: `of` has borrowed the object from a counter of the group.
         unsafe { self.object.counter.kept() }
     }
 
-    fn states(&self) -> impl Iterator<Item = &'static CounterState> {
+    fn states(&self) -> impl Iterator<Item = &CounterState> {
         self.counter().group().map(state)
     }
 
@@ -231,7 +231,7 @@ impl GroupObject {
     /// The group's places for published statistics on the nodes, null where a node has none; empty where the tree has
     /// one node.
     #[allow(unsafe_code)]
-    pub(crate) fn node_places(&self) -> &'static [PublishedPlace] {
+    pub(crate) fn node_places(&self) -> &[PublishedPlace] {
         let memory = self.counter();
         let groups = group_tree::of(memory);
         // SAFETY: `group_cache` asked for an object with so many places behind its counters, and `take` initialised
