@@ -94,6 +94,8 @@ pub(crate) use per_thread;
 /// # Safety
 ///
 /// `map` gives memory of that size, aligned for the type, which is zeroed and the caller's for ever.
+// Its frame holds the value until that is written: in a frame deeper down it would touch two more pages of each stack.
+#[inline(always)]
 #[allow(unsafe_code)]
 pub(crate) unsafe fn place<T>(map: impl FnOnce(usize) -> Option<*mut u8>, make: impl FnOnce() -> T) -> Option<*mut T> {
     let memory = map(size_of::<T>())?.cast::<T>();
