@@ -69,7 +69,8 @@ impl Deref for Handle {
     #[inline]
     #[allow(unsafe_code)]
     fn deref(&self) -> &Counter {
-        // SAFETY: this value has a count of the group's handles, and no incarnation with a handle ends.
+        // SAFETY: this value is counted, and a group with a handle does not end. A bare counter ends in `retire`, once its
+        // last owner has given its handle up.
         unsafe { self.0.kept() }
     }
 }

@@ -22,7 +22,8 @@ pub(crate) struct Outermost {
     block: *const Block,
 }
 
-/// Shows that the thread is in a slow path that is no allocator's, so that it may take locks and wait.
+/// Shows that the thread has entered a slow path that is not declared an allocator's, so that it may take locks and
+/// wait. It does not show that the thread is in no transit: the tree's lock asserts that.
 pub(crate) trait MayWait {}
 
 impl MayWait for Outermost {}
