@@ -1,7 +1,7 @@
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "a global allocator has no safe form")]
 //! A global allocator that counts: a scope that is numbered or unnamed allocates no more than its group must, which is
-//! nothing once the pool has a free object, and nothing is formatted.
+//! nothing once the pool has a free object, and nothing is formatted. To enter a group allocates nothing.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -80,4 +80,13 @@ fn a_scope_allocates_what_its_group_must() {
     assert!(first >= unnamed && again <= 8, "{first} at first, {unnamed} unnamed, {again} again");
     assert!(allocations(|| drop(tenant.path())) > 0, "a path is text");
     assert_eq!((tenant.children().len(), runtime.counts().underflows), (1, 0));
+}
+
+/// Nine guards at a time would take one scope from the heap.
+#[test]
+fn to_enter_a_group_allocates_nothing() {
+    let runtime = Runtime::builder().build().expect("a configuration");
+    let enter = || drop([(); 8].map(|()| runtime.root().enter()));
+    enter();
+    assert_eq!(allocations(enter), 0);
 }

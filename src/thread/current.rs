@@ -1,8 +1,9 @@
 //! The current group of this thread: the one that is charged for what the thread allocates.
 //!
 //! The thread keeps two words: the group, and the innermost of its scopes. A scope remembers what both words were when
-//! it began. So scopes form a chain, from the innermost to the outermost. A scope lies on the stack of the call that
-//! runs in it, or on the heap where a guard stands for it. A guard may be dropped in any order, and may be forgotten.
+//! it began. So scopes form a chain, from the innermost to the outermost. The scope of a call lies on its stack. That of
+//! a guard lies in one of a few places of the thread, or on the heap where all are taken. A guard may be dropped in any
+//! order, and may be forgotten.
 //!
 //! No count changes in a switch: the caller that begins a scope keeps the group until the scope is out of the chain.
 
@@ -13,6 +14,9 @@ use crate::sync::{model_failed, per_thread};
 use crate::thread::directory::Header;
 use crate::thread::local::Deeper;
 
+/// Guards of a thread whose scopes need no memory of the heap. Few threads have a second one.
+const PLACES: usize = 8;
+
 #[repr(C)]
 struct Current {
     group: Cell<*const Header>,
@@ -20,6 +24,9 @@ struct Current {
     /// each by a register: as one vector, a switch back would wait for the store of the last switch twice.
     unlinked: Cell<usize>,
     innermost: Cell<*const CurrentScope>,
+    places: [CurrentScope; PLACES],
+    /// A bit for each place that a guard has.
+    taken: Cell<u8>,
 }
 
 per_thread! {
@@ -27,6 +34,8 @@ per_thread! {
         group: Cell::new(ptr::null()),
         unlinked: Cell::new(0),
         innermost: Cell::new(ptr::null()),
+        places: [const { CurrentScope { group: Cell::new(ptr::null()), outer: Cell::new(ptr::null()) } }; PLACES],
+        taken: Cell::new(0),
     }
 }
 
@@ -87,27 +96,41 @@ pub(crate) fn within<R>(header: Option<&'static Header>, work: impl FnOnce() -> 
     work()
 }
 
-/// A scope on the heap. Dropped, it leaves the chain, wherever it is there.
-pub(crate) struct EnteredScope(NonNull<CurrentScope>);
+/// Scope of a guard. Dropped, it leaves the chain, wherever it is there.
+pub(crate) struct EnteredScope {
+    scope: NonNull<CurrentScope>,
+    /// The bit of its place; 0 on the heap.
+    place: u8,
+}
 
 impl EnteredScope {
     /// From here on `header` is the current group. The caller keeps the group until the entry is dropped; for ever, if
     /// it is forgotten.
     pub(crate) fn enter(header: &'static Header) -> EnteredScope {
-        let entered = {
+        let outside = CurrentScope::new();
+        let in_place = with_current(|current| {
+            let taken = current.taken.get();
+            let own = current.places.get(taken.trailing_ones() as usize)?;
+            own.group.swap(&outside.group);
+            own.outer.swap(&outside.outer);
+            let place = taken.wrapping_add(1) & !taken;
+            current.taken.set(taken | place);
+            Some(EnteredScope { scope: NonNull::from(own), place })
+        });
+        let entered = in_place.unwrap_or_else(|| {
             // Memory of the crate, and of no group: allocated as in a slow path.
             let _slow = Deeper::enter(false);
             // A raw pointer, and no box: the chain points to the scope while the entry moves.
-            EnteredScope(NonNull::from(Box::leak(Box::new(CurrentScope::new()))))
-        };
+            EnteredScope { scope: NonNull::from(Box::leak(Box::new(outside))), place: 0 }
+        });
         entered.scope().begin(header);
         entered
     }
 
     #[allow(unsafe_code)]
     fn scope(&self) -> &CurrentScope {
-        // SAFETY: `enter` has made it; the drop frees it.
-        unsafe { self.0.as_ref() }
+        // SAFETY: a place of this thread, to which the value is bound; or `enter` has made it, and the drop frees it.
+        unsafe { self.scope.as_ref() }
     }
 }
 
@@ -115,8 +138,12 @@ impl Drop for EnteredScope {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         self.scope().end_guard();
-        // SAFETY: `enter` leaked it; the chain does not point to it any more.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        if self.place == 0 {
+            // SAFETY: `enter` leaked it; the chain does not point to it any more.
+            drop(unsafe { Box::from_raw(self.scope.as_ptr()) });
+        } else if !model_failed() {
+            with_current(|current| current.taken.set(current.taken.get() & !self.place));
+        }
     }
 }
 
@@ -189,7 +216,7 @@ impl CurrentScope {
     fn further_in<'a>(&self, current: &'a Current) -> Option<&'a CurrentScope> {
         let mut inner = current.innermost.get();
         // SAFETY: a scope in the chain is alive. One on the stack leaves the chain at the end of its call, with all that
-        // are further in. One on the heap leaves it before the memory is freed, or its guard is forgotten.
+        // are further in. One of a guard leaves it before its place or its memory is free, or the guard is forgotten.
         while let Some(scope) = unsafe { inner.as_ref() } {
             if ptr::eq(scope.outer.get(), self) {
                 return Some(scope);
