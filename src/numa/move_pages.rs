@@ -43,9 +43,7 @@ const BATCH: usize = 512;
 /// assert!(found[0].node().is_some());
 /// ```
 #[derive(Debug)]
-pub struct MovePages {
-    page_size: usize,
-}
+pub struct MovePages(());
 
 impl MovePages {
     /// Asks for base pages, after one call that tests whether the kernel answers.
@@ -65,40 +63,21 @@ impl MovePages {
     /// assert!(node_of.page_size().is_power_of_two());
     /// ```
     pub fn new() -> io::Result<Self> {
-        let kernel = Self::untested();
         let here = 0_u8;
-        let page = (&raw const here).addr() & !(kernel.page_size - 1);
+        let page = (&raw const here).addr() & !(system::page_size() - 1);
         system::nodes_of(&[page], &mut [0])?;
-        Ok(kernel)
+        Ok(Self::untested())
     }
 
     /// Asks for base pages, whether or not the kernel answers.
     pub(super) fn untested() -> Self {
-        Self { page_size: system::page_size() }
-    }
-
-    /// Asks once for each stretch of so many bytes that lie in one huge page: 2 MiB of hugetlb memory, say. Rounds up
-    /// to a power of two, and to a base page at least.
-    ///
-    /// Use it only for memory that the kernel never splits: a transparent huge page may be split, and its parts move.
-    ///
-    /// ```
-    /// use memcg::kmem::{MovePages, NodeOf};
-    ///
-    /// if let Ok(kernel) = MovePages::new() {
-    ///     assert_eq!(kernel.with_page_size(2 << 20).page_size(), 2 << 20);
-    /// }
-    /// ```
-    #[must_use]
-    pub fn with_page_size(self, bytes: usize) -> Self {
-        let wanted = bytes.max(system::page_size());
-        Self { page_size: wanted.checked_next_power_of_two().unwrap_or(1 << (usize::BITS - 1)) }
+        Self(())
     }
 }
 
 impl NodeOf for MovePages {
     fn page_size(&self) -> usize {
-        self.page_size
+        system::page_size()
     }
 
     fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {

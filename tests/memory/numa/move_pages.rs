@@ -100,9 +100,6 @@ fn transparent_huge_pages() {
     let first = (map.page(0).next_multiple_of(HUGE) - map.page(0)) / page_size();
     map.write(first);
     assert_placed(ask(&kernel, &[map.page(first)])[0]);
-    let huge = kernel.with_page_size(HUGE);
-    assert_eq!(huge.page_size(), HUGE);
-    assert_placed(ask(&huge, &[map.page(first)])[0]);
 }
 
 #[test]
@@ -117,30 +114,16 @@ fn the_huge_zero_page() {
 }
 
 #[test]
-fn a_huge_page_is_asked_for_once() {
+fn a_page_of_hugetlb_memory() {
     const HUGE: usize = 2 << 20;
     let Some(kernel) = kernel() else { return };
     let Some(map) = Mapping::of(HUGE, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB) else {
         println!("skipped: no huge page is set aside");
         return;
     };
-    let kernel = kernel.with_page_size(HUGE);
     assert_eq!(ask(&kernel, &[map.page(0)]), [PageNode::Untouched]);
     map.write(17);
     assert_placed(ask(&kernel, &[map.page(0)])[0]);
-}
-
-#[test]
-fn sizes_of_pages() {
-    let Some(kernel) = kernel() else { return };
-    let base = kernel.page_size();
-    assert_eq!(base, page_size());
-    let mut kernel = kernel;
-    for (bytes, expected) in [(0, base), (base - 1, base), (base + 1, 2 * base), (3 << 20, 4 << 20)] {
-        kernel = kernel.with_page_size(bytes);
-        assert_eq!(kernel.page_size(), expected, "{bytes}");
-    }
-    assert_eq!(kernel.with_page_size(usize::MAX).page_size(), 1 << (usize::BITS - 1));
 }
 
 #[test]
