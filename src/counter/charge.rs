@@ -141,9 +141,9 @@ impl Counter {
             return reserve::charge(self, n, after);
         }
         let path = Lazily::outside();
-        let thread = if missed == Consume::Miss { Outside::this_thread() } else { None };
+        let thread = if missed == Consume::Miss { self.outside_if_closed() } else { None };
         let Some((transit, first)) = self.begin_closed_transit(thread.as_ref()) else {
-            return self.charge_in_slow_path((n, missed), (how, after), &path, None);
+            return self.charge_in_slow_path(n, missed, how, after);
         };
         // Mutation: e5-closed-walk-not-in-transit
         let walked = walk::walk_from(self, n, how, None, &path);
@@ -164,17 +164,33 @@ impl Counter {
             _ => {}
         }
         let refilled = walked.map(|walked| Refilled { walked, open: false, stocked: false, units: n, first });
-        self.charge_in_slow_path((n, missed), (how, after), &path, Some(refilled))
+        self.end_closed_charge(&path, n, refilled, after)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_closed_charge<'a>(
+        &'a self,
+        path: &Lazily,
+        n: u64,
+        refilled: Result<Refilled<'a>, LevelRefusal<'a>>,
+        after: AfterRefusal,
+    ) -> Result<u64, LevelRefusal<'a>> {
+        self.end_charge(path.entered(), n, refilled, after)
+    }
+
+    /// This thread, where it may charge a closed stock: outside of any slow path.
+    #[inline(always)]
+    pub(super) fn outside_if_closed(&self) -> Option<Outside> {
+        // Relaxed: a first look, there is another in transit.
+        let is_closed = self.header.capacity.load(Ordering::Relaxed) == 0 && !self.incarnation().slow_only;
+        if is_closed { Outside::this_thread() } else { None }
     }
 
     /// Begins a transit where the stock is closed and this thread has no credit, outside of any slow path: then the walk is
     /// all that there is to do. Also returns whether no thread has charged here before.
     #[inline(always)]
     pub(super) fn begin_closed_transit<'t>(&self, thread: Option<&'t Outside>) -> Option<(InTransit<'t>, bool)> {
-        // Relaxed: a first look, there is another in transit.
-        if self.header.capacity.load(Ordering::Relaxed) > 0 || self.incarnation().slow_only {
-            return None;
-        }
         let block = thread?.block();
         let (transit, first) = self.begin_transit(block);
         // SeqCst (E5, E14): in transit, as in `refill`.
@@ -185,23 +201,37 @@ impl Counter {
         Some((transit, first))
     }
 
-    /// Goes on in a slow path, where `walked` is the walk of a closed stock, and makes room where the charge is refused.
     #[inline(never)]
-    fn charge_in_slow_path<'a>(
+    fn charge_in_slow_path(
+        &self,
+        n: u64,
+        missed: Consume,
+        how: How,
+        after: AfterRefusal,
+    ) -> Result<u64, LevelRefusal<'_>> {
+        let path = SlowPath::enter();
+        let Some(refilled) = self.charge_or_refill(&path, n, missed, how) else {
+            counted::charged(self, path.own_block(), n);
+            return Ok(0);
+        };
+        self.end_charge(&path, n, refilled, after)
+    }
+
+    /// After the walk, out of transit: adapts the stock, or makes room where the walk was refused.
+    #[inline(always)]
+    fn end_charge<'a>(
         &'a self,
-        (n, missed): (u64, Consume),
-        (how, after): (How, AfterRefusal),
-        path: &Lazily,
-        walked: Option<Result<Refilled<'a>, LevelRefusal<'a>>>,
+        path: &Entered,
+        n: u64,
+        refilled: Result<Refilled<'a>, LevelRefusal<'a>>,
+        after: AfterRefusal,
     ) -> Result<u64, LevelRefusal<'a>> {
-        let path = path.entered();
-        let units = match walked.or_else(|| self.charge_or_refill(path, n, missed, how)) {
-            None => 0,
-            Some(Ok(refilled)) => {
+        let units = match refilled {
+            Ok(refilled) => {
                 self.end_refill(path, refilled, after);
                 refilled.units
             }
-            Some(Err(refusal)) => {
+            Err(refusal) => {
                 at_limit::retry(self, path, n, None, refusal, after)?;
                 n
             }
@@ -211,6 +241,7 @@ impl Counter {
     }
 
     /// Goes on with a charge that has missed. `None`: it has hit now.
+    #[inline(always)]
     pub(super) fn charge_or_refill(
         &self,
         path: &Entered,
@@ -305,7 +336,9 @@ impl Counter {
             Put::Full => surplus,
             Put::Closed => slot.take_back(u64::MAX, fenced),
         };
-        self.uncharge_levels(back);
+        if back > 0 {
+            self.uncharge_levels(back);
+        }
     }
 
     /// This thread's slot, active: its share of the published bound is set aside. `None`: go without stock.

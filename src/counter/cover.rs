@@ -96,10 +96,13 @@ pub(crate) fn come<'a, E>(
 }
 
 /// Walks all levels of a counter. A level that covers is charged its unpaid units alone.
+#[inline]
 pub(crate) fn walk(counter: &Counter, n: u64, how: How, side: Side) -> Result<Walked<'_>, LevelRefusal<'_>> {
-    if counter.cover().is_none() {
-        return walk::walk(counter, n, how, None);
-    }
+    if counter.cover().is_none() { walk::walk(counter, n, how, None) } else { walk_covering(counter, n, how, side) }
+}
+
+#[inline(never)]
+fn walk_covering(counter: &Counter, n: u64, how: How, side: Side) -> Result<Walked<'_>, LevelRefusal<'_>> {
     let mut all = Walked::ENDLESS;
     come(counter, n, side, None, |level, more, above| {
         let walked = walk::walk(level, more, how, above)?;

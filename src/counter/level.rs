@@ -252,10 +252,10 @@ impl Counter {
         let max = self.max().min(USAGE_MAX);
         let above = new.saturating_sub(max).min(n);
         let watched = self.limits.watched.bits();
-        // E43: the mark after usage. A counter that is no group has none, and is looked at for nothing.
+        // E43: the mark after usage. A counter that is no group has no mark.
         // Mutation: e43-forced-at-once-without-a-mark
-        let is_marked = watched & EXCEEDED != 0;
-        let is_seen = (above > 0 && !is_marked) || watched & !NOT_OF_WALKS != 0 || self.peaks().rises(new);
+        let is_unmarked = above > 0 && watched & EXCEEDED == 0 && self.tree().policies().is_some();
+        let is_seen = is_unmarked || watched & !NOT_OF_WALKS != 0 || self.peaks().rises(new);
         if above > 0 {
             self.limits.forced_total.fetch_add(above, Ordering::Relaxed);
             // SeqCst (E4): as in `close_crossed`, which closes a stock that has opened meanwhile, in a slow path.

@@ -16,7 +16,7 @@ use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
 use crate::thread::directory::Header;
 use crate::thread::slot::{Put, Slot};
-use crate::thread::slow_path::{Entered, Outermost, Outside};
+use crate::thread::slow_path::{Entered, Outermost};
 use crate::thread::transit::ANY;
 
 // === Into the stock ===
@@ -70,7 +70,7 @@ impl Counter {
         if self.cover().is_some() {
             return reserve::release(self, n);
         }
-        let (path, thread) = (Lazily::outside(), Outside::this_thread());
+        let (path, thread) = (Lazily::outside(), self.outside_if_closed());
         let Some((transit, _)) = self.begin_closed_transit(thread.as_ref()) else {
             return self.give_back_in_slow_path(n);
         };

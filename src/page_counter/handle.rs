@@ -3,10 +3,9 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 
-use crate::counter::at_limit::{self, AfterRefusal};
+use crate::counter::at_limit;
 use crate::counter::config::{BATCH_MAX, CounterConfig};
 use crate::counter::handle::Handle;
-use crate::counter::level::How;
 use crate::counter::object::{Counter, Kept, KeptHeader};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::Lazily;
@@ -265,17 +264,17 @@ impl PageCounter {
     #[inline(never)]
     fn charge_or_refuse_slow(&self, n: u64, missed: Consume) -> Result<(), CounterChargeError> {
         let counter = self.counter();
-        // An allocator that charges inside a slow path calls no foreign code.
-        let hook = counter.tree().config.hook.as_ref().filter(|_| !slow_path::is_running());
-        let mut charged = counter.charge_slow(n, missed, How::Admit, AfterRefusal::Drain);
+        let mut charged = counter.try_charge_once_slow(n, missed);
         for _ in 0..HOOK_CALLS_MAX {
-            let (Err(refusal), Some(hook)) = (&charged, hook) else { break };
+            let Err(refusal) = &charged else { return Ok(()) };
+            // An allocator that charges inside a slow path calls no foreign code.
+            let Some(hook) = counter.tree().config.hook.as_ref().filter(|_| !slow_path::is_running()) else { break };
             let refused = refusal.refused(counter, n);
             // `None`: this charge is made inside the hook.
             if context::in_hook(|| hook(&refused)).unwrap_or(0) == 0 {
                 break;
             }
-            charged = counter.charge_slow(n, Consume::Miss, How::Admit, AfterRefusal::Drain);
+            charged = counter.try_charge_once_slow(n, Consume::Miss);
         }
         charged.map(drop).map_err(|refusal| {
             refusal.level.count_refusal();

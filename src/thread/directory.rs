@@ -276,24 +276,28 @@ impl<T, B: Default> Directory<T, B> {
 
     /// Returns the entry of an index, and makes its page where there is none. Owner only. The page comes from the system:
     /// an allocator may call this.
-    #[allow(unsafe_code)]
+    #[inline]
     pub(crate) fn get_or_make(&self, index: SlotIndex, fill: impl Fn() -> T) -> Option<&T> {
+        self.get(index).or_else(|| self.make(index, fill))
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[allow(unsafe_code)]
+    fn make(&self, index: SlotIndex, fill: impl Fn() -> T) -> Option<&T> {
         if index == SlotIndex::NONE {
             return None;
         }
         let pointer = self.pages.get(index.page as usize)?;
-        // Relaxed: only the owner stores the pointer.
-        if pointer.load(Ordering::Relaxed).is_null() {
-            let make = || Page { entries: std::array::from_fn(|_| fill()), behind: B::default() };
-            // SAFETY: the map gives whole pages of the system, zeroed and for ever.
-            let page = unsafe { place(map_for_ever::<Page<T, B>>, make) }?;
-            // Release (E7): pairs with `get`.
-            // Mutation: e7-page-published-relaxed
-            pointer.store(page, Ordering::Release);
-            self.made.store(self.made.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            let part = 1 << (index.page as usize / PART);
-            self.touched.store(self.touched.load(Ordering::Relaxed) | part, Ordering::Relaxed);
-        }
+        let make = || Page { entries: std::array::from_fn(|_| fill()), behind: B::default() };
+        // SAFETY: the map gives whole pages of the system, zeroed and for ever.
+        let page = unsafe { place(map_for_ever::<Page<T, B>>, make) }?;
+        // Release (E7): pairs with `get`.
+        // Mutation: e7-page-published-relaxed
+        pointer.store(page, Ordering::Release);
+        self.made.store(self.made.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let part = 1 << (index.page as usize / PART);
+        self.touched.store(self.touched.load(Ordering::Relaxed) | part, Ordering::Relaxed);
         self.get(index)
     }
 
