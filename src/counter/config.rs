@@ -5,6 +5,7 @@ use std::any::Any;
 use crate::error::CounterChargeError;
 use crate::sync::Arc;
 use crate::sync::barrier::BarrierMode;
+use crate::thread::directory::Header;
 
 /// Units that a thread charges in advance, unless configured otherwise: the kernel's MEMCG_CHARGE_BATCH.
 pub(crate) const BATCH: u64 = 64;
@@ -17,6 +18,22 @@ pub(crate) const BATCH_MAX: u64 = 1 << 40;
 
 /// Share of the root's max that may be stranded as credit, unless configured otherwise.
 pub(crate) const BUDGET_SHARE: u64 = 16;
+
+/// Maker of the counters of a tree that has nodes or statistics: a layer above this one. Each counter is
+/// passed by its header.
+pub(crate) trait Extension: Any + Send + Sync {
+    /// Makes a root.
+    fn root(&self, config: &CounterConfig) -> &'static Header;
+
+    /// Makes a counter below `parent`, which the caller keeps.
+    fn child(&self, parent: &'static Header) -> &'static Header;
+
+    /// Ends a counter without children that no handle names any more. What is charged to it leaves its ancestors.
+    fn end(&self, counter: &'static Header);
+
+    /// Counts of the statistics of the tree: flushes, visits, lists, unlists, foreign, nested.
+    fn stat_counts(&self, counter: &'static Header) -> [u64; 6];
+}
 
 type PressureHook = dyn Fn(&CounterChargeError) -> u64 + Send + Sync;
 
@@ -39,8 +56,8 @@ pub struct CounterConfig {
     pub(crate) hook: Option<Arc<PressureHook>>,
     pub(crate) recursive: bool,
     pub(crate) name: Box<str>,
-    /// Nodes and statistics, of which a layer above this one knows the type. `None`: bare counters.
-    pub(crate) declared: Option<Arc<dyn Any + Send + Sync>>,
+    /// `None`: a bare counter.
+    pub(crate) extension: Option<Arc<dyn Extension>>,
 }
 
 impl CounterConfig {
@@ -62,7 +79,7 @@ impl CounterConfig {
             hook: None,
             recursive: true,
             name: Box::default(),
-            declared: None,
+            extension: None,
         }
     }
 
@@ -226,7 +243,7 @@ impl Default for CounterConfig {
 
 debug_figures!(CounterConfig, |it| batch: it.batch, adaptive: it.adaptive, audit: it.audit, budget: it.budget,
     max: it.max, barrier: it.barrier, on_pressure: it.hook.is_some(), recursive_protection: it.recursive,
-    name: it.name, declares: it.declared.is_some());
+    name: it.name, declares: it.extension.is_some());
 
 /// Says whether stocks adapt, for [`RuntimeBuilder`](crate::RuntimeBuilder) and [`CounterConfig`]. They do by default.
 ///

@@ -42,14 +42,12 @@ impl Init {
 
 /// The root of a new tree of bare counters.
 pub(crate) fn bare_root(config: &CounterConfig) -> Handle {
-    let _path = SlowPath::enter();
     let tree = Tree::new(config.clone(), make::counter_cache(), None);
     join(&tree, Init::root(&tree, config))
 }
 
 /// A counter below `parent`, with the batch of `parent`.
 pub(crate) fn child(parent: &Counter) -> Handle {
-    let _path = SlowPath::enter();
     join(parent.tree(), Init::below(parent))
 }
 

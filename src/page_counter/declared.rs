@@ -4,14 +4,16 @@
 //! `Group` names such a group. So where its counter's last handle is gone, no thread charges it, and what is still charged
 //! to it belongs to no guard.
 
+use std::any::Any;
 use std::slice;
 
-use crate::counter::config::CounterConfig;
+use crate::counter::config::{CounterConfig, Extension};
 use crate::counter::handle::Handle;
-use crate::counter::object::Counter;
+use crate::counter::object::Object;
 use crate::counter::retire;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::group_tree::{GroupConfig, GroupSettings};
+use crate::hierarchy::stats;
 use crate::lifecycle::create::{self, NewGroup, NotCreated};
 use crate::lifecycle::offline;
 use crate::numa::config::Numa;
@@ -22,6 +24,7 @@ use crate::stat::item::{ITEMS_MAX, Items};
 use crate::stat::{Stat, Unit};
 use crate::state::name::GroupName;
 use crate::sync::Arc;
+use crate::thread::directory::Header;
 
 #[derive(Clone, Default)]
 struct Declarations {
@@ -30,49 +33,53 @@ struct Declarations {
     items: Arc<Items>,
 }
 
-impl Declarations {
-    /// Those of a configuration that declares any.
-    fn of(config: &CounterConfig) -> Option<&Declarations> {
-        config.declared.as_ref()?.downcast_ref()
+impl Extension for Declarations {
+    fn root(&self, config: &CounterConfig) -> &'static Header {
+        let topology = self.topology.clone().unwrap_or_else(Topology::one_node);
+        let nodes: Vec<NodeId> = topology.nodes().collect();
+        let settings = GroupSettings::DEFAULT;
+        let stats = Coordinator::new(Arc::clone(&self.items), &nodes, settings.pool_align, STAT_BATCH);
+        let numa = Numa::new(topology, None, Box::default());
+        let groups = GroupConfig { settings, further: Box::default(), stats, numa };
+        let _path = SlowPath::enter();
+        let root = create::root_group(groups, slice::from_ref(config)).unwrap_or_else(|refused| refused.abort());
+        root.into_raw().header
     }
-}
 
-/// Root of a tree of groups without names; `None` where the configuration declares neither nodes nor statistics.
-pub(super) fn root(config: &CounterConfig) -> Option<Handle> {
-    let Declarations { topology, items } = Declarations::of(config)?;
-    let _path = SlowPath::enter();
-    let topology = topology.clone().unwrap_or_else(Topology::one_node);
-    let nodes: Vec<NodeId> = topology.nodes().collect();
-    let settings = GroupSettings::DEFAULT;
-    let stats = Coordinator::new(Arc::clone(items), &nodes, settings.pool_align, STAT_BATCH);
-    let numa = Numa::new(topology, None, Box::default());
-    let groups = GroupConfig { settings, further: Box::default(), stats, numa };
-    Some(create::root_group(groups, slice::from_ref(config)).unwrap_or_else(|refused| refused.abort()))
-}
-
-/// Makes a group without a name below one of such a tree.
-pub(super) fn child(parent: &Counter) -> Handle {
-    let settings = NewGroup { wanted: &[], covers: false, share: 0, has_pressure: false, mark: &|_| () };
-    match create::create(parent, GroupName::Unnamed, &settings) {
-        Ok(child) => child,
-        Err(NotCreated::Memory(bytes)) => NoMemory { bytes }.abort(),
-        Err(refused) => unreachable!("no name, no limit, and a parent that is online: {refused:?}"),
+    #[allow(unsafe_code)]
+    fn child(&self, parent: &'static Header) -> &'static Header {
+        let settings = NewGroup { wanted: &[], covers: false, share: 0, has_pressure: false, mark: &|_| () };
+        // SAFETY: the caller keeps the parent.
+        let parent = unsafe { Object::of(parent).kept() };
+        match create::create(parent, GroupName::Unnamed, &settings) {
+            Ok(child) => child.into_raw().header,
+            Err(NotCreated::Memory(bytes)) => NoMemory { bytes }.abort(),
+            Err(refused) => unreachable!("no name, no limit, and a parent that is online: {refused:?}"),
+        }
     }
-}
 
-/// Ends such a group, which has no children, with its last handle. Its charges leave its ancestors.
-pub(super) fn end(group: Handle) {
-    let _path = SlowPath::enter();
-    retire::uncharge_all(&group);
-    let gone = offline::offline(group.tree(), &group);
-    debug_assert!(gone.is_ok(), "a counter outlives its children");
+    fn end(&self, counter: &'static Header) {
+        let group = Handle::adopt(Object::of(counter));
+        let _path = SlowPath::enter();
+        retire::uncharge_all(&group);
+        let gone = offline::offline(group.tree(), &group);
+        debug_assert!(gone.is_ok(), "a counter outlives its children");
+    }
+
+    #[allow(unsafe_code)]
+    fn stat_counts(&self, counter: &'static Header) -> [u64; 6] {
+        // SAFETY: the caller keeps the counter.
+        stats::coordinator(unsafe { Object::of(counter).kept() }).counts.all()
+    }
 }
 
 impl CounterConfig {
     fn declare<T>(&mut self, change: impl FnOnce(&mut Declarations) -> T) -> T {
-        let mut declared = Declarations::of(self).cloned().unwrap_or_default();
-        let done = change(&mut declared);
-        self.declared = Some(Arc::new(declared));
+        let before: Option<Arc<dyn Any + Send + Sync>> = self.extension.take().map(|extension| extension as _);
+        // `Declarations` is the only extension.
+        let mut declared = before.and_then(|before| before.downcast().ok()).unwrap_or_default();
+        let done = change(Arc::make_mut(&mut declared));
+        self.extension = Some(declared);
         done
     }
 

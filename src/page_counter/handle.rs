@@ -1,18 +1,16 @@
 //! The handle on a counter, its charges and its limits.
 
 use std::fmt;
-use std::mem::ManuallyDrop;
 
 use crate::counter::at_limit;
-use crate::counter::config::{BATCH_MAX, CounterConfig};
+use crate::counter::config::{BATCH_MAX, CounterConfig, Extension};
 use crate::counter::handle::Handle;
-use crate::counter::object::{Counter, Kept, KeptHeader};
+use crate::counter::object::{Counter, Kept, KeptHeader, Object};
 use crate::counter::protection::Protection;
-use crate::counter::slow_path::Lazily;
+use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::uncharge::uncharge_slow;
 use crate::counter::{join, marks, retire};
 use crate::error::{CounterChargeError, CounterId, CounterLimitError, USAGE_MAX};
-use crate::page_counter::declared;
 use crate::sync::{Arc, model_failed};
 use crate::thread::slot::{Consume, Put};
 use crate::thread::{context, slow_path};
@@ -73,8 +71,8 @@ impl fmt::Debug for Alone {
 }
 
 struct Keep {
-    /// Its end is no drop of a handle: see below.
-    counter: ManuallyDrop<Handle>,
+    /// With a handle of this value.
+    counter: Kept,
     name: Box<str>,
     parent: Option<Arc<Keep>>,
 }
@@ -84,11 +82,10 @@ impl Drop for Keep {
         if model_failed() {
             return;
         }
-        // The counter may be the last of its tree.
-        if self.counter.tree().policies().is_some() {
-            declared::end(Handle::adopt(self.counter.object()));
-        } else {
-            retire::retire(&self.counter);
+        // The counter may be the last of its tree, which has the extension.
+        match extension(&self.counter) {
+            Some(extension) => extension.end(self.counter.header),
+            None => retire::retire(&self.counter),
         }
         // A loop, not a recursion: a tree may be deeper than a stack. Each ancestor drops without its parent.
         let mut parent = self.parent.take();
@@ -96,6 +93,11 @@ impl Drop for Keep {
             parent = keep.parent.take();
         }
     }
+}
+
+/// Returns the extension that has made the counter, unless it is a bare one.
+fn extension(counter: &Counter) -> Option<Arc<dyn Extension>> {
+    counter.tree().config.extension.clone()
 }
 
 impl<K> PageCounter<K> {
@@ -161,7 +163,13 @@ impl PageCounter {
     /// assert_eq!(machine.max(), 8_192);
     /// ```
     pub fn root(config: CounterConfig) -> PageCounter {
-        let counter = declared::root(&config).unwrap_or_else(|| join::bare_root(&config));
+        let counter = match &config.extension {
+            Some(extension) => Handle::adopt(Object::of(extension.root(&config))),
+            None => {
+                let _path = SlowPath::enter();
+                join::bare_root(&config)
+            }
+        };
         PageCounter::keep(counter, config.name, None)
     }
 
@@ -191,8 +199,13 @@ impl PageCounter {
     /// assert_eq!(files.named_child("spill").name(), "spill");
     /// ```
     pub fn named_child(&self, name: &str) -> PageCounter {
-        let has_groups = self.counter().tree().policies().is_some();
-        let child = if has_groups { declared::child(self.counter()) } else { join::child(self.counter()) };
+        let child = match extension(self.counter()) {
+            Some(extension) => Handle::adopt(Object::of(extension.child(self.header.header()))),
+            None => {
+                let _path = SlowPath::enter();
+                join::child(self.counter())
+            }
+        };
         PageCounter::keep(child, name.into(), Some(Arc::clone(&self.keep.0)))
     }
 
@@ -220,9 +233,12 @@ impl PageCounter {
         Some(PageCounter::new(&keep.counter, Alone(Arc::clone(keep))))
     }
 
+    #[allow(unsafe_code)]
     fn keep(counter: Handle, name: Box<str>, parent: Option<Arc<Keep>>) -> PageCounter {
-        let keep = Arc::new(Keep { counter: ManuallyDrop::new(counter), name, parent });
-        PageCounter::new(&keep.counter, Alone(Arc::clone(&keep)))
+        // SAFETY: the value has the handle.
+        let kept = unsafe { Kept::new(&counter) };
+        counter.into_raw();
+        PageCounter::new(&kept, Alone(Arc::new(Keep { counter: kept, name, parent })))
     }
 
     // === Charge and uncharge ===

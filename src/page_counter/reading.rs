@@ -6,7 +6,6 @@ use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::verify::{Known, Verdict, verify};
 use crate::counter::{credit, effective, marks};
-use crate::hierarchy::group_tree;
 use crate::page_counter::handle::PageCounter;
 use crate::sync::barrier::BarrierState;
 use crate::sync::stat_atomic::AtomicU64;
@@ -156,7 +155,9 @@ impl<K> PageCounter<K> {
 impl PageCounter {
     /// Returns the event counts of the whole tree. One load for each, so they are not all of the same instant.
     pub fn counts(&self) -> Counts {
-        counts(self.counter().tree())
+        let tree = self.counter().tree();
+        let of_stats = tree.config.extension.as_ref().map(|extension| extension.stat_counts(self.header().header()));
+        counts(tree, of_stats.unwrap_or_default())
     }
 
     /// Compares the counts of the subtree with each other, and with the second count where
@@ -276,10 +277,9 @@ impl Drop for PeakWindow {
 
 debug_figures!(PeakWindow, |window| counter: window.counter.id(), peak: window.peak());
 
-/// Reads the counts of a tree, with one load for each.
-pub(crate) fn counts(tree: &Tree) -> Counts {
-    let of_stats = group_tree::if_groups(tree).map(|groups| groups.stats.counts.all());
-    let [flushes, flush_visits, stat_lists, stat_unlists, foreign_stats, nested_stats] = of_stats.unwrap_or_default();
+/// Reads the counts of a tree, with one load for each. Those of its statistics are the caller's.
+pub(crate) fn counts(tree: &Tree, of_stats: [u64; 6]) -> Counts {
+    let [flushes, flush_visits, stat_lists, stat_unlists, foreign_stats, nested_stats] = of_stats;
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     Counts {
         drains: read(&tree.counts.drains),

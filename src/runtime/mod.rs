@@ -315,7 +315,7 @@ impl Runtime {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn counts(&self) -> Counts {
-        counts(&self.owned.tree)
+        counts(&self.owned.tree, group_tree::shared(&self.owned.tree).stats.counts.all())
     }
 
     /// Returns the barrier pair of charges and drains. Export it as a metric: [`BarrierState::Degraded`] does not go
