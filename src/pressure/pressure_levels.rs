@@ -57,7 +57,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
     use super::*;
-    use crate::{Group, Limit, Limits, PressureLevel, Runtime};
+    use crate::{Group, GroupName, Limit, Limits, PressureLevel, Runtime};
 
     fn group() -> (Runtime, Group) {
         let runtime = Runtime::builder().audit(true).build().unwrap();
@@ -102,6 +102,21 @@ mod tests {
             (0, "normal", 4),
         ];
         assert_eq!(seen, expected);
+    }
+
+    /// Of 199 bytes 50 % are 99: a part of a byte is cut off.
+    #[test]
+    fn a_threshold_is_a_share_of_any_max() {
+        let runtime = Runtime::builder().batch(0).build().unwrap();
+        for (max, percent, from) in [(199, 50, 99), (101, 99, 99), (1, 80, 1), (350, 95, 332)] {
+            let limits = Limits::new().max(max).pressure_levels(percent, 100);
+            let group = runtime.root().scope(GroupName::Unnamed, limits).unwrap();
+            let below = group.try_charge(from - 1).unwrap();
+            assert_eq!(group.pressure_level().name(), "normal", "{max}");
+            let _one_more = group.try_charge(1).unwrap();
+            assert_ne!(group.pressure_level().name(), "normal", "{max}");
+            drop(below);
+        }
     }
 
     /// A forced charge, a max that moves, thresholds that move, an offline group, and the object's next group.
