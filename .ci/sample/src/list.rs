@@ -39,11 +39,14 @@ pub(crate) struct Mutant {
     pub(crate) name: String,
 }
 
+/// Code that tests or checkers of models alone compile: a build without them does not show which mutants compile.
+const NOT_PRODUCTION: [&str; 3] = ["src/tests/", "src/sync/model", "src/sync/unpoisoned.rs"];
+
 /// The line that ends the production code of a file: its unit tests stand last.
 const UNIT_TESTS: &str = "\n#[cfg(all(test, not(";
 
 impl Mutant {
-    /// All of `packages`, whose workspace is `folder` of `root`. Code that only tests compile is left out.
+    /// All of `packages`, whose workspace is `folder` of `root`, in the code of production.
     pub(crate) fn list(root: &Path, folder: &str, packages: &[&str]) -> Result<Vec<Mutant>, Failure> {
         let mut command = Command::new("cargo");
         command.args(["mutants", "--list", "--json", "--dir"]).arg(root.join(folder));
@@ -59,7 +62,8 @@ impl Mutant {
                 None => {
                     let text = std::fs::read_to_string(root.join(folder).join(&mutant.file))?;
                     let code = text.find(UNIT_TESTS).map_or(&text[..], |at| &text[..at]);
-                    let end = if mutant.file.starts_with("src/tests/") { 0 } else { code.lines().count() };
+                    let is_production = !NOT_PRODUCTION.iter().any(|place| mutant.file.starts_with(place));
+                    let end = if is_production { code.lines().count() } else { 0 };
                     production_ends.insert(mutant.file.clone(), end);
                     end
                 }
