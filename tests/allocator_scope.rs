@@ -1,24 +1,26 @@
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "a global allocator has no safe form")]
 //! A global allocator that counts: a scope that is numbered or unnamed allocates no more than its group must, which is
-//! nothing once the pool has a free object, and nothing is formatted. To enter a group allocates nothing.
+//! nothing once the pool has a free object, and nothing is formatted. To enter a group allocates nothing, and a map
+//! weighs what it has allocated.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::collections::HashMap;
 
-use memcg::{Group, GroupName, GroupScope, Limits, Runtime};
+use memcg::{Group, GroupName, GroupScope, Limits, Runtime, Weigh};
 
 struct Counting;
 
 thread_local! {
-    /// Bytes that this thread has allocated while it counted.
-    static ALLOCATED: Cell<Option<u64>> = const { Cell::new(None) };
+    /// Calls and bytes by which this thread has allocated while it counted.
+    static ALLOCATED: Cell<Option<(u64, usize)>> = const { Cell::new(None) };
 }
 
 // SAFETY: the system's allocator does the work.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATED.set(ALLOCATED.get().map(|before| before + 1));
+        ALLOCATED.set(ALLOCATED.get().map(|(calls, bytes)| (calls + 1, bytes + layout.size())));
         // SAFETY: the caller's layout, handed on.
         unsafe { System.alloc(layout) }
     }
@@ -32,10 +34,14 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-fn allocations(of: impl FnOnce()) -> u64 {
-    ALLOCATED.set(Some(0));
+fn allocated(of: impl FnOnce()) -> (u64, usize) {
+    ALLOCATED.set(Some((0, 0)));
     of();
     ALLOCATED.take().expect("it counted")
+}
+
+fn allocations(of: impl FnOnce()) -> u64 {
+    allocated(of).0
 }
 
 fn scope(parent: &Group, name: GroupName<'_>) -> GroupScope {
@@ -82,11 +88,24 @@ fn a_scope_allocates_what_its_group_must() {
     assert_eq!((tenant.children().len(), runtime.counts().underflows), (1, 0));
 }
 
-/// Nine guards at a time would take one scope from the heap.
+/// Of nine guards at a time the last one takes its scope from the heap.
 #[test]
 fn to_enter_a_group_allocates_nothing() {
     let runtime = Runtime::builder().build().expect("a configuration");
-    let enter = || drop([(); 8].map(|()| runtime.root().enter()));
-    enter();
-    assert_eq!(allocations(enter), 0);
+    let [eight, nine] = [8, 9].map(|guards| {
+        let enter = || drop(std::array::from_fn::<_, 9, _>(|at| (at < guards).then(|| runtime.root().enter())));
+        enter();
+        allocations(enter)
+    });
+    assert_eq!([eight, nine], [0, 1]);
+}
+
+/// To the byte: buckets, and their bytes of control.
+#[test]
+fn a_map_weighs_what_it_allocates() {
+    for entries in [0, 1, 3, 7, 14, 100, 1_000, 100_000] {
+        let mut map = HashMap::new();
+        let (_, bytes) = allocated(|| map = HashMap::<u64, u64>::with_capacity(entries));
+        assert_eq!(map.weigh(), bytes, "{entries}");
+    }
 }

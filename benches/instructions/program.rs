@@ -57,11 +57,13 @@ const PRESSURE_LEVEL_INSTRUCTIONS_MAX: f64 = 12.0;
 /// half batch.
 const STAT_ADD_INSTRUCTIONS_MAX: f64 = 32.0;
 
-/// Slow paths, where a machine's clock shows a tenth more or less only in many runs: a charge whose batch goes up two
-/// levels, and its return, 474; a charge and an uncharge of the two levels without stock, 439; a charge that the lower
-/// one refuses, 467.
+/// A charge of a whole batch and its uncharge, of a counter below another one: 474. Some hit, the others walk.
 const REFILL_INSTRUCTIONS_MAX: f64 = 521.0;
+
+/// A charge and an uncharge of such a counter without stock: 439, for two walks of two levels.
 const WALK_INSTRUCTIONS_MAX: f64 = 483.0;
+
+/// A charge that the lower of the two refuses: 467.
 const REFUSAL_INSTRUCTIONS_MAX: f64 = 514.0;
 
 /// Pairs to count over: the ends of the loop must not show.
@@ -464,7 +466,7 @@ pub(crate) fn memcg_probe_refusals(counter: &PageCounter, charges: u64) {
     }
 }
 
-/// A counter below another one.
+/// Probes a counter below another one. It holds one unit, so a max of 1 leaves no room.
 fn two_levels(probe: fn(&PageCounter, u64), config: CounterConfig, max: u64) {
     let leaf = PageCounter::root(config).child();
     leaf.set_max(max).expect("nothing is charged");
@@ -567,7 +569,7 @@ const PATHS: [(Run, &str, f64); 16] = [
     (Run::Switches, "a poll in a group, more than without", SWITCH_INSTRUCTIONS_MAX),
     (Run::Checkpoints, "a checkpoint where nothing is wrong", CHECKPOINT_INSTRUCTIONS_MAX),
     (Run::PressureLevels, "a look at a group's pressure level", PRESSURE_LEVEL_INSTRUCTIONS_MAX),
-    (Run::Refills, "a charge that takes a batch, and its uncharge", REFILL_INSTRUCTIONS_MAX),
+    (Run::Refills, "a charge of a whole batch and its uncharge", REFILL_INSTRUCTIONS_MAX),
     (Run::Walks, "a charge and an uncharge of two levels without stock", WALK_INSTRUCTIONS_MAX),
     (Run::Refusals, "a charge that is refused", REFUSAL_INSTRUCTIONS_MAX),
 ];

@@ -167,6 +167,8 @@ impl Counter {
         self.end_closed_charge(&path, n, refilled, after)
     }
 
+    /// [`end_charge`](Self::end_charge), out of line: the walk of a closed stock mostly ends without it, and saves fewer
+    /// registers so.
     #[cold]
     #[inline(never)]
     fn end_closed_charge<'a>(
@@ -201,6 +203,7 @@ impl Counter {
         Some((transit, first))
     }
 
+    /// A charge from an open stock, or by a thread that is in a slow path already.
     #[inline(never)]
     fn charge_in_slow_path(
         &self,

@@ -101,6 +101,7 @@ pub(crate) fn walk(counter: &Counter, n: u64, how: How, side: Side) -> Result<Wa
     if counter.cover().is_none() { walk::walk(counter, n, how, None) } else { walk_covering(counter, n, how, side) }
 }
 
+/// Out of line: a charge of a group that does not cover, as most, passes by it.
 #[inline(never)]
 fn walk_covering(counter: &Counter, n: u64, how: How, side: Side) -> Result<Walked<'_>, LevelRefusal<'_>> {
     let mut all = Walked::ENDLESS;

@@ -14,8 +14,9 @@ use crate::sync::{model_failed, per_thread};
 use crate::thread::directory::Header;
 use crate::thread::local::Deeper;
 
-/// Guards of a thread whose scopes need no memory of the heap. Few threads have a second one.
-const PLACES: usize = 8;
+/// Most guards of a thread whose scopes take no memory of the heap: one for each bit of [`Current::taken`]. Few threads
+/// have a second guard.
+const PLACES: usize = u8::BITS as usize;
 
 #[repr(C)]
 struct Current {

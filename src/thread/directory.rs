@@ -281,6 +281,7 @@ impl<T, B: Default> Directory<T, B> {
         self.get(index).or_else(|| self.make(index, fill))
     }
 
+    /// Makes the page of an index, which the owner has not found.
     #[cold]
     #[inline(never)]
     #[allow(unsafe_code)]
@@ -289,9 +290,9 @@ impl<T, B: Default> Directory<T, B> {
             return None;
         }
         let pointer = self.pages.get(index.page as usize)?;
-        let make = || Page { entries: std::array::from_fn(|_| fill()), behind: B::default() };
+        let empty = || Page { entries: std::array::from_fn(|_| fill()), behind: B::default() };
         // SAFETY: the map gives whole pages of the system, zeroed and for ever.
-        let page = unsafe { place(map_for_ever::<Page<T, B>>, make) }?;
+        let page = unsafe { place(map_for_ever::<Page<T, B>>, empty) }?;
         // Release (E7): pairs with `get`.
         // Mutation: e7-page-published-relaxed
         pointer.store(page, Ordering::Release);

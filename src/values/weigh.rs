@@ -265,18 +265,3 @@ impl Weigh for bytes::BytesMut {
         self.capacity()
     }
 }
-
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_table_counts_its_buckets_and_their_bytes_of_control() {
-        let map = |entries| HashMap::<u64, u64>::with_capacity(entries);
-        assert_eq!(map(0).weigh(), 0);
-        // A table is full at seven eighths.
-        for (entries, buckets) in [(3, 4), (7, 8), (14, 16), (100, 128), (1_000, 2_048)] {
-            assert_eq!(map(entries).weigh(), buckets * 16 + buckets + TABLE_GROUP, "{entries}");
-        }
-    }
-}
