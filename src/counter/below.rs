@@ -47,7 +47,6 @@ pub(crate) fn charge_slow<'a>(
                 if beyond > 0
                     && let Err(refused) = reserve::admit(common, &path, beyond, None, AfterRefusal::Drain)
                 {
-                    taken.rise -= more;
                     level.uncharge(more, Some(common));
                     return Err(refused);
                 }

@@ -384,6 +384,20 @@ mod tests {
     use crate::counter::config::FixedBatch as _;
     use crate::{CounterConfig, PageCounter};
 
+    /// Near max a stock keeps no credit, and it opens again only where there is plenty of room. The margins follow the
+    /// threads that are registered, those of other tests among them: so these rooms are far from either margin.
+    #[test]
+    fn a_stock_closes_near_max() {
+        let max = 1 << 40;
+        let counter = PageCounter::root(CounterConfig::new().batch(10).max(max));
+        let (near, far) = (10, max / 2);
+        for (room, open) in [(far, false), (far, true), (near, false), (near, false), (far, true)] {
+            counter.try_charge(max - room - counter.usage()).unwrap();
+            assert_eq!(counter.counter().is_open(), open, "{room}");
+            counter.uncharge(counter.live() - 2);
+        }
+    }
+
     /// Blocks that drains visit although their threads have ended. Other tests have threads, too.
     fn visited_in_vain(counter: &PageCounter) -> usize {
         let listed = counter.counter().tree().registry.listed();

@@ -250,9 +250,10 @@ mod tests {
 
     #[test]
     fn a_count_that_sticks_is_that_of_an_object_in_use() {
-        for handles in 0..3 {
+        for (handles, offline) in [(0, false), (1, false), (2, false), (0, true)] {
             let state = State::before_it_sticks(handles);
-            let of = state.generation();
+            state.0.fetch_or(7 << GENERATION | if offline { OFFLINE } else { 0 }, Ordering::Relaxed);
+            let of = Generation(7);
             for _ in 0..5 {
                 assert!(state.try_pin(of), "alive");
                 assert!(!state.try_pin(Generation(of.0 + 1)), "of another incarnation");
@@ -263,7 +264,7 @@ mod tests {
                 state.unpin();
             }
             assert!(state.has_stuck(), "for ever");
-            assert_eq!((state.generation(), state.is_offline()), (of, false));
+            assert_eq!((state.generation(), state.is_offline()), (of, offline));
         }
     }
 }

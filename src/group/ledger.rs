@@ -125,3 +125,26 @@ impl Group {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::allocator::Owner;
+    use crate::expert::FixedBatch as _;
+    use crate::{Bytes, Limits, Runtime};
+
+    /// Stocks of two groups below one that covers have their credit in its usage.
+    #[test]
+    #[allow(unsafe_code)]
+    fn credit_below_a_cover_adds_up() {
+        let runtime = Runtime::builder().batch(Bytes::kib(64)).adaptive(false).build().unwrap();
+        let root = runtime.root();
+        let top = root.create("top", Limits::new().cover_allocations()).unwrap();
+        for (number, name) in [1, 2].into_iter().zip(["a", "b"]) {
+            let group = top.create(name, Limits::new()).unwrap();
+            let owner = group.run(|| Owner::charge(1_000));
+            assert_eq!((root.memory().usage(), root.memory().stocked()), (number << 16, (number << 16) - 1_000));
+            // SAFETY: it was charged just now.
+            unsafe { owner.uncharge(1_000) };
+        }
+    }
+}

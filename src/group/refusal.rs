@@ -450,6 +450,18 @@ mod tests {
         }
     }
 
+    /// Usage and max that round to the same text are told by their difference, and its side.
+    #[test]
+    fn figures_that_round_alike_are_told_apart() {
+        for (held, told) in [((1 << 30) - 1, "usage 1 B below max 1 GiB"), ((1 << 30) + 1, "usage 1 B above max 1 GiB")]
+        {
+            let runtime = Runtime::builder().batch(0).max(1 << 30).build().unwrap();
+            let _held = runtime.root().force_charge(held);
+            let refused = runtime.root().try_charge(2).unwrap_err().to_string();
+            assert!(refused.contains(told), "{refused}");
+        }
+    }
+
     /// A charge that a group above never admits is told so, though another group refuses it.
     #[test]
     fn more_than_a_max_above_never_fits() {

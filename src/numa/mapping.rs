@@ -204,3 +204,26 @@ mod calls {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    /// Other threads may map some of the addresses meanwhile, but not so many.
+    #[test]
+    #[cfg(target_os = "linux")]
+    #[cfg_attr(miri, ignore = "Miri maps nothing")]
+    fn pages_go_back_with_their_owner() {
+        let mut mapping = super::Mapping::new(1 << 20).unwrap();
+        mapping.grow(1 << 28).unwrap();
+        let (start, len) = (mapping.start().addr().get(), mapping.len());
+        let is_mapped = || {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            maps.lines().filter_map(|line| line.split(' ').next()?.split_once('-')).any(|(from, to)| {
+                let [from, to] = [from, to].map(|end| usize::from_str_radix(end, 16).unwrap());
+                from <= start && start + len <= to
+            })
+        };
+        assert!(is_mapped());
+        drop(mapping);
+        assert!(!is_mapped());
+    }
+}

@@ -342,6 +342,25 @@ mod tests {
         assert_eq!(group.events().local().get(crate::Event::PressureLevel) % 2, 0);
     }
 
+    /// A charge that moves to the line of a level above stands still for that level from then on.
+    #[test]
+    fn a_stall_moves_with_its_charge() {
+        let runtime = Runtime::builder().batch(0).max(100).build().unwrap();
+        let top = runtime.root().create("top", Limits::new().max(50)).unwrap();
+        let held = top.try_charge(50).unwrap();
+        let mut charge = Box::pin(top.charge_async(10));
+        let full = |group: &Group| group.pressure().full.total;
+        waits(charge.as_mut());
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(full(&top) > Duration::ZERO);
+        let _above = runtime.root().force_charge(100);
+        drop(held);
+        assert_eq!(full(&runtime.root()), Duration::ZERO, "the max of top held it up");
+        waits(charge.as_mut());
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(full(&runtime.root()) > Duration::ZERO);
+    }
+
     /// The child of a fork has the mark and no thread: the next charger that stands still starts one there.
     #[test]
     fn a_look_of_another_process_has_a_thread_again() {

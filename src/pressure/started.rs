@@ -310,6 +310,21 @@ mod tests {
         assert_eq!((charge.unwrap().bytes(), group.waiting_count()), (40, 0));
     }
 
+    /// A job shrinks a level to its high if a charge has left it above, and it is still above.
+    #[test]
+    fn a_job_shrinks_what_is_above_high() {
+        let runtime = Runtime::builder().batch(0).build().unwrap();
+        let group = runtime.root().create("q", Limits::new().high(100)).unwrap();
+        let mut held = group.force_charge(150);
+        for (above_high, held_then, events) in [(false, 150, 0), (true, 150, 1), (true, 100, 0)] {
+            held.shrink(crate::Bytes(held.bytes() - held_then));
+            let before = group.events().get(crate::Event::High);
+            let level = Handle::pin(group.first());
+            work(&Job { level, importance: 0, bytes: 0, promised: false, above_high });
+            assert_eq!(group.events().get(crate::Event::High) - before, events, "{above_high}, {held_then}");
+        }
+    }
+
     /// The thread ends with the runtime, and none starts afterwards: then the caller serves the line itself.
     #[test]
     fn the_thread_ends_with_the_runtime() {

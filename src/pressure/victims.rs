@@ -400,7 +400,7 @@ impl Oom {
         for at in 0..over.len() {
             let Candidate { unit, overrun, held, .. } = over[at];
             let mut above = unit.path_below(Some(domain)).chain([domain]).skip(1);
-            if let Some(above) = above.find_map(|level| find(&over, level).ok()).filter(|&above| above != at) {
+            if let Some(above) = above.find_map(|level| find(&over, level).ok()) {
                 over[above].below = over[above].below.saturating_add(overrun);
                 over[above].held_below = over[above].held_below.saturating_add(held);
             }

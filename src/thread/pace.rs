@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(refills(1, 20 << 10), [40 << 10, 40 << 10, 64 << 10, 256 << 10, 256 << 10]);
         assert_eq!(refills(PAGE_SLOTS - 1, 200 << 10), [256 << 10; 5], "never more than the batch");
         paces.of(1).reset();
-        assert_eq!((paces.of(0).step(), paces.of(1).step(), paces.of(2).step()), (STEPS, 0, 0));
+        assert_eq!([0, 1, 2, IN_BYTE].map(|slot| paces.of(slot).step()), [STEPS, 0, 0, 0]);
     }
 
     #[test]

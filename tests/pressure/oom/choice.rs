@@ -137,7 +137,7 @@ fn within_the_domain() {
     }
 }
 
-/// If a group and one above it have hooks, the inner one goes: the smaller harm.
+/// If a group and one above it have hooks, the inner one goes that has most of it: the smaller harm.
 #[test]
 fn the_innermost_of_nested_hooks() {
     for builder in kinds() {
@@ -146,10 +146,10 @@ fn the_innermost_of_nested_hooks() {
         let outer = create(&domain, "outer");
         let inner = create(&outer, "inner");
         let leaf = create(&inner, "leaf");
-        let _held = charge(&leaf, 100 * KIB);
+        let _held = (charge(&leaf, 90 * KIB), charge(&outer, 10 * KIB));
         let _hooks = [&outer, &inner].map(|group| victims.stubborn(group));
         assert!(domain.try_charge(Bytes(KIB)).is_err());
-        // Both have the same usage: the inner one is chosen, and after it the outer one, if at all.
+        // Usage of the outer one is larger, by what is its own: after the inner one it is chosen, if at all.
         let paths = victims.paths();
         assert_eq!(paths.first().map(String::as_str), Some("/domain/outer/inner"), "{paths:?}");
         assert!(paths.len() <= 2);
