@@ -249,3 +249,16 @@ impl CellsEntry {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_list_of_numbers_counts() {
+        let mut tables = StatTables::new(3);
+        let empty = tables.bytes();
+        (tables.free_groups, tables.free_entries, tables.taken) = (vec![0; 10], vec![0; 20], vec![0; 30]);
+        assert_eq!(tables.bytes() - empty, 4 * 60);
+    }
+}

@@ -31,7 +31,7 @@ pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 #[derive(Parser)]
 struct Arguments {
     /// Another seed takes other mutants
-    #[arg(long, default_value_t = 39)]
+    #[arg(long, default_value_t = 2211)]
     seed: u64,
     /// How many mutants, of both workspaces together
     #[arg(long, default_value_t = 300)]
@@ -95,7 +95,7 @@ const PARTS: [Part; 2] = [
             "-p=memcg-tower",
             "-p=memcg-observe",
             "-p=memcg-top",
-            "--features=memcg-alloc/allocator-api2,memcg-tokio/bytes,memcg-observe/openmetrics,memcg-observe/metrics,memcg-observe/endpoint,memcg-observe/axum,memcg-observe/opentelemetry,memcg-observe/tracing",
+            "--features=memcg-alloc/allocator-api2,memcg-tokio/bytes,memcg-tokio/tokio-util,memcg-observe/openmetrics,memcg-observe/metrics,memcg-observe/endpoint,memcg-observe/axum,memcg-observe/opentelemetry,memcg-observe/tracing",
         ],
         roots: &[
             ("memcg-alloc/src/lib.rs", "../../mutant.rs"),

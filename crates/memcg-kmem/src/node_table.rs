@@ -208,3 +208,26 @@ fn replace(spans: &mut Vec<Span>, mut new: Span) {
     pieces.extend(after);
     spans.splice(begin..end, pieces);
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use memcg::kmem::NodeId;
+
+    use super::*;
+
+    /// A span takes in neighbours with the same answer, on both sides, and leaves what is another's.
+    #[test]
+    fn spans_join() {
+        let span = |first, last, node| Span { first, last, found: PageNode::On(NodeId::new(node)) };
+        let after = |mut spans: Vec<Span>, new| {
+            replace(&mut spans, new);
+            spans.iter().map(|span| (span.first, span.last)).collect::<Vec<_>>()
+        };
+        let apart = vec![span(0, 9, 0), span(20, 29, 1), span(40, 49, 0)];
+        assert_eq!(after(apart.clone(), span(10, 19, 1)), [(0, 9), (10, 29), (40, 49)]);
+        assert_eq!(after(apart.clone(), span(10, 19, 0)), [(0, 19), (20, 29), (40, 49)]);
+        assert_eq!(after(apart.clone(), span(30, 39, 0)), [(0, 9), (20, 29), (30, 49)]);
+        assert_eq!(after(apart.clone(), span(10, 39, 0)), [(0, 49)]);
+        assert_eq!(after(apart, span(22, 23, 0)), [(0, 9), (20, 21), (22, 23), (24, 29), (40, 49)]);
+    }
+}

@@ -256,6 +256,14 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn what_is_typed_has_a_length_and_no_control_characters() {
+        let mut text = String::new();
+        edit(&mut text, KeyCode::Char('\u{1b}'));
+        (0..2 * TYPED_MAX).for_each(|_| edit(&mut text, KeyCode::Char('1')));
+        assert_eq!(text, "1".repeat(TYPED_MAX));
+    }
+
+    #[test]
     fn a_limit_is_set_after_a_question() {
         let mut app = app(vec![row("/a", 1)]);
         press(&mut app, &[KeyCode::Down, KeyCode::Char('M')]);

@@ -42,6 +42,8 @@ async fn a_request_is_charged_before_it_runs_and_until_its_last_body_ends() {
     // A response of known length has taken over as much of the body's bytes.
     assert_eq!(scene.acme.live(), OVERHEAD + RESPONSE + 3000);
     assert_eq!(format!("{:?}", response.body()), "ResponseBody { waits: false, .. }");
+    let shown = format!("{:?}", scene.layer().layer("inner"));
+    assert!(shown.starts_with("Admission { inner: \"inner\", settings: "), "{shown}");
     assert_eq!(text(response).await.1.len(), 3000);
     scene.assert_given_back();
 }

@@ -5,8 +5,8 @@ mod support;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::header::{EXPECT, RETRY_AFTER};
 use http::{Request, Response, StatusCode, Version};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Body as _, Frame, SizeHint};
 use memcg::expert::Inspect as _;
 use memcg::{Group, Limits, OomPolicy, PressureLevel, Runtime};
@@ -328,6 +328,42 @@ async fn the_size_of_a_body_counts_the_frame_that_waits() {
     assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap().len(), 50 * KIB);
     assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(0), true));
     drop(body);
+    scene.assert_given_back();
+}
+
+/// The body of a request ends with its last frame.
+#[tokio::test]
+async fn the_body_of_a_request_ends() {
+    let scene = Scene::new();
+    let service = scene.layer().layer(service_fn(|request: Request<InBody>| async {
+        let mut body = request.into_body();
+        assert!(!body.is_end_stream());
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap().len(), 10);
+        assert!(body.is_end_stream() && body.frame().await.is_none());
+        ok(vec![])
+    }));
+    assert_eq!(service.oneshot(request("acme", vec![1; 10])).await.unwrap().status(), 200);
+    scene.assert_given_back();
+}
+
+/// The client of a stream may pause once its answer has begun.
+#[tokio::test]
+async fn a_stream_that_is_answered_may_pause() {
+    let scene = Scene::new();
+    let (time, kept) = (Duration::from_millis(20), Mutex::new(None));
+    let service = scene.layer().body_timeout(time).layer(service_fn(|request: Request<InBody>| {
+        *kept.lock().unwrap() = Some(request.into_body());
+        async { ok("") }
+    }));
+    let never = StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>());
+    let answer = service.oneshot(request("acme", Body::new(never))).await.unwrap();
+    let mut body = kept.lock().unwrap().take().unwrap();
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..3 {
+        assert!(Pin::new(&mut body).poll_frame(&mut context).is_pending());
+        tokio::time::sleep(time).await;
+    }
+    drop((answer, body));
     scene.assert_given_back();
 }
 

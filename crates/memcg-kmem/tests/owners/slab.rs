@@ -162,6 +162,17 @@ fn objects_outlive_slab_group_and_runtime() {
 }
 
 #[test]
+fn an_empty_page_goes_with_its_slab() {
+    let nodes = Nodes::new(Next::All(PageNode::On(node(0))));
+    let runtime = runtime(2, &nodes);
+    let slab = KmemSlab::new_in(&runtime.root());
+    drop(slab.insert(&runtime.root(), 7).unwrap());
+    assert_eq!(slab.page_count(), 1);
+    drop((slab, runtime));
+    assert_eq!(Arc::strong_count(&nodes), 1, "a page keeps what its slab shares");
+}
+
+#[test]
 fn refused_values_come_back() {
     let nodes = Nodes::new(Next::All(PageNode::On(node(0))));
     let runtime = runtime(2, &nodes);

@@ -214,6 +214,7 @@ fn what_the_system_refuses_is_charged_to_no_group() {
     let root = runtime.root();
     let error = KmemVec::<u64>::with_capacity_in(1 << 58, &root).unwrap_err();
     assert!(matches!(error, KmemError::System { .. }), "{error}");
+    assert!(std::error::Error::source(&error).is_some(), "the error of the system");
     let mut vec = KmemVec::new_in(&root);
     vec.push(7_u64).unwrap();
     assert!(matches!(vec.try_reserve(1 << 58), Err(KmemError::System { .. })));

@@ -121,6 +121,7 @@ fn questions_and_answers() {
     assert_eq!(figures, [("/acme", Some(10 * KIB)), ("/acme/4", Some(4 * KIB)), ("/acme/3", Some(3 * KIB))]);
     assert_eq!(answer["ok"]["others"], json!([[1, 3 * KIB]]));
     assert_eq!((rows[0]["events"]["oom"].as_u64(), rows[0]["max"].as_u64()), (Some(0), Some(64 * KIB)));
+    assert_eq!(rows[1]["events"], json!({}), "below the first, those alone that have happened");
     assert_eq!(client.refused(&json!({"rows": {"path": "/x"}})), "no group /x");
     assert_eq!(
         client.refused(&json!({"rows": {"path": "/", "depth": 1, "top": 1_001}})),

@@ -163,3 +163,31 @@ impl Slots {
         (mem::replace(&mut slot.fate, Fate::Free), slot.waker.take())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The list asks for memory before a push, and gives back all beyond what it keeps once no sender has a slot.
+    #[test]
+    fn memory_comes_before_a_push_and_goes_when_all_are_free() {
+        let mut slots = Slots::new();
+        let mut grown = Vec::new();
+        for bytes in 0..2 * KEPT {
+            if let Some(capacity) = slots.lacks() {
+                grown.push(capacity);
+                drop(slots.grow(Vec::with_capacity(capacity)));
+            }
+            let before = slots.slots.capacity();
+            slots.push(bytes as u64, Waker::noop().clone());
+            assert_eq!(slots.slots.capacity(), before, "a push allocates nothing");
+        }
+        assert_eq!(grown, [KEPT, 2 * KEPT]);
+        for at in (0..2 * KEPT as u32).rev() {
+            assert!(slots.spare().is_none(), "{at} is in use");
+            slots.leave(at);
+        }
+        assert!(slots.spare().is_some_and(|spare| spare.capacity() >= 2 * KEPT));
+        assert!(slots.spare().is_none());
+    }
+}

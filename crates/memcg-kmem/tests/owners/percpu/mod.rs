@@ -394,3 +394,15 @@ fn the_kernel_says_where_copies_lie() {
     drop(object);
     assert_eq!(runtime.root().live(), 0);
 }
+
+/// A runtime keeps its allocator beside those of other runtimes.
+#[test]
+fn each_runtime_has_one_allocator() {
+    let told = || Told(Arc::new(NodeTable::new(PAGE)));
+    let runtimes = [told(), told()].map(|told| Runtime::builder().node_of(Arc::new(told)).build().unwrap());
+    let of = |runtime: &Runtime| PerCpuAllocator::of(&runtime.root()).unwrap();
+    let first = of(&runtimes[0]);
+    let _second = of(&runtimes[1]);
+    let _bytes = first.allocate(bytes_of(64), &runtimes[0].root()).unwrap();
+    assert_eq!([0, 1].map(|number: usize| of(&runtimes[number]).chunk_count()), [1, 0]);
+}
