@@ -79,7 +79,8 @@ mod tests {
         assert_eq!(refills(1, 20 << 10), [40 << 10, 40 << 10, 64 << 10, 256 << 10, 256 << 10]);
         assert_eq!(refills(PAGE_SLOTS - 1, 200 << 10), [256 << 10; 5], "never more than the batch");
         paces.of(1).reset();
-        assert_eq!([0, 1, 2, IN_BYTE].map(|slot| paces.of(slot).step()), [STEPS, 0, 0, 0]);
+        let begun: Vec<usize> = (0..PAGE_SLOTS).filter(|&slot| paces.of(slot).step() > 0).collect();
+        assert_eq!(begun, [0, PAGE_SLOTS - 1]);
     }
 
     #[test]
