@@ -270,7 +270,7 @@ impl Weigh for bytes::BytesMut {
 mod tests {
     use super::*;
 
-    /// The tests of `memcg-alloc` compare weights with what an allocator has handed out.
+    /// Sums by hand; `memcg-alloc` compares weights with what an allocator has handed out.
     #[test]
     fn each_form_weighs_its_items() {
         let text = || String::from("abc");

@@ -95,7 +95,7 @@ const PARTS: [Part; 2] = [
             "-p=memcg-tower",
             "-p=memcg-observe",
             "-p=memcg-top",
-            "--features=memcg-alloc/allocator-api2,memcg-tokio/bytes,memcg-tokio/tokio-util,memcg-observe/openmetrics,memcg-observe/metrics,memcg-observe/endpoint,memcg-observe/axum,memcg-observe/opentelemetry,memcg-observe/tracing",
+            "--all-features",
         ],
         roots: &[
             ("memcg-alloc/src/lib.rs", "../../mutant.rs"),
