@@ -1,5 +1,5 @@
-//! One cache for several tenants. Each entry keeps its charge. When a charge meets the max of a tenant or of the process,
-//! the tenants' reclaimers evict their oldest entries.
+//! One cache for several tenants. Each entry keeps its charge. When a charge meets the max of a
+//! tenant or of the process, the tenants' reclaimers evict their oldest entries.
 //!
 //! ```text
 //! cargo run --example cache
@@ -10,7 +10,10 @@ use std::error::Error;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use memcg::{Bytes, ChargeError, Charged, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+use memcg::{
+    Bytes, ChargeError, Charged, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext,
+    Runtime,
+};
 
 // ANCHOR: value
 type Value = Charged<Vec<u8>>; // freed, then uncharged
@@ -41,7 +44,9 @@ impl TenantCache {
             }
         }
         // Without the lock: the charge may call the reclaimer.
-        let value = Arc::new(Value::make(&self.group, size, || vec![key.to_le_bytes()[0]; size])?);
+        let value = Arc::new(Value::make(&self.group, size, || {
+            vec![key.to_le_bytes()[0]; size]
+        })?);
         let mut shelf = self.shelf.lock().unwrap();
         if shelf.entries.insert(key, Arc::clone(&value)).is_none() {
             shelf.oldest_first.push_back(key);
@@ -74,8 +79,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let limits = Limits::new().max(Limit::mib(3)).low(Limit::mib(1));
     let (mut caches, mut registrations) = (Vec::new(), Vec::new());
     for (name, keys) in [("hot", 150), ("wide", 2_000), ("scan", 1_000_000)] {
-        let cache = Arc::new(TenantCache { group: runtime.root().create(name, limits)?, shelf: Mutex::default() });
-        registrations.push(cache.group.register_reclaimer(cache.clone(), Priority::NORMAL));
+        let cache = Arc::new(TenantCache {
+            group: runtime.root().create(name, limits)?,
+            shelf: Mutex::default(),
+        });
+        registrations.push(
+            cache
+                .group
+                .register_reclaimer(cache.clone(), Priority::NORMAL),
+        );
         caches.push((cache, keys));
     }
     thread::scope(|scope| {
@@ -93,12 +105,25 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (cache, _) in &caches {
         let (group, shelf) = (&cache.group, cache.shelf.lock().unwrap());
         let (met, cached) = (group.events().local().get(Event::Max), shelf.entries.len());
-        println!("{:<5} {} hits, {} evicted, {cached} cached", group.name(), shelf.hits, shelf.evicted);
-        println!("      max met {met} times, live {}, peak {}", Bytes(group.live()), Bytes(group.peak()));
+        println!(
+            "{:<5} {} hits, {} evicted, {cached} cached",
+            group.name(),
+            shelf.hits,
+            shelf.evicted
+        );
+        println!(
+            "      max met {met} times, live {}, peak {}",
+            Bytes(group.live()),
+            Bytes(group.peak())
+        );
         assert!(group.peak() <= group.max() && group.forced() == 0);
     }
     let all = runtime.root();
-    println!("all   max met {} times, peak {}", all.events().local().get(Event::Max), Bytes(all.peak()));
+    println!(
+        "all   max met {} times, peak {}",
+        all.events().local().get(Event::Max),
+        Bytes(all.peak())
+    );
     assert!(all.peak() <= all.max() && all.forced() == 0);
     println!("{}", runtime.verify());
     Ok(())

@@ -1,5 +1,5 @@
-//! Open files of tenants. Each takes one descriptor and one buffer, which are charged as one: descriptors are a counter
-//! beside memory, with a limit for each tenant and one for the process.
+//! Open files of tenants. Each takes one descriptor and one buffer, which are charged as one:
+//! descriptors are a counter beside memory, with a limit for each tenant and one for the process.
 //!
 //! ```text
 //! cargo run --example descriptors
@@ -36,13 +36,20 @@ struct TenantFile {
 
 impl Files {
     fn open(&self, path: impl AsRef<Path>) -> Result<TenantFile, OpenError> {
-        let charges = self.tenant.try_charge_set(&[(Counter::MEMORY, BUFFER as u64), (self.descriptors, 1)])?;
+        let charges = self
+            .tenant
+            .try_charge_set(&[(Counter::MEMORY, BUFFER as u64), (self.descriptors, 1)])?;
         let file = File::open(path)?;
-        Ok(TenantFile { reader: BufReader::with_capacity(BUFFER, file), _charges: charges })
+        Ok(TenantFile {
+            reader: BufReader::with_capacity(BUFFER, file),
+            _charges: charges,
+        })
     }
 
     fn count(&self) -> u64 {
-        self.tenant.counter(self.descriptors).map_or(0, |counter| counter.live())
+        self.tenant
+            .counter(self.descriptors)
+            .map_or(0, |counter| counter.live())
     }
 }
 
@@ -53,7 +60,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let root = runtime.root();
     root.counter(descriptors)?.set_max(5)?;
     let [acme, globex] = ["acme", "globex"].map(|name| root.create(name, Limits::new()));
-    let [acme, globex] = [acme?, globex?].map(|tenant| Files { tenant, descriptors });
+    let [acme, globex] = [acme?, globex?].map(|tenant| Files {
+        tenant,
+        descriptors,
+    });
     acme.tenant.counter(descriptors)?.set_max(3)?;
     globex.tenant.counter(descriptors)?.set_max(4)?;
 
@@ -68,16 +78,34 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    println!("open: acme {}, globex {}, buffers {}", acme.count(), globex.count(), root.live());
+    println!(
+        "open: acme {}, globex {}, buffers {}",
+        acme.count(),
+        globex.count(),
+        root.live()
+    );
 
     let mut start = [0; 1];
     open[0].reader.read_exact(&mut start)?;
     open.truncate(4); // closes one of globex
-    println!("without one of globex: acme {}, globex {}", acme.count(), globex.count());
+    println!(
+        "without one of globex: acme {}, globex {}",
+        acme.count(),
+        globex.count()
+    );
     assert!(matches!(globex.open("no such file"), Err(OpenError::Io(_))));
-    assert_eq!(globex.count(), 1, "a file that is not opened keeps no charge");
+    assert_eq!(
+        globex.count(),
+        1,
+        "a file that is not opened keeps no charge"
+    );
     drop(open);
     let all = root.counter(descriptors)?;
-    println!("all closed: peak {}, refused {}, live {}", all.peak(), all.refused_count(), all.live());
+    println!(
+        "all closed: peak {}, refused {}, live {}",
+        all.peak(),
+        all.refused_count(),
+        all.live()
+    );
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! A counter alone: stock, limits of all ancestors, accounts by node, statistics with a flush. No group, no guard.
+//! A counter alone: stock, limits of all ancestors, accounts by node, statistics with a flush. No
+//! group, no guard.
 //!
 //! ```text
 //! cargo run --example page_counter
@@ -10,26 +11,37 @@ use memcg::kmem::{NodeId, Placement};
 use memcg::{CounterConfig, Freshness, PageCounter, Stat, Unit};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut config = CounterConfig::bytes().name("machine").max(64 << 20).nodes(2);
+    let mut config = CounterConfig::bytes()
+        .name("machine")
+        .max(64 << 20)
+        .nodes(2);
     let rows = config.stat("rows_scanned", Unit::Events);
     let machine = PageCounter::root(config);
     let (web, import) = (machine.named_child("web"), machine.named_child("import"));
 
-    // Stock: the thread charges a batch once, and pays the next charges from it without a shared write.
+    // Stock: the thread charges a batch once, and pays the next charges from it without a shared
+    // write.
     (0..100).try_for_each(|_| web.try_charge(4_096))?;
     println!("web     {} live, {} stocked", web.live(), web.stocked());
 
     // Limits: of this counter and of all above it. Credit in a stock never makes one refuse.
     import.set_max(1 << 20)?;
     let refused = import.try_charge(2 << 20).unwrap_err();
-    let full = import.level(refused.level).ok_or("a refusal names a level of the path")?;
+    let full = import
+        .level(refused.level)
+        .ok_or("a refusal names a level of the path")?;
     println!("refused {} by {}", refused.requested, full.name());
 
     // Accounts by node: admission before the allocation, the account after it, and after each move.
     let (near, far) = (NodeId::new(0), NodeId::new(1));
-    let mut pages = import.precharge(512 << 10)?.account(&Placement::on(near, 500_000));
+    let mut pages = import
+        .precharge(512 << 10)?
+        .account(&Placement::on(near, 500_000));
     pages.migrate(Some(near), Some(far), 200_000);
-    println!("nodes   {}", machine.numa_stat(Stat::KERNEL, Freshness::Exact));
+    println!(
+        "nodes   {}",
+        machine.numa_stat(Stat::KERNEL, Freshness::Exact)
+    );
 
     // Statistics: each thread writes cells of its own, and the reader chooses what may be missing.
     std::thread::scope(|scope| {
@@ -37,7 +49,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         scope.spawn(|| import.stat_add(rows, 1_000));
     });
     machine.flush();
-    let [published, exact] = [Freshness::Stale, Freshness::Exact].map(|how| machine.read(how).get(rows));
+    let [published, exact] =
+        [Freshness::Stale, Freshness::Exact].map(|how| machine.read(how).get(rows));
     println!("rows    {published} published, {exact} exactly");
 
     web.uncharge(100 * 4_096);

@@ -1,4 +1,5 @@
-//! A thread prints a table of all groups each second, while workers run queries that charge and free.
+//! A thread prints a table of all groups each second, while workers run queries that charge and
+//! free.
 //!
 //! ```text
 //! cargo run --example table
@@ -40,7 +41,11 @@ fn print_tables(runtime: &Runtime) {
     for round in 1..=ROUNDS {
         let next = start + PERIOD * round; // from the start, so that what a table takes does not add up
         thread::sleep(next.saturating_duration_since(Instant::now()));
-        println!("after {:.1?}, {} groups", start.elapsed(), runtime.group_count());
+        println!(
+            "after {:.1?}, {} groups",
+            start.elapsed(),
+            runtime.group_count()
+        );
         println!("{}", runtime.snapshot().with_stats(&["rows"]));
     }
 }
@@ -50,8 +55,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut builder = Runtime::builder();
     let rows = builder.stat("rows", Unit::Events);
     let runtime = builder.max(Limit::mib(24)).build()?;
-    let acme = runtime.root().create("acme", Limits::new().max(Limit::mib(16)).low(Limit::mib(4)))?;
-    let globex = runtime.root().create("globex", Limits::new().max(Limit::percent(25)))?;
+    let acme = runtime
+        .root()
+        .create("acme", Limits::new().max(Limit::mib(16)).low(Limit::mib(4)))?;
+    let globex = runtime
+        .root()
+        .create("globex", Limits::new().max(Limit::percent(25)))?;
     let (stop, queries) = (&AtomicBool::new(false), &AtomicU64::new(0));
 
     thread::scope(|scope| {
@@ -68,7 +77,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         print_tables(&runtime);
         stop.store(true, Relaxed);
     });
-    println!("{} queries\n{}", queries.load(Relaxed), runtime.snapshot().with_stats(&["rows"]));
+    println!(
+        "{} queries\n{}",
+        queries.load(Relaxed),
+        runtime.snapshot().with_stats(&["rows"])
+    );
     assert_eq!(runtime.root().live(), 0);
     Ok(())
 }

@@ -10,10 +10,19 @@ use memcg::{Bytes, ChargedVec, Limit, Limits, Runtime};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::builder().max(Limit::mib(64)).audit(true).build()?;
-    let query = runtime.root().create("q17", Limits::new().max(Limit::mib(1)))?;
+    let query = runtime
+        .root()
+        .create("q17", Limits::new().max(Limit::mib(1)))?;
     let mut rows = ChargedVec::new(&query);
-    let refused = (0_u64..).find_map(|number| rows.try_push([number; 3]).err()).ok_or("the rows never met the max")?;
-    println!("{} rows, {} of {}", rows.len(), Bytes(query.live()), Bytes(query.max()));
+    let refused = (0_u64..)
+        .find_map(|number| rows.try_push([number; 3]).err())
+        .ok_or("the rows never met the max")?;
+    println!(
+        "{} rows, {} of {}",
+        rows.len(),
+        Bytes(query.live()),
+        Bytes(query.max())
+    );
     let (row, reason) = refused.into_parts();
     println!("row {row:?} came back: {reason}");
 

@@ -1,5 +1,5 @@
-//! What a target is without libFuzzer: a program that replays the files and folders it is given, so a corpus can be
-//! checked on the stable toolchain.
+//! What a target is without libFuzzer: a program that replays the files and folders it is given, so
+//! a corpus can be checked on the stable toolchain.
 
 /// Every file named on the command line, or in a folder named there, through `run`.
 pub fn replay(run: impl Fn(&[u8])) -> std::io::Result<()> {

@@ -38,9 +38,9 @@ impl fmt::Display for CounterId {
 
 /// A charge did not fit.
 ///
-/// There was an instant during the call at which live charges, charges in flight and `requested` together were above
-/// `max` at `level`. The charge drained the credit stranded in stocks first, where that could have helped. Nothing of
-/// the charge remains at any level.
+/// There was an instant during the call at which live charges, charges in flight and `requested`
+/// together were above `max` at `level`. The charge drained the credit stranded in stocks first,
+/// where that could have helped. Nothing of the charge remains at any level.
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter};
@@ -68,15 +68,26 @@ pub struct CounterChargeError {
     pub usage: u64,
     /// The max of `level` when it refused.
     pub max: u64,
-    /// The published bound on the credit in stocks below `level`: 0, unless the charge would not have fit beside live
-    /// charge alone, or in rare races.
+    /// The published bound on the credit in stocks below `level`: 0, unless the charge would not
+    /// have fit beside live charge alone, or in rare races.
     pub stocked_bound: u64,
 }
 
 impl fmt::Display for CounterChargeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CounterChargeError { level, requester, requested, usage, max, stocked_bound } = *self;
-        write!(f, "{level} refused {requested} for {requester}: short by {}", self.want())?;
+        let CounterChargeError {
+            level,
+            requester,
+            requested,
+            usage,
+            max,
+            stocked_bound,
+        } = *self;
+        write!(
+            f,
+            "{level} refused {requested} for {requester}: short by {}",
+            self.want()
+        )?;
         if usage > 0 {
             write!(f, ", usage {usage}")?;
         }
@@ -99,9 +110,12 @@ impl fmt::Display for CounterChargeError {
 impl std::error::Error for CounterChargeError {}
 
 impl CounterChargeError {
-    /// Returns the units by which the charge was short: with so many uncharged at the level it would have fit.
+    /// Returns the units by which the charge was short: with so many uncharged at the level it
+    /// would have fit.
     pub fn want(&self) -> u64 {
-        self.usage.saturating_add(self.requested).saturating_sub(self.max.min(USAGE_MAX))
+        self.usage
+            .saturating_add(self.requested)
+            .saturating_sub(self.max.min(USAGE_MAX))
     }
 }
 

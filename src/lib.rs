@@ -1,8 +1,9 @@
 //! Cgroup-style resource accounting for the inside of one process.
 //!
-//! A program makes a tree of groups (service > tenant > query), each with its own limits, and charges them before it
-//! uses memory. The calling thread's stock of credit pays a charge, which then touches no shared memory. Any other
-//! thread can take that credit back. So limits are never exceeded, and never refuse while credit is stranded.
+//! A program makes a tree of groups (service > tenant > query), each with its own limits, and
+//! charges them before it uses memory. The calling thread's stock of credit pays a charge, which
+//! then touches no shared memory. Any other thread can take that credit back. So limits are never
+//! exceeded, and never refuse while credit is stranded.
 //!
 //! ```
 //! use memcg::{Limit, Limits, Runtime};
@@ -40,21 +41,23 @@
 //! | place memory on nodes | module [`kmem`] |
 //! | look inside, or choose the barrier | module [`expert`] |
 //!
-//! An amount ([`IntoBytes`], [`IntoLimit`]) is a `usize` or a literal, or `Bytes(n)` for a `u64`; figures are `u64`. A
-//! [`PageCounter`] takes `u64`, and so does the name of a group ([`IntoName`]), which mostly is a text.
+//! An amount ([`IntoBytes`], [`IntoLimit`]) is a `usize` or a literal, or `Bytes(n)` for a `u64`;
+//! figures are `u64`. A [`PageCounter`] takes `u64`, and so does the name of a group
+//! ([`IntoName`]), which mostly is a text.
 //!
-//! A charge that does not fit has memory reclaimed, is refused, waits ([`Group::charge_async`]), or has another group
-//! cancelled: [`Group::try_charge_with`] says which. A charge above a high is delayed ([`Limits::high`]).
-//! [`docs`] says how the crate works, what is exact and what it does not do.
+//! A charge that does not fit has memory reclaimed, is refused, waits ([`Group::charge_async`]), or
+//! has another group cancelled: [`Group::try_charge_with`] says which. A charge above a high is
+//! delayed ([`Limits::high`]). [`docs`] says how the crate works, what is exact and what it does
+//! not do.
 //!
 //! # Features
 //!
 //! * `bytes`: [`Weigh`] for buffers of the crate `bytes`, and `BufMut` for [`ChargedVec`].
 //! * `derive`: `#[derive(Weigh)]`.
-//! * `serde`: [`Limits`], [`Limit`], [`Bytes`], [`OnFull`] and [`OomPolicy`] as text in a configuration file;
-//!   tables and figures for any format.
-//! * `tracing`: an event for each object that a pool hands out (`memcg::pool`), and for each drain of threads' credit
-//!   (`memcg::drain`).
+//! * `serde`: [`Limits`], [`Limit`], [`Bytes`], [`OnFull`] and [`OomPolicy`] as text in a
+//!   configuration file; tables and figures for any format.
+//! * `tracing`: an event for each object that a pool hands out (`memcg::pool`), and for each drain
+//!   of threads' credit (`memcg::drain`).
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_debug_implementations)]
 
@@ -62,7 +65,8 @@
 #[macro_use]
 pub(crate) mod error;
 
-// The page of `PageCounter` lists its methods in the order of modules: its own first, then those of a group's counter.
+// The page of `PageCounter` lists its methods in the order of modules: its own first, then those of
+// a group's counter.
 pub(crate) mod page_counter;
 
 pub(crate) mod admission;
@@ -98,8 +102,9 @@ mod tests;
 pub use counter::config::CounterConfig;
 pub use error::CounterId;
 pub use group::{
-    BelowHigh, Charge, ChargeError, ChargeFuture, Checkpoint, Counter, EnterGuard, EventFuture, Group, GroupCounter,
-    GroupId, GroupScope, Grouped, InGroup, Limits, OnFull, OverLimitError, RawCharges, Registration,
+    BelowHigh, Charge, ChargeError, ChargeFuture, Checkpoint, Counter, EnterGuard, EventFuture,
+    Group, GroupCounter, GroupId, GroupScope, Grouped, InGroup, Limits, OnFull, OverLimitError,
+    RawCharges, Registration,
 };
 pub use page_counter::PageCounter;
 pub use runtime::{BuildError, Runtime, RuntimeBuilder};
@@ -117,48 +122,54 @@ pub use values::{Charged, ChargedVec, Weigh};
 #[cfg(feature = "derive")]
 pub use memcg_derive::Weigh;
 
-/// Why a call was refused. The errors of the first hour stand in the root: [`BuildError`], [`ChargeError`] with
-/// [`OverLimitError`].
+/// Why a call was refused. The errors of the first hour stand in the root: [`BuildError`],
+/// [`ChargeError`] with [`OverLimitError`].
 pub mod errors {
     pub use crate::error::{CounterChargeError, CounterLimitError};
     pub use crate::group::{
-        ContradictionError, CreateError, Helps, LimitError, MergeError, NameError, OfflineError, ReclaimError,
-        SplitError,
+        ContradictionError, CreateError, Helps, LimitError, MergeError, NameError, OfflineError,
+        ReclaimError, SplitError,
     };
     pub use crate::units::{ParseLimitError, ParseLimitErrorKind};
     pub use crate::values::PushError;
 }
 
-/// Types that readers return: [`Runtime::snapshot`], [`Group::read`], [`Group::events`], [`Group::ledger`] and their
-/// like.
+/// Types that readers return: [`Runtime::snapshot`], [`Group::read`], [`Group::events`],
+/// [`Group::ledger`] and their like.
 pub mod figures {
-    pub use crate::group::{CounterRow, Events, GroupPressure, Ledger, PressureShare, Snapshot, SnapshotRow};
+    pub use crate::group::{
+        CounterRow, Events, GroupPressure, Ledger, PressureShare, Snapshot, SnapshotRow,
+    };
     pub use crate::page_counter::{Counts, PeakWindow};
     pub use crate::reclaim::report::ReclaimReport;
     pub use crate::stat::{Item, Stats};
     pub use crate::state::incidents::{Incident, IncidentKind};
 }
 
-/// For allocators that charge groups: the crate `memcg-alloc` is one. [`Owner`](allocator::Owner) has the rules.
+/// For allocators that charge groups: the crate `memcg-alloc` is one. [`Owner`](allocator::Owner)
+/// has the rules.
 pub mod allocator {
     pub use crate::group::allocator::{
-        Owner, Unfinished, charge_unowned, charge_unowned_to, settle, try_uncharge_unowned, uncharge_unowned,
-        unowned_bytes,
+        Owner, Unfinished, charge_unowned, charge_unowned_to, settle, try_uncharge_unowned,
+        uncharge_unowned, unowned_bytes,
     };
 }
 
-/// Types that few services need: interrupts of threads, the layout of objects, and the bytes that the runtime holds
-/// itself.
+/// Types that few services need: interrupts of threads, the layout of objects, and the bytes that
+/// the runtime holds itself.
 ///
-/// * [`BarrierMode`]: the answer for processors that must not be interrupted; [`BarrierState`] says what is in use.
-///   [`litmus`](expert::litmus) has the two sides of the barrier alone, to test a machine with.
-/// * [`PoolAlign`]: how the objects of groups lie in memory. [`PoolTable`] and [`OwnBytes`] say what they take.
+/// * [`BarrierMode`]: the answer for processors that must not be interrupted; [`BarrierState`] says
+///   what is in use. [`litmus`](expert::litmus) has the two sides of the barrier alone, to test a
+///   machine with.
+/// * [`PoolAlign`]: how the objects of groups lie in memory. [`PoolTable`] and [`OwnBytes`] say
+///   what they take.
 /// * [`Inspect`]: figures and settings of a group that few programs need.
-/// * [`CentralStock`]: credit that all threads share, for a channel. [`QueuePlace`]: one place in line for all that wait
-///   in a queue.
+/// * [`CentralStock`]: credit that all threads share, for a channel. [`QueuePlace`]: one place in
+///   line for all that wait in a queue.
 /// * [`OomCandidate`] and [`OomOrder`]: an order of choice that a service gives itself.
 /// * [`FixedBatch`]: the kernel's stock, which is always open and takes whole batches.
-/// * [`Verdict`]: what [`PageCounter::verify`] found. Each [`Fault`] names a figure that contradicts another.
+/// * [`Verdict`]: what [`PageCounter::verify`] found. Each [`Fault`] names a figure that
+///   contradicts another.
 ///
 /// [`BarrierMode`]: expert::BarrierMode
 /// [`BarrierState`]: expert::BarrierState
@@ -191,9 +202,25 @@ macro_rules! unwind_safe {
     )*};
 }
 
-// A panic of the caller finds none of them half changed. The others have the two traits by their fields.
-unwind_safe!(Runtime, RuntimeBuilder, GroupCounter, PageCounter, CounterConfig, figures::PeakWindow);
-unwind_safe!(ChargeFuture, EventFuture, Checkpoint, EnterGuard, Registration, Later, ReclaimContext<'_>);
+// A panic of the caller finds none of them half changed. The others have the two traits by their
+// fields.
+unwind_safe!(
+    Runtime,
+    RuntimeBuilder,
+    GroupCounter,
+    PageCounter,
+    CounterConfig,
+    figures::PeakWindow
+);
+unwind_safe!(
+    ChargeFuture,
+    EventFuture,
+    Checkpoint,
+    EnterGuard,
+    Registration,
+    Later,
+    ReclaimContext<'_>
+);
 unwind_safe!(kmem::Member, kmem::Mover);
 
 /// The code of README, so that its examples are tested.

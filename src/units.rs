@@ -1,4 +1,5 @@
-//! Sizes and limits, and the text that they print. The grammar stands on [`Limit`]; `parse` reads it.
+//! Sizes and limits, and the text that they print. The grammar stands on [`Limit`]; `parse` reads
+//! it.
 //!
 //! Nothing here knows a counter: the owner of a limit decides what a percentage refers to.
 
@@ -12,7 +13,8 @@ use std::str::FromStr;
 use self::parse::ReadAs;
 pub use self::parse::{ParseLimitError, ParseLimitErrorKind};
 
-/// Prefixes by rising power of 1,024 or of 1,000, which is all that parsing and printing know about units.
+/// Prefixes by rising power of 1,024 or of 1,000, which is all that parsing and printing know about
+/// units.
 const PREFIXES: [char; 6] = ['K', 'M', 'G', 'T', 'P', 'E'];
 
 /// Each prefix shifts by so many bits more than the one before it.
@@ -20,10 +22,11 @@ const PREFIX_BITS: u32 = 10;
 
 /// A number of bytes that parses from and prints as text.
 ///
-/// A method that takes an amount takes `impl IntoBytes`: a `usize`, as `len()` gives it, or `Bytes(n)` for a `u64`.
+/// A method that takes an amount takes `impl IntoBytes`: a `usize`, as `len()` gives it, or
+/// `Bytes(n)` for a `u64`.
 ///
-/// `{}` is for readers. It rounds to one decimal of the largest unit that fits, so [`u64::MAX`] is `16 EiB`. `{:#}` is
-/// exact and parses back to the same number.
+/// `{}` is for readers. It rounds to one decimal of the largest unit that fits, so [`u64::MAX`] is
+/// `16 EiB`. `{:#}` is exact and parses back to the same number.
 ///
 /// ```
 /// use memcg::Bytes;
@@ -59,10 +62,11 @@ pub struct Percent(
     u8,
 );
 
-/// The most that a group may hold: bytes, a share of the nearest limited ancestor's max, or no limit.
+/// The most that a group may hold: bytes, a share of the nearest limited ancestor's max, or no
+/// limit.
 ///
-/// A method that takes a limit takes `impl IntoLimit`: a `usize` is bytes, and so is [`Bytes`]. `0` means zero, never
-/// "no limit".
+/// A method that takes a limit takes `impl IntoLimit`: a `usize` is bytes, and so is [`Bytes`]. `0`
+/// means zero, never "no limit".
 ///
 /// As text, a limit follows this grammar:
 ///
@@ -75,8 +79,9 @@ pub struct Percent(
 /// prefix = K M G T P E                        in either case
 /// ```
 ///
-/// Nothing else parses. The grammar leaves out `64mb` and `64mib` (a lower-case b is a bit), signs and surrounding blanks:
-/// a program that reads lines trims them. What `{}` prints is exact and parses back to the same limit.
+/// Nothing else parses. The grammar leaves out `64mb` and `64mib` (a lower-case b is a bit), signs
+/// and surrounding blanks: a program that reads lines trims them. What `{}` prints is exact and
+/// parses back to the same limit.
 ///
 /// ```
 /// use memcg::errors::ParseLimitErrorKind;
@@ -101,7 +106,8 @@ pub struct Percent(
 pub enum Limit {
     /// This many bytes, `0` included.
     Bytes(u64),
-    /// This share of the nearest limited ancestor's max. The crate computes it again when that max moves.
+    /// This share of the nearest limited ancestor's max. The crate computes it again when that max
+    /// moves.
     Percent(Percent),
     /// No limit of its own: `max` as text. The ancestors' limits still hold.
     Unlimited,
@@ -175,19 +181,25 @@ impl Bytes {
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = if f.alternate() { self.exact() } else { self.rounded() };
+        let text = if f.alternate() {
+            self.exact()
+        } else {
+            self.rounded()
+        };
         f.pad(&text)
     }
 }
 
-/// Takes the results of `len()` and `size_of`. No other integer converts, so that a literal needs no suffix.
+/// Takes the results of `len()` and `size_of`. No other integer converts, so that a literal needs
+/// no suffix.
 impl From<usize> for Bytes {
     fn from(bytes: usize) -> Self {
         Self(bytes as u64)
     }
 }
 
-/// An amount of bytes: a `usize`, a literal, or [`Bytes`] for a `u64`. Methods take it as an argument.
+/// An amount of bytes: a `usize`, a literal, or [`Bytes`] for a `u64`. Methods take it as an
+/// argument.
 ///
 /// A literal needs no suffix, because `usize` is the one integer here.
 ///
@@ -231,7 +243,9 @@ impl FromStr for Bytes {
     type Err = ParseLimitError;
 
     fn from_str(text: &str) -> Result<Self, ParseLimitError> {
-        parse::size(text).map(Self).map_err(|fault| fault.of(text, ReadAs::Size))
+        parse::size(text)
+            .map(Self)
+            .map_err(|fault| fault.of(text, ReadAs::Size))
     }
 }
 
@@ -240,7 +254,11 @@ impl FromStr for Bytes {
 impl Percent {
     /// Makes a percentage, or returns `None` above 100.
     pub const fn new(percent: u8) -> Option<Self> {
-        if percent <= 100 { Some(Self(percent)) } else { None }
+        if percent <= 100 {
+            Some(Self(percent))
+        } else {
+            None
+        }
     }
 
     /// More than 100 is 100.
@@ -296,7 +314,8 @@ impl Limit {
         Limit::Bytes(Bytes::gib(gib).0)
     }
 
-    /// A share of the nearest limited ancestor's max. More than 100 is 100: no group can hold more than its ancestor.
+    /// A share of the nearest limited ancestor's max. More than 100 is 100: no group can hold more
+    /// than its ancestor.
     pub const fn percent(percent: u8) -> Self {
         Limit::Percent(Percent::at_most_whole(percent))
     }
@@ -305,7 +324,8 @@ impl Limit {
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Exact without `#`, because a limit that a program prints into a file must parse back to the same limit.
+            // Exact without `#`, because a limit that a program prints into a file must parse back
+            // to the same limit.
             Self::Bytes(bytes) => f.pad(&Bytes(*bytes).exact()),
             Self::Percent(percent) => percent.fmt(f),
             Self::Unlimited => f.pad("max"),
@@ -332,7 +352,8 @@ impl From<usize> for Limit {
     }
 }
 
-/// A limit: a `usize` or a literal, which are bytes, [`Bytes`], [`Percent`] or [`Limit`]. Methods take it as an argument.
+/// A limit: a `usize` or a literal, which are bytes, [`Bytes`], [`Percent`] or [`Limit`]. Methods
+/// take it as an argument.
 ///
 /// ```
 /// use memcg::{Bytes, Limit, Limits, Percent};

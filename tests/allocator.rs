@@ -1,7 +1,8 @@
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "a global allocator has no safe form")]
-//! A global allocator that charges a tree for every allocation, those that the library makes inside its own slow paths
-//! included. Nothing deadlocks, and in the end the tree holds exactly what the allocator has handed out.
+//! A global allocator that charges a tree for every allocation, those that the library makes inside
+//! its own slow paths included. Nothing deadlocks, and in the end the tree holds exactly what the
+//! allocator has handed out.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -18,7 +19,8 @@ static ALLOCATOR: Charging = Charging;
 
 struct Charging;
 
-/// In front of every block whose alignment is not larger: charged size, 0 for none, and index of the tenant.
+/// In front of every block whose alignment is not larger: charged size, 0 for none, and index of
+/// the tenant.
 const HEADER: usize = 16;
 
 const TENANTS: usize = 3;
@@ -50,7 +52,9 @@ fn call<R>(work: impl FnOnce(bool) -> R) -> R {
 
 /// The size to put into the header, charged.
 fn charge(tenant: usize, size: usize) -> usize {
-    let Some(counter) = TREE.get().and_then(|(_, tenants)| tenants.get(tenant)) else { return 0 };
+    let Some(counter) = TREE.get().and_then(|(_, tenants)| tenants.get(tenant)) else {
+        return 0;
+    };
     if !ON.load(Ordering::Relaxed) {
         return 0;
     }
@@ -63,7 +67,9 @@ fn charge(tenant: usize, size: usize) -> usize {
 }
 
 fn uncharge(tenant: usize, charged: usize) {
-    let Some(counter) = TREE.get().and_then(|(_, tenants)| tenants.get(tenant)) else { return };
+    let Some(counter) = TREE.get().and_then(|(_, tenants)| tenants.get(tenant)) else {
+        return;
+    };
     call(|nested| {
         NESTED[1].fetch_add(nested.into(), Ordering::Relaxed);
         counter.uncharge(charged as u64);
@@ -97,8 +103,9 @@ impl Charging {
     }
 }
 
-// SAFETY: blocks come from the system's allocator and go back to it with the layout they came with, which depends on
-// the caller's layout alone; what lies behind the header has the caller's size and an alignment of 16.
+// SAFETY: blocks come from the system's allocator and go back to it with the layout they came with,
+// which depends on the caller's layout alone; what lies behind the header has the caller's size and
+// an alignment of 16.
 unsafe impl GlobalAlloc for Charging {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match Self::with_header(layout) {
@@ -230,8 +237,8 @@ fn work(mut random: u64) {
     }
 }
 
-/// Many threads end with their stocks closed: what the library keeps of them grows, and the charge for that is the
-/// first to open a stock again.
+/// Many threads end with their stocks closed: what the library keeps of them grows, and the charge
+/// for that is the first to open a stock again.
 fn end_together() {
     let (_, tenants) = TREE.get().expect("set before the threads start");
     let together = Arc::new(Barrier::new(MANY + 1));
@@ -247,14 +254,17 @@ fn end_together() {
         })
         .collect();
     together.wait();
-    tenants.iter().for_each(|tenant| call(|_| tenant.set_batch(4_096)));
+    tenants
+        .iter()
+        .for_each(|tenant| call(|_| tenant.set_batch(4_096)));
     together.wait();
     for thread in threads {
         thread.join().expect("no thread panics");
     }
 }
 
-/// The list of peak windows grows by more than fits, with credit about: the charge for that looks for it.
+/// The list of peak windows grows by more than fits, with credit about: the charge for that looks
+/// for it.
 fn windows_grow_at_a_limit() {
     let (_, tenants) = TREE.get().expect("set before the threads start");
     let tenant = &tenants[TENANT.get()];
@@ -307,17 +317,31 @@ fn a_global_allocator_charges_every_allocation() {
     TENANT.set(NO_TENANT);
     done();
     let nested = NESTED.each_ref().map(|count| count.load(Ordering::Relaxed));
-    assert!(nested[0] > 0 && nested[1] > 0, "charged and uncharged inside calls: {nested:?}");
+    assert!(
+        nested[0] > 0 && nested[1] > 0,
+        "charged and uncharged inside calls: {nested:?}"
+    );
     let verdict = root.verify();
     assert!(verdict.audited() && verdict.is_ok(), "{verdict}");
     // In this order: the library may exchange a charged block of its own for one that is not.
     let live = root.live();
     let charged = CHARGED.load(Ordering::Relaxed);
-    assert_eq!(i64::try_from(live), Ok(charged), "live, and what the allocator counts; {:?}", root.counts());
-    assert_eq!(tenants.iter().map(PageCounter::live).sum::<u64>(), root.live());
+    assert_eq!(
+        i64::try_from(live),
+        Ok(charged),
+        "live, and what the allocator counts; {:?}",
+        root.counts()
+    );
+    assert_eq!(
+        tenants.iter().map(PageCounter::live).sum::<u64>(),
+        root.live()
+    );
     assert_eq!(root.counts().underflows, 0);
     call(|_| root.drain());
-    assert_eq!((root.usage().cast_signed(), root.stocked()), (CHARGED.load(Ordering::Relaxed), 0));
+    assert_eq!(
+        (root.usage().cast_signed(), root.stocked()),
+        (CHARGED.load(Ordering::Relaxed), 0)
+    );
     let verdict = root.verify();
     assert!(verdict.is_ok(), "{verdict}");
 }

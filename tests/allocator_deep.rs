@@ -1,7 +1,7 @@
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "a global allocator has no safe form")]
-//! A global allocator that charges far below the root, and guards itself against nothing: a charge allocates at most what
-//! a first charge needs, and never for the depth of its walk.
+//! A global allocator that charges far below the root, and guards itself against nothing: a charge
+//! allocates at most what a first charge needs, and never for the depth of its walk.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -34,9 +34,16 @@ unsafe impl GlobalAlloc for Charging {
         if let (Some(group), Some(nested)) = (GROUP.get(), NESTED.get()) {
             let now = nested.now + 1;
             assert!(now < 50, "each charge allocates, and that is charged");
-            NESTED.set(Some(Nested { now, most: nested.most.max(now), charged: nested.charged + 1 }));
+            NESTED.set(Some(Nested {
+                now,
+                most: nested.most.max(now),
+                charged: nested.charged + 1,
+            }));
             drop(group.try_charge(Bytes(layout.size() as u64)));
-            NESTED.set(NESTED.get().map(|nested| Nested { now: nested.now - 1, ..nested }));
+            NESTED.set(NESTED.get().map(|nested| Nested {
+                now: nested.now - 1,
+                ..nested
+            }));
         }
         // SAFETY: the caller's layout, handed on.
         unsafe { System.alloc(layout) }
@@ -55,10 +62,14 @@ const DEPTH: usize = 40;
 
 #[test]
 fn a_deep_walk_allocates_nothing() {
-    let runtime = Runtime::builder().batch(Bytes(0)).build().expect("a configuration");
+    let runtime = Runtime::builder()
+        .batch(Bytes(0))
+        .build()
+        .expect("a configuration");
     let mut groups = vec![runtime.root().create("top", Limits::new()).expect("a name")];
     for depth in 1..DEPTH {
-        // A walk looks again at three levels: a peak at each, a mark at some, and a limit that is only observed.
+        // A walk looks again at three levels: a peak at each, a mark at some, and a limit that is
+        // only observed.
         let limits = [Limits::new(), Limits::new().high(1), Limits::new().max(1)][depth % 3];
         let group = groups[depth - 1].create("below", limits).expect("a name");
         group.set_observe_only(true);
@@ -71,9 +82,11 @@ fn a_deep_walk_allocates_nothing() {
     let nested = std::thread::scope(|scope| {
         let work = || {
             NESTED.set(Some(Nested::default()));
-            // Each charge is above all before it, so each level has a new peak. The memory stays charged.
-            let held: Vec<Charge> =
-                (1..200).map(|count| deepest.try_charge(count * 1_000).expect("as above")).collect();
+            // Each charge is above all before it, so each level has a new peak. The memory stays
+            // charged.
+            let held: Vec<Charge> = (1..200)
+                .map(|count| deepest.try_charge(count * 1_000).expect("as above"))
+                .collect();
             for size in 1..200_usize {
                 drop(black_box(vec![0_u8; size * 1_000]));
             }
@@ -83,11 +96,18 @@ fn a_deep_walk_allocates_nothing() {
         };
         scope.spawn(work).join().expect("no charge panics")
     });
-    assert!(nested.charged >= 199, "{} charges of the allocator", nested.charged);
+    assert!(
+        nested.charged >= 199,
+        "{} charges of the allocator",
+        nested.charged
+    );
     assert_eq!(nested.most, 1, "a charge allocates");
     assert_eq!(nested.now, 0);
     let peaks: Vec<u64> = groups.iter().map(Group::peak).collect();
-    assert!(peaks[0] >= 199 * 200 / 2 * 1_000 && peaks.iter().all(|&peak| peak == peaks[0]), "{peaks:?}");
+    assert!(
+        peaks[0] >= 199 * 200 / 2 * 1_000 && peaks.iter().all(|&peak| peak == peaks[0]),
+        "{peaks:?}"
+    );
     assert_eq!((runtime.root().live(), runtime.counts().underflows), (0, 0));
     assert!(runtime.verify().is_ok(), "{}", runtime.verify());
 }

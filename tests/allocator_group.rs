@@ -1,7 +1,7 @@
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "a global allocator has no safe form")]
-//! A global allocator that charges every allocation to a group and is refused: a refusal allocates nothing, so it does
-//! not come back to the allocator.
+//! A global allocator that charges every allocation to a group and is refused: a refusal allocates
+//! nothing, so it does not come back to the allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -48,21 +48,35 @@ static ALLOCATOR: Asking = Asking;
 
 #[test]
 fn a_refused_allocation_asks_once() {
-    let runtime = Runtime::builder().max(1 << 20).adaptive(false).build().expect("a configuration");
-    let small = runtime.root().create("small", Limits::new().max(64)).expect("a name");
+    let runtime = Runtime::builder()
+        .max(1 << 20)
+        .adaptive(false)
+        .build()
+        .expect("a configuration");
+    let small = runtime
+        .root()
+        .create("small", Limits::new().max(64))
+        .expect("a name");
     assert!(GROUP.set(small).is_ok());
     for size in [16, 1_000, 100_000] {
         let (asked, refused) = ASKED.get();
         drop(vec![0_u8; size]);
-        assert_eq!(ASKED.get(), (asked + 1, refused + u64::from(size > 64)), "{size} bytes");
+        assert_eq!(
+            ASKED.get(),
+            (asked + 1, refused + u64::from(size > 64)),
+            "{size} bytes"
+        );
     }
-    // Inside slow paths: groups of the same tree come and go, and what they need is asked for meanwhile.
+    // Inside slow paths: groups of the same tree come and go, and what they need is asked for
+    // meanwhile.
     std::thread::scope(|scope| {
         for worker in 0..2 {
             let root = runtime.root();
             scope.spawn(move || {
                 for number in 0..2_000 {
-                    let group = root.create(&format!("{worker}.{number}"), Limits::new()).expect("a name");
+                    let group = root
+                        .create(&format!("{worker}.{number}"), Limits::new())
+                        .expect("a name");
                     drop(group.try_charge(1_000));
                     group.offline().expect("no children");
                 }

@@ -1,6 +1,7 @@
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "a global allocator has no safe form")]
-//! A global allocator that charges, inside the charge of a thread above high: that one is delayed all the same.
+//! A global allocator that charges, inside the charge of a thread above high: that one is delayed
+//! all the same.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -42,11 +43,19 @@ static ALLOCATOR: Charging = Charging;
 
 #[test]
 fn an_allocators_charge_does_not_take_the_delay() {
-    let runtime = Runtime::builder().adaptive(false).build().expect("a configuration");
-    let top = runtime.root().create("q", Limits::new().high(1 << 20)).expect("a name");
+    let runtime = Runtime::builder()
+        .adaptive(false)
+        .build()
+        .expect("a configuration");
+    let top = runtime
+        .root()
+        .create("q", Limits::new().high(1 << 20))
+        .expect("a name");
     assert!(GROUP.set(top.clone()).is_ok());
     // A first charge opens a stock. The runtime's list of these doubles now and then, under a lock.
-    let groups: Vec<Group> = (0..20_u64).map(|number| top.create(number, Limits::new()).expect("a name")).collect();
+    let groups: Vec<Group> = (0..20_u64)
+        .map(|number| top.create(number, Limits::new()).expect("a name"))
+        .collect();
     let held = top.force_charge(4 << 20);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -56,7 +65,10 @@ fn an_allocators_charge_does_not_take_the_delay() {
                 let charged = group.try_charge_with(1 << 20, OnFull::Reclaim);
                 let inside = CHARGED.take().expect("set above");
                 let charge = charged.expect("no max");
-                assert!(!group.high_delay(1 << 20).is_zero(), "{inside} allocations inside");
+                assert!(
+                    !group.high_delay(1 << 20).is_zero(),
+                    "{inside} allocations inside"
+                );
                 drop(charge);
                 nested += inside;
             }

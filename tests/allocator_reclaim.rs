@@ -1,14 +1,17 @@
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "a global allocator has no safe form")]
-//! A global allocator that charges every allocation to a full group: a reclaimer runs inside `alloc`, allocates itself,
-//! and is neither asked again for that nor called where the library allocates under its own locks.
+//! A global allocator that charges every allocation to a full group: a reclaimer runs inside
+//! `alloc`, allocates itself, and is neither asked again for that nor called where the library
+//! allocates under its own locks.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use memcg::{Bytes, Charge, ChargeError, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+use memcg::{
+    Bytes, Charge, ChargeError, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime,
+};
 
 const MAX: u64 = 1 << 20;
 
@@ -68,7 +71,10 @@ impl Reclaim for Cache {
         DEPTH.set(depth + 1);
         // Bookkeeping of its own, charged like any other allocation.
         let scratch = vec![0_u8; 3_000];
-        let freed = self.held.try_lock().map_or(0, |mut held| held.shrink(Bytes(want)));
+        let freed = self
+            .held
+            .try_lock()
+            .map_or(0, |mut held| held.shrink(Bytes(want)));
         drop(scratch);
         self.calls.fetch_add(1, Ordering::Relaxed);
         DEPTH.set(depth);
@@ -83,10 +89,18 @@ impl Reclaim for Cache {
 #[test]
 fn a_full_group_reclaims_inside_alloc() {
     let runtime = Runtime::builder().build().expect("a configuration");
-    let full = runtime.root().create("full", Limits::new().max(Limit::Bytes(MAX))).expect("a name");
+    let full = runtime
+        .root()
+        .create("full", Limits::new().max(Limit::Bytes(MAX)))
+        .expect("a name");
     let held = Mutex::new(full.try_charge(Bytes(MAX)).expect("room"));
-    let cache = Arc::new(Cache { held, calls: AtomicU64::new(0), nested: AtomicU64::new(0) });
-    let registration = full.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
+    let cache = Arc::new(Cache {
+        held,
+        calls: AtomicU64::new(0),
+        nested: AtomicU64::new(0),
+    });
+    let registration =
+        full.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
     assert!(GROUP.set(full.clone()).is_ok());
     ON.store(true, Ordering::SeqCst);
     std::thread::scope(|scope| {
@@ -98,12 +112,18 @@ fn a_full_group_reclaims_inside_alloc() {
                     // Filled again, so that the next allocation has to ask.
                     let room = full.max().saturating_sub(full.usage());
                     if let Ok(more) = full.try_charge(Bytes(room)) {
-                        cache.held.lock().expect("no thread panics").merge(more).expect("of the same group");
+                        cache
+                            .held
+                            .lock()
+                            .expect("no thread panics")
+                            .merge(more)
+                            .expect("of the same group");
                     }
                     // The library allocates under its locks, and is refused there.
                     let group = root.create(&format!("{worker}.{number}"), Limits::new().soft(0));
                     let group = group.expect("a name");
-                    let mine = group.register_reclaimer(Arc::clone(cache) as Arc<dyn Reclaim>, Priority::LOW);
+                    let mine = group
+                        .register_reclaimer(Arc::clone(cache) as Arc<dyn Reclaim>, Priority::LOW);
                     drop(group.try_charge(1_000));
                     group.offline().expect("no children");
                     drop(mine);
@@ -113,11 +133,25 @@ fn a_full_group_reclaims_inside_alloc() {
         }
     });
     ON.store(false, Ordering::SeqCst);
-    assert!(cache.calls.load(Ordering::Relaxed) > 10, "hardly ever asked");
-    assert_eq!(cache.nested.load(Ordering::Relaxed), 0, "asked inside itself");
+    assert!(
+        cache.calls.load(Ordering::Relaxed) > 10,
+        "hardly ever asked"
+    );
+    assert_eq!(
+        cache.nested.load(Ordering::Relaxed),
+        0,
+        "asked inside itself"
+    );
     assert!(ADMITTED.load(Ordering::Relaxed) > 10);
-    println!("{} refused, {} inside", REFUSED.load(Ordering::Relaxed), INSIDE.load(Ordering::Relaxed));
-    assert!(INSIDE.load(Ordering::Relaxed) > 0, "what it allocated itself was never refused");
+    println!(
+        "{} refused, {} inside",
+        REFUSED.load(Ordering::Relaxed),
+        INSIDE.load(Ordering::Relaxed)
+    );
+    assert!(
+        INSIDE.load(Ordering::Relaxed) > 0,
+        "what it allocated itself was never refused"
+    );
     assert_eq!(OTHERWISE.load(Ordering::Relaxed), 0);
     drop((registration, cache));
     runtime.settle();

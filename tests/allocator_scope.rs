@@ -1,8 +1,8 @@
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "a global allocator has no safe form")]
-//! A global allocator that counts: a scope that is numbered or unnamed allocates no more than its group must, which is
-//! nothing once the pool has a free object, and nothing is formatted. To enter a group allocates nothing, and a map
-//! weighs what it has allocated.
+//! A global allocator that counts: a scope that is numbered or unnamed allocates no more than its
+//! group must, which is nothing once the pool has a free object, and nothing is formatted. To enter
+//! a group allocates nothing, and a map weighs what it has allocated.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -20,7 +20,11 @@ thread_local! {
 // SAFETY: the system's allocator does the work.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATED.set(ALLOCATED.get().map(|(calls, bytes)| (calls + 1, bytes + layout.size())));
+        ALLOCATED.set(
+            ALLOCATED
+                .get()
+                .map(|(calls, bytes)| (calls + 1, bytes + layout.size())),
+        );
         // SAFETY: the caller's layout, handed on.
         unsafe { System.alloc(layout) }
     }
@@ -45,13 +49,18 @@ fn allocations(of: impl FnOnce()) -> u64 {
 }
 
 fn scope(parent: &Group, name: GroupName<'_>) -> GroupScope {
-    parent.scope(name, Limits::new()).expect("a name that is free")
+    parent
+        .scope(name, Limits::new())
+        .expect("a name that is free")
 }
 
 #[test]
 fn a_scope_allocates_what_its_group_must() {
     let runtime = Runtime::builder().build().expect("a configuration");
-    let tenant = runtime.root().create("tenant", Limits::new()).expect("a name");
+    let tenant = runtime
+        .root()
+        .create("tenant", Limits::new())
+        .expect("a name");
     // One that stays: the tenant's list of children, the tables and this thread's slots are made.
     let _stays = scope(&tenant, GroupName::Number(u64::MAX));
     let one_charge = |group: &Group| {
@@ -60,16 +69,25 @@ fn a_scope_allocates_what_its_group_must() {
     };
     let life = |name: GroupName<'_>| one_charge(&scope(&tenant, name));
     (0..1_000).for_each(|number| life(GroupName::Number(number)));
-    let numbered = allocations(|| (0..1_000_000).step_by(997).for_each(|number| life(GroupName::Number(number))));
+    let numbered = allocations(|| {
+        (0..1_000_000)
+            .step_by(997)
+            .for_each(|number| life(GroupName::Number(number)))
+    });
     let unnamed = allocations(|| (0..1_000).for_each(|_| life(GroupName::Unnamed)));
     let short = allocations(|| (0..1_000).for_each(|_| life(GroupName::Text("a-query"))));
-    let long = allocations(|| (0..1_000).for_each(|_| life(GroupName::Text("a-query-with-a-name-that-is-longer"))));
+    let long = allocations(|| {
+        (0..1_000).for_each(|_| life(GroupName::Text("a-query-with-a-name-that-is-longer")))
+    });
     assert_eq!((numbered, unnamed, short), (0, 0, 0));
     assert_eq!(long, 1_000, "the text of each");
-    // A charge from the stock counts a refill: the statistics of a group, which is no more with a scope.
+    // A charge from the stock counts a refill: the statistics of a group, which is no more with a
+    // scope.
     let more_charges = |group: &Group| (0..3).for_each(|_| one_charge(group));
     let plain = allocations(|| {
-        let group = tenant.create("a-query", Limits::new()).expect("a name that is free");
+        let group = tenant
+            .create("a-query", Limits::new())
+            .expect("a name that is free");
         more_charges(&group);
         group.offline().expect("no children");
     });
@@ -82,10 +100,17 @@ fn a_scope_allocates_what_its_group_must() {
     };
     let first = many(GroupName::Number);
     let (unnamed, again) = (many(|_| GroupName::Unnamed), many(GroupName::Number));
-    // The objects are there. A table of an index that many entries have left may be built again, larger.
-    assert!(first >= unnamed && again <= 8, "{first} at first, {unnamed} unnamed, {again} again");
+    // The objects are there. A table of an index that many entries have left may be built again,
+    // larger.
+    assert!(
+        first >= unnamed && again <= 8,
+        "{first} at first, {unnamed} unnamed, {again} again"
+    );
     assert!(allocations(|| drop(tenant.path())) > 0, "a path is text");
-    assert_eq!((tenant.children().len(), runtime.counts().underflows), (1, 0));
+    assert_eq!(
+        (tenant.children().len(), runtime.counts().underflows),
+        (1, 0)
+    );
 }
 
 /// Of nine guards at a time the last one takes its scope from the heap.
@@ -93,7 +118,11 @@ fn a_scope_allocates_what_its_group_must() {
 fn to_enter_a_group_allocates_nothing() {
     let runtime = Runtime::builder().build().expect("a configuration");
     let [eight, nine] = [8, 9].map(|guards| {
-        let enter = || drop(std::array::from_fn::<_, 9, _>(|at| (at < guards).then(|| runtime.root().enter())));
+        let enter = || {
+            drop(std::array::from_fn::<_, 9, _>(|at| {
+                (at < guards).then(|| runtime.root().enter())
+            }))
+        };
         enter();
         allocations(enter)
     });

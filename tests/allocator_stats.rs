@@ -1,7 +1,8 @@
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "a global allocator has no safe form")]
-//! A global allocator that counts every allocation as a statistic, those that the library makes inside its own slow
-//! paths included. Nothing deadlocks, and every one is counted, but for those that say so in `counts().nested_stats`.
+//! A global allocator that counts every allocation as a statistic, those that the library makes
+//! inside its own slow paths included. Nothing deadlocks, and every one is counted, but for those
+//! that say so in `counts().nested_stats`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -78,7 +79,8 @@ fn every_allocation_is_counted_or_said_not_to_be() {
             let root = &root;
             scope.spawn(move || {
                 for number in 0..500 {
-                    let group = call(|| root.create(&format!("{worker}.{number}"), Limits::new())).expect("a name");
+                    let group = call(|| root.create(&format!("{worker}.{number}"), Limits::new()))
+                        .expect("a name");
                     call(|| group.stat_add(own, 1));
                     let theirs = group.clone();
                     let other = std::thread::spawn(move || call(|| theirs.stat_add(own, 10)));
@@ -97,26 +99,46 @@ fn every_allocation_is_counted_or_said_not_to_be() {
         }
     });
     call(|| runtime.settle());
-    // Each call so far was counted or has been said not to be; the read itself may allocate a little.
+    // Each call so far was counted or has been said not to be; the read itself may allocate a
+    // little.
     let before = CALLS.load(Ordering::SeqCst);
     let counts = runtime.counts();
     let stats = call(|| root.read(Freshness::Exact));
     let after = CALLS.load(Ordering::SeqCst);
     assert_eq!(stats.get(own), 3 * 500 * 11);
-    assert!(stats.max_error() <= after - before, "only what the read itself allocates moves meanwhile: {stats:?}");
+    assert!(
+        stats.max_error() <= after - before,
+        "only what the read itself allocates moves meanwhile: {stats:?}"
+    );
     let known = (stats.get(ALLOCATED) + stats.get(FREED)) as u64 + counts.nested_stats;
-    assert!((before..=after).contains(&known) && after - before < 20, "{before} <= {known} <= {after}, {counts:?}");
+    assert!(
+        (before..=after).contains(&known) && after - before < 20,
+        "{before} <= {known} <= {after}, {counts:?}"
+    );
     let nested = NESTED.load(Ordering::SeqCst);
-    assert!(nested > 1_000, "{nested} allocations inside a call of the library");
-    assert!(counts.nested_stats < nested, "{} of {nested} were not counted", counts.nested_stats);
-    println!("{before} calls, {nested} of them inside another, {} not counted", counts.nested_stats);
+    assert!(
+        nested > 1_000,
+        "{nested} allocations inside a call of the library"
+    );
+    assert!(
+        counts.nested_stats < nested,
+        "{} of {nested} were not counted",
+        counts.nested_stats
+    );
+    println!(
+        "{before} calls, {nested} of them inside another, {} not counted",
+        counts.nested_stats
+    );
 }
 
-/// Once a thread has written a group, it goes on without the allocator: announcements, lists and published figures are
-/// in place.
+/// Once a thread has written a group, it goes on without the allocator: announcements, lists and
+/// published figures are in place.
 #[test]
 fn adding_and_stale_reading_allocate_nothing() {
-    let runtime = Runtime::builder().stat_batch(8).build().expect("a configuration");
+    let runtime = Runtime::builder()
+        .stat_batch(8)
+        .build()
+        .expect("a configuration");
     let group = runtime.root().create("q", Limits::new()).expect("a name");
     group.stat_add(Stat::ANON, 1);
     group.flush();

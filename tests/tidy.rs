@@ -1,7 +1,8 @@
 #![cfg(not(loom))]
-//! Holds the architecture: which file imports which, which folder uses which part of `sync`, one door to concurrency,
-//! every ordering edge explained and modelled, types in few files, plain words. It reads the sources as text, for what
-//! it looks for is written, not compiled. Each rule is tried on a made-up tree that breaks it.
+//! Holds the architecture: which file imports which, which folder uses which part of `sync`, one
+//! door to concurrency, every ordering edge explained and modelled, types in few files, plain
+//! words. It reads the sources as text, for what it looks for is written, not compiled. Each rule
+//! is tried on a made-up tree that breaks it.
 
 #[path = "tidy/changelog.rs"]
 mod changelog;

@@ -1,5 +1,5 @@
-//! `counter/bare_slot/…` and `counter/bare_walk/…`: the least that a hit and a walk can cost on this machine. The rows of
-//! the library are judged by their ratio to these.
+//! `counter/bare_slot/…` and `counter/bare_walk/…`: the least that a hit and a walk can cost on
+//! this machine. The rows of the library are judged by their ratio to these.
 
 #![cfg(not(loom))]
 
@@ -18,20 +18,26 @@ use crate::common::turns::Turns;
 pub(crate) fn rows(rows: &mut Rows) {
     for count in [1, 32] {
         for threads in [1, 2] {
-            rows.wall(&format!("counter/bare_slot/groups{count}/threads{threads}"), || slots(count, threads));
+            rows.wall(
+                &format!("counter/bare_slot/groups{count}/threads{threads}"),
+                || slots(count, threads),
+            );
         }
     }
     for depth in [1, 4, 8] {
         for threads in [1, 2] {
-            rows.wall(&format!("counter/bare_walk/depth{depth}/threads{threads}"), || walk(depth, threads));
+            rows.wall(
+                &format!("counter/bare_walk/depth{depth}/threads{threads}"),
+                || walk(depth, threads),
+            );
         }
     }
     rows.wall("counter/bare_walk/leaves2/depth4/threads2", leaves);
 }
 
-/// A slot of two words and the capacity of its stock: both tests of a consume and both of a put, and no look-up, no
-/// thread-local, no limit. Each operation gets its pointers anew, as from a look-up: a processor that renames memory
-/// would else keep the words in registers.
+/// A slot of two words and the capacity of its stock: both tests of a consume and both of a put,
+/// and no look-up, no thread-local, no limit. Each operation gets its pointers anew, as from a
+/// look-up: a processor that renames memory would else keep the words in registers.
 struct Bare {
     slot: Box<Slot>,
     capacity: Box<CachePadded<AtomicU64>>,
@@ -41,14 +47,23 @@ impl Bare {
     fn new() -> Bare {
         let slot = Box::<Slot>::default();
         slot.set(BATCH);
-        Bare { slot, capacity: Box::new(CachePadded::new(AtomicU64::new(2 * BATCH))) }
+        Bare {
+            slot,
+            capacity: Box::new(CachePadded::new(AtomicU64::new(2 * BATCH))),
+        }
     }
 
     #[inline(always)]
     fn pair(&self) {
         let n = black_box(1);
-        assert!(black_box(&self.slot).consume(n), "half of the capacity is credit");
-        assert!(black_box(&self.slot).put_within(n, black_box(&self.capacity)), "no thread closes it");
+        assert!(
+            black_box(&self.slot).consume(n),
+            "half of the capacity is credit"
+        );
+        assert!(
+            black_box(&self.slot).put_within(n, black_box(&self.capacity)),
+            "no thread closes it"
+        );
     }
 }
 

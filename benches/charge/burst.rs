@@ -1,8 +1,8 @@
-//! `counter/burst/…`: so many charges of one size, then as many uncharges. One iteration is one charge and one
-//! uncharge.
+//! `counter/burst/…`: so many charges of one size, then as many uncharges. One iteration is one
+//! charge and one uncharge.
 //!
-//! Beside the time stand the walks per operation: on a tree that no other thread uses, a walk is what changes the usage of
-//! the counter, and nothing else does.
+//! Beside the time stand the walks per operation: on a tree that no other thread uses, a walk is
+//! what changes the usage of the counter, and nothing else does.
 
 #![cfg(not(loom))]
 
@@ -48,14 +48,18 @@ fn team(size: u64, outstanding: u64) -> Team {
             for _ in 0..bursts {
                 burst(&mut policy, size, outstanding);
             }
-            start.elapsed().mul_f64(iters as f64 / (bursts * outstanding) as f64)
+            start
+                .elapsed()
+                .mul_f64(iters as f64 / (bursts * outstanding) as f64)
         });
     })
 }
 
 fn burst(policy: &mut impl Policy, size: u64, outstanding: u64) {
     for _ in 0..outstanding {
-        policy.try_charge(0, black_box(size)).expect("no limit is set");
+        policy
+            .try_charge(0, black_box(size))
+            .expect("no limit is set");
     }
     for _ in 0..outstanding {
         policy.uncharge(0, black_box(size));
@@ -64,12 +68,24 @@ fn burst(policy: &mut impl Policy, size: u64, outstanding: u64) {
 
 fn print_walks(id: &str, size: u64, outstanding: u64) {
     let (_, stocked) = fan(CounterConfig::new(), 1);
-    let ours = walks(&mut Library { leaves: &stocked }, &stocked[0], size, outstanding);
+    let ours = walks(
+        &mut Library { leaves: &stocked },
+        &stocked[0],
+        size,
+        outstanding,
+    );
     let (_, leaves) = fan(unstocked(), 1);
-    let slots7 = walks(&mut Slots7::<Random>::new(&leaves), &leaves[0], size, outstanding);
+    let slots7 = walks(
+        &mut Slots7::<Random>::new(&leaves),
+        &leaves[0],
+        size,
+        outstanding,
+    );
     let (_, leaves) = fan(unstocked(), 1);
     let no_return = walks(&mut NoReturn::new(&leaves), &leaves[0], size, outstanding);
-    println!("{id}: walks per operation {ours:.3} (slots7 {slots7:.3}, no_return {no_return:.3})\n");
+    println!(
+        "{id}: walks per operation {ours:.3} (slots7 {slots7:.3}, no_return {no_return:.3})\n"
+    );
 }
 
 fn walks(policy: &mut impl Policy, counter: &PageCounter, size: u64, outstanding: u64) -> f64 {

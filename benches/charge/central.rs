@@ -1,5 +1,5 @@
-//! `charge/near_limit/…`: charges of a group whose limit is near, so that no thread keeps credit. By a walk each, and by the
-//! group's central stock.
+//! `charge/near_limit/…`: charges of a group whose limit is near, so that no thread keeps credit.
+//! By a walk each, and by the group's central stock.
 
 #![cfg(not(loom))]
 
@@ -18,16 +18,24 @@ const FIT: u64 = 64;
 pub(crate) fn rows(rows: &mut Rows) {
     for depth in [2, 4] {
         for threads in [1, 2] {
-            rows.wall(&format!("charge/near_limit/walk/depth{depth}/threads{threads}"), || near(depth, threads, walk));
-            rows.wall(&format!("charge/near_limit/central/depth{depth}/threads{threads}"), || {
-                near(depth, threads, central)
-            });
+            rows.wall(
+                &format!("charge/near_limit/walk/depth{depth}/threads{threads}"),
+                || near(depth, threads, walk),
+            );
+            rows.wall(
+                &format!("charge/near_limit/central/depth{depth}/threads{threads}"),
+                || near(depth, threads, central),
+            );
         }
     }
 }
 
 /// All threads charge one group, the lowest of `depth`.
-fn near(depth: usize, threads: usize, pair: impl Fn(&Group, &CentralStock) + Copy + Send + Sync + 'static) -> Team {
+fn near(
+    depth: usize,
+    threads: usize,
+    pair: impl Fn(&Group, &CentralStock) + Copy + Send + Sync + 'static,
+) -> Team {
     let (runtime, leaf) = below(runtime(true), depth);
     leaf.set_max(Limit::Bytes(FIT * SIZE)).expect("a number");
     Team::new(threads, move |station| {
@@ -41,10 +49,18 @@ fn near(depth: usize, threads: usize, pair: impl Fn(&Group, &CentralStock) + Cop
 
 #[inline(always)]
 fn walk(group: &Group, _: &CentralStock) {
-    drop(group.try_charge_with(Bytes(black_box(SIZE)), OnFull::IfRoom).expect("far more fit"));
+    drop(
+        group
+            .try_charge_with(Bytes(black_box(SIZE)), OnFull::IfRoom)
+            .expect("far more fit"),
+    );
 }
 
 #[inline(always)]
 fn central(_: &Group, stock: &CentralStock) {
-    stock.give_back(stock.charge_if_room(Bytes(black_box(SIZE))).expect("far more fit"));
+    stock.give_back(
+        stock
+            .charge_if_room(Bytes(black_box(SIZE)))
+            .expect("far more fit"),
+    );
 }

@@ -24,18 +24,26 @@ const TOUCHES: u64 = 1_000;
 pub(crate) fn rows(rows: &mut Rows) {
     for depth in [1, 4, 8] {
         for threads in [1, 2] {
-            rows.wall(&format!("counter/stock/depth{depth}/threads{threads}"), || {
-                counter(CounterConfig::new(), depth, threads)
-            });
-            rows.wall(&format!("counter/no_stock/depth{depth}/threads{threads}"), || {
-                counter(unstocked(), depth, threads)
-            });
+            rows.wall(
+                &format!("counter/stock/depth{depth}/threads{threads}"),
+                || counter(CounterConfig::new(), depth, threads),
+            );
+            rows.wall(
+                &format!("counter/no_stock/depth{depth}/threads{threads}"),
+                || counter(unstocked(), depth, threads),
+            );
         }
     }
     for threads in [1, 2] {
-        rows.wall(&format!("counter/atomic/threads{threads}"), || atomic(threads));
-        rows.wall(&format!("counter/mutex/threads{threads}"), || mutex(threads));
-        rows.wall(&format!("counter/semaphore/threads{threads}"), || semaphore(threads));
+        rows.wall(&format!("counter/atomic/threads{threads}"), || {
+            atomic(threads)
+        });
+        rows.wall(&format!("counter/mutex/threads{threads}"), || {
+            mutex(threads)
+        });
+        rows.wall(&format!("counter/semaphore/threads{threads}"), || {
+            semaphore(threads)
+        });
     }
     rows.wall("counter/atomic/groups50000/threads1", atomics);
     rows.wall("counter/atomic_packed/groups50000/threads1", atomics_packed);
@@ -74,7 +82,9 @@ fn atomic(threads: usize) -> Team {
 
 /// As many in turn, each a group's own: on a line of its own, behind a handle.
 fn atomics() -> Team {
-    let usages: Vec<_> = (0..MANY).map(|_| Arc::new(CachePadded::new(AtomicU64::new(0)))).collect();
+    let usages: Vec<_> = (0..MANY)
+        .map(|_| Arc::new(CachePadded::new(AtomicU64::new(0))))
+        .collect();
     Team::new(1, move |station| {
         let usages = usages.clone();
         let mut turns = Turns::new(MANY, station.index, station.threads);
@@ -82,8 +92,8 @@ fn atomics() -> Team {
     })
 }
 
-/// As many in turn, eight on a line: the best that the caches can do for them, and nothing that groups with two
-/// threads could use.
+/// As many in turn, eight on a line: the best that the caches can do for them, and nothing that
+/// groups with two threads could use.
 fn atomics_packed() -> Team {
     let usages: Arc<[AtomicU64]> = (0..MANY).map(|_| AtomicU64::new(0)).collect();
     Team::new(1, move |station| {
@@ -127,7 +137,9 @@ fn semaphore(threads: usize) -> Team {
     Team::new(threads, move |station| {
         station.serve(|iters| {
             for _ in 0..iters {
-                let permit = permits.try_acquire_many(black_box(1)).expect("permits for all");
+                let permit = permits
+                    .try_acquire_many(black_box(1))
+                    .expect("permits for all");
                 drop(black_box(permit));
             }
         });

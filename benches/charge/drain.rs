@@ -1,5 +1,6 @@
-//! `counter/drain/…`: one iteration is one drain of a root whose groups all hold credit. With two threads the other
-//! goes on charging; printed beside the time: barriers, units, and what the other thread lost.
+//! `counter/drain/…`: one iteration is one drain of a root whose groups all hold credit. With two
+//! threads the other goes on charging; printed beside the time: barriers, units, and what the other
+//! thread lost.
 
 #![cfg(not(loom))]
 
@@ -19,7 +20,8 @@ use crate::common::turns::Turns;
 /// Pairs between two looks at whether the lap is over.
 const STRIDE: u64 = 64;
 
-/// The other thread runs alone first, to know what it loses: so many times so many pairs, of which the fastest counts.
+/// The other thread runs alone first, to know what it loses: so many times so many pairs, of which
+/// the fastest counts.
 const ALONE_TIMES: u32 = 16;
 const ALONE_PAIRS: u64 = 100_000;
 
@@ -61,7 +63,13 @@ fn team(root: &PageCounter, leaves: &[PageCounter], threads: usize, other: &Arc<
     })
 }
 
-fn drainer(root: &PageCounter, leaves: &[PageCounter], turns: &mut Turns, station: &Station, other: &Other) {
+fn drainer(
+    root: &PageCounter,
+    leaves: &[PageCounter],
+    turns: &mut Turns,
+    station: &Station,
+    other: &Other,
+) {
     station.serve_timed(|iters| {
         let mut timed = Duration::ZERO;
         for _ in 0..iters {
@@ -83,7 +91,9 @@ fn bystander(leaves: &[PageCounter], turns: &mut Turns, station: &Station, other
         turns.run(ALONE_PAIRS, |leaf| pair(&leaves[leaf]));
         start.elapsed().as_nanos() as u64
     });
-    other.alone_nanos.store(alone.min().unwrap_or(0), Ordering::Relaxed);
+    other
+        .alone_nanos
+        .store(alone.min().unwrap_or(0), Ordering::Relaxed);
     let mut lap = 0;
     station.serve_timed(|_| {
         lap += 1;
@@ -92,7 +102,9 @@ fn bystander(leaves: &[PageCounter], turns: &mut Turns, station: &Station, other
             turns.run(STRIDE, |leaf| pair(&leaves[leaf]));
             other.pairs.fetch_add(STRIDE, Ordering::Relaxed);
         }
-        other.nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        other
+            .nanos
+            .fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
         // The row is the drainer's time.
         Duration::ZERO
     });
@@ -110,10 +122,15 @@ fn print_counts(id: &str, before: &Counts, after: &Counts, other: &Other) {
     let drained = (after.drained - before.drained) as f64 / drains;
     print!("{id}: per drain {barriers:.2} barriers, {drained:.0} units");
     let read = |word: &AtomicU64| word.load(Ordering::Relaxed) as f64;
-    let (pairs, alone) = (read(&other.pairs), read(&other.alone_nanos) / ALONE_PAIRS as f64);
+    let (pairs, alone) = (
+        read(&other.pairs),
+        read(&other.alone_nanos) / ALONE_PAIRS as f64,
+    );
     if pairs > 0.0 {
         let lost = (read(&other.nanos) - pairs * alone) / drains / 1_000.0;
-        print!("; the other thread lost {lost:.2} us (interruption and refills; {alone:.2} ns a pair alone)");
+        print!(
+            "; the other thread lost {lost:.2} us (interruption and refills; {alone:.2} ns a pair alone)"
+        );
     }
     println!("\n");
 }

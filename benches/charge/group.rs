@@ -22,8 +22,14 @@ const ROUNDS: u64 = 3;
 pub(crate) fn rows(rows: &mut Rows) {
     for depth in [1, 4, 8] {
         for threads in [1, 2] {
-            rows.wall(&format!("charge/stock/depth{depth}/threads{threads}"), || chain(true, depth, threads));
-            rows.wall(&format!("charge/no_stock/depth{depth}/threads{threads}"), || chain(false, depth, threads));
+            rows.wall(
+                &format!("charge/stock/depth{depth}/threads{threads}"),
+                || chain(true, depth, threads),
+            );
+            rows.wall(
+                &format!("charge/no_stock/depth{depth}/threads{threads}"),
+                || chain(false, depth, threads),
+            );
         }
     }
     for stock in [true, false] {
@@ -33,14 +39,23 @@ pub(crate) fn rows(rows: &mut Rows) {
     rows.wall("charge/now/refused/depth4/threads1", refused_now);
     for count in [1, 32, 1_000, 50_000] {
         for threads in [1, 2] {
-            rows.wall(&format!("charge/stock/groups{count}/threads{threads}"), || children(count, threads));
+            rows.wall(
+                &format!("charge/stock/groups{count}/threads{threads}"),
+                || children(count, threads),
+            );
         }
     }
 }
 
 pub(crate) fn runtime(stock: bool) -> Runtime {
-    let builder = if stock { Runtime::builder() } else { Runtime::builder().batch(Bytes(0)) };
-    builder.build().expect("nothing is asked for that cannot be had")
+    let builder = if stock {
+        Runtime::builder()
+    } else {
+        Runtime::builder().batch(Bytes(0))
+    };
+    builder
+        .build()
+        .expect("nothing is asked for that cannot be had")
 }
 
 /// Each thread has a handle of its own on the lowest of `depth` groups, the root being the first.
@@ -64,7 +79,10 @@ fn now(stock: bool) -> Team {
         let leaf = leaf.clone();
         let pairs = |times| {
             (0..times).for_each(|_| {
-                drop(leaf.try_charge_with(Bytes(black_box(SIZE)), OnFull::Now).expect("no limit is set"))
+                drop(
+                    leaf.try_charge_with(Bytes(black_box(SIZE)), OnFull::Now)
+                        .expect("no limit is set"),
+                )
             });
         };
         pairs(TOUCHES);
@@ -83,7 +101,10 @@ fn refused_now() -> Team {
         let leaf = leaf.clone();
         station.serve(|times| {
             (0..times).for_each(|_| {
-                drop(leaf.try_charge_with(Bytes(black_box(SIZE)), OnFull::Now).expect_err("the root is full"))
+                drop(
+                    leaf.try_charge_with(Bytes(black_box(SIZE)), OnFull::Now)
+                        .expect_err("the root is full"),
+                )
             });
         });
     })
@@ -91,8 +112,11 @@ fn refused_now() -> Team {
 
 /// The lowest of `depth` groups, the root being the first.
 pub(crate) fn below(runtime: Runtime, depth: usize) -> (Runtime, Group) {
-    let leaf = (1..depth)
-        .fold(runtime.root(), |above, _| above.create("below", Limits::new()).expect("a free name in a group that is"));
+    let leaf = (1..depth).fold(runtime.root(), |above, _| {
+        above
+            .create("below", Limits::new())
+            .expect("a free name in a group that is")
+    });
     (runtime, leaf)
 }
 
@@ -101,7 +125,10 @@ fn children(count: usize, threads: usize) -> Team {
     let runtime = runtime(true);
     let root = runtime.root();
     let groups: Vec<Group> = (0..count)
-        .map(|number| root.create(&number.to_string(), Limits::new()).expect("a free name in a group that is"))
+        .map(|number| {
+            root.create(&number.to_string(), Limits::new())
+                .expect("a free name in a group that is")
+        })
         .collect();
     Team::new(threads, move |station| {
         let _kept = &runtime;
@@ -114,5 +141,9 @@ fn children(count: usize, threads: usize) -> Team {
 
 #[inline(always)]
 fn pair(group: &Group) {
-    drop(group.try_charge(Bytes(black_box(SIZE))).expect("no limit is set"));
+    drop(
+        group
+            .try_charge(Bytes(black_box(SIZE)))
+            .expect("no limit is set"),
+    );
 }

@@ -1,4 +1,5 @@
-//! `counter/{stock,slots7,slots7_rr,no_return,stock_crate}/groups…`: the children of one root, in turn.
+//! `counter/{stock,slots7,slots7_rr,no_return,stock_crate}/groups…`: the children of one root, in
+//! turn.
 
 #![cfg(not(loom))]
 
@@ -46,7 +47,9 @@ pub(crate) fn rows(rows: &mut Rows) {
                     serve(NoReturn::new(leaves), leaves.len(), station);
                 })
             });
-            rows.wall(&format!("counter/stock_crate/{at}"), || stock_crate(count, threads));
+            rows.wall(&format!("counter/stock_crate/{at}"), || {
+                stock_crate(count, threads)
+            });
         }
     }
 }
@@ -69,7 +72,9 @@ fn team(
 fn stock_crate(count: usize, threads: usize) -> Team {
     let (_, leaves) = fan(unstocked(), count);
     let leaves: Arc<[CrateStocked]> = leaves.into_iter().map(CrateStocked::new).collect();
-    Team::new(threads, move |station| serve(StockCrate { leaves: &leaves }, leaves.len(), &station))
+    Team::new(threads, move |station| {
+        serve(StockCrate { leaves: &leaves }, leaves.len(), &station)
+    })
 }
 
 fn serve(mut policy: impl Policy, count: usize, station: &Station) {

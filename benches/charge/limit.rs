@@ -1,5 +1,6 @@
-//! `counter/at_limit/…`: a counter that lives at its limit. `counter/refused/…`: refusals alone, which find no credit that
-//! would help. `counter/cross_thread_free/…`: one thread charges, another frees.
+//! `counter/at_limit/…`: a counter that lives at its limit. `counter/refused/…`: refusals alone,
+//! which find no credit that would help. `counter/cross_thread_free/…`: one thread charges, another
+//! frees.
 
 #![cfg(not(loom))]
 
@@ -26,30 +27,45 @@ const HANDED: u64 = 1_024;
 pub(crate) fn rows(rows: &mut Rows) {
     for depth in [1, 4] {
         for threads in [1, 2] {
-            rows.wall(&format!("counter/at_limit/depth{depth}/threads{threads}"), || {
-                at_limit(CounterConfig::new(), depth, threads)
-            });
-            rows.wall(&format!("counter/at_limit_no_stock/depth{depth}/threads{threads}"), || {
-                at_limit(unstocked(), depth, threads)
-            });
+            rows.wall(
+                &format!("counter/at_limit/depth{depth}/threads{threads}"),
+                || at_limit(CounterConfig::new(), depth, threads),
+            );
+            rows.wall(
+                &format!("counter/at_limit_no_stock/depth{depth}/threads{threads}"),
+                || at_limit(unstocked(), depth, threads),
+            );
         }
     }
     for depth in [1, 4] {
         let whole = || CounterConfig::new().adaptive(false).batch(BATCH);
-        let kinds = [("no_stock", unstocked()), ("stock", CounterConfig::new()), ("stock_not_adaptive", whole())];
+        let kinds = [
+            ("no_stock", unstocked()),
+            ("stock", CounterConfig::new()),
+            ("stock_not_adaptive", whole()),
+        ];
         for (kind, config) in kinds {
-            rows.wall(&format!("counter/refused/{kind}/depth{depth}"), || refused(config.clone(), depth));
+            rows.wall(&format!("counter/refused/{kind}/depth{depth}"), || {
+                refused(config.clone(), depth)
+            });
         }
         for (kind, config) in [("no_stock", unstocked()), ("stock", CounterConfig::new())] {
-            rows.wall(&format!("counter/refused_too_large/{kind}/depth{depth}"), || too_large(config.clone(), depth));
+            rows.wall(
+                &format!("counter/refused_too_large/{kind}/depth{depth}"),
+                || too_large(config.clone(), depth),
+            );
         }
     }
-    rows.timed("counter/cross_thread_free/depth4", || cross_thread_free(CounterConfig::new()));
-    rows.timed("counter/cross_thread_free_no_stock/depth4", || cross_thread_free(unstocked()));
+    rows.timed("counter/cross_thread_free/depth4", || {
+        cross_thread_free(CounterConfig::new())
+    });
+    rows.timed("counter/cross_thread_free_no_stock/depth4", || {
+        cross_thread_free(unstocked())
+    });
 }
 
-/// One iteration: the last unit is charged, one more is refused, the unit goes back. With two threads at one counter
-/// either try may be refused, because the other has the last unit.
+/// One iteration: the last unit is charged, one more is refused, the unit goes back. With two
+/// threads at one counter either try may be refused, because the other has the last unit.
 fn at_limit(config: CounterConfig, depth: usize, threads: usize) -> Team {
     let leaf = chain(config.max(MAX), depth);
     leaf.try_charge(MAX - 1).expect("below the limit");
@@ -63,7 +79,8 @@ fn at_limit(config: CounterConfig, depth: usize, threads: usize) -> Team {
 fn last_unit(counter: &PageCounter, times: u64) {
     for _ in 0..times {
         let n = black_box(1);
-        let admitted = u64::from(counter.try_charge(n).is_ok()) + u64::from(counter.try_charge(n).is_ok());
+        let admitted =
+            u64::from(counter.try_charge(n).is_ok()) + u64::from(counter.try_charge(n).is_ok());
         if admitted > 0 {
             counter.uncharge(admitted);
         }
@@ -81,8 +98,8 @@ fn refused(config: CounterConfig, depth: usize) -> Team {
     })
 }
 
-/// One iteration: more is refused than any credit could make room for, then a unit is charged and uncharged, so that
-/// stocks have credit.
+/// One iteration: more is refused than any credit could make room for, then a unit is charged and
+/// uncharged, so that stocks have credit.
 fn too_large(config: CounterConfig, depth: usize) -> Team {
     let leaf = chain(config.max(LARGE), depth);
     Team::new(1, move |station| {
@@ -102,8 +119,9 @@ fn refuse(counter: &PageCounter, units: u64) {
     black_box(counter.try_charge(black_box(units))).expect_err("there is no room for it");
 }
 
-/// While one thread charges a batch of units one by one, the other frees the batch before. Handing over and waiting are
-/// not timed; an iteration is a charge by the one plus an uncharge by the other.
+/// While one thread charges a batch of units one by one, the other frees the batch before. Handing
+/// over and waiting are not timed; an iteration is a charge by the one plus an uncharge by the
+/// other.
 fn cross_thread_free(config: CounterConfig) -> Team {
     let leaf = chain(config, 4);
     // The first batch to free: the threads work on different ones from then on.

@@ -1,7 +1,8 @@
-//! Processes that measure one thing and nothing else: this program, started again with a word of its own.
+//! Processes that measure one thing and nothing else: this program, started again with a word of
+//! its own.
 //!
-//! One line in is an order, one line out its answer, both numbers with blanks between. A process gets its orders one
-//! by one and ends with its input.
+//! One line in is an order, one line out its answer, both numbers with blanks between. A process
+//! gets its orders one by one and ends with its input.
 
 #![cfg(not(loom))]
 
@@ -35,7 +36,12 @@ impl Alone {
             .unwrap_or_else(|error| panic!("{what}: {error}"));
         let orders = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        Alone { child, orders, answers, what: format!("{what} {}", args.join(" ")) }
+        Alone {
+            child,
+            orders,
+            answers,
+            what: format!("{what} {}", args.join(" ")),
+        }
     }
 
     /// Tell it, and wait for what it says.
@@ -65,7 +71,10 @@ impl Drop for Alone {
 /// The purpose and the numbers that this process was started with, if it is such a one.
 pub(crate) fn asked() -> Option<(String, Vec<String>)> {
     let mut args = env::args().skip(1);
-    (args.next()? == WORD).then(|| args.next()).flatten().map(|what| (what, args.collect()))
+    (args.next()? == WORD)
+        .then(|| args.next())
+        .flatten()
+        .map(|what| (what, args.collect()))
 }
 
 /// Over there: answer every order until there are no more.
@@ -83,7 +92,11 @@ pub(crate) fn say(numbers: &[f64]) {
 }
 
 fn line(numbers: &[impl Display]) -> String {
-    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    numbers
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn numbers(line: &str) -> Option<Vec<f64>> {

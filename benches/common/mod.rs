@@ -1,9 +1,11 @@
-//! Code that the programs under `benches/` share: threads that start together, trees of counters, and the baselines.
+//! Code that the programs under `benches/` share: threads that start together, trees of counters,
+//! and the baselines.
 //!
-//! Every baseline stands on top of [`PageCounter`](memcg::PageCounter) with its stock off, so that all of them walk the
-//! tree with the same code and differ from the library in policy only. Where a baseline needs something that the
-//! library has to pay for (finding the calling thread's credit, keeping a cached counter alive) and the comparison is
-//! not about that very thing, it gets it for nothing: a difference in our favour is then the policy's.
+//! Every baseline stands on top of [`PageCounter`](memcg::PageCounter) with its stock off, so that
+//! all of them walk the tree with the same code and differ from the library in policy only. Where a
+//! baseline needs something that the library has to pay for (finding the calling thread's credit,
+//! keeping a cached counter alive) and the comparison is not about that very thing, it gets it for
+//! nothing: a difference in our favour is then the policy's.
 
 #![cfg(not(loom))]
 #![allow(dead_code, reason = "each program uses its own part of this module")]

@@ -1,8 +1,8 @@
-//! A stock for each counter that frees do not return to: versions 2 to 4 of the patches that moved the kernel's stock
-//! into the page counter.
+//! A stock for each counter that frees do not return to: versions 2 to 4 of the patches that moved
+//! the kernel's stock into the page counter.
 //!
-//! Charges as the library makes them, from a slot of the same shape; an uncharge walks the tree. The slots of the
-//! calling thread are found by index for nothing.
+//! Charges as the library makes them, from a slot of the same shape; an uncharge walks the tree.
+//! The slots of the calling thread are found by index for nothing.
 
 #![cfg(not(loom))]
 
@@ -25,7 +25,11 @@ impl<'a> NoReturn<'a> {
     /// `leaves` have no stock of their own.
     pub(crate) fn new(leaves: &'a [PageCounter]) -> Self {
         let slots = leaves.iter().map(|_| Slot::default()).collect();
-        NoReturn { leaves, slots, capacity: AtomicU64::new(BATCH) }
+        NoReturn {
+            leaves,
+            slots,
+            capacity: AtomicU64::new(BATCH),
+        }
     }
 
     #[inline(never)]
@@ -44,7 +48,11 @@ impl<'a> NoReturn<'a> {
 impl Policy for NoReturn<'_> {
     #[inline(always)]
     fn try_charge(&mut self, leaf: usize, n: u64) -> Result<(), CounterChargeError> {
-        if n <= BATCH && self.slots[leaf].consume(n) { Ok(()) } else { self.try_charge_slow(leaf, n) }
+        if n <= BATCH && self.slots[leaf].consume(n) {
+            Ok(())
+        } else {
+            self.try_charge_slow(leaf, n)
+        }
     }
 
     #[inline(always)]

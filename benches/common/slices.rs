@@ -1,4 +1,5 @@
-//! Ways of doing one thing, in turn, slice by slice: a drift of the machine meets all of them alike.
+//! Ways of doing one thing, in turn, slice by slice: a drift of the machine meets all of them
+//! alike.
 
 #![cfg(not(loom))]
 
@@ -32,9 +33,15 @@ pub(crate) fn in_turn(turns: usize, slice: Duration, ways: &mut [Way<'_>]) -> Ve
     let mut series = vec![Series(Vec::with_capacity(turns)); ways.len()];
     for turn in 0..turns {
         for place in 0..ways.len() {
-            let way = if turn % 2 == 0 { place } else { ways.len() - 1 - place };
+            let way = if turn % 2 == 0 {
+                place
+            } else {
+                ways.len() - 1 - place
+            };
             let took = ways[way](iters[way]);
-            series[way].0.push(took.as_secs_f64() * 1e9 / iters[way] as f64);
+            series[way]
+                .0
+                .push(took.as_secs_f64() * 1e9 / iters[way] as f64);
         }
     }
     series
@@ -46,7 +53,8 @@ fn calibrate(slice: Duration, way: &mut Way<'_>) -> u64 {
     loop {
         let took = way(tried);
         if took >= slice / 4 || tried >= TRIED_MAX {
-            return ((tried as f64 * slice.as_secs_f64() / took.as_secs_f64().max(1e-9)) as u64).max(1);
+            return ((tried as f64 * slice.as_secs_f64() / took.as_secs_f64().max(1e-9)) as u64)
+                .max(1);
         }
         tried *= 2;
     }
@@ -73,9 +81,17 @@ impl Series {
 
     /// In multiples of `base`, which was measured in the same turns.
     pub(crate) fn against(&self, base: &Series) -> Compared {
-        let ratios: Vec<f64> = self.0.iter().zip(&base.0).map(|(one, other)| one / other).collect();
+        let ratios: Vec<f64> = self
+            .0
+            .iter()
+            .zip(&base.0)
+            .map(|(one, other)| one / other)
+            .collect();
         let std = Summary::of(&ratios).std;
-        Compared { ratio: median(ratios).unwrap_or_default(), std }
+        Compared {
+            ratio: median(ratios).unwrap_or_default(),
+            std,
+        }
     }
 }
 
@@ -88,6 +104,10 @@ impl Compared {
     /// In per cent of what it is compared with.
     pub(crate) fn percent(&self) -> String {
         let noise = if self.is_noise() { " (noise)" } else { "" };
-        format!("{:+.1} % +-{:.1}{noise}", (self.ratio - 1.0) * 100.0, self.std * 100.0)
+        format!(
+            "{:+.1} % +-{:.1}{noise}",
+            (self.ratio - 1.0) * 100.0,
+            self.std * 100.0
+        )
     }
 }

@@ -1,4 +1,5 @@
-//! The slot of two single-writer words, as the baselines need it: the owner's side whole, and no thread that drains.
+//! The slot of two single-writer words, as the baselines need it: the owner's side whole, and no
+//! thread that drains.
 
 #![cfg(not(loom))]
 
@@ -14,7 +15,10 @@ pub(crate) struct Slot {
 impl Slot {
     #[inline(always)]
     pub(crate) fn credit(&self) -> i64 {
-        self.level.load(Ordering::Relaxed).wrapping_sub(self.drained.load(Ordering::Acquire)).cast_signed()
+        self.level
+            .load(Ordering::Relaxed)
+            .wrapping_sub(self.drained.load(Ordering::Acquire))
+            .cast_signed()
     }
 
     /// Pay `n` units from the credit.
@@ -49,24 +53,34 @@ impl Slot {
         capacity.load(Ordering::Acquire) != 0
     }
 
-    /// [`put`](Self::put) that first tests, as the library does, whether the slot stays within `capacity`.
+    /// [`put`](Self::put) that first tests, as the library does, whether the slot stays within
+    /// `capacity`.
     #[inline(always)]
     pub(crate) fn put_within(&self, n: u64, capacity: &AtomicU64) -> bool {
         let most = capacity.load(Ordering::Relaxed);
-        let fits = n.wrapping_sub(1) < most && self.credit().cast_unsigned().wrapping_add(n) <= most;
+        let fits =
+            n.wrapping_sub(1) < most && self.credit().cast_unsigned().wrapping_add(n) <= most;
         fits && self.put(n, capacity)
     }
 
     /// Set the credit to `units`.
     pub(crate) fn set(&self, units: u64) {
-        self.level.store(self.drained.load(Ordering::Acquire).wrapping_add(units), Ordering::Release);
+        self.level.store(
+            self.drained.load(Ordering::Acquire).wrapping_add(units),
+            Ordering::Release,
+        );
     }
 }
 
-/// The cheap half of the asymmetric barrier: keeps the compiler from reordering, costs no instruction.
+/// The cheap half of the asymmetric barrier: keeps the compiler from reordering, costs no
+/// instruction.
 #[inline(always)]
-#[allow(unsafe_code, reason = "an empty asm block is how the library's own light barrier is made")]
+#[allow(
+    unsafe_code,
+    reason = "an empty asm block is how the library's own light barrier is made"
+)]
 fn light() {
-    // SAFETY: no instruction, no operand, no stack; what it clobbers is memory, as the default says.
+    // SAFETY: no instruction, no operand, no stack; what it clobbers is memory, as the default
+    // says.
     unsafe { std::arch::asm!("", options(nostack, preserves_flags)) }
 }

@@ -1,11 +1,13 @@
-//! The kernel's stock: seven slots for each processor, whichever counters they serve. Here for each thread.
+//! The kernel's stock: seven slots for each processor, whichever counters they serve. Here for each
+//! thread.
 //!
-//! A charge consumes from the counter's slot or asks the tree for a batch and refills the slot with the rest; an
-//! uncharge refills, as frees of kernel and socket memory do. A slot that comes to more than a batch is emptied whole,
-//! a counter that finds no free slot has a victim's emptied.
+//! A charge consumes from the counter's slot or asks the tree for a batch and refills the slot with
+//! the rest; an uncharge refills, as frees of kernel and socket memory do. A slot that comes to
+//! more than a batch is emptied whole, a counter that finds no free slot has a victim's emptied.
 //!
-//! Left out, in this baseline's favour: the lock against interrupts, the reference that a used slot holds on its
-//! counter, and the look-up of the calling thread's slots, which the caller simply has.
+//! Left out, in this baseline's favour: the lock against interrupts, the reference that a used slot
+//! holds on its counter, and the look-up of the calling thread's slots, which the caller simply
+//! has.
 
 #![cfg(not(loom))]
 
@@ -69,7 +71,12 @@ impl<'a, V: Victim> Slots7<'a, V> {
 
     /// `leaves` have no stock of their own.
     pub(crate) fn new(leaves: &'a [PageCounter]) -> Self {
-        Slots7 { leaves, cached: [None; SLOTS], units: [0; SLOTS], victim: V::default() }
+        Slots7 {
+            leaves,
+            cached: [None; SLOTS],
+            units: [0; SLOTS],
+            victim: V::default(),
+        }
     }
 
     /// Credit in all slots.
@@ -79,7 +86,9 @@ impl<'a, V: Victim> Slots7<'a, V> {
 
     #[inline(always)]
     fn slot_of(&self, counter: &PageCounter) -> Option<usize> {
-        self.cached.iter().position(|cached| cached.is_some_and(|cached| std::ptr::eq(cached, counter)))
+        self.cached
+            .iter()
+            .position(|cached| cached.is_some_and(|cached| std::ptr::eq(cached, counter)))
     }
 
     /// Partial use is not made: a slot that holds 40 does not help a charge of 41.
@@ -98,7 +107,11 @@ impl<'a, V: Victim> Slots7<'a, V> {
     }
 
     #[inline(never)]
-    fn try_charge_slow(&mut self, counter: &'a PageCounter, n: u64) -> Result<(), CounterChargeError> {
+    fn try_charge_slow(
+        &mut self,
+        counter: &'a PageCounter,
+        n: u64,
+    ) -> Result<(), CounterChargeError> {
         let batch = n.max(BATCH);
         if counter.try_charge(batch).is_ok() {
             if batch > n {
@@ -127,11 +140,15 @@ impl<'a, V: Victim> Slots7<'a, V> {
 
     #[inline(never)]
     fn claim(&mut self, counter: &'a PageCounter, n: u64) {
-        let slot = self.cached.iter().position(Option::is_none).unwrap_or_else(|| {
-            let victim = self.victim.next();
-            self.drain(victim);
-            victim
-        });
+        let slot = self
+            .cached
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or_else(|| {
+                let victim = self.victim.next();
+                self.drain(victim);
+                victim
+            });
         self.cached[slot] = Some(counter);
         self.units[slot] = n as u8;
     }
@@ -151,7 +168,11 @@ impl<V: Victim> Policy for Slots7<'_, V> {
     #[inline(always)]
     fn try_charge(&mut self, leaf: usize, n: u64) -> Result<(), CounterChargeError> {
         let counter = &self.leaves[leaf];
-        if self.consume(counter, n) { Ok(()) } else { self.try_charge_slow(counter, n) }
+        if self.consume(counter, n) {
+            Ok(())
+        } else {
+            self.try_charge_slow(counter, n)
+        }
     }
 
     #[inline(always)]

@@ -1,7 +1,9 @@
-//! The library's slot, found through the `thread_local` crate: each counter holds a `ThreadLocal` of slots.
+//! The library's slot, found through the `thread_local` crate: each counter holds a `ThreadLocal`
+//! of slots.
 //!
-//! The rules are the library's (capacity of two batches, cut to one), the place is not: here a counter has a table of
-//! its own, there a thread has one block for all counters behind one thread-local pointer.
+//! The rules are the library's (capacity of two batches, cut to one), the place is not: here a
+//! counter has a table of its own, there a thread has one block for all counters behind one
+//! thread-local pointer.
 
 #![cfg(not(loom))]
 
@@ -23,12 +25,20 @@ pub(crate) struct CrateStocked {
 
 impl CrateStocked {
     pub(crate) fn new(counter: PageCounter) -> Self {
-        CrateStocked { counter, capacity: AtomicU64::new(2 * BATCH), slots: ThreadLocal::new() }
+        CrateStocked {
+            counter,
+            capacity: AtomicU64::new(2 * BATCH),
+            slots: ThreadLocal::new(),
+        }
     }
 
     #[inline(always)]
     fn try_charge(&self, n: u64) -> Result<(), CounterChargeError> {
-        if n <= BATCH && self.slots.get_or(Slot::default).consume(n) { Ok(()) } else { self.try_charge_slow(n) }
+        if n <= BATCH && self.slots.get_or(Slot::default).consume(n) {
+            Ok(())
+        } else {
+            self.try_charge_slow(n)
+        }
     }
 
     #[inline(never)]
@@ -36,7 +46,9 @@ impl CrateStocked {
         let batch = n.max(BATCH);
         if self.counter.try_charge(batch).is_ok() {
             if batch > n {
-                self.slots.get_or(Slot::default).put(batch - n, &self.capacity);
+                self.slots
+                    .get_or(Slot::default)
+                    .put(batch - n, &self.capacity);
             }
             return Ok(());
         }

@@ -1,4 +1,5 @@
-//! Threads that run laps together: each is started once, builds what it needs, and then waits for orders.
+//! Threads that run laps together: each is started once, builds what it needs, and then waits for
+//! orders.
 
 #![cfg(not(loom))]
 
@@ -25,11 +26,15 @@ pub(crate) struct Team {
 }
 
 impl Team {
-    /// Start `threads` threads. `body` sets up its thread, touches the stock, and ends in [`Station::serve`] or
-    /// [`Station::serve_timed`]. Returns when all have come so far: what they set up is in no lap.
+    /// Start `threads` threads. `body` sets up its thread, touches the stock, and ends in
+    /// [`Station::serve`] or [`Station::serve_timed`]. Returns when all have come so far: what they
+    /// set up is in no lap.
     pub(crate) fn new(threads: usize, body: impl Fn(Station) + Send + Sync + 'static) -> Self {
         let body = Arc::new(body);
-        let gate = Arc::new(Gate { size: threads, arrived: AtomicUsize::new(0) });
+        let gate = Arc::new(Gate {
+            size: threads,
+            arrived: AtomicUsize::new(0),
+        });
         let (report, laps) = channel();
         let (arrive, arrivals) = channel();
         let mut orders = Vec::new();
@@ -37,7 +42,14 @@ impl Team {
         for index in 0..threads {
             let (order, inbox) = channel();
             let (report, arrive) = (report.clone(), arrive.clone());
-            let station = Station { index, threads, inbox, report, arrive, gate: Arc::clone(&gate) };
+            let station = Station {
+                index,
+                threads,
+                inbox,
+                report,
+                arrive,
+                gate: Arc::clone(&gate),
+            };
             let body = Arc::clone(&body);
             orders.push(order);
             handles.push(thread::spawn(move || {
@@ -51,16 +63,22 @@ impl Team {
         for _ in 0..threads {
             arrivals.recv().expect("a thread of the team has left");
         }
-        Team { orders, laps, threads: handles }
+        Team {
+            orders,
+            laps,
+            threads: handles,
+        }
     }
 
-    /// One lap of `iters` iterations by each thread: wall time from the first start to the last end, so that
-    /// divided by `iters` it is the time of one iteration of one thread.
+    /// One lap of `iters` iterations by each thread: wall time from the first start to the last
+    /// end, so that divided by `iters` it is the time of one iteration of one thread.
     pub(crate) fn wall(&self, iters: u64) -> Duration {
         let laps = self.lap(iters);
         let start = laps.iter().map(|lap| lap.start).min();
         let end = laps.iter().map(|lap| lap.end).max();
-        start.zip(end).map_or(Duration::ZERO, |(start, end)| end - start)
+        start
+            .zip(end)
+            .map_or(Duration::ZERO, |(start, end)| end - start)
     }
 
     /// One lap; the sum of what the threads themselves called their time.
@@ -72,7 +90,10 @@ impl Team {
         for order in &self.orders {
             order.send(iters).expect("a thread of the team has left");
         }
-        self.orders.iter().map(|_| self.laps.recv().expect("a thread of the team has left")).collect()
+        self.orders
+            .iter()
+            .map(|_| self.laps.recv().expect("a thread of the team has left"))
+            .collect()
     }
 }
 
@@ -134,7 +155,8 @@ struct Gate {
 }
 
 impl Gate {
-    /// Long enough for a thread that is awake, short enough for a machine with fewer cores than threads.
+    /// Long enough for a thread that is awake, short enough for a machine with fewer cores than
+    /// threads.
     const SPINS_MAX: u32 = 10_000;
 
     fn pass(&self) {
@@ -163,14 +185,20 @@ impl Drop for AbortOnPanic {
     }
 }
 
-/// Keep this thread on the `index`th of the processors that the process may use, if there are that many. Best effort:
-/// it only saves the samples in which the scheduler has both threads share one core.
+/// Keep this thread on the `index`th of the processors that the process may use, if there are that
+/// many. Best effort: it only saves the samples in which the scheduler has both threads share one
+/// core.
 #[cfg(target_os = "linux")]
 pub(crate) fn pin(index: usize) {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-    let Ok(allowed) = sched_getaffinity(None) else { return };
-    if let Some(processor) = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).nth(index) {
+    let Ok(allowed) = sched_getaffinity(None) else {
+        return;
+    };
+    if let Some(processor) = (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| allowed.is_set(cpu))
+        .nth(index)
+    {
         let mut one = CpuSet::new();
         one.set(processor);
         let _ = sched_setaffinity(None, &one);

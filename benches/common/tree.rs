@@ -9,8 +9,8 @@ pub(crate) fn chain(config: CounterConfig, depth: usize) -> PageCounter {
     (1..depth).fold(PageCounter::root(config), |above, _| above.child())
 }
 
-/// A root and `count` children: two levels, the fewest that groups can have. More levels would cost those baselines
-/// more that walk the tree more often.
+/// A root and `count` children: two levels, the fewest that groups can have. More levels would cost
+/// those baselines more that walk the tree more often.
 pub(crate) fn fan(config: CounterConfig, count: usize) -> (PageCounter, Vec<PageCounter>) {
     let root = PageCounter::root(config);
     let leaves = (0..count).map(|_| root.child()).collect();

@@ -11,10 +11,14 @@ pub(crate) struct Turns {
 impl Turns {
     /// Threads start at different places, so that they do not move over the same lines in step.
     pub(crate) fn new(len: usize, thread: usize, threads: usize) -> Self {
-        Turns { len, next: thread * len / threads }
+        Turns {
+            len,
+            next: thread * len / threads,
+        }
     }
 
-    /// The index, its wrap and the look-up by it are part of what is timed: under a nanosecond, for every policy alike.
+    /// The index, its wrap and the look-up by it are part of what is timed: under a nanosecond, for
+    /// every policy alike.
     #[inline(always)]
     pub(crate) fn run(&mut self, times: u64, mut step: impl FnMut(usize)) {
         let mut index = self.next;

@@ -1,9 +1,10 @@
-//! Other ways of taking and giving back memory, as the memory stressors of stress-ng have them: the series says that
-//! those microbenchmarks agree with its tables.
+//! Other ways of taking and giving back memory, as the memory stressors of stress-ng have them: the
+//! series says that those microbenchmarks agree with its tables.
 //!
-//! *mmap*: map a region, charge and touch it page by page, unmap it, uncharge it whole. *malloc*: a table of blocks of 1
-//! to 16 pages; each step frees one and allocates another. *bigheap*: grow page by page, then give everything back at
-//! once. Counters take turns page by page or block by block.
+//! *mmap*: map a region, charge and touch it page by page, unmap it, uncharge it whole. *malloc*: a
+//! table of blocks of 1 to 16 pages; each step frees one and allocates another. *bigheap*: grow
+//! page by page, then give everything back at once. Counters take turns page by page or block by
+//! block.
 
 #![cfg(not(loom))]
 
@@ -41,28 +42,35 @@ enum Stressor {
     Bigheap,
 }
 
-const STRESSORS: [(&str, Stressor); 3] =
-    [("mmap", Stressor::Mmap), ("malloc", Stressor::Malloc), ("bigheap", Stressor::Bigheap)];
+const STRESSORS: [(&str, Stressor); 3] = [
+    ("mmap", Stressor::Mmap),
+    ("malloc", Stressor::Malloc),
+    ("bigheap", Stressor::Bigheap),
+];
 
 /// Run all of them with 1, 4 and 32 counters, and print what the stock takes of the seven slots.
 pub(crate) fn run(trials: usize, iterations: usize) -> Vec<(String, Ratio)> {
     let mut table = Table::new();
-    table
-        .load_style(ASCII_MARKDOWN)
-        .set_header(["stressor", "counters", "runs", "slots7", "std", "stock", "std", "min", "max", "delta"]);
+    table.load_style(ASCII_MARKDOWN).set_header([
+        "stressor", "counters", "runs", "slots7", "std", "stock", "std", "min", "max", "delta",
+    ]);
     let mut ratios = Vec::new();
     for (name, stressor) in STRESSORS {
         for count in [1, 4, 32] {
             let [slots7, stock] = pair(stressor, count, trials, iterations);
             let (base, ours) = (Summary::of(&slots7), Summary::of(&stock));
-            let cells = [base.mean, base.std, ours.mean, ours.std, ours.min, ours.max].map(|ms| format!("{ms:.3}"));
+            let cells = [base.mean, base.std, ours.mean, ours.std, ours.min, ours.max]
+                .map(|ms| format!("{ms:.3}"));
             let head = [name.to_owned(), count.to_string(), trials.to_string()];
             let delta = format!("{:+.2}", ours.delta(&base));
             table.add_row(head.into_iter().chain(cells).chain([delta]));
             ratios.push((format!("{name} {count}"), Ratio::of(&stock, &slots7)));
         }
     }
-    println!("Memory stressors, ms an iteration; delta of stock to slots7 in per cent:\n\n{}\n", table.trim_fmt());
+    println!(
+        "Memory stressors, ms an iteration; delta of stock to slots7 in per cent:\n\n{}\n",
+        table.trim_fmt()
+    );
     ratios
 }
 
@@ -78,7 +86,10 @@ pub(crate) fn takes(trials: usize, iterations: usize) -> Duration {
 
 /// The two policies take turns trial by trial; the first trial warms up.
 fn pair(stressor: Stressor, count: usize, trials: usize, iterations: usize) -> [Vec<f64>; 2] {
-    let (stocked, bare) = (fan(CounterConfig::new(), count).1, fan(unstocked(), count).1);
+    let (stocked, bare) = (
+        fan(CounterConfig::new(), count).1,
+        fan(unstocked(), count).1,
+    );
     let mut slots7 = Slots7::<Random>::new(&bare);
     let mut stock = Library { leaves: &stocked };
     let mut times = [Vec::new(), Vec::new()];
@@ -135,7 +146,9 @@ fn malloc(policy: &mut impl Policy, count: usize) {
         let size = rng.random_range(1..=BLOCK_PAGES_MAX);
         policy.uncharge(leaf, pages(&blocks[at]));
         blocks[at] = Vec::new();
-        policy.try_charge(leaf, size as u64).expect("no limit is set");
+        policy
+            .try_charge(leaf, size as u64)
+            .expect("no limit is set");
         // Not zero, so that each page is written here.
         blocks[at] = black_box(vec![1; size * Region::page_size()]);
     }
@@ -157,8 +170,8 @@ fn bigheap(policy: &mut impl Policy, count: usize) {
     (0..count).for_each(|leaf| policy.uncharge(leaf, pages as u64));
 }
 
-/// Walks of the tree for each operation where counters are charged and uncharged unit by unit in turn: what changes
-/// their usage. `held` units of each are charged before the first is uncharged.
+/// Walks of the tree for each operation where counters are charged and uncharged unit by unit in
+/// turn: what changes their usage. `held` units of each are charged before the first is uncharged.
 pub(crate) fn walks(policy: &mut impl Policy, leaves: &[PageCounter], held: usize) -> f64 {
     const ROUNDS: usize = 512;
     const ROUNDS_BEFORE: usize = 16;

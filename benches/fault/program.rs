@@ -69,7 +69,12 @@ pub(crate) enum Variant {
 }
 
 impl Variant {
-    const ALL: [Variant; 4] = [Variant::None, Variant::NoStock, Variant::Slots7, Variant::Stock];
+    const ALL: [Variant; 4] = [
+        Variant::None,
+        Variant::NoStock,
+        Variant::Slots7,
+        Variant::Stock,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -84,17 +89,33 @@ impl Variant {
 pub(crate) fn main() {
     let mut options: Options = parse(&BENCH);
     let chosen = options.choice.choose(BENCH.name, COUNTS.map(id).into());
-    let counts: Vec<usize> = COUNTS.into_iter().filter(|count| chosen.wants(&id(*count))).collect();
+    let counts: Vec<usize> = COUNTS
+        .into_iter()
+        .filter(|count| chosen.wants(&id(*count)))
+        .collect();
     if options.choice.is_small() {
-        options = Options { trials: 1, iterations: 1, pages: Some(16), ..options };
+        options = Options {
+            trials: 1,
+            iterations: 1,
+            pages: Some(16),
+            ..options
+        };
     }
-    let scenes: Vec<Scene> = counts.iter().map(|&count| Scene::new(&options, count)).collect();
+    let scenes: Vec<Scene> = counts
+        .iter()
+        .map(|&count| Scene::new(&options, count))
+        .collect();
     let trials = options.trials + 1;
-    let fault: Duration =
-        scenes.iter().map(|scene| scene.iteration_takes() * (options.iterations * trials) as u32).sum();
+    let fault: Duration = scenes
+        .iter()
+        .map(|scene| scene.iteration_takes() * (options.iterations * trials) as u32)
+        .sum();
     let stressor_iterations = options.iterations.div_ceil(OTHERS_SHARE);
     let takes = fault + others::takes(options.trials, stressor_iterations);
-    let what = format!("{trials} trials of each of {} numbers of counters", counts.len());
+    let what = format!(
+        "{trials} trials of each of {} numbers of counters",
+        counts.len()
+    );
     let mut progress = Progress::bar(BENCH.name, &what, trials * counts.len(), takes);
     let others = Others::watch();
     progress.say(format!(
@@ -119,7 +140,9 @@ pub(crate) fn main() {
     let stressors = others::run(options.trials, stressor_iterations);
     match missed {
         _ if options.choice.is_small() => {}
-        0 => println!("stock against none: at most {DELTA_MAX} %, or inside one std, with all numbers of counters"),
+        0 => println!(
+            "stock against none: at most {DELTA_MAX} %, or inside one std, with all numbers of counters"
+        ),
         n => println!(
             "stock against none: above {DELTA_MAX} % and outside one std with {n} of {} numbers of counters",
             counts.len()
@@ -163,14 +186,19 @@ fn run(options: &Options, bench: &Scene, progress: &mut Progress) -> Trials {
             for _ in 0..options.iterations {
                 match variant {
                     Variant::None => bench.iteration(&mut Uncounted),
-                    Variant::NoStock => bench.iteration(&mut Library { leaves: &bench.unstocked }),
+                    Variant::NoStock => bench.iteration(&mut Library {
+                        leaves: &bench.unstocked,
+                    }),
                     Variant::Slots7 => bench.iteration(&mut slots7),
-                    Variant::Stock => bench.iteration(&mut Library { leaves: &bench.stocked }),
+                    Variant::Stock => bench.iteration(&mut Library {
+                        leaves: &bench.stocked,
+                    }),
                 }
             }
             // The first trial is the warm-up.
             if trial > 0 {
-                trials.0[variant as usize].push(start.elapsed().as_secs_f64() * 1e3 / options.iterations as f64);
+                trials.0[variant as usize]
+                    .push(start.elapsed().as_secs_f64() * 1e3 / options.iterations as f64);
             }
         }
         progress.step();
@@ -244,7 +272,11 @@ fn table(count: usize, trials: &Trials) -> String {
         let row = trials.of(variant);
         let to = |base: &Summary, of: Variant| match variant == of {
             true => String::new(),
-            false => format!("{}{:+.2}", if row.is_noise(base) { "~" } else { "" }, row.delta(base)),
+            false => format!(
+                "{}{:+.2}",
+                if row.is_noise(base) { "~" } else { "" },
+                row.delta(base)
+            ),
         };
         table.add_row([
             count.to_string(),

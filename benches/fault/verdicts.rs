@@ -22,7 +22,10 @@ pub(crate) fn print(trials: &[(usize, Trials)], others: &[(String, Ratio)]) {
     let mut claims = Claims::new();
     evictions(&mut claims);
     let of = |(count, trials): &(usize, Trials)| {
-        (format!("with {count}"), Ratio::of(trials.runs(Variant::Stock), trials.runs(Variant::Slots7)))
+        (
+            format!("with {count}"),
+            Ratio::of(trials.runs(Variant::Stock), trials.runs(Variant::Slots7)),
+        )
     };
     let tables: Vec<(String, Ratio)> = trials.iter().map(of).collect();
     if tables.len() == COUNTS.len() {
@@ -36,16 +39,26 @@ pub(crate) fn print(trials: &[(usize, Trials)], others: &[(String, Ratio)]) {
 }
 
 fn borrowed(ratios: &[(String, Ratio)]) -> Vec<(&str, Ratio)> {
-    ratios.iter().map(|(what, ratio)| (what.as_str(), *ratio)).collect()
+    ratios
+        .iter()
+        .map(|(what, ratio)| (what.as_str(), *ratio))
+        .collect()
 }
 
 /// Walks for each operation of the seven slots and of the stock.
 fn both(counters: usize) -> (f64, f64) {
-    let (bare, stocked) = (fan(unstocked(), counters).1, fan(CounterConfig::new(), counters).1);
-    (walks(&mut Slots7::<Random>::new(&bare), &bare, HELD), walks(&mut Library { leaves: &stocked }, &stocked, HELD))
+    let (bare, stocked) = (
+        fan(unstocked(), counters).1,
+        fan(CounterConfig::new(), counters).1,
+    );
+    (
+        walks(&mut Slots7::<Random>::new(&bare), &bare, HELD),
+        walks(&mut Library { leaves: &stocked }, &stocked, HELD),
+    )
 }
 
-/// With as many counters as slots none is evicted; with one more, counters in turn evict each other.
+/// With as many counters as slots none is evicted; with one more, counters in turn evict each
+/// other.
 fn evictions(claims: &mut Claims) {
     let (fit, _) = both(SLOTS);
     let (evict, stock) = both(SLOTS + 1);

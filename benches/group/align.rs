@@ -1,15 +1,19 @@
-//! `group/align/…`: groups at whole cache lines, and packed. What the patch series asserts of alignment, measured.
+//! `group/align/…`: groups at whole cache lines, and packed. What the patch series asserts of
+//! alignment, measured.
 //!
-//! Neighbours in memory belong to different threads, which charge them at the same time. Those of one thread are in a
-//! runtime of its own: nothing but the place in memory is common to two threads, no line of a parent hides what that
-//! does.
+//! Neighbours in memory belong to different threads, which charge them at the same time. Those of
+//! one thread are in a runtime of its own: nothing but the place in memory is common to two
+//! threads, no line of a parent hides what that does.
 //!
-//! * `group/align/{line,packed}`: without stock, so that each charge and uncharge writes the usage of its group;
+//! * `group/align/{line,packed}`: without stock, so that each charge and uncharge writes the usage
+//!   of its group;
 //! * `…/hit/…`: the same from the stock, as groups are charged nearly always;
 //! * `…/many/…`: without stock, over so many groups that they do not fit into the nearer caches;
-//! * `…/create_destroy/…`: two threads that create and destroy in one runtime, as `group/create_destroy` does.
+//! * `…/create_destroy/…`: two threads that create and destroy in one runtime, as
+//!   `group/create_destroy` does.
 //!
-//! All on a machine of two nodes by table: on one node a group's object is as large as four lines, the same both ways.
+//! All on a machine of two nodes by table: on one node a group's object is as large as four lines,
+//! the same both ways.
 
 #![cfg(not(loom))]
 
@@ -85,7 +89,10 @@ pub(crate) fn rows(rows: &mut Rows) {
 
 pub(crate) fn team(what: What, align: PoolAlign, threads: usize) -> Team {
     match what {
-        What::CreateDestroy => lives(&Arc::new(builder(align).build().expect("memory for a root")), threads),
+        What::CreateDestroy => lives(
+            &Arc::new(builder(align).build().expect("memory for a root")),
+            threads,
+        ),
         What::Hit => charges(Neighbours::new(align, true, FEW), threads),
         What::Walk => charges(Neighbours::new(align, false, FEW), threads),
         What::Many => charges(Neighbours::new(align, false, MANY), threads),
@@ -94,7 +101,9 @@ pub(crate) fn team(what: What, align: PoolAlign, threads: usize) -> Team {
 
 fn builder(align: PoolAlign) -> RuntimeBuilder {
     let nodes = Topology::fixed([0, 1].map(|node| (NodeId::new(node), [usize::from(node)])));
-    Runtime::builder().topology(nodes.expect("each processor once")).pool_align(align)
+    Runtime::builder()
+        .topology(nodes.expect("each processor once"))
+        .pool_align(align)
 }
 
 /// The bytes of a group's object.
@@ -112,7 +121,11 @@ pub(crate) struct Neighbours {
 impl Neighbours {
     pub(crate) fn new(align: PoolAlign, stock: bool, count: usize) -> Self {
         let runtimes = [0, 1].map(|_| {
-            let builder = if stock { builder(align) } else { builder(align).batch(Bytes(0)) };
+            let builder = if stock {
+                builder(align)
+            } else {
+                builder(align).batch(Bytes(0))
+            };
             let runtime = builder.build().expect("memory for a root");
             (0..APART).for_each(|number| drop(create(&runtime, "apart", number)));
             runtime
@@ -124,7 +137,10 @@ impl Neighbours {
                 groups.push(create(runtime, "neighbour", number));
             }
         }
-        Neighbours { groups, _runtimes: runtimes }
+        Neighbours {
+            groups,
+            _runtimes: runtimes,
+        }
     }
 
     /// The share of groups that have an object of the other runtime on both sides, in per cent.
@@ -135,13 +151,18 @@ impl Neighbours {
         }
         // Ids are in the order of objects.
         all.sort_unstable();
-        let between = all.windows(3).filter(|three| three[0].1 != three[1].1 && three[1].1 != three[2].1);
+        let between = all
+            .windows(3)
+            .filter(|three| three[0].1 != three[1].1 && three[1].1 != three[2].1);
         between.count() as f64 / (all.len() - 2) as f64 * 100.0
     }
 }
 
 fn create(runtime: &Runtime, what: &str, number: usize) -> Group {
-    runtime.root().create(&format!("{what}-{number}"), Limits::new()).expect("a new name")
+    runtime
+        .root()
+        .create(&format!("{what}-{number}"), Limits::new())
+        .expect("a new name")
 }
 
 /// One thread has the groups of the first runtime alone; the second those of the other.

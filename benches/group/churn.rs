@@ -1,5 +1,6 @@
-//! `group/churn/charged_by…`: groups that one thread creates and charges, and perhaps a second charges too, before they
-//! go. One iteration is the whole life of one group. Beside the time stand the barriers that the releases cost.
+//! `group/churn/charged_by…`: groups that one thread creates and charges, and perhaps a second
+//! charges too, before they go. One iteration is the whole life of one group. Beside the time stand
+//! the barriers that the releases cost.
 
 #![cfg(not(loom))]
 
@@ -38,18 +39,27 @@ pub(crate) fn rows(rows: &mut Rows) -> Vec<Churn> {
             let released = offline.load(Ordering::Relaxed) - waiting;
             let barriers = runtime.counts().barriers - before.barriers;
             let barriers_per_64 = barriers as f64 / (released as f64 / RELEASES);
-            println!("{id}: {barriers_per_64:.3} barriers for 64 destroyed groups ({barriers} for {released})\n");
+            println!(
+                "{id}: {barriers_per_64:.3} barriers for 64 destroyed groups ({barriers} for {released})\n"
+            );
             runtime.settle();
-            assert_eq!(runtime.dying_count(), 0, "{id}: no thread holds any of them");
+            assert_eq!(
+                runtime.dying_count(),
+                0,
+                "{id}: no thread holds any of them"
+            );
             assert_eq!(runtime.group_count(), 1, "{id}: the root is left");
-            churns.push(Churn { what: format!("{id}: barriers for 64 destroyed groups"), barriers_per_64 });
+            churns.push(Churn {
+                what: format!("{id}: barriers for 64 destroyed groups"),
+                barriers_per_64,
+            });
         }
     }
     churns
 }
 
-/// The first thread creates and charges, the last takes offline and drops the handle. The hand-over is not timed; an
-/// iteration is what all do for one group together.
+/// The first thread creates and charges, the last takes offline and drops the handle. The hand-over
+/// is not timed; an iteration is what all do for one group together.
 fn team(runtime: &Arc<Runtime>, chargers: usize, offline: &Arc<AtomicU64>) -> Team {
     let (runtime, offline) = (Arc::clone(runtime), Arc::clone(offline));
     let handed: Arc<Mutex<Vec<Group>>> = Arc::default();
@@ -63,7 +73,9 @@ fn team(runtime: &Arc<Runtime>, chargers: usize, offline: &Arc<AtomicU64>) -> Te
                 let batch = left.min(HANDED);
                 if station.index == 0 {
                     let start = Instant::now();
-                    handed.lock().extend((0..batch).map(|_| create(&root, &mut names)).inspect(pair));
+                    handed
+                        .lock()
+                        .extend((0..batch).map(|_| create(&root, &mut names)).inspect(pair));
                     timed += start.elapsed();
                 }
                 station.meet();

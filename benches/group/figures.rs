@@ -1,7 +1,7 @@
 //! Every figure that README gives of groups, with the machine that they belong to, and the goals.
 //!
-//! Figures that depend on the memory of the process are measured in processes of their own; figures that are compared
-//! take turns.
+//! Figures that depend on the memory of the process are measured in processes of their own; figures
+//! that are compared take turns.
 
 #![cfg(not(loom))]
 
@@ -67,7 +67,9 @@ impl Options {
 
 /// True if this process is one of those that measure one thing alone. Then it has done so.
 pub(crate) fn is_alone() -> bool {
-    let Some((what, args)) = alone::asked() else { return false };
+    let Some((what, args)) = alone::asked() else {
+        return false;
+    };
     match what.as_str() {
         footprint::WHAT => footprint::here(&args),
         lives::WHAT => lives::here(&args),
@@ -77,8 +79,8 @@ pub(crate) fn is_alone() -> bool {
     true
 }
 
-/// True if figures are asked for, beside rows of these ids. Then they have been printed. Lists and wrong filters are
-/// answered here, too, with the ids of both.
+/// True if figures are asked for, beside rows of these ids. Then they have been printed. Lists and
+/// wrong filters are answered here, too, with the ids of both.
 pub(crate) fn run(options: &Options, rows: Vec<String>) -> bool {
     let choice = &options.rows.choice;
     let parts = [FOOTPRINT, LIVES, CYCLES, ALIGN].map(str::to_owned);
@@ -97,12 +99,22 @@ pub(crate) fn run(options: &Options, rows: Vec<String>) -> bool {
 fn print(options: &Options, chosen: &Chosen) {
     let wants = |part| chosen.wants(part);
     let steps = chosen.ids().len();
-    let mut progress =
-        Progress::start(BENCH.name, &format!("{steps} of 4 sets of figures"), steps, takes(options, chosen));
+    let mut progress = Progress::start(
+        BENCH.name,
+        &format!("{steps} of 4 sets of figures"),
+        steps,
+        takes(options, chosen),
+    );
     println!("memcg {} on {}\n", env!("CARGO_PKG_VERSION"), describe());
-    let measured = Measured { is_small: options.rows.choice.is_small(), ..Measured::default() };
+    let measured = Measured {
+        is_small: options.rows.choice.is_small(),
+        ..Measured::default()
+    };
     let mut goals = Goals::titled("goal", &measured);
-    for part in [FOOTPRINT, LIVES, CYCLES, ALIGN].into_iter().filter(|part| wants(part)) {
+    for part in [FOOTPRINT, LIVES, CYCLES, ALIGN]
+        .into_iter()
+        .filter(|part| wants(part))
+    {
         progress.next();
         match part {
             FOOTPRINT => footprint::print(options, &mut goals),
@@ -115,11 +127,21 @@ fn print(options: &Options, chosen: &Chosen) {
     goals.print();
 }
 
-/// The time of the chosen parts: by the clock where slices are timed, and from a hundredth where work is fixed.
+/// The time of the chosen parts: by the clock where slices are timed, and from a hundredth where
+/// work is fixed.
 fn takes(options: &Options, chosen: &Chosen) -> Duration {
-    let small =
-        Options { groups: options.groups.div_ceil(100), cycles: options.cycles.div_ceil(100), ..options.small() };
-    let of = |part: &str, takes: &dyn Fn() -> Duration| if chosen.wants(part) { takes() } else { Duration::ZERO };
+    let small = Options {
+        groups: options.groups.div_ceil(100),
+        cycles: options.cycles.div_ceil(100),
+        ..options.small()
+    };
+    let of = |part: &str, takes: &dyn Fn() -> Duration| {
+        if chosen.wants(part) {
+            takes()
+        } else {
+            Duration::ZERO
+        }
+    };
     let timed = |run: &dyn Fn()| {
         let start = Instant::now();
         run();

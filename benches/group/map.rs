@@ -1,4 +1,5 @@
-//! `group/create_destroy/map`: what people write in the place of groups: counts by name in a map behind a mutex.
+//! `group/create_destroy/map`: what people write in the place of groups: counts by name in a map
+//! behind a mutex.
 
 #![cfg(not(loom))]
 
@@ -15,7 +16,8 @@ use crate::common::team::Team;
 
 pub(crate) const ID: &str = "group/create_destroy/map";
 
-/// One iteration makes a count under a new name, adds to it once, subtracts, and takes it out again.
+/// One iteration makes a count under a new name, adds to it once, subtracts, and takes it out
+/// again.
 pub(crate) fn team() -> Team {
     let map: Arc<Mutex<HashMap<String, Arc<AtomicU64>>>> = Arc::default();
     Team::new(1, move |station| {

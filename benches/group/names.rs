@@ -20,7 +20,12 @@ impl Names {
 
     /// The next, by counting up the digits at its end.
     pub(crate) fn next(&mut self) -> &str {
-        for digit in self.text.iter_mut().rev().take_while(|digit| digit.is_ascii_digit()) {
+        for digit in self
+            .text
+            .iter_mut()
+            .rev()
+            .take_while(|digit| digit.is_ascii_digit())
+        {
             if *digit < b'9' {
                 *digit += 1;
                 break;

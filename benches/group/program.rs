@@ -68,18 +68,28 @@ pub(crate) fn main() {
     let mut goals = Goals::new(&measured);
     goals.ratio("group/create_destroy", map::ID, CREATE_DESTROY_MAX);
     for threads in [1, 2] {
-        let ids: Vec<String> = siblings::counts().into_iter().map(|count| siblings::id(count, threads)).collect();
+        let ids: Vec<String> = siblings::counts()
+            .into_iter()
+            .map(|count| siblings::id(count, threads))
+            .collect();
         let what = format!("group/create_destroy/siblings*/threads{threads}: slowest / fastest");
         goals.flat(&what, &ids, SIBLINGS_FLAT);
     }
     for count in siblings::counts() {
         // Each of two threads may take twice as long: together they are as fast as one.
-        goals.ratio(&siblings::id(count, 2), &siblings::id(count, 1), 2.0 * TWO_THREADS_MAX);
+        goals.ratio(
+            &siblings::id(count, 2),
+            &siblings::id(count, 1),
+            2.0 * TWO_THREADS_MAX,
+        );
     }
     for count in siblings::counts() {
         // Two threads in one runtime gain this much of what they gain in two.
-        let gain = |of: &dyn Fn(usize) -> String| Some(goals.median(&of(1))? / goals.median(&of(2))?);
-        if let Some((one, two)) = gain(&|threads| siblings::id(count, threads)).zip(gain(&unrelated::id)) {
+        let gain =
+            |of: &dyn Fn(usize) -> String| Some(goals.median(&of(1))? / goals.median(&of(2))?);
+        if let Some((one, two)) =
+            gain(&|threads| siblings::id(count, threads)).zip(gain(&unrelated::id))
+        {
             goals.at_most(
                 format!("gain of two threads, unrelated / siblings{count}"),
                 two / one,
@@ -95,7 +105,9 @@ pub(crate) fn main() {
 }
 
 pub(crate) fn runtime() -> Runtime {
-    Runtime::builder().build().expect("nothing is asked for that cannot be had")
+    Runtime::builder()
+        .build()
+        .expect("nothing is asked for that cannot be had")
 }
 
 /// Each thread has a handle of its own on the root, and names of its own.
@@ -119,9 +131,14 @@ pub(crate) fn serve(runtime: &Runtime, station: &Station) {
 }
 
 pub(crate) fn create(root: &Group, names: &mut Names) -> Group {
-    root.create(black_box(names.next()), Limits::new()).expect("a new name in a group that is online")
+    root.create(black_box(names.next()), Limits::new())
+        .expect("a new name in a group that is online")
 }
 
 pub(crate) fn pair(group: &Group) {
-    drop(group.try_charge(Bytes(black_box(SIZE))).expect("no limit is set"));
+    drop(
+        group
+            .try_charge(Bytes(black_box(SIZE)))
+            .expect("no limit is set"),
+    );
 }

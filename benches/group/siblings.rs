@@ -1,4 +1,5 @@
-//! `group/create_destroy/siblings…`: so many other groups below the same root, idle, without a handle.
+//! `group/create_destroy/siblings…`: so many other groups below the same root, idle, without a
+//! handle.
 
 #![cfg(not(loom))]
 
@@ -19,7 +20,9 @@ const MOST: &str = "MEMCG_BENCH_SIBLINGS";
 
 /// The numbers of siblings, in turn.
 pub(crate) fn counts() -> BTreeSet<u32> {
-    let most = env::var(MOST).map_or(u32::MAX, |most| most.parse().expect("MEMCG_BENCH_SIBLINGS is a number"));
+    let most = env::var(MOST).map_or(u32::MAX, |most| {
+        most.parse().expect("MEMCG_BENCH_SIBLINGS is a number")
+    });
     BTreeSet::from([1, 1_000, 1_000_000].map(|count: u32| count.min(most)))
 }
 
@@ -57,10 +60,17 @@ impl Crowd {
         for number in 0..count {
             let name = format!("sibling-{number:08}");
             assert_eq!(name.len(), LEN, "names are all of one length");
-            root.create(&name, Limits::new()).expect("a new name in a group that is online");
+            root.create(&name, Limits::new())
+                .expect("a new name in a group that is online");
         }
-        let growth = before.zip(resident::bytes()).map(|(before, after)| after.saturating_sub(before));
-        Crowd { runtime: Arc::new(runtime), count, growth }
+        let growth = before
+            .zip(resident::bytes())
+            .map(|(before, after)| after.saturating_sub(before));
+        Crowd {
+            runtime: Arc::new(runtime),
+            count,
+            growth,
+        }
     }
 
     pub(crate) fn runtime(&self) -> &Arc<Runtime> {
@@ -69,7 +79,10 @@ impl Crowd {
 
     fn print(&self, id: &str) {
         if let Some(growth) = self.growth {
-            println!("{id}: {} bytes resident for each sibling\n", growth / u64::from(self.count));
+            println!(
+                "{id}: {} bytes resident for each sibling\n",
+                growth / u64::from(self.count)
+            );
         }
     }
 }

@@ -1,8 +1,9 @@
-//! `group/snapshot/…`: one iteration is a snapshot of so many groups, ten to a million, each charged once.
-//! `group/create_destroy/snapshots`: groups come and go on one thread, while another takes snapshots of ten thousand
-//! groups all the time.
-//! `group/charge/alone` and `group/charge/snapshots`: one iteration is a charge from the stock that is given back; alone,
-//! and while another thread takes snapshots of the ten thousand groups around it, one after the other.
+//! `group/snapshot/…`: one iteration is a snapshot of so many groups, ten to a million, each
+//! charged once. `group/create_destroy/snapshots`: groups come and go on one thread, while another
+//! takes snapshots of ten thousand groups all the time. `group/charge/alone` and
+//! `group/charge/snapshots`: one iteration is a charge from the stock that is given back; alone,
+//! and while another thread takes snapshots of the ten thousand groups around it, one after the
+//! other.
 
 #![cfg(not(loom))]
 
@@ -38,7 +39,10 @@ impl Watcher {
                 drop(black_box(runtime.snapshot()));
             }
         };
-        Watcher { stop, thread: Some(thread::spawn(watch)) }
+        Watcher {
+            stop,
+            thread: Some(thread::spawn(watch)),
+        }
     }
 }
 
@@ -65,14 +69,18 @@ pub(crate) fn rows(rows: &mut Rows) {
             let watcher = is_watched.then(|| Watcher::start(&runtime));
             Team::new(1, move |station| {
                 black_box((&held, &watcher));
-                let group = runtime.root().create("charged", Limits::new()).expect("a free name");
+                let group = runtime
+                    .root()
+                    .create("charged", Limits::new())
+                    .expect("a free name");
                 station.serve(|times| (0..times).for_each(|_| pair(&group)));
             })
         });
     }
     rows.wall("group/create_destroy/snapshots", || {
         let (runtime, held) = charged(10_000);
-        // One iteration is a create and a release. The other thread takes a snapshot for so many of them.
+        // One iteration is a create and a release. The other thread takes a snapshot for so many of
+        // them.
         const EACH: u64 = 10_000;
         Team::new(2, move |station| {
             black_box(&held);
@@ -97,7 +105,9 @@ fn charged(count: u64) -> (Arc<Runtime>, Arc<Vec<Charge>>) {
     let runtime = runtime();
     let root = runtime.root();
     let charge = |number: u64| {
-        let group = root.create(number, Limits::new()).expect("a new name in a group that is online");
+        let group = root
+            .create(number, Limits::new())
+            .expect("a new name in a group that is online");
         group.try_charge(Bytes(64)).expect("no limit is set")
     };
     let held = (0..count).map(charge).collect();

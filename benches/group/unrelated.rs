@@ -1,5 +1,5 @@
-//! `group/unrelated/…`: lives of groups in as many runtimes as there are threads. What two threads can do at most in one
-//! runtime is what they do here.
+//! `group/unrelated/…`: lives of groups in as many runtimes as there are threads. What two threads
+//! can do at most in one runtime is what they do here.
 
 #![cfg(not(loom))]
 
@@ -17,7 +17,9 @@ pub(crate) fn rows(rows: &mut Rows) {
     for threads in [1, 2] {
         rows.wall(&id(threads), || {
             let runtimes: Vec<_> = (0..threads).map(|_| Arc::new(runtime())).collect();
-            Team::new(threads, move |station| serve(&runtimes[station.index], &station))
+            Team::new(threads, move |station| {
+                serve(&runtimes[station.index], &station)
+            })
         });
     }
 }

@@ -14,28 +14,33 @@ use clap::{Parser, ValueEnum};
 use memcg::allocator::Owner;
 use memcg::errors::CounterChargeError;
 use memcg::{
-    Bytes, Charge, ChargeError, Counter, CounterConfig, Group, Grouped, InGroup, Limits, PageCounter, Runtime, Stat,
+    Bytes, Charge, ChargeError, Counter, CounterConfig, Group, Grouped, InGroup, Limits,
+    PageCounter, Runtime, Stat,
 };
 use memcg_bench_rows::{Bench, Choice, Chosen, Progress, parse};
 
-/// Instructions of one charge and one uncharge, both from the stock: 43 as measured on x86-64 with rustc 1.95, and a
-/// tenth more for other compilers. A locked instruction would not show here, a longer path does.
+/// Instructions of one charge and one uncharge, both from the stock: 43 as measured on x86-64 with
+/// rustc 1.95, and a tenth more for other compilers. A locked instruction would not show here, a
+/// longer path does.
 const PAIR_INSTRUCTIONS_MAX: f64 = 47.0;
 
 /// The same through a group and the guard that it returns: 47.
 const GROUP_PAIR_INSTRUCTIONS_MAX: f64 = 52.0;
 
-/// The same through a group without a guard: 45. A load and an add on either side count the bytes that no guard holds,
-/// and simpler tests of a miss make up for them. It may cost what a guard costs.
+/// The same through a group without a guard: 45. A load and an add on either side count the bytes
+/// that no guard holds, and simpler tests of a miss make up for them. It may cost what a guard
+/// costs.
 const RAW_PAIR_INSTRUCTIONS_MAX: f64 = GROUP_PAIR_INSTRUCTIONS_MAX;
 
-/// That through a trait object, for a pool that has only amounts: 69, with the two calls. It may cost half as much again.
+/// That through a trait object, for a pool that has only amounts: 69, with the two calls. It may
+/// cost half as much again.
 const DYN_PAIR_INSTRUCTIONS_MAX: f64 = 1.5 * GROUP_PAIR_INSTRUCTIONS_MAX;
 
 /// An object of an allocator, charged to the thread's group and given back: 51.
 const OWNED_PAIR_INSTRUCTIONS_MAX: f64 = 56.0;
 
-/// An object of an allocator that grows by a byte and shrinks by it: 48, of which a `realloc` runs the half.
+/// An object of an allocator that grows by a byte and shrinks by it: 48, of which a `realloc` runs
+/// the half.
 const OWNED_GROWTH_INSTRUCTIONS_MAX: f64 = 53.0;
 
 /// A set of charges and its drop: 77 for memory alone, 176 and 355 for two and four counters.
@@ -43,21 +48,23 @@ const SET_INSTRUCTIONS_MAX: f64 = 85.0;
 const SET_OF_TWO_INSTRUCTIONS_MAX: f64 = 194.0;
 const SET_OF_FOUR_INSTRUCTIONS_MAX: f64 = 391.0;
 
-/// A poll of a future in a group, beside one of the same future without: at most half of a pair without a guard.
+/// A poll of a future in a group, beside one of the same future without: at most half of a pair
+/// without a guard.
 const SWITCH_INSTRUCTIONS_MAX: f64 = 22.0;
 
 /// A checkpoint where nothing is wrong: 17, with its look at what allocators have left.
 const CHECKPOINT_INSTRUCTIONS_MAX: f64 = 18.0;
 
-/// A look at the pressure level of a group that has thresholds: one load of its word, and 8 instructions, at most 10.
-/// The probe has two more, which hide the group from the compiler.
+/// A look at the pressure level of a group that has thresholds: one load of its word, and 8
+/// instructions, at most 10. The probe has two more, which hide the group from the compiler.
 const PRESSURE_LEVEL_INSTRUCTIONS_MAX: f64 = 12.0;
 
-/// One add to a statistic, of an item that the compiler knows: 29, with its part of the announcement that is due every
-/// half batch.
+/// One add to a statistic, of an item that the compiler knows: 29, with its part of the
+/// announcement that is due every half batch.
 const STAT_ADD_INSTRUCTIONS_MAX: f64 = 32.0;
 
-/// A charge of a whole batch and its uncharge, of a counter below another one: 474. Some hit, the others walk.
+/// A charge of a whole batch and its uncharge, of a counter below another one: 474. Some hit, the
+/// others walk.
 const REFILL_INSTRUCTIONS_MAX: f64 = 521.0;
 
 /// A charge and an uncharge of such a counter without stock: 439, for two walks of two levels.
@@ -158,7 +165,8 @@ impl Run {
     }
 }
 
-// SAFETY of the exported names, here and below: the prefix is the crate's, and nothing else defines them.
+// SAFETY of the exported names, here and below: the prefix is the crate's, and nothing else defines
+// them.
 
 /// A charge in another crate.
 #[unsafe(no_mangle)]
@@ -205,7 +213,10 @@ pub(crate) fn memcg_probe_raw_uncharge(group: &Group, n: u64) {
 /// A charge of two counters in another crate. Its end is that of two charges.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_set_charge(group: &Group, amounts: &[(Counter, u64); 2]) -> Result<[Charge; 2], ChargeError> {
+pub(crate) fn memcg_probe_set_charge(
+    group: &Group,
+    amounts: &[(Counter, u64); 2],
+) -> Result<[Charge; 2], ChargeError> {
     group.try_charge_set(amounts)
 }
 
@@ -256,7 +267,8 @@ impl Future for Never {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) fn memcg_probe_switch(task: Pin<&mut Grouped<Never>>) -> bool {
-    task.poll(&mut Context::from_waker(Waker::noop())).is_pending()
+    task.poll(&mut Context::from_waker(Waker::noop()))
+        .is_pending()
 }
 
 /// A checkpoint in another crate.
@@ -327,7 +339,8 @@ pub(crate) fn memcg_probe_owner_growths(growths: u64) {
     let owner = Owner::charge(1);
     for _ in 0..growths {
         let more = black_box(1);
-        // SAFETY: the owner has the first byte until the end, and what it grows by is given back once.
+        // SAFETY: the owner has the first byte until the end, and what it grows by is given back
+        // once.
         unsafe {
             black_box(owner).grow(more);
             black_box(owner).uncharge(more);
@@ -361,7 +374,11 @@ pub(crate) fn memcg_probe_sets_of_four(group: &Group, amounts: &[(Counter, u64);
 #[inline(always)]
 fn charge_sets<const N: usize>(group: &Group, amounts: &[(Counter, u64); N], sets: u64) {
     for _ in 0..sets {
-        drop(group.try_charge_set(black_box(amounts)).expect("no limit is set"));
+        drop(
+            group
+                .try_charge_set(black_box(amounts))
+                .expect("no limit is set"),
+        );
     }
 }
 
@@ -370,9 +387,14 @@ fn sets<const N: usize>(charge: fn(&Group, &[(Counter, u64); N], u64)) {
     let mut builder = Runtime::builder();
     let amounts = std::array::from_fn(|number| match number {
         0 => (Counter::MEMORY, 1),
-        further => (builder.counter(&format!("c{further}"), memcg::Unit::Bytes), 1),
+        further => (
+            builder.counter(&format!("c{further}"), memcg::Unit::Bytes),
+            1,
+        ),
     });
-    let runtime = builder.build().expect("nothing is asked for that cannot be had");
+    let runtime = builder
+        .build()
+        .expect("nothing is asked for that cannot be had");
     let group = runtime.root();
     // The first touch.
     drop(group.try_charge_set(&amounts).expect("no limit is set"));
@@ -432,8 +454,14 @@ pub(crate) fn memcg_probe_pressure_levels(group: &Group, looks: u64) {
 
 /// A group of 100 bytes with thresholds, of which 90 are charged.
 fn pressure_levels() {
-    let runtime = Runtime::builder().batch(0).build().expect("nothing is asked for that cannot be had");
-    let group = runtime.root().create("q", Limits::new().max(100).pressure_levels(80, 95)).expect("a free name");
+    let runtime = Runtime::builder()
+        .batch(0)
+        .build()
+        .expect("nothing is asked for that cannot be had");
+    let group = runtime
+        .root()
+        .create("q", Limits::new().max(100).pressure_levels(80, 95))
+        .expect("a free name");
     let _held = group.try_charge(90).expect("there is room");
     assert_eq!(group.pressure_level().name(), "elevated");
     memcg_probe_pressure_levels(&group, PAIRS);
@@ -445,7 +473,11 @@ fn pressure_levels() {
 pub(crate) fn memcg_probe_refills(counter: &PageCounter, charges: u64) {
     let batch = counter.batch();
     for _ in 0..charges / 4 {
-        (0..4).for_each(|_| counter.try_charge(black_box(batch)).expect("no limit is set"));
+        (0..4).for_each(|_| {
+            counter
+                .try_charge(black_box(batch))
+                .expect("no limit is set")
+        });
         (0..4).for_each(|_| counter.uncharge(black_box(batch)));
     }
 }
@@ -486,7 +518,9 @@ pub(crate) fn memcg_probe_empty(pairs: u64) {
 pub(crate) fn main() -> ExitCode {
     let options: Options = parse(&BENCH);
     let counter = PageCounter::root(CounterConfig::new());
-    let runtime = Runtime::builder().build().expect("nothing is asked for that cannot be had");
+    let runtime = Runtime::builder()
+        .build()
+        .expect("nothing is asked for that cannot be had");
     let group = runtime.root();
     // The first touch, and whatever else the stock does only once.
     for _ in 0..1_000 {
@@ -502,7 +536,11 @@ pub(crate) fn main() -> ExitCode {
         drop(memcg_probe_set_charge(&group, black_box(&both)).expect("no limit is set"));
     }
     let mut tasks = [(); 2].map(|()| Never.in_group(&group));
-    assert!(tasks.iter_mut().all(|task| memcg_probe_switch(Pin::new(task))));
+    assert!(
+        tasks
+            .iter_mut()
+            .all(|task| memcg_probe_switch(Pin::new(task)))
+    );
     group.run(memcg_probe_checkpoint).expect("no limit is set");
     for _ in 0..1_000 {
         group.run(|| memcg_probe_owner_pairs(1));
@@ -529,7 +567,9 @@ pub(crate) fn main() -> ExitCode {
         Some(Run::Refusals) => two_levels(memcg_probe_refusals, CounterConfig::new(), 1),
         Some(Run::Empty) => memcg_probe_empty(PAIRS),
         None if !options.choice.is_trial() => return hold(&counter, &options.choice),
-        None => println!("instructions: the probes work; `cargo bench --bench instructions` counts"),
+        None => {
+            println!("instructions: the probes work; `cargo bench --bench instructions` counts")
+        }
     }
     ExitCode::SUCCESS
 }
@@ -556,22 +596,86 @@ fn hold(counter: &PageCounter, choice: &Choice) -> ExitCode {
 
 /// The counted paths, and the most instructions of each.
 const PATHS: [(Run, &str, f64); 16] = [
-    (Run::Pairs, "one charge and one uncharge", PAIR_INSTRUCTIONS_MAX),
-    (Run::GroupPairs, "one charge of a group and the drop of its guard", GROUP_PAIR_INSTRUCTIONS_MAX),
-    (Run::RawPairs, "one charge of a group and its uncharge, without a guard", RAW_PAIR_INSTRUCTIONS_MAX),
-    (Run::DynPairs, "the same through an `Arc<dyn Pool>`", DYN_PAIR_INSTRUCTIONS_MAX),
-    (Run::OwnedPairs, "an object of an allocator that a group owns, and its free", OWNED_PAIR_INSTRUCTIONS_MAX),
-    (Run::OwnedGrowths, "an object that grows, and shrinks again", OWNED_GROWTH_INSTRUCTIONS_MAX),
-    (Run::Sets, "a set of one counter and its drop", SET_INSTRUCTIONS_MAX),
-    (Run::SetsOfTwo, "a set of two counters", SET_OF_TWO_INSTRUCTIONS_MAX),
-    (Run::SetsOfFour, "a set of four counters", SET_OF_FOUR_INSTRUCTIONS_MAX),
-    (Run::StatAdds, "one add to a statistic", STAT_ADD_INSTRUCTIONS_MAX),
-    (Run::Switches, "a poll in a group, more than without", SWITCH_INSTRUCTIONS_MAX),
-    (Run::Checkpoints, "a checkpoint where nothing is wrong", CHECKPOINT_INSTRUCTIONS_MAX),
-    (Run::PressureLevels, "a look at a group's pressure level", PRESSURE_LEVEL_INSTRUCTIONS_MAX),
-    (Run::Refills, "a charge of a whole batch and its uncharge", REFILL_INSTRUCTIONS_MAX),
-    (Run::Walks, "a charge and an uncharge of two levels without stock", WALK_INSTRUCTIONS_MAX),
-    (Run::Refusals, "a charge that is refused", REFUSAL_INSTRUCTIONS_MAX),
+    (
+        Run::Pairs,
+        "one charge and one uncharge",
+        PAIR_INSTRUCTIONS_MAX,
+    ),
+    (
+        Run::GroupPairs,
+        "one charge of a group and the drop of its guard",
+        GROUP_PAIR_INSTRUCTIONS_MAX,
+    ),
+    (
+        Run::RawPairs,
+        "one charge of a group and its uncharge, without a guard",
+        RAW_PAIR_INSTRUCTIONS_MAX,
+    ),
+    (
+        Run::DynPairs,
+        "the same through an `Arc<dyn Pool>`",
+        DYN_PAIR_INSTRUCTIONS_MAX,
+    ),
+    (
+        Run::OwnedPairs,
+        "an object of an allocator that a group owns, and its free",
+        OWNED_PAIR_INSTRUCTIONS_MAX,
+    ),
+    (
+        Run::OwnedGrowths,
+        "an object that grows, and shrinks again",
+        OWNED_GROWTH_INSTRUCTIONS_MAX,
+    ),
+    (
+        Run::Sets,
+        "a set of one counter and its drop",
+        SET_INSTRUCTIONS_MAX,
+    ),
+    (
+        Run::SetsOfTwo,
+        "a set of two counters",
+        SET_OF_TWO_INSTRUCTIONS_MAX,
+    ),
+    (
+        Run::SetsOfFour,
+        "a set of four counters",
+        SET_OF_FOUR_INSTRUCTIONS_MAX,
+    ),
+    (
+        Run::StatAdds,
+        "one add to a statistic",
+        STAT_ADD_INSTRUCTIONS_MAX,
+    ),
+    (
+        Run::Switches,
+        "a poll in a group, more than without",
+        SWITCH_INSTRUCTIONS_MAX,
+    ),
+    (
+        Run::Checkpoints,
+        "a checkpoint where nothing is wrong",
+        CHECKPOINT_INSTRUCTIONS_MAX,
+    ),
+    (
+        Run::PressureLevels,
+        "a look at a group's pressure level",
+        PRESSURE_LEVEL_INSTRUCTIONS_MAX,
+    ),
+    (
+        Run::Refills,
+        "a charge of a whole batch and its uncharge",
+        REFILL_INSTRUCTIONS_MAX,
+    ),
+    (
+        Run::Walks,
+        "a charge and an uncharge of two levels without stock",
+        WALK_INSTRUCTIONS_MAX,
+    ),
+    (
+        Run::Refusals,
+        "a charge that is refused",
+        REFUSAL_INSTRUCTIONS_MAX,
+    ),
 ];
 
 /// True if every chosen path is within its ceiling.
@@ -580,11 +684,22 @@ fn count_all(counter: &PageCounter, chosen: &Chosen) -> Result<bool, Failure> {
     let empty = count(Run::Empty)?;
     // Most of what a run takes is valgrind's start, which the first has shown.
     let runs = chosen.ids().len();
-    let mut progress =
-        Progress::bar(BENCH.name, &format!("{runs} paths under valgrind"), runs, start.elapsed() * runs as u32);
+    let mut progress = Progress::bar(
+        BENCH.name,
+        &format!("{runs} paths under valgrind"),
+        runs,
+        start.elapsed() * runs as u32,
+    );
     let mut held = true;
-    for (run, what, most) in PATHS.into_iter().filter(|(run, ..)| chosen.wants(&run.id())) {
-        let beside = if let Run::Switches = run { count(Run::Polls)? } else { empty };
+    for (run, what, most) in PATHS
+        .into_iter()
+        .filter(|(run, ..)| chosen.wants(&run.id()))
+    {
+        let beside = if let Run::Switches = run {
+            count(Run::Polls)?
+        } else {
+            empty
+        };
         let pair = count(run)?.saturating_sub(beside) as f64 / PAIRS as f64;
         progress.say(format!(
             "instructions: {pair:.2} for {what} ({:?}; loop {:.2} beside them), at most {most}",
@@ -604,9 +719,14 @@ enum Failure {
 
 /// The instructions inside the run's function, callees included.
 fn count(run: Run) -> Result<u64, Failure> {
-    let program = env::current_exe().map_err(|error| Failure::Broken(format!("cannot find itself: {error}")))?;
+    let program = env::current_exe()
+        .map_err(|error| Failure::Broken(format!("cannot find itself: {error}")))?;
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--collect-atstart=no", "--callgrind-out-file=/dev/null"])
+        .args([
+            "--tool=callgrind",
+            "--collect-atstart=no",
+            "--callgrind-out-file=/dev/null",
+        ])
         .arg(format!("--toggle-collect={}", run.symbol()))
         .arg(program)
         .args(["--run", run.name()])
@@ -615,11 +735,19 @@ fn count(run: Run) -> Result<u64, Failure> {
         .map_err(|_| Failure::NoValgrind)?;
     let report = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        return Err(Failure::Broken(format!("the run under callgrind failed:\n{report}")));
+        return Err(Failure::Broken(format!(
+            "the run under callgrind failed:\n{report}"
+        )));
     }
-    let collected = report.lines().find_map(|line| line.split_once("Collected :")).map(|(_, count)| count.trim());
+    let collected = report
+        .lines()
+        .find_map(|line| line.split_once("Collected :"))
+        .map(|(_, count)| count.trim());
     match collected.and_then(|count| count.parse().ok()) {
         Some(count) if count > 0 => Ok(count),
-        _ => Err(Failure::Broken(format!("callgrind counted nothing in {}:\n{report}", run.symbol()))),
+        _ => Err(Failure::Broken(format!(
+            "callgrind counted nothing in {}:\n{report}",
+            run.symbol()
+        ))),
     }
 }

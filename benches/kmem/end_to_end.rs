@@ -1,8 +1,12 @@
-//! Accounting where it is used: a map with a value for each processor is made, filled, read and torn down, as the
-//! series' program does with maps of BPF. Making it asks the system for memory, as that one enters the kernel.
+//! Accounting where it is used: a map with a value for each processor is made, filled, read and
+//! torn down, as the series' program does with maps of BPF. Making it asks the system for memory,
+//! as that one enters the kernel.
 
 #![cfg(not(loom))]
-#![allow(unsafe_code, reason = "values are written through addresses, and a mapping is made by hand")]
+#![allow(
+    unsafe_code,
+    reason = "values are written through addresses, and a mapping is made by hand"
+)]
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -23,7 +27,8 @@ pub(crate) fn run(machine: &Machine, ours: bool, size: usize, times: u64) -> Dur
 }
 
 fn map(machine: &Machine, ours: bool, size: usize) {
-    // SAFETY: a new private mapping at an address of the system's choice touches nothing that exists.
+    // SAFETY: a new private mapping at an address of the system's choice touches nothing that
+    // exists.
     let head = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -34,7 +39,11 @@ fn map(machine: &Machine, ours: bool, size: usize) {
             0,
         )
     };
-    assert!(head != libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+    assert!(
+        head != libc::MAP_FAILED,
+        "{}",
+        std::io::Error::last_os_error()
+    );
     // SAFETY: within the mapping just made.
     unsafe { head.cast::<usize>().write_volatile(size) };
     let layout = Machine::layout(size);
@@ -54,5 +63,7 @@ fn write_and_sum(values: &PerCpuBytes) -> u64 {
     // SAFETY: each copy has eight bytes, aligned; no other thread has the object.
     copies().for_each(|copy| unsafe { copy.cast::<u64>().write_volatile(1) });
     // SAFETY: as above.
-    copies().map(|copy| unsafe { copy.cast::<u64>().read_volatile() }).sum()
+    copies()
+        .map(|copy| unsafe { copy.cast::<u64>().read_volatile() })
+        .sum()
 }

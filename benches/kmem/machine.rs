@@ -1,5 +1,5 @@
-//! A machine that is not at hand: its processors and nodes, and where its memory is said to lie. The memory itself is
-//! this machine's, and the library is driven as it would be there.
+//! A machine that is not at hand: its processors and nodes, and where its memory is said to lie.
+//! The memory itself is this machine's, and the library is driven as it would be there.
 
 #![cfg(not(loom))]
 
@@ -14,8 +14,8 @@ use memcg_kmem::{PerCpuAllocator, PerCpuBytes};
 
 use super::walk::Walk;
 
-/// Credit that a thread keeps: objects of such machines are charged 6 KiB to 1.4 MiB, and what is beyond a batch always
-/// goes up the tree, accounted by node or not.
+/// Credit that a thread keeps: objects of such machines are charged 6 KiB to 1.4 MiB, and what is
+/// beyond a batch always goes up the tree, accounted by node or not.
 pub(crate) const BATCH: Bytes = Bytes(4 << 20);
 
 /// The parts of a machine.
@@ -29,16 +29,35 @@ pub(crate) struct Model {
     metadata: u16,
 }
 
-/// The series' first machine, its second, and the one of its functional test, as large as the first.
-pub(crate) const NODES1: Model = Model { nodes: 1, processors: 176, with_processors: 1, metadata: 0 };
-pub(crate) const NODES2: Model = Model { nodes: 2, processors: 80, with_processors: 2, metadata: 1 };
-pub(crate) const NODES8: Model = Model { nodes: 8, processors: 176, with_processors: 2, metadata: 5 };
+/// The series' first machine, its second, and the one of its functional test, as large as the
+/// first.
+pub(crate) const NODES1: Model = Model {
+    nodes: 1,
+    processors: 176,
+    with_processors: 1,
+    metadata: 0,
+};
+pub(crate) const NODES2: Model = Model {
+    nodes: 2,
+    processors: 80,
+    with_processors: 2,
+    metadata: 1,
+};
+pub(crate) const NODES8: Model = Model {
+    nodes: 8,
+    processors: 176,
+    with_processors: 2,
+    metadata: 5,
+};
 pub(crate) const MODELS: [Model; 3] = [NODES1, NODES2, NODES8];
 
 impl Model {
     /// Two nodes, so many processors.
     pub(crate) const fn with_processors(processors: usize) -> Model {
-        Model { processors, ..NODES2 }
+        Model {
+            processors,
+            ..NODES2
+        }
     }
 
     pub(crate) fn node_of(&self, processor: usize) -> u16 {
@@ -47,8 +66,10 @@ impl Model {
     }
 
     fn topology(&self) -> Topology {
-        let of = |node| (0..self.processors).filter(move |processor| self.node_of(*processor) == node);
-        Topology::fixed((0..self.nodes).map(|node| (NodeId::new(node), of(node)))).expect("each processor once")
+        let of =
+            |node| (0..self.processors).filter(move |processor| self.node_of(*processor) == node);
+        Topology::fixed((0..self.nodes).map(|node| (NodeId::new(node), of(node))))
+            .expect("each processor once")
     }
 }
 
@@ -91,19 +112,32 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(model: Model) -> Machine {
         let said = Said::default();
-        let machine = Runtime::builder().topology(model.topology()).node_of(said.clone());
+        let machine = Runtime::builder()
+            .topology(model.topology())
+            .node_of(said.clone());
         let runtime = machine.batch(BATCH).build().expect("no limit");
-        let group = runtime.root().create("tenant", Limits::new()).expect("a name");
+        let group = runtime
+            .root()
+            .create("tenant", Limits::new())
+            .expect("a name");
         let allocator = PerCpuAllocator::of(&group).expect("a default shape");
         let (shape, unit) = (allocator.shape(), allocator.shape().unit());
         // The first object of a chunk shows where it begins.
-        let first = allocator.allocate(Layout::new::<u8>(), &group).expect("no limit");
-        let (data, words) = (first.as_ptr(0).expect("a processor").addr().get(), first.metadata().start);
+        let first = allocator
+            .allocate(Layout::new::<u8>(), &group)
+            .expect("no limit");
+        let (data, words) = (
+            first.as_ptr(0).expect("a processor").addr().get(),
+            first.metadata().start,
+        );
         let words_len = unit / shape.granule() * shape.word();
         let mut walk = Walk::new();
         let mut cache = Vec::new();
         let mut says = |range: Range<usize>, node: u16| {
-            said.0.write().expect("no thread panics").insert(range.start, (range.end, NodeId::new(node)));
+            said.0
+                .write()
+                .expect("no thread panics")
+                .insert(range.start, (range.end, NodeId::new(node)));
             cache.extend((0..range.len().div_ceil(4_096)).map(|_| node as u8));
             walk.set(range, node);
         };
@@ -113,7 +147,17 @@ impl Machine {
         }
         says(words..words + words_len, model.metadata);
         allocator.migrated(0..usize::MAX);
-        let machine = Machine { model, group, allocator, walk, cache, data, words, unit, _runtime: runtime };
+        let machine = Machine {
+            model,
+            group,
+            allocator,
+            walk,
+            cache,
+            data,
+            words,
+            unit,
+            _runtime: runtime,
+        };
         machine.check(&first);
         machine
     }
@@ -121,12 +165,19 @@ impl Machine {
     /// The library sees what is said.
     fn check(&self, first: &PerCpuBytes) {
         let placement = first.placement();
-        assert_eq!((placement.bytes(), placement.unplaced()), (self.full_size(8), 0));
+        assert_eq!(
+            (placement.bytes(), placement.unplaced()),
+            (self.full_size(8), 0)
+        );
         assert!(placement.on_node(NodeId::new(self.model.metadata)) >= 8);
         for node in 0..self.model.nodes {
-            let copies = (0..self.model.processors).filter(|processor| self.model.node_of(*processor) == node);
+            let copies = (0..self.model.processors)
+                .filter(|processor| self.model.node_of(*processor) == node);
             let words = if node == self.model.metadata { 8 } else { 0 };
-            assert_eq!(placement.on_node(NodeId::new(node)), 8 * copies.count() as u64 + words);
+            assert_eq!(
+                placement.on_node(NodeId::new(node)),
+                8 * copies.count() as u64 + words
+            );
         }
     }
 

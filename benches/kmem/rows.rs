@@ -13,7 +13,11 @@ pub(crate) fn rows(rows: &mut Rows) {
         for size in SIZES {
             for model in MODELS {
                 let id = format!("kmem/{}/size{size}/nodes{}", variant.name(), model.nodes);
-                rows.timed(&id, || team(model, move |machine, times| machine.run(variant, size, times)));
+                rows.timed(&id, || {
+                    team(model, move |machine, times| {
+                        machine.run(variant, size, times)
+                    })
+                });
             }
         }
     }
@@ -21,20 +25,27 @@ pub(crate) fn rows(rows: &mut Rows) {
         for (id, variant) in [("scale", Variant::Ours), ("scale_none", Variant::None)] {
             let model = Model::with_processors(processors);
             rows.timed(&format!("kmem/{id}/processors{processors}"), || {
-                team(model, move |machine, times| machine.run(variant, SIZES[2], times))
+                team(model, move |machine, times| {
+                    machine.run(variant, SIZES[2], times)
+                })
             });
         }
     }
     for (id, ours) in [("none", false), ("ours", true)] {
         for size in SIZES {
             rows.timed(&format!("kmem/end_to_end/{id}/size{size}"), || {
-                team(super::machine::NODES2, move |machine, times| end_to_end::run(machine, ours, size, times))
+                team(super::machine::NODES2, move |machine, times| {
+                    end_to_end::run(machine, ours, size, times)
+                })
             });
         }
     }
 }
 
-fn team(model: Model, run: impl Fn(&Machine, u64) -> std::time::Duration + Send + Sync + 'static) -> Team {
+fn team(
+    model: Model,
+    run: impl Fn(&Machine, u64) -> std::time::Duration + Send + Sync + 'static,
+) -> Team {
     Team::new(1, move |station| {
         let machine = Machine::new(model);
         station.serve_timed(|times| run(&machine, times));

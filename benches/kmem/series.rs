@@ -5,7 +5,8 @@
 use super::SIZES;
 use super::variant::Variant;
 
-pub(crate) const SOURCE: &str = "Alexandre Ghiti, \"[PATCH v2 0/9] per-memcg-per-node kmem accounting\", 26 June 2026";
+pub(crate) const SOURCE: &str =
+    "Alexandre Ghiti, \"[PATCH v2 0/9] per-memcg-per-node kmem accounting\", 26 June 2026";
 
 type Rows = [(Variant, [f64; 5])];
 
@@ -31,7 +32,10 @@ const END_TO_END: [f64; 5] = [-5.5, -5.1, -1.8, -5.1, -4.1];
 
 /// The series' figure of a whole program.
 pub(crate) fn end_to_end(size: usize) -> Option<f64> {
-    SIZES.iter().position(|of| *of == size).map(|at| END_TO_END[at])
+    SIZES
+        .iter()
+        .position(|of| *of == size)
+        .map(|at| END_TO_END[at])
 }
 
 /// The series' figure of a way; nothing of ours, nor of eight nodes.

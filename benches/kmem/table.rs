@@ -1,7 +1,10 @@
 //! Ours beside the patch series'.
 
 #![cfg(not(loom))]
-#![allow(unsafe_code, reason = "the plain loop that the allocator is compared with writes through addresses")]
+#![allow(
+    unsafe_code,
+    reason = "the plain loop that the allocator is compared with writes through addresses"
+)]
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -46,14 +49,20 @@ impl Goals {
         if measured <= most {
             self.met += 1;
         } else {
-            self.missed.push(format!("{what}: {measured:.2}, at most {most}"));
+            self.missed
+                .push(format!("{what}: {measured:.2}, at most {most}"));
         }
     }
 }
 
 impl Tables {
     pub(crate) fn new(turns: usize) -> Self {
-        Tables { turns, has_head: false, goals: Goals::default(), verdicts: Verdicts::default() }
+        Tables {
+            turns,
+            has_head: false,
+            goals: Goals::default(),
+            verdicts: Verdicts::default(),
+        }
     }
 
     /// Each a row, with the slices that it takes.
@@ -67,8 +76,16 @@ impl Tables {
             });
         }
         rows.table("kmem/table/move_pages", takes(turns, 1), |_| asking(turns));
-        rows.table("kmem/table/scale", takes(turns * 2, 2) * SCALE.len() as u32, |_| self.scale());
-        rows.table("kmem/table/end_to_end", takes(turns, 2) * SIZES.len() as u32, |_| self.whole());
+        rows.table(
+            "kmem/table/scale",
+            takes(turns * 2, 2) * SCALE.len() as u32,
+            |_| self.scale(),
+        );
+        rows.table(
+            "kmem/table/end_to_end",
+            takes(turns, 2) * SIZES.len() as u32,
+            |_| self.whole(),
+        );
     }
 
     fn model(&mut self, model: Model) {
@@ -76,7 +93,12 @@ impl Tables {
         let mut spreads = Spreads::new(&format!("nodes{}", model.nodes));
         for (place, variant) in Variant::ALL.into_iter().enumerate() {
             for (size, (costs, _)) in SIZES.into_iter().zip(&measured) {
-                spreads.row(variant.name(), size, series::percent(model.nodes, variant, size), costs[place]);
+                spreads.row(
+                    variant.name(),
+                    size,
+                    series::percent(model.nodes, variant, size),
+                    costs[place],
+                );
             }
         }
         spreads.print();
@@ -96,7 +118,9 @@ impl Tables {
         let Goals { met, missed } = &self.goals;
         if met + missed.len() > 0 {
             println!("{met} goals met, {} missed", missed.len());
-            missed.iter().for_each(|missed| println!("  missed: {missed}"));
+            missed
+                .iter()
+                .for_each(|missed| println!("  missed: {missed}"));
         }
     }
 }
@@ -108,7 +132,9 @@ fn print_head() {
          the library and its allocator are what they would be there; `per_page` and `per_node` pay for a walk of page\n\
          tables in memory for each processor. A thread keeps {} of credit. After a cost stands half of what lies between\n\
          its quartiles. The patch series: {}, measured in the kernel.\n",
-        MODELS.map(|model| format!("{} on {}", model.processors, model.nodes)).join(", "),
+        MODELS
+            .map(|model| format!("{} on {}", model.processors, model.nodes))
+            .join(", "),
         BATCH,
         series::SOURCE,
     );
@@ -116,7 +142,9 @@ fn print_head() {
 
 fn model_table(model: Model, turns: usize, goals: &mut Goals) -> Vec<(Vec<Cost>, f64)> {
     let machine = Machine::new(model);
-    let addresses: Vec<usize> = (0..model.processors).map(|unit| machine.data + unit * machine.unit).collect();
+    let addresses: Vec<usize> = (0..model.processors)
+        .map(|unit| machine.data + unit * machine.unit)
+        .collect();
     println!(
         "nodes{}: {} processors (simulated); a walk to the node of a page takes {:.1} ns (measured)",
         model.nodes,
@@ -124,49 +152,95 @@ fn model_table(model: Model, turns: usize, goals: &mut Goals) -> Vec<(Vec<Cost>,
         machine.walk.nanos(&addresses)
     );
     let mut table = Table::new();
-    table
-        .load_style(ASCII_MARKDOWN)
-        .set_header(["way", ""].into_iter().map(str::to_owned).chain(SIZES.map(|size| format!("{size} B"))));
+    table.load_style(ASCII_MARKDOWN).set_header(
+        ["way", ""]
+            .into_iter()
+            .map(str::to_owned)
+            .chain(SIZES.map(|size| format!("{size} B"))),
+    );
     let measured: Vec<(Vec<Cost>, f64)> = SIZES.map(|size| measure(&machine, size, turns)).into();
     let row = |name: &str, what: &str, cells: &mut dyn Iterator<Item = String>| {
-        [name.to_owned(), what.to_owned()].into_iter().chain(cells).collect::<Vec<_>>()
+        [name.to_owned(), what.to_owned()]
+            .into_iter()
+            .chain(cells)
+            .collect::<Vec<_>>()
     };
     let ours = Variant::ALL.len() - 1;
-    let none = |(costs, _): &(Vec<Cost>, f64)| format!("{:.0} +-{:.0}", costs[ours].none, costs[ours].none_spread);
+    let none = |(costs, _): &(Vec<Cost>, f64)| {
+        format!("{:.0} +-{:.0}", costs[ours].none, costs[ours].none_spread)
+    };
     table.add_row(row("none", "ns", &mut measured.iter().map(none)));
-    table.add_row(row("bitmap and zeroes", "ns", &mut measured.iter().map(|(_, plain)| format!("{plain:.0}"))));
+    table.add_row(row(
+        "bitmap and zeroes",
+        "ns",
+        &mut measured.iter().map(|(_, plain)| format!("{plain:.0}")),
+    ));
     for (place, variant) in Variant::ALL.into_iter().enumerate() {
         let cost = |at: usize| measured[at].0[place];
         let cells = (0..SIZES.len()).map(cost);
         table.add_row(row(
             variant.name(),
             "%",
-            &mut cells.clone().map(|cost| format!("{:+.1} +-{:.1}", cost.percent, cost.spread)),
+            &mut cells
+                .clone()
+                .map(|cost| format!("{:+.1} +-{:.1}", cost.percent, cost.spread)),
         ));
-        table.add_row(row("", "ns", &mut cells.map(|cost| format!("{:+.0}", cost.nanos))));
-        if SIZES.iter().any(|size| series::percent(model.nodes, variant, *size).is_some()) {
-            let of = |size| series::percent(model.nodes, variant, size).map_or(String::new(), |of| format!("{of:+.1}"));
+        table.add_row(row(
+            "",
+            "ns",
+            &mut cells.map(|cost| format!("{:+.0}", cost.nanos)),
+        ));
+        if SIZES
+            .iter()
+            .any(|size| series::percent(model.nodes, variant, *size).is_some())
+        {
+            let of = |size| {
+                series::percent(model.nodes, variant, size)
+                    .map_or(String::new(), |of| format!("{of:+.1}"))
+            };
             table.add_row(row("", "series, %", &mut SIZES.into_iter().map(of)));
         }
     }
-    let most = if model.nodes == 1 { ONE_NODE_MAX } else { NODES_MAX };
-    table.add_row(row("", "at most, %", &mut most.iter().map(|most| format!("{most:+.1}"))));
+    let most = if model.nodes == 1 {
+        ONE_NODE_MAX
+    } else {
+        NODES_MAX
+    };
+    table.add_row(row(
+        "",
+        "at most, %",
+        &mut most.iter().map(|most| format!("{most:+.1}")),
+    ));
     println!("{}\n", table.trim_fmt());
     for ((size, most), (costs, plain)) in SIZES.into_iter().zip(most).zip(&measured) {
         let id = format!("kmem/ours/size{size}/nodes{}", model.nodes);
         goals.at_most(format!("{id}, %"), costs[ours].percent, most);
-        goals.at_most(format!("{id}: none / bitmap and zeroes"), costs[ours].none / plain, PLAIN_MAX);
+        goals.at_most(
+            format!("{id}: none / bitmap and zeroes"),
+            costs[ours].none / plain,
+            PLAIN_MAX,
+        );
     }
     measured
 }
 
-/// A line for each way and size: the series' figure, ours, and how far the parts of the run lie apart.
+/// A line for each way and size: the series' figure, ours, and how far the parts of the run lie
+/// apart.
 struct Spreads(Table);
 
 impl Spreads {
     fn new(what: &str) -> Self {
         let mut table = Table::new();
-        let head = [what, "size", "series, %", "ours, %", "min", "max", "std", "runs"];
+        let head = [
+            what,
+            "size",
+            "series, %",
+            "ours, %",
+            "min",
+            "max",
+            "std",
+            "runs",
+        ];
         table.load_style(ASCII_MARKDOWN).set_header(head);
         Spreads(table)
     }
@@ -175,8 +249,11 @@ impl Spreads {
         let parts = cost.parts();
         let figures = [cost.percent, parts.min, parts.max].map(|figure| format!("{figure:+.1}"));
         let series = series.map_or_else(String::new, |figure| format!("{figure:+.1}"));
-        let cells = [way.to_owned(), format!("{size} B"), series].into_iter().chain(figures);
-        self.0.add_row(cells.chain([format!("{:.1}", parts.std), PARTS.to_string()]));
+        let cells = [way.to_owned(), format!("{size} B"), series]
+            .into_iter()
+            .chain(figures);
+        self.0
+            .add_row(cells.chain([format!("{:.1}", parts.std), PARTS.to_string()]));
     }
 
     fn print(&self) {
@@ -186,17 +263,28 @@ impl Spreads {
 
 /// The cost of each way, and nanoseconds of a plain loop that does the work of an allocator.
 fn measure(machine: &Machine, size: usize, turns: usize) -> (Vec<Cost>, f64) {
-    let held = machine.allocator.allocate_uncharged(Machine::layout(size)).expect("memory");
+    let held = machine
+        .allocator
+        .allocate_uncharged(Machine::layout(size))
+        .expect("memory");
     let first = held.as_ptr(0).expect("a processor").as_ptr();
     let plain = |times: u64| {
         let mut bits = [0_u64; 64];
         let start = Instant::now();
         for _ in 0..times {
-            let word = black_box(&mut bits).iter_mut().find(|word| **word != u64::MAX).expect("a free one");
+            let word = black_box(&mut bits)
+                .iter_mut()
+                .find(|word| **word != u64::MAX)
+                .expect("a free one");
             *word |= 1 << word.trailing_ones();
             for unit in 0..machine.model.processors {
-                // SAFETY: the copy of that unit, which has so many bytes; no other thread has the object.
-                unsafe { first.wrapping_add(unit * machine.unit).write_bytes(0, black_box(size)) };
+                // SAFETY: the copy of that unit, which has so many bytes; no other thread has the
+                // object.
+                unsafe {
+                    first
+                        .wrapping_add(unit * machine.unit)
+                        .write_bytes(0, black_box(size))
+                };
             }
             *black_box(word) = 0;
         }
@@ -235,7 +323,8 @@ fn asking(turns: usize) {
     }
 }
 
-/// Copies of 64 bytes, a unit apart, fall into one set of the first cache: what is accounted hides in the wait for it.
+/// Copies of 64 bytes, a unit apart, fall into one set of the first cache: what is accounted hides
+/// in the wait for it.
 const SCALE_SIZE: usize = SIZES[2];
 
 /// Processors of the machines that are compared.
@@ -249,7 +338,9 @@ impl Tables {
         for processors in SCALE {
             let machine = Machine::new(Model::with_processors(processors));
             let ways = [Variant::Ours, Variant::PerNode, Variant::None];
-            let costs = costs(turns, 2, |way, times| machine.run(ways[way], SCALE_SIZE, times));
+            let costs = costs(turns, 2, |way, times| {
+                machine.run(ways[way], SCALE_SIZE, times)
+            });
             for (variant, cost) in ways.iter().zip(&costs) {
                 println!(
                     "kmem/scale/processors{processors}: {} {:+.1} ns +-{:.1} over {:.0} ns, 2 nodes (simulated), {} B",
@@ -266,7 +357,11 @@ impl Tables {
                 of_sixteen = ours.nanos;
             }
             if processors == 176 {
-                self.goals.at_most("kmem/scale: 176 processors / 16".to_owned(), ours.nanos / of_sixteen, SCALE_MAX);
+                self.goals.at_most(
+                    "kmem/scale: 176 processors / 16".to_owned(),
+                    ours.nanos / of_sixteen,
+                    SCALE_MAX,
+                );
             }
         }
         println!();
@@ -277,14 +372,17 @@ impl Tables {
         let machine = Machine::new(NODES2);
         let mut spreads = Spreads::new("end to end");
         for size in SIZES {
-            let costs = costs(self.turns, 2, |way, times| end_to_end::run(&machine, way == 0, size, times));
+            let costs = costs(self.turns, 2, |way, times| {
+                end_to_end::run(&machine, way == 0, size, times)
+            });
             let [ours, none] = [costs[0], costs[1]];
             println!(
                 "kmem/end_to_end/size{size}: {:+.2} % +-{:.2} over {:.0} ns, none against none {:+.2} % +-{:.2}",
                 ours.percent, ours.spread, ours.none, none.percent, none.spread
             );
             let most = none.percent.abs() + none.spread;
-            self.goals.at_most(format!("kmem/end_to_end/size{size}, %"), ours.percent, most);
+            self.goals
+                .at_most(format!("kmem/end_to_end/size{size}, %"), ours.percent, most);
             self.verdicts.of_whole(size, ours);
             spreads.row("ours", size, series::end_to_end(size), ours);
         }

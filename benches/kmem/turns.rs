@@ -31,7 +31,8 @@ pub(crate) struct Cost {
     pub(crate) percent: f64,
     /// Half of what lies between the quartiles of the latter, from turn to turn.
     pub(crate) spread: f64,
-    /// Medians of the parts of the run, one after the other; not numbers where there were too few turns.
+    /// Medians of the parts of the run, one after the other; not numbers where there were too few
+    /// turns.
     percents: [f64; PARTS],
     added: [f64; PARTS],
 }
@@ -54,16 +55,20 @@ impl Cost {
 
     /// The ratio of its addition to another's, which took turns with it.
     pub(crate) fn added_by(&self, other: &Cost) -> Ratio {
-        ratio(std::array::from_fn(|part| self.percents[part] / other.percents[part]))
+        ratio(std::array::from_fn(|part| {
+            self.percents[part] / other.percents[part]
+        }))
     }
 
-    /// The addition of a way for each processor from the second number of them to the third, by the same from the first
-    /// on.
+    /// The addition of a way for each processor from the second number of them to the third, by the
+    /// same from the first on.
     pub(crate) fn slope([few, more, most]: [(usize, &Cost); 3]) -> Ratio {
         let each = |part: usize, low: (usize, &Cost), high: (usize, &Cost)| {
             (high.1.added[part] - low.1.added[part]) / (high.0 - low.0) as f64
         };
-        ratio(std::array::from_fn(|part| each(part, more, most) / each(part, few, more)))
+        ratio(std::array::from_fn(|part| {
+            each(part, more, most) / each(part, few, more)
+        }))
     }
 }
 
@@ -75,20 +80,24 @@ fn ratio(parts: [f64; PARTS]) -> Ratio {
 
 /// The time of [`costs`].
 pub(crate) fn takes(turns: usize, ways: usize) -> Duration {
-    // One slice before all others; then each way, and none behind it. Calibration is as much as two slices of each.
+    // One slice before all others; then each way, and none behind it. Calibration is as much as two
+    // slices of each.
     SLICE * (1 + 2 * ways * turns + 2 * (ways + 1)) as u32
 }
 
 /// The cost of each of `ways`, in turn with `none`: `run(way, times)`, the last way being none.
 pub(crate) fn costs(turns: usize, ways: usize, run: impl Fn(usize, u64) -> Duration) -> Vec<Cost> {
-    let times: Vec<u64> = (0..=ways).map(|way| calibrate(|times| run(way, times))).collect();
+    let times: Vec<u64> = (0..=ways)
+        .map(|way| calibrate(|times| run(way, times)))
+        .collect();
     let nanos = |way: usize| run(way, times[way]).as_secs_f64() * 1e9 / times[way] as f64;
     let mut none = vec![Vec::new(); ways];
     let mut added = vec![Vec::new(); ways];
     let mut percent = vec![Vec::new(); ways];
     let mut before = nanos(ways);
     for turn in 0..turns {
-        // None, one, none, another, none: each between two that it is compared with; each is first equally often.
+        // None, one, none, another, none: each between two that it is compared with; each is first
+        // equally often.
         for place in 0..ways {
             let way = (turn + place) % ways;
             let on = nanos(way);
@@ -132,7 +141,8 @@ fn calibrate(run: impl Fn(u64) -> Duration) -> u64 {
     loop {
         let took = run(times);
         if took >= SLICE / 4 || times >= 1 << 20 {
-            return ((times as f64 * SLICE.as_secs_f64() / took.as_secs_f64().max(1e-9)) as u64).max(1);
+            return ((times as f64 * SLICE.as_secs_f64() / took.as_secs_f64().max(1e-9)) as u64)
+                .max(1);
         }
         times *= 2;
     }

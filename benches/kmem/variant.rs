@@ -1,8 +1,9 @@
 //! Ways of accounting: none, the patch series', and the library's.
 //!
-//! All of them allocate from the same allocator. The series' charge the group once through the library, which keeps
-//! credit as the kernel does, and add to the library's statistics, one addition for each update that the series' would
-//! make; they have no tree of statistics by node to pay for, and get that for nothing.
+//! All of them allocate from the same allocator. The series' charge the group once through the
+//! library, which keeps credit as the kernel does, and add to the library's statistics, one
+//! addition for each update that the series' would make; they have no tree of statistics by node to
+//! pay for, and get that for nothing.
 
 #![cfg(not(loom))]
 
@@ -34,8 +35,14 @@ pub(crate) enum Variant {
 
 impl Variant {
     /// Those that are compared with none.
-    pub(crate) const ALL: [Variant; 6] =
-        [Variant::GroupOnly, Variant::PerPage, Variant::PerNode, Variant::Cached, Variant::OneNode, Variant::Ours];
+    pub(crate) const ALL: [Variant; 6] = [
+        Variant::GroupOnly,
+        Variant::PerPage,
+        Variant::PerNode,
+        Variant::Cached,
+        Variant::OneNode,
+        Variant::Ours,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -59,7 +66,9 @@ impl Machine {
         match variant {
             Variant::None => self.time(times, || self.allocate(size)),
             Variant::Ours => self.time(times, || {
-                self.allocator.allocate(Machine::layout(black_box(size)), &self.group).expect("no limit")
+                self.allocator
+                    .allocate(Machine::layout(black_box(size)), &self.group)
+                    .expect("no limit")
             }),
             Variant::GroupOnly => self.charged(
                 size,
@@ -69,7 +78,9 @@ impl Machine {
                     self.group.stat_add(Stat::PERCPU, -self.full(size));
                 },
             ),
-            Variant::PerPage => self.walked(size, times, |bytes, sign| self.account_pages(bytes, size, sign)),
+            Variant::PerPage => self.walked(size, times, |bytes, sign| {
+                self.account_pages(bytes, size, sign)
+            }),
             Variant::OneNode if self.model.nodes == 1 => self.run(Variant::GroupOnly, size, times),
             Variant::PerNode | Variant::OneNode => self.walked(size, times, |bytes, sign| {
                 self.account_nodes(bytes, size, sign, |address, _| self.walk.look_up(address));
@@ -101,7 +112,9 @@ impl Machine {
 
     #[inline]
     fn allocate(&self, size: usize) -> PerCpuBytes {
-        self.allocator.allocate_uncharged(Machine::layout(black_box(size))).expect("memory")
+        self.allocator
+            .allocate_uncharged(Machine::layout(black_box(size)))
+            .expect("memory")
     }
 
     #[inline(always)]
@@ -114,9 +127,18 @@ impl Machine {
     }
 
     #[inline(always)]
-    fn charged(&self, size: usize, times: u64, account: impl Fn(), unaccount: impl Fn()) -> Duration {
+    fn charged(
+        &self,
+        size: usize,
+        times: u64,
+        account: impl Fn(),
+        unaccount: impl Fn(),
+    ) -> Duration {
         self.time(times, || {
-            let charge = self.group.try_charge(Bytes(self.full_size(size))).expect("no limit");
+            let charge = self
+                .group
+                .try_charge(Bytes(self.full_size(size)))
+                .expect("no limit");
             let bytes = black_box(self.allocate(size));
             account();
             drop(black_box(bytes));
@@ -128,7 +150,10 @@ impl Machine {
     #[inline(always)]
     fn walked(&self, size: usize, times: u64, account: impl Fn(&PerCpuBytes, i64)) -> Duration {
         self.time(times, || {
-            let charge = self.group.try_charge(Bytes(self.full_size(size))).expect("no limit");
+            let charge = self
+                .group
+                .try_charge(Bytes(self.full_size(size)))
+                .expect("no limit");
             let bytes = black_box(self.allocate(size));
             account(&bytes, 1);
             account(&bytes, -1);
@@ -154,13 +179,20 @@ impl Machine {
             self.group.stat_add(Stat::PERCPU, sign * size as i64);
         }
         let copies = (size * self.model.processors) as i64;
-        self.group.stat_add(Stat::PERCPU, sign * (self.full(size) - copies));
+        self.group
+            .stat_add(Stat::PERCPU, sign * (self.full(size) - copies));
     }
 
-    /// (a) and (b): bytes gathered by node, one update for each. An object is wholly on the node of its first page, as
-    /// the series has it; its metadata is looked up page by page.
+    /// (a) and (b): bytes gathered by node, one update for each. An object is wholly on the node of
+    /// its first page, as the series has it; its metadata is looked up page by page.
     #[inline(always)]
-    fn account_nodes(&self, bytes: &PerCpuBytes, size: usize, sign: i64, node_of: impl Fn(usize, usize) -> usize) {
+    fn account_nodes(
+        &self,
+        bytes: &PerCpuBytes,
+        size: usize,
+        sign: i64,
+        node_of: impl Fn(usize, usize) -> usize,
+    ) {
         let mut by_node: ByNode = [0; 8];
         let first = self.first(bytes);
         let (in_unit, pages) = (first - self.data, self.unit / 4_096);
@@ -168,7 +200,10 @@ impl Machine {
             let node = node_of(first + unit * self.unit, unit * pages + in_unit / 4_096);
             by_node[node % 8] += size as u64;
         }
-        let (mut at, shape) = (in_unit / self.allocator.shape().granule() * self.allocator.shape().word(), self.words);
+        let (mut at, shape) = (
+            in_unit / self.allocator.shape().granule() * self.allocator.shape().word(),
+            self.words,
+        );
         let end = at + (self.full_size(size) as usize - size * self.model.processors);
         while at < end {
             let next = ((at / 4_096 + 1) * 4_096).min(end);

@@ -1,5 +1,6 @@
-//! The kernel's search for the node of a page of vmalloc memory: a walk through four levels of page tables, and a look
-//! at the page's descriptor (`vmalloc_to_page`, `page_to_nid`). Here through tables of the same shape in memory.
+//! The kernel's search for the node of a page of vmalloc memory: a walk through four levels of page
+//! tables, and a look at the page's descriptor (`vmalloc_to_page`, `page_to_nid`). Here through
+//! tables of the same shape in memory.
 
 #![cfg(not(loom))]
 
@@ -27,7 +28,10 @@ pub(crate) struct Walk {
 
 impl Walk {
     pub(crate) fn new() -> Self {
-        Walk { tables: vec![[0; 1 << BITS]], descriptors: vec![Descriptor { flags: 0 }] }
+        Walk {
+            tables: vec![[0; 1 << BITS]],
+            descriptors: vec![Descriptor { flags: 0 }],
+        }
     }
 
     pub(crate) fn set(&mut self, range: Range<usize>, node: u16) {
@@ -47,7 +51,9 @@ impl Walk {
             }
             self.tables[table][index(page, 0)] = self.descriptors.len() as u32;
             // The node stands in the upper bits.
-            self.descriptors.push(Descriptor { flags: u64::from(node) << 54 });
+            self.descriptors.push(Descriptor {
+                flags: u64::from(node) << 54,
+            });
         }
     }
 

@@ -13,7 +13,10 @@ const ROWS: [(&str, &str); 7] = [
     ("memcg_no_stock_depth4", "memcg without stock, depth 4"),
     ("datafusion_greedy", "DataFusion GreedyMemoryPool (flat)"),
     ("datafusion_fair_spill", "DataFusion FairSpillPool (flat)"),
-    ("datafusion_track_consumers", "DataFusion TrackConsumersPool over the greedy one (flat)"),
+    (
+        "datafusion_track_consumers",
+        "DataFusion TrackConsumersPool over the greedy one (flat)",
+    ),
     ("budget_context_depth1", "budget-context, depth 1"),
     ("budget_context_depth3", "budget-context, depth 3"),
 ];

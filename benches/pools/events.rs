@@ -27,7 +27,8 @@ pub(crate) struct Allocation {
 
 /// From here on all is kept that is told.
 pub(crate) fn listen() {
-    tracing::subscriber::set_global_default(Listener).expect("no other thread listens in this program");
+    tracing::subscriber::set_global_default(Listener)
+        .expect("no other thread listens in this program");
 }
 
 /// The events since the last time.
@@ -99,8 +100,17 @@ impl Visit for Allocation {
 impl fmt::Display for Allocation {
     /// In the series' words.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Allocation { pool, asked, given, node, recycled } = self;
+        let Allocation {
+            pool,
+            asked,
+            given,
+            node,
+            recycled,
+        } = self;
         let node = if node.is_empty() { "-1" } else { node };
-        write!(f, "{TARGET}: pool={pool} bytes_req={asked} bytes_alloc={given} node={node} recycled={recycled}")
+        write!(
+            f,
+            "{TARGET}: pool={pool} bytes_req={asked} bytes_alloc={given} node={node} recycled={recycled}"
+        )
     }
 }

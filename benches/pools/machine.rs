@@ -1,4 +1,5 @@
-//! Machines that are not at hand: nodes by table. Where one is not there, its memory is this machine's.
+//! Machines that are not at hand: nodes by table. Where one is not there, its memory is this
+//! machine's.
 
 #![cfg(not(loom))]
 
@@ -16,7 +17,9 @@ const BYTES: usize = 64;
 
 pub(crate) fn runtime(nodes: u16, align: PoolAlign) -> Runtime {
     let topology = Topology::fixed((0..nodes).map(|node| (NodeId::new(node), [usize::from(node)])));
-    let builder = Runtime::builder().topology(topology.expect("each processor once")).pool_align(align);
+    let builder = Runtime::builder()
+        .topology(topology.expect("each processor once"))
+        .pool_align(align);
     builder.build().expect("memory for a root")
 }
 
@@ -28,5 +31,8 @@ pub(crate) fn create(parent: &Group, name: &str) -> Group {
 pub(crate) fn hold(group: &Group, nodes: u16) -> Kmem {
     let mut placement = Placement::new();
     (0..nodes).for_each(|node| placement.add(Some(NodeId::new(node)), BYTES));
-    group.precharge(Bytes(placement.bytes())).expect("no limit").account(&placement)
+    group
+        .precharge(Bytes(placement.bytes()))
+        .expect("no limit")
+        .account(&placement)
 }

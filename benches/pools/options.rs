@@ -37,6 +37,7 @@ impl Options {
     }
 
     pub(crate) fn chosen(&self) -> Chosen {
-        self.choice.choose(BENCH.name, [SIZES, WEIGHTS].map(str::to_owned).into())
+        self.choice
+            .choose(BENCH.name, [SIZES, WEIGHTS].map(str::to_owned).into())
     }
 }

@@ -20,7 +20,12 @@ pub(crate) fn main() {
     }
     let options = Options::read();
     let chosen = options.chosen();
-    println!("memcg {} on {}\nThe series: {}.\n", env!("CARGO_PKG_VERSION"), describe(), series::SOURCE);
+    println!(
+        "memcg {} on {}\nThe series: {}.\n",
+        env!("CARGO_PKG_VERSION"),
+        describe(),
+        series::SOURCE
+    );
     events::listen();
     let machines = machine::NODES.map(sizes::trace);
     if chosen.wants(SIZES) {

@@ -52,9 +52,13 @@ struct Traced {
 
 pub(crate) fn trace(nodes: u16) -> Machine {
     let [aligned, packed] = ALIGNS.map(|align| group(nodes, align));
-    let both = |of: fn(&Traced) -> Vec<Allocation>| objects([&aligned, &packed], [&of(&aligned), &of(&packed)]);
+    let both = |of: fn(&Traced) -> Vec<Allocation>| {
+        objects([&aligned, &packed], [&of(&aligned), &of(&packed)])
+    };
     let everywhere = |traced: &Traced| traced.idle.iter().chain(&traced.further).cloned().collect();
-    let told = [&aligned.idle, &aligned.further, &aligned.again].into_iter().flatten();
+    let told = [&aligned.idle, &aligned.further, &aligned.again]
+        .into_iter()
+        .flatten();
     Machine {
         nodes,
         idle: both(|traced| traced.idle.clone()),
@@ -64,7 +68,8 @@ pub(crate) fn trace(nodes: u16) -> Machine {
     }
 }
 
-/// A group below another one that has all there is already, so that nothing is told but of this group.
+/// A group below another one that has all there is already, so that nothing is told but of this
+/// group.
 fn group(nodes: u16, align: PoolAlign) -> Traced {
     let runtime = runtime(nodes, align);
     let parent = create(&runtime.root(), "parent");
@@ -80,24 +85,37 @@ fn group(nodes: u16, align: PoolAlign) -> Traced {
     group.offline().expect("no children");
     drop(group);
     drop(create(&parent, "third"));
-    Traced { idle, further, again: told(), runtime }
+    Traced {
+        idle,
+        further,
+        again: told(),
+        runtime,
+    }
 }
 
 /// The same objects, aligned and packed.
 fn objects(of: [&Traced; 2], told: [&[Allocation]; 2]) -> Vec<Object> {
     let [aligned, packed] = told;
-    assert_eq!(aligned.len(), packed.len(), "a group asks for the same, however it is given");
+    assert_eq!(
+        aligned.len(),
+        packed.len(),
+        "a group asks for the same, however it is given"
+    );
     let mut objects: Vec<Object> = Vec::new();
     for (line, word) in aligned.iter().zip(packed) {
         assert_eq!((&line.pool, line.asked), (&word.pool, word.asked));
-        if let Some(object) = objects.iter_mut().find(|object| object.pool == line.pool && object.asked == line.asked) {
+        if let Some(object) = objects
+            .iter_mut()
+            .find(|object| object.pool == line.pool && object.asked == line.asked)
+        {
             object.count += 1;
             continue;
         }
         let tables = of.map(|traced| traced.runtime.pools());
         let rows = tables.each_ref().map(|table| {
             let mut rows = table.rows().iter();
-            rows.find(|row| row.name == line.pool && row.asked == line.asked).expect("what is told stands in the table")
+            rows.find(|row| row.name == line.pool && row.asked == line.asked)
+                .expect("what is told stands in the table")
         });
         assert_eq!((rows[0].given, rows[1].given), (line.given, word.given));
         objects.push(Object {
@@ -120,7 +138,9 @@ pub(crate) fn print(machines: &[Machine]) {
         machine.lines.iter().for_each(|line| println!("  {line}"));
         println!();
     }
-    println!("Bytes of one object, asked for and given each way; objects in 32 KiB, and in a chunk of the pool:\n");
+    println!(
+        "Bytes of one object, asked for and given each way; objects in 32 KiB, and in a chunk of the pool:\n"
+    );
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN).set_header([
         "",
@@ -134,23 +154,41 @@ pub(crate) fn print(machines: &[Machine]) {
         "in 32 KiB",
         "in a chunk",
     ]);
-    for (place, Structure { name, asked, given }) in [series::GROUP, series::PART].iter().enumerate() {
+    for (place, Structure { name, asked, given }) in
+        [series::GROUP, series::PART].iter().enumerate()
+    {
         let of = if place == 0 { "1" } else { "1 on each node" };
         let head = [if place == 0 { "series" } else { "" }, name, of].map(str::to_owned);
-        table.add_row(head.into_iter().chain(sizes(*asked, given)).chain([String::new()]));
+        table.add_row(
+            head.into_iter()
+                .chain(sizes(*asked, given))
+                .chain([String::new()]),
+        );
     }
     for machine in machines {
         for (place, object) in machine.everywhere.iter().enumerate() {
-            let head = if place == 0 { nodes(machine.nodes) } else { String::new() };
+            let head = if place == 0 {
+                nodes(machine.nodes)
+            } else {
+                String::new()
+            };
             let head = [head, object.pool.clone(), object.count.to_string()];
             let chunk = format!("{}, {}", object.per_chunk[0], object.per_chunk[1]);
-            table.add_row(head.into_iter().chain(sizes(object.asked, &object.given)).chain([chunk]));
+            table.add_row(
+                head.into_iter()
+                    .chain(sizes(object.asked, &object.given))
+                    .chain([chunk]),
+            );
         }
     }
     println!("{}\n", table.trim_fmt());
     wastes(machines);
     for machine in machines.iter().filter(|machine| machine.nodes <= 2) {
-        println!("`Runtime::pools` on {}:\n\n{}", nodes(machine.nodes), machine.table);
+        println!(
+            "`Runtime::pools` on {}:\n\n{}",
+            nodes(machine.nodes),
+            machine.table
+        );
     }
 }
 
@@ -160,8 +198,13 @@ pub(crate) fn nodes(nodes: u16) -> String {
 
 /// Six cells.
 fn sizes(asked: usize, given: &[usize; 3]) -> impl Iterator<Item = String> {
-    let list =
-        |of: &dyn Fn(usize) -> usize| given.iter().map(|given| of(*given).to_string()).collect::<Vec<_>>().join(", ");
+    let list = |of: &dyn Fn(usize) -> usize| {
+        given
+            .iter()
+            .map(|given| of(*given).to_string())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let (wasted, in_slab) = (list(&|given| given - asked), list(&|given| SLAB / given));
     let cells = [asked, given[0], given[1], given[2]].map(|bytes| bytes.to_string());
     cells.into_iter().chain([wasted, in_slab])
@@ -169,13 +212,24 @@ fn sizes(asked: usize, given: &[usize; 3]) -> impl Iterator<Item = String> {
 
 /// Bytes of all objects of one group: asked, and given each way.
 pub(crate) fn sum(objects: &[Object]) -> (usize, [usize; 3]) {
-    let asked = objects.iter().map(|object| object.count * object.asked).sum();
-    let given = [0, 1, 2].map(|way| objects.iter().map(|object| object.count * object.given[way]).sum());
+    let asked = objects
+        .iter()
+        .map(|object| object.count * object.asked)
+        .sum();
+    let given = [0, 1, 2].map(|way| {
+        objects
+            .iter()
+            .map(|object| object.count * object.given[way])
+            .sum()
+    });
     (asked, given)
 }
 
 fn wastes(machines: &[Machine]) {
-    println!("Bytes that one group wastes, all its objects together ({}):\n", WAYS.join(", "));
+    println!(
+        "Bytes that one group wastes, all its objects together ({}):\n",
+        WAYS.join(", ")
+    );
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN).set_header([
         "",
@@ -188,10 +242,20 @@ fn wastes(machines: &[Machine]) {
     for machine in machines {
         let cells = [&machine.idle, &machine.everywhere].map(|objects| {
             let (asked, given) = sum(objects);
-            [asked.to_string(), given.map(|given| (given - asked).to_string()).join(", ")]
+            [
+                asked.to_string(),
+                given.map(|given| (given - asked).to_string()).join(", "),
+            ]
         });
-        let series = series::waste(machine.nodes.into()).map(|bytes| bytes.to_string()).join(", ");
-        table.add_row([nodes(machine.nodes)].into_iter().chain(cells.into_iter().flatten()).chain([series]));
+        let series = series::waste(machine.nodes.into())
+            .map(|bytes| bytes.to_string())
+            .join(", ");
+        table.add_row(
+            [nodes(machine.nodes)]
+                .into_iter()
+                .chain(cells.into_iter().flatten())
+                .chain([series]),
+        );
     }
     println!("{}\n", table.trim_fmt());
 }

@@ -27,14 +27,25 @@ pub(crate) fn print(machines: &[Machine], groups: u32, runs: usize) {
          none, median of {runs}, in turn. Those of size classes are computed: packed, and what the classes waste more.\n"
     );
     let weights = machines.len() * KINDS * runs * ALIGNS.len();
-    let takes = machines.first().map_or(Duration::ZERO, |machine| weight_takes(machine, groups) * weights as u32);
+    let takes = machines.first().map_or(Duration::ZERO, |machine| {
+        weight_takes(machine, groups) * weights as u32
+    });
     let what = format!("{weights} weights, each of two processes");
     let mut progress = Progress::bar(BENCH.name, &what, weights, takes);
     let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN).set_header(["", "groups", WAYS[0], WAYS[1], WAYS[2], "in objects, packed"]);
+    table.load_style(ASCII_MARKDOWN).set_header([
+        "",
+        "groups",
+        WAYS[0],
+        WAYS[1],
+        WAYS[2],
+        "in objects, packed",
+    ]);
     for machine in machines {
-        let kinds: [(&str, &[Object]); KINDS] =
-            [("idle", &machine.idle), ("memory on every node", &machine.everywhere)];
+        let kinds: [(&str, &[Object]); KINDS] = [
+            ("idle", &machine.idle),
+            ("memory on every node", &machine.everywhere),
+        ];
         for (kind, (name, objects)) in kinds.into_iter().enumerate() {
             let mut weights = [Vec::new(), Vec::new()];
             for _ in 0..runs {
@@ -46,8 +57,16 @@ pub(crate) fn print(machines: &[Machine], groups: u32, runs: usize) {
             let [aligned, packed] = weights.map(|weights| median(weights).unwrap_or_default());
             let (_, given) = sum(objects);
             let class = packed + given[0] as f64 - given[2] as f64;
-            let head = [if kind == 0 { nodes(machine.nodes) } else { String::new() }, name.to_owned()];
-            let cells = [class, aligned, packed, given[2] as f64].map(|bytes| format!("{bytes:.0}"));
+            let head = [
+                if kind == 0 {
+                    nodes(machine.nodes)
+                } else {
+                    String::new()
+                },
+                name.to_owned(),
+            ];
+            let cells =
+                [class, aligned, packed, given[2] as f64].map(|bytes| format!("{bytes:.0}"));
             table.add_row(head.into_iter().chain(cells));
         }
     }
@@ -64,7 +83,12 @@ fn weight_takes(machine: &Machine, groups: u32) -> Duration {
 
 fn weigh(nodes: u16, align: usize, kind: usize, groups: u32) -> f64 {
     let ask = |groups: u32| {
-        let args = [nodes.to_string(), align.to_string(), kind.to_string(), groups.to_string()];
+        let args = [
+            nodes.to_string(),
+            align.to_string(),
+            kind.to_string(),
+            groups.to_string(),
+        ];
         Alone::start(WHAT, &args).answer()[0]
     };
     let empty = ask(0);
@@ -73,8 +97,13 @@ fn weigh(nodes: u16, align: usize, kind: usize, groups: u32) -> f64 {
 
 /// A process that has so many: says what is resident.
 pub(crate) fn here(args: &[String]) {
-    let numbers: Vec<usize> = args.iter().map(|arg| arg.parse().expect("a number")).collect();
-    let &[nodes, align, kind, groups] = &numbers[..] else { panic!("{WHAT}: nodes, alignment, kind, groups") };
+    let numbers: Vec<usize> = args
+        .iter()
+        .map(|arg| arg.parse().expect("a number"))
+        .collect();
+    let &[nodes, align, kind, groups] = &numbers[..] else {
+        panic!("{WHAT}: nodes, alignment, kind, groups")
+    };
     let nodes = nodes as u16;
     let runtime = runtime(nodes, ALIGNS[align]);
     let parent = create(&runtime.root(), "parent");

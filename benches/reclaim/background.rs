@@ -1,5 +1,6 @@
-//! `reclaim/background/{charges,thread}`: a stream of pages at a max, two gigabytes a second, whose cache gives memory
-//! back for the charges themselves, or for a thread of the runtime before they need it.
+//! `reclaim/background/{charges,thread}`: a stream of pages at a max, two gigabytes a second, whose
+//! cache gives memory back for the charges themselves, or for a thread of the runtime before they
+//! need it.
 
 #![cfg(not(loom))]
 
@@ -34,7 +35,10 @@ pub(crate) type Streams = Vec<(&'static str, Arc<Stream>)>;
 
 pub(crate) fn rows(rows: &mut Rows) -> Streams {
     let mut streams = Streams::new();
-    for (name, mark) in [("charges", Limit::Unlimited), ("thread", Limit::percent(85))] {
+    for (name, mark) in [
+        ("charges", Limit::Unlimited),
+        ("thread", Limit::percent(85)),
+    ] {
         let id = format!("reclaim/background/{name}");
         let stream = Arc::new(Stream::default());
         rows.wall(&id, || team(mark, &stream));
@@ -50,7 +54,12 @@ pub(crate) fn rows(rows: &mut Rows) -> Streams {
 pub(crate) fn goals(goals: &mut Goals<'_>, streams: &Streams) {
     for (name, stream) in streams.iter().filter(|(name, _)| *name == "thread") {
         let own = stream.own.load(Ordering::Relaxed) as f64;
-        goals.at_most(format!("reclaim/background/{name}: charges that reclaim"), own, "charges", 0.0);
+        goals.at_most(
+            format!("reclaim/background/{name}: charges that reclaim"),
+            own,
+            "charges",
+            0.0,
+        );
     }
 }
 
@@ -61,7 +70,10 @@ impl Stream {
         let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize];
         let share = self.own.load(Ordering::Relaxed) as f64 / times.len() as f64;
         let (half, most, all) = (at(0.5), at(0.99), at(0.999));
-        println!("{id}: {:.3}% reclaim themselves; p50 {half} ns, p99 {most} ns, p99.9 {all} ns\n", share * 100.0);
+        println!(
+            "{id}: {:.3}% reclaim themselves; p50 {half} ns, p99 {most} ns, p99.9 {all} ns\n",
+            share * 100.0
+        );
     }
 }
 
@@ -89,9 +101,15 @@ fn team(mark: Limit, stream: &Arc<Stream>) -> Team {
     Team::new(1, move |station| {
         let runtime = Runtime::builder().build().expect("the defaults hold");
         let limits = Limits::new().max(Limit::Bytes(MAX)).reclaim_above(mark);
-        let group = runtime.root().create("stream", limits).expect("a free name in a group that is");
+        let group = runtime
+            .root()
+            .create("stream", limits)
+            .expect("a free name in a group that is");
         let cache = Arc::new(Cache::new(&group, MAX / 2));
-        let counted = Counted { cache: Arc::clone(&cache), stream: Arc::clone(&stream) };
+        let counted = Counted {
+            cache: Arc::clone(&cache),
+            stream: Arc::clone(&stream),
+        };
         let _registration = group.register_reclaimer(Arc::new(counted), Priority::NORMAL);
         let pages = |pages: u64| {
             let mut times = Vec::with_capacity(pages as usize);
@@ -103,7 +121,9 @@ fn team(mark: Limit, stream: &Arc<Stream>) -> Team {
                     std::hint::spin_loop();
                 }
                 let began = Instant::now();
-                let charge = group.try_charge(Bytes(black_box(PAGE))).expect("the cache makes room");
+                let charge = group
+                    .try_charge(Bytes(black_box(PAGE)))
+                    .expect("the cache makes room");
                 times.push(u32::try_from(began.elapsed().as_nanos()).unwrap_or(u32::MAX));
                 cache.put(charge);
             }

@@ -17,7 +17,11 @@ pub(crate) struct Cache {
 impl Cache {
     pub(crate) fn new(group: &Group, bytes: u64) -> Self {
         let charge = group.try_charge(Bytes(bytes)).expect("room in the tree");
-        Cache { group: group.clone(), charge: Mutex::new(charge), evicted: AtomicU64::new(0) }
+        Cache {
+            group: group.clone(),
+            charge: Mutex::new(charge),
+            evicted: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn evict(&self, want: u64) -> u64 {
@@ -33,7 +37,11 @@ impl Cache {
     /// Charge again what was evicted.
     pub(crate) fn refill(&self) {
         let evicted = self.evicted.swap(0, Ordering::Relaxed);
-        self.put(self.group.try_charge(Bytes(evicted)).expect("as much was freed"));
+        self.put(
+            self.group
+                .try_charge(Bytes(evicted))
+                .expect("as much was freed"),
+        );
     }
 
     pub(crate) fn put(&self, charge: Charge) {

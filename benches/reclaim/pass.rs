@@ -1,5 +1,5 @@
-//! `reclaim/{soft_pass,no_excess}/idle…`: one group that holds memory, beside idle ones; and the baseline that looks at
-//! each of them.
+//! `reclaim/{soft_pass,no_excess}/idle…`: one group that holds memory, beside idle ones; and the
+//! baseline that looks at each of them.
 
 #![cfg(not(loom))]
 
@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memcg::expert::Inspect;
-use memcg::{Bytes, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Runtime};
+use memcg::{
+    Bytes, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Runtime,
+};
 
 use super::WANT;
 use super::cache::Cache;
@@ -75,7 +77,14 @@ struct Tally {
 
 pub(crate) fn rows(rows: &mut Rows) -> Visited {
     let mut visited = Visited::new();
-    let basic = Row { excess: true, idle: 0, kind: Idle::Bare, ask: Ask::Reclaim, skip: true, stalls: true };
+    let basic = Row {
+        excess: true,
+        idle: 0,
+        kind: Idle::Bare,
+        ask: Ask::Reclaim,
+        skip: true,
+        stalls: true,
+    };
     let mut run = |name: &str, row: Row| {
         let id = format!("reclaim/{name}/idle{}", row.idle);
         let tally = Arc::new(Tally::default());
@@ -83,7 +92,10 @@ pub(crate) fn rows(rows: &mut Rows) -> Visited {
         if rows.ran(&id)
             && let Some(mean) = tally.mean()
         {
-            println!("{id}: {:.3} groups visited a reclaim, {:.3} of them for excess\n", mean.all, mean.soft);
+            println!(
+                "{id}: {:.3} groups visited a reclaim, {:.3} of them for excess\n",
+                mean.all, mean.soft
+            );
             visited.insert(id, mean);
         }
     };
@@ -91,24 +103,63 @@ pub(crate) fn rows(rows: &mut Rows) -> Visited {
         run("soft_pass", Row { idle, ..basic });
     }
     for idle in [0, 512, 2_048, 8_192] {
-        run("soft_pass_registered", Row { idle, kind: Idle::Registered, ..basic });
+        run(
+            "soft_pass_registered",
+            Row {
+                idle,
+                kind: Idle::Registered,
+                ..basic
+            },
+        );
     }
     for idle in [0, 8_192] {
-        run("no_excess", Row { idle, excess: false, ..basic });
+        run(
+            "no_excess",
+            Row {
+                idle,
+                excess: false,
+                ..basic
+            },
+        );
     }
     for idle in [0, 8_192] {
-        run("no_excess_registered", Row { idle, excess: false, kind: Idle::Registered, ..basic });
+        run(
+            "no_excess_registered",
+            Row {
+                idle,
+                excess: false,
+                kind: Idle::Registered,
+                ..basic
+            },
+        );
     }
     for idle in [0, 8_192] {
-        run("walk_without_skipping", Row { idle, skip: false, ..basic });
+        run(
+            "walk_without_skipping",
+            Row {
+                idle,
+                skip: false,
+                ..basic
+            },
+        );
     }
     for (name, ask) in [("charge_at_max", Ask::Charge), ("stream", Ask::Page)] {
         for idle in [0, 8_192] {
             run(name, Row { idle, ask, ..basic });
         }
     }
-    for (name, ask) in [("charge_at_max_uncounted", Ask::Charge), ("stream_uncounted", Ask::Page)] {
-        run(name, Row { ask, stalls: false, ..basic });
+    for (name, ask) in [
+        ("charge_at_max_uncounted", Ask::Charge),
+        ("stream_uncounted", Ask::Page),
+    ] {
+        run(
+            name,
+            Row {
+                ask,
+                stalls: false,
+                ..basic
+            },
+        );
     }
     visited
 }
@@ -124,7 +175,10 @@ impl Tally {
     fn mean(&self) -> Option<PerReclaim> {
         let reclaims = self.reclaims.load(Ordering::Relaxed);
         let per = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64 / reclaims as f64;
-        (reclaims > 0).then(|| PerReclaim { all: per(&self.visited), soft: per(&self.soft_visited) })
+        (reclaims > 0).then(|| PerReclaim {
+            all: per(&self.visited),
+            soft: per(&self.soft_visited),
+        })
     }
 }
 
@@ -133,7 +187,8 @@ struct Scene {
     runtime: Runtime,
     cache: Arc<Cache>,
     active: Group,
-    /// Groups stay without handles, but the walk has to find them, and their reclaimers have to stay.
+    /// Groups stay without handles, but the walk has to find them, and their reclaimers have to
+    /// stay.
     _idle: Vec<Registration>,
     _registration: Registration,
 }
@@ -150,9 +205,17 @@ fn team(row: Row, tally: &Arc<Tally>) -> Team {
 impl Scene {
     fn new(row: Row, tally: &Arc<Tally>) -> Self {
         let most = u32::try_from(row.idle).expect("thousands") + SPARE;
-        let max = if row.ask == Ask::Reclaim { Limit::Unlimited } else { Limit::Bytes(BYTES) };
-        let runtime =
-            Runtime::builder().max(max).groups_max(most).count_stalls(row.stalls).build().expect("memory for so many");
+        let max = if row.ask == Ask::Reclaim {
+            Limit::Unlimited
+        } else {
+            Limit::Bytes(BYTES)
+        };
+        let runtime = Runtime::builder()
+            .max(max)
+            .groups_max(most)
+            .count_stalls(row.stalls)
+            .build()
+            .expect("memory for so many");
         let root = runtime.root();
         let mut idle = Vec::new();
         let mut groups = vec![root.clone()];
@@ -161,23 +224,42 @@ impl Scene {
                 Idle::Bare => Limits::new(),
                 Idle::Registered => Limits::new().soft(Limit::Bytes(BYTES)),
             };
-            let group = root.create(&format!("idle-{number}"), limits).expect("a free name in a group that is");
+            let group = root
+                .create(&format!("idle-{number}"), limits)
+                .expect("a free name in a group that is");
             if row.kind == Idle::Registered {
                 idle.push(group.register_reclaimer(Arc::new(Nothing), Priority::NORMAL));
             }
             groups.push(group);
         }
-        let soft = if row.excess { Limit::Bytes(BYTES / 2) } else { Limit::Unlimited };
-        let active = root.create("active", Limits::new().soft(soft)).expect("a free name in a group that is");
+        let soft = if row.excess {
+            Limit::Bytes(BYTES / 2)
+        } else {
+            Limit::Unlimited
+        };
+        let active = root
+            .create("active", Limits::new().soft(soft))
+            .expect("a free name in a group that is");
         groups.push(active.clone());
         let cache = Arc::new(Cache::new(&active, BYTES));
         let registration = if row.skip {
             active.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL)
         } else {
-            let walk = Walk { groups, active: active.clone(), cache: Arc::clone(&cache), tally: Arc::clone(tally) };
+            let walk = Walk {
+                groups,
+                active: active.clone(),
+                cache: Arc::clone(&cache),
+                tally: Arc::clone(tally),
+            };
             root.register_reclaimer(Arc::new(walk), Priority::NORMAL)
         };
-        Scene { runtime, cache, active, _idle: idle, _registration: registration }
+        Scene {
+            runtime,
+            cache,
+            active,
+            _idle: idle,
+            _registration: registration,
+        }
     }
 
     fn asks(&self, row: Row, times: u64, tally: Option<&Tally>) {
@@ -188,8 +270,13 @@ impl Scene {
                 Ask::Reclaim => {
                     let mut left = black_box(WANT);
                     while left > 0 {
-                        let report = root.reclaim(Bytes(left)).expect("no group is inside a reclaimer");
-                        assert!(report.freed > 0 || report.timed_out, "the cache has it: {report:?}");
+                        let report = root
+                            .reclaim(Bytes(left))
+                            .expect("no group is inside a reclaimer");
+                        assert!(
+                            report.freed > 0 || report.timed_out,
+                            "the cache has it: {report:?}"
+                        );
                         left = left.saturating_sub(report.freed);
                         visited += report.visited;
                         soft_visited += report.soft_visited;
@@ -198,7 +285,10 @@ impl Scene {
                 }
                 Ask::Charge | Ask::Page => {
                     let bytes = if row.ask == Ask::Page { PAGE } else { WANT };
-                    let charge = self.active.try_charge(Bytes(black_box(bytes))).expect("the cache makes room");
+                    let charge = self
+                        .active
+                        .try_charge(Bytes(black_box(bytes)))
+                        .expect("the cache makes room");
                     self.cache.put(charge);
                 }
             }
@@ -224,8 +314,8 @@ impl Reclaim for Nothing {
     }
 }
 
-/// A pass over all groups for those in excess. That the list is at hand, and no group has to be kept from going, is for
-/// nothing.
+/// A pass over all groups for those in excess. That the list is at hand, and no group has to be
+/// kept from going, is for nothing.
 struct Walk {
     groups: Vec<Group>,
     active: Group,

@@ -30,8 +30,8 @@ const VISITED_MAX: f64 = 1.1;
 /// The tolerance that "equal" leaves to the machine.
 const EQUAL: f64 = 1.1;
 
-/// The most that the count of its stall costs a charge that has a cache give back 128 KiB, which that does in half a
-/// microsecond; and a stream of pages, one of 32 of which does.
+/// The most that the count of its stall costs a charge that has a cache give back 128 KiB, which
+/// that does in half a microsecond; and a stream of pages, one of 32 of which does.
 const STALL_MAX: f64 = 1.15;
 const STALL_OF_STREAM_MAX: f64 = 1.03;
 
@@ -58,15 +58,27 @@ pub(crate) fn main() {
         for idle in [0, 8_192] {
             let id = format!("reclaim/{row}/idle{idle}");
             if let Some(visited) = visited.get(&id) {
-                goals.at_most(format!("{id}: visited for excess"), visited.soft, "groups", 0.0);
+                goals.at_most(
+                    format!("{id}: visited for excess"),
+                    visited.soft,
+                    "groups",
+                    0.0,
+                );
             }
         }
     }
     for row in ["charge_at_max", "stream"] {
         equal(&mut goals, &visited, row, 8_192, TIME_MAX);
     }
-    for (row, most) in [("charge_at_max", STALL_MAX), ("stream", STALL_OF_STREAM_MAX)] {
-        goals.ratio(&format!("reclaim/{row}/idle0"), &format!("reclaim/{row}_uncounted/idle0"), most);
+    for (row, most) in [
+        ("charge_at_max", STALL_MAX),
+        ("stream", STALL_OF_STREAM_MAX),
+    ] {
+        goals.ratio(
+            &format!("reclaim/{row}/idle0"),
+            &format!("reclaim/{row}_uncounted/idle0"),
+            most,
+        );
     }
     for threads in [1, 2] {
         let of = |soft| format!("reclaim/charge_no_stock/{soft}/depth4/threads{threads}");
@@ -77,7 +89,8 @@ pub(crate) fn main() {
     claims(&visited).print();
 }
 
-/// The rows' answers to the series' claims (`docs/src/series/softlimit.md`), for rows that have been run.
+/// The rows' answers to the series' claims (`docs/src/series/softlimit.md`), for rows that have
+/// been run.
 fn claims(visited: &Visited) -> Claims {
     let mut claims = Claims::new();
     let of = |row: &str, idle: usize| visited.get(&format!("reclaim/{row}/idle{idle}"));
@@ -85,7 +98,10 @@ fn claims(visited: &Visited) -> Claims {
         claims.holds(
             "softlimit-7",
             few.soft == 0.0 && many.soft == 0.0,
-            format_args!("groups visited for excess beside 0 and 8,192 idle ones: {:.3}, {:.3}", few.soft, many.soft),
+            format_args!(
+                "groups visited for excess beside 0 and 8,192 idle ones: {:.3}, {:.3}",
+                few.soft, many.soft
+            ),
         );
     }
     if let Some((few, many)) = of("soft_pass", 0).zip(of("soft_pass", 8_192))
@@ -105,9 +121,17 @@ fn claims(visited: &Visited) -> Claims {
 
 /// The row beside idle groups against the same without.
 fn equal(goals: &mut Goals<'_>, visited: &Visited, row: &str, idle: usize, time_max: f64) {
-    let (with, without) = (format!("reclaim/{row}/idle{idle}"), format!("reclaim/{row}/idle0"));
+    let (with, without) = (
+        format!("reclaim/{row}/idle{idle}"),
+        format!("reclaim/{row}/idle0"),
+    );
     goals.ratio(&with, &without, time_max);
     if let (Some(one), Some(other)) = (visited.get(&with), visited.get(&without)) {
-        goals.at_most(format!("{with} / idle0: groups visited"), one.all / other.all, "x", VISITED_MAX);
+        goals.at_most(
+            format!("{with} / idle0: groups visited"),
+            one.all / other.all,
+            "x",
+            VISITED_MAX,
+        );
     }
 }

@@ -18,7 +18,9 @@ pub(crate) fn print() {
          2013: a stream with soft limit 0 beside 8,192 idle groups, seconds, and per cent of base.\n"
     );
     let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN).set_header(["", "system", "", "elapsed", ""]);
+    table
+        .load_style(ASCII_MARKDOWN)
+        .set_header(["", "system", "", "elapsed", ""]);
     let (_, system, elapsed) = ROWS[0];
     for (what, seconds, wall) in ROWS {
         table.add_row([

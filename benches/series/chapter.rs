@@ -1,16 +1,20 @@
-//! Reads the chapter of a patch series: what `.ci/series` runs and what `tests/tidy/series.rs` holds.
+//! Reads the chapter of a patch series: what `.ci/series` runs and what `tests/tidy/series.rs`
+//! holds.
 //!
 //! A chapter is a page `docs/src/series/NAME.md` with these headings, in this order:
 //!
-//! - `# Title`, and below it a paragraph, the source: author, title of the series in quotation marks, list, date.
-//! - `## Patches`, one table: `| patch | mechanism | file | held by | same or departed |`. A row for each patch, whose
-//!   title stands between backquotes. The last cell starts with `same` or with `departed: ` and the reason.
+//! - `# Title`, and below it a paragraph, the source: author, title of the series in quotation
+//!   marks, list, date.
+//! - `## Patches`, one table: `| patch | mechanism | file | held by | same or departed |`. A row
+//!   for each patch, whose title stands between backquotes. The last cell starts with `same` or
+//!   with `departed: ` and the reason.
 //! - `## Tables`, with `### ` headings: one for each table of the series, its figures beside ours.
-//! - `## Claims`, one table or several: `| id | claim | verdict | by |`. An id is the name of the chapter and a number
-//!   without gaps (`stock-1`). The verdict is `confirmed`, `refuted` or `not applicable`. *by* names what holds it, or
-//!   says why the claim does not apply.
-//! - `## How to run it`, one table: `| command | quick | quick takes | full takes |`. The full run is the command as it
-//!   stands, the quick one adds what *quick* has between backquotes, behind `--`.
+//! - `## Claims`, one table or several: `| id | claim | verdict | by |`. An id is the name of the
+//!   chapter and a number without gaps (`stock-1`). The verdict is `confirmed`, `refuted` or `not
+//!   applicable`. *by* names what holds it, or says why the claim does not apply.
+//! - `## How to run it`, one table: `| command | quick | quick takes | full takes |`. The full run
+//!   is the command as it stands, the quick one adds what *quick* has between backquotes, behind
+//!   `--`.
 //!
 //! The holder of a claim or a patch is written between backquotes and known by its form:
 //!
@@ -22,10 +26,11 @@
 //! | bench `fault` | `cargo bench --bench fault`, a command of the last table, which prints a line for each of its claims |
 //! | `src/counter/drain.rs` | a file |
 
-//! To add a chapter: write the page; name it in `docs/src/SUMMARY.md` as `(series/NAME.md)`; add a constant to `SERIES`
-//! in `tests/tidy/series/expected.rs`, whose headings the page has to have; list its commands in
-//! `.ci/readme.txt` as `COMMAND | series |`; have its programs print the claims (`benches/common/claims.rs`). Then
-//! `cargo test --test tidy series` says what is missing, and `.ci/series --series NAME` runs it.
+//! To add a chapter: write the page; name it in `docs/src/SUMMARY.md` as `(series/NAME.md)`; add a
+//! constant to `SERIES` in `tests/tidy/series/expected.rs`, whose headings the page has to have;
+//! list its commands in `.ci/readme.txt` as `COMMAND | series |`; have its programs print the
+//! claims (`benches/common/claims.rs`). Then `cargo test --test tidy series` says what is missing,
+//! and `.ci/series --series NAME` runs it.
 
 #![allow(dead_code, reason = "two programs use this module, each its own part")]
 
@@ -107,7 +112,11 @@ impl Run {
     }
 
     pub(crate) fn seconds(&self, full: bool) -> u64 {
-        if full { self.full_seconds } else { self.quick_seconds }
+        if full {
+            self.full_seconds
+        } else {
+            self.quick_seconds
+        }
     }
 }
 
@@ -132,8 +141,14 @@ pub(crate) struct Chapter {
 impl Chapter {
     /// The chapter, and what is wrong with it: each fault with the page and the line.
     pub(crate) fn read(name: &str, text: &str) -> (Chapter, Vec<String>) {
-        let mut reader = Reader { page: format!("docs/src/series/{name}.md"), faults: Vec::new() };
-        let mut chapter = Chapter { name: name.to_owned(), ..Chapter::default() };
+        let mut reader = Reader {
+            page: format!("docs/src/series/{name}.md"),
+            faults: Vec::new(),
+        };
+        let mut chapter = Chapter {
+            name: name.to_owned(),
+            ..Chapter::default()
+        };
         let parts = parts(text);
         let wanted = ["", "Patches", "Tables", "Claims", "How to run it"];
         for heading in &wanted[1..] {
@@ -161,10 +176,15 @@ impl Chapter {
             Some(title) => self.title = title.trim().to_owned(),
             None => reader.fault(1, "the first line is `# ` and a title"),
         }
-        let paragraph = lines.skip_while(|line| line.is_empty()).take_while(|line| !line.is_empty());
+        let paragraph = lines
+            .skip_while(|line| line.is_empty())
+            .take_while(|line| !line.is_empty());
         self.source = paragraph.collect::<Vec<_>>().join(" ");
         if !self.source.contains('"') {
-            reader.fault(1, "below the title: author, \"title of the series\", list, date");
+            reader.fault(
+                1,
+                "below the title: author, \"title of the series\", list, date",
+            );
         }
     }
 }
@@ -177,11 +197,23 @@ struct Part<'a> {
 }
 
 fn parts(text: &str) -> Vec<Part<'_>> {
-    let mut parts = vec![Part { heading: "", line: 1, lines: Vec::new() }];
+    let mut parts = vec![Part {
+        heading: "",
+        line: 1,
+        lines: Vec::new(),
+    }];
     for (at, line) in text.lines().enumerate() {
         match line.strip_prefix("## ") {
-            Some(heading) => parts.push(Part { heading: heading.trim(), line: at + 1, lines: Vec::new() }),
-            None => parts.last_mut().expect("there is one").lines.push((at + 1, line)),
+            Some(heading) => parts.push(Part {
+                heading: heading.trim(),
+                line: at + 1,
+                lines: Vec::new(),
+            }),
+            None => parts
+                .last_mut()
+                .expect("there is one")
+                .lines
+                .push((at + 1, line)),
         }
     }
     parts
@@ -196,9 +228,15 @@ fn tables(lines: &[(usize, &str)]) -> Vec<Table> {
             continue;
         }
         let cells = cells(line);
-        let is_rule = cells.iter().all(|cell| !cell.is_empty() && cell.chars().all(|char| matches!(char, '-' | ':')));
+        let is_rule = cells
+            .iter()
+            .all(|cell| !cell.is_empty() && cell.chars().all(|char| matches!(char, '-' | ':')));
         match tables.last_mut().filter(|_| within) {
-            None => tables.push(Table { line: number, head: cells, rows: Vec::new() }),
+            None => tables.push(Table {
+                line: number,
+                head: cells,
+                rows: Vec::new(),
+            }),
             Some(_) if is_rule => {}
             Some(table) => table.rows.push((number, cells)),
         }
@@ -211,20 +249,47 @@ fn tables(lines: &[(usize, &str)]) -> Vec<Table> {
 fn cells(line: &str) -> Vec<String> {
     let line = line.trim().trim_start_matches('|').replace("\\|", "\u{1}");
     let line = line.strip_suffix('|').unwrap_or(&line);
-    line.split('|').map(|cell| cell.trim().replace('\u{1}', "|")).collect()
+    line.split('|')
+        .map(|cell| cell.trim().replace('\u{1}', "|"))
+        .collect()
 }
 
 /// The texts between backquotes, each with the word before it.
 fn spans(cell: &str) -> Vec<(&str, &str)> {
     let parts: Vec<&str> = cell.split('`').collect();
-    let spans = parts.iter().enumerate().filter(|(at, _)| at % 2 == 1 && at + 1 < parts.len());
-    spans.map(|(at, span)| (parts[at - 1].split_whitespace().next_back().unwrap_or_default(), *span)).collect()
+    let spans = parts
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| at % 2 == 1 && at + 1 < parts.len());
+    spans
+        .map(|(at, span)| {
+            (
+                parts[at - 1]
+                    .split_whitespace()
+                    .next_back()
+                    .unwrap_or_default(),
+                *span,
+            )
+        })
+        .collect()
 }
 
-const FOLDERS: &[&str] = &["src/", "tests/", "benches/", "examples/", "crates/", "fuzz/", "docs/", ".ci/"];
+const FOLDERS: &[&str] = &[
+    "src/",
+    "tests/",
+    "benches/",
+    "examples/",
+    "crates/",
+    "fuzz/",
+    "docs/",
+    ".ci/",
+];
 
 pub(crate) fn holders(cell: &str) -> Vec<Holder> {
-    spans(cell).into_iter().filter_map(|(before, span)| holder(before, span)).collect()
+    spans(cell)
+        .into_iter()
+        .filter_map(|(before, span)| holder(before, span))
+        .collect()
 }
 
 fn holder(before: &str, span: &str) -> Option<Holder> {
@@ -242,7 +307,10 @@ fn holder(before: &str, span: &str) -> Option<Holder> {
         return Some(Holder::Model(span.to_owned()));
     }
     match span.split_once(".rs::") {
-        Some((file, name)) if is_path => Some(Holder::Test { file: format!("{file}.rs"), name: name.to_owned() }),
+        Some((file, name)) if is_path => Some(Holder::Test {
+            file: format!("{file}.rs"),
+            name: name.to_owned(),
+        }),
         _ => is_path.then(|| Holder::File(span.to_owned())),
     }
 }
@@ -250,7 +318,10 @@ fn holder(before: &str, span: &str) -> Option<Holder> {
 /// `25 s`, `3 min`, `1.5 min`.
 fn seconds(cell: &str) -> Option<u64> {
     let (number, unit) = cell.split_once(' ')?;
-    let number: f64 = number.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0)?;
+    let number: f64 = number
+        .parse()
+        .ok()
+        .filter(|number: &f64| number.is_finite() && *number >= 0.0)?;
     match unit {
         "s" => Some(number.ceil() as u64),
         "min" => Some((number * 60.0).ceil() as u64),
@@ -272,12 +343,18 @@ impl Reader {
     fn rows(&mut self, part: &Part<'_>, head: &[&str]) -> Vec<(usize, Vec<String>)> {
         let tables = tables(&part.lines);
         if tables.is_empty() {
-            self.fault(part.line, &format!("there is no table `| {} |`", head.join(" | ")));
+            self.fault(
+                part.line,
+                &format!("there is no table `| {} |`", head.join(" | ")),
+            );
         }
         let mut rows = Vec::new();
         for table in tables {
             if table.head != head {
-                self.fault(table.line, &format!("the head of this table is `| {} |`", head.join(" | ")));
+                self.fault(
+                    table.line,
+                    &format!("the head of this table is `| {} |`", head.join(" | ")),
+                );
                 continue;
             }
             for (line, cells) in table.rows {
@@ -286,7 +363,11 @@ impl Reader {
                 } else {
                     self.fault(
                         line,
-                        &format!("{} cells in place of {}; write `\\|` inside a cell", cells.len(), head.len()),
+                        &format!(
+                            "{} cells in place of {}; write `\\|` inside a cell",
+                            cells.len(),
+                            head.len()
+                        ),
                     );
                 }
             }
@@ -296,29 +377,56 @@ impl Reader {
 
     fn patches(&mut self, part: &Part<'_>) -> Vec<Patch> {
         let mut patches = Vec::new();
-        for (line, cells) in self.rows(part, &["patch", "mechanism", "file", "held by", "same or departed"]) {
-            let [title, mechanism, file, held, same] = &cells[..] else { continue };
+        for (line, cells) in self.rows(
+            part,
+            &["patch", "mechanism", "file", "held by", "same or departed"],
+        ) {
+            let [title, mechanism, file, held, same] = &cells[..] else {
+                continue;
+            };
             if mechanism.is_empty() {
                 self.fault(line, "say what the mechanism is");
             }
-            if !holders(file).iter().any(|holder| matches!(holder, Holder::File(_))) {
+            if !holders(file)
+                .iter()
+                .any(|holder| matches!(holder, Holder::File(_)))
+            {
                 self.fault(line, "name our file between backquotes");
             }
-            if !holders(held).iter().any(|holder| !matches!(holder, Holder::File(_))) {
-                self.fault(line, "name a test, a model, a bench or a mutation that holds it");
+            if !holders(held)
+                .iter()
+                .any(|holder| !matches!(holder, Holder::File(_)))
+            {
+                self.fault(
+                    line,
+                    "name a test, a model, a bench or a mutation that holds it",
+                );
             }
-            let reason = same.strip_prefix("departed: ").map(|reason| reason.split_whitespace().count());
+            let reason = same
+                .strip_prefix("departed: ")
+                .map(|reason| reason.split_whitespace().count());
             if !(same.starts_with("same") || reason.is_some_and(|words| words >= 3)) {
-                self.fault(line, "the last cell starts with `same`, or with `departed: ` and the reason");
+                self.fault(
+                    line,
+                    "the last cell starts with `same`, or with `departed: ` and the reason",
+                );
             }
-            let holders = [file, held, same].into_iter().flat_map(|cell| holders(cell)).collect();
-            patches.push(Patch { title: title.replace('`', ""), holders });
+            let holders = [file, held, same]
+                .into_iter()
+                .flat_map(|cell| holders(cell))
+                .collect();
+            patches.push(Patch {
+                title: title.replace('`', ""),
+                holders,
+            });
         }
         patches
     }
 
     fn sections(&mut self, part: &Part<'_>) -> Vec<Section> {
-        let starts: Vec<usize> = (0..part.lines.len()).filter(|&at| part.lines[at].1.starts_with("### ")).collect();
+        let starts: Vec<usize> = (0..part.lines.len())
+            .filter(|&at| part.lines[at].1.starts_with("### "))
+            .collect();
         let mut sections = Vec::new();
         for (nth, &start) in starts.iter().enumerate() {
             let end = starts.get(nth + 1).copied().unwrap_or(part.lines.len());
@@ -327,25 +435,39 @@ impl Reader {
             if tables.iter().all(|table| table.rows.is_empty()) {
                 self.fault(line, "there is no table below this heading");
             }
-            sections.push(Section { heading: heading[4..].trim().to_owned(), tables });
+            sections.push(Section {
+                heading: heading[4..].trim().to_owned(),
+                tables,
+            });
         }
         sections
     }
 
     fn claims(&mut self, part: &Part<'_>, name: &str) -> Vec<Claim> {
         let mut claims: Vec<Claim> = Vec::new();
-        for (nth, (line, cells)) in self.rows(part, &["id", "claim", "verdict", "by"]).into_iter().enumerate() {
-            let [id, text, verdict, by] = &cells[..] else { continue };
+        for (nth, (line, cells)) in self
+            .rows(part, &["id", "claim", "verdict", "by"])
+            .into_iter()
+            .enumerate()
+        {
+            let [id, text, verdict, by] = &cells[..] else {
+                continue;
+            };
             let (id, next) = (id.replace('`', ""), format!("{name}-{}", nth + 1));
             if id != next {
                 self.fault(line, &format!("the id is `{id}`, the next is `{next}`"));
             }
             let holders = holders(by);
             let Some(verdict) = Verdict::parse(verdict) else {
-                self.fault(line, &format!("`{id}` has no verdict: write confirmed, refuted or not applicable"));
+                self.fault(
+                    line,
+                    &format!("`{id}` has no verdict: write confirmed, refuted or not applicable"),
+                );
                 continue;
             };
-            let judged = holders.iter().any(|holder| !matches!(holder, Holder::File(_) | Holder::Mutation(_)));
+            let judged = holders
+                .iter()
+                .any(|holder| !matches!(holder, Holder::File(_) | Holder::Mutation(_)));
             match verdict {
                 Verdict::NotApplicable if by.split_whitespace().count() < 3 => {
                     self.fault(line, &format!("say why `{id}` does not apply"));
@@ -355,7 +477,13 @@ impl Reader {
                 }
                 _ => {}
             }
-            claims.push(Claim { id, text: text.clone(), verdict, holders, by: by.clone() });
+            claims.push(Claim {
+                id,
+                text: text.clone(),
+                verdict,
+                holders,
+                by: by.clone(),
+            });
         }
         claims
     }
@@ -363,16 +491,25 @@ impl Reader {
     fn runs(&mut self, part: &Part<'_>) -> Vec<Run> {
         let mut runs = Vec::new();
         for (line, cells) in self.rows(part, &["command", "quick", "quick takes", "full takes"]) {
-            let [command, quick, quick_takes, full_takes] = &cells[..] else { continue };
+            let [command, quick, quick_takes, full_takes] = &cells[..] else {
+                continue;
+            };
             let (command, quick) = (command.replace('`', ""), quick.replace('`', ""));
             if !command.starts_with("cargo ") {
                 self.fault(line, "a command starts with `cargo `");
             }
-            let (Some(quick_seconds), Some(full_seconds)) = (seconds(quick_takes), seconds(full_takes)) else {
+            let (Some(quick_seconds), Some(full_seconds)) =
+                (seconds(quick_takes), seconds(full_takes))
+            else {
                 self.fault(line, "write a time as `25 s` or `3 min`");
                 continue;
             };
-            runs.push(Run { command, quick, quick_seconds, full_seconds });
+            runs.push(Run {
+                command,
+                quick,
+                quick_seconds,
+                full_seconds,
+            });
         }
         runs
     }
@@ -384,7 +521,13 @@ impl Reader {
                 if let Holder::Command(command) = holder
                     && !chapter.runs.iter().any(|run| run.command == *command)
                 {
-                    self.fault(1, &format!("`## How to run it` does not list `{command}`, which judges {}", claim.id));
+                    self.fault(
+                        1,
+                        &format!(
+                            "`## How to run it` does not list `{command}`, which judges {}",
+                            claim.id
+                        ),
+                    );
                 }
             }
         }

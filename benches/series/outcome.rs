@@ -38,9 +38,15 @@ pub(crate) struct Said {
 
 /// The lines of one program's output.
 pub(crate) fn collect(output: &str, said: &mut BTreeMap<String, Said>, findings: &mut Findings) {
-    let machine = output.lines().rev().find_map(|line| line.strip_prefix("machine: ")).map(str::to_owned);
+    let machine = output
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix("machine: "))
+        .map(str::to_owned);
     for line in output.lines() {
-        let Some(rest) = line.strip_prefix("claim ") else { continue };
+        let Some(rest) = line.strip_prefix("claim ") else {
+            continue;
+        };
         match read(rest) {
             Some((id, mut line)) => {
                 line.machine.clone_from(&machine);
@@ -56,16 +62,26 @@ pub(crate) fn collect(output: &str, said: &mut BTreeMap<String, Said>, findings:
 fn read(rest: &str) -> Option<(&str, Said)> {
     let (head, text) = rest.split_once(": ")?;
     let (id, verdict) = head.split_once(' ')?;
-    let (verdict, timed) = verdict.strip_suffix(" (timed)").map_or((verdict, false), |verdict| (verdict, true));
+    let (verdict, timed) = verdict
+        .strip_suffix(" (timed)")
+        .map_or((verdict, false), |verdict| (verdict, true));
     let verdict = match verdict {
         "open" => None,
         verdict => Some(Verdict::parse(verdict)?),
     };
-    Some((id, Said { verdict, timed, text: text.to_owned(), machine: None }))
+    Some((
+        id,
+        Said {
+            verdict,
+            timed,
+            text: text.to_owned(),
+            machine: None,
+        },
+    ))
 }
 
-/// The place where a test runs: the adapter that has it, its program, empty for the library's own tests, and the module
-/// of its file.
+/// The place where a test runs: the adapter that has it, its program, empty for the library's own
+/// tests, and the module of its file.
 pub(crate) struct Place {
     /// Empty for the crate itself.
     pub(crate) adapter: String,
@@ -76,7 +92,12 @@ pub(crate) struct Place {
 impl Place {
     /// Its name as the test runner has it; of the library's own the module of tests stands between.
     pub(crate) fn path(&self, name: &str) -> String {
-        self.module.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join("::")
+        self.module
+            .iter()
+            .map(String::as_str)
+            .chain([name])
+            .collect::<Vec<_>>()
+            .join("::")
     }
 }
 
@@ -92,10 +113,17 @@ pub(crate) fn place(file: &str) -> Option<Place> {
         "src" => String::new(),
         _ => return None,
     };
-    if words.last().is_some_and(|word| matches!(word.as_str(), "mod" | "main" | "lib")) {
+    if words
+        .last()
+        .is_some_and(|word| matches!(word.as_str(), "mod" | "main" | "lib"))
+    {
         words.pop();
     }
-    Some(Place { adapter: adapter.to_owned(), program, module: words })
+    Some(Place {
+        adapter: adapter.to_owned(),
+        program,
+        module: words,
+    })
 }
 
 /// The results of `cargo test`, by the runner's names.
@@ -106,7 +134,10 @@ impl Tests {
     pub(crate) fn read(output: &str) -> Tests {
         let result = |line: &str| {
             let (name, result) = line.strip_prefix("test ")?.split_once(" ... ")?;
-            Some((name.trim_end_matches(" - should panic").to_owned(), result == "ok"))
+            Some((
+                name.trim_end_matches(" - should panic").to_owned(),
+                result == "ok",
+            ))
         };
         Tests(output.lines().filter_map(result).collect())
     }
@@ -115,10 +146,17 @@ impl Tests {
     fn held(&self, file: &str, name: &str) -> Option<bool> {
         let place = place(file)?;
         let is_it = |ran: &str| match place.program.is_empty() {
-            true => ran.starts_with(&place.module.join("::")) && ran.ends_with(&format!("::{name}")),
+            true => {
+                ran.starts_with(&place.module.join("::")) && ran.ends_with(&format!("::{name}"))
+            }
             false => ran == place.path(name),
         };
-        let results: Vec<bool> = self.0.iter().filter(|(ran, _)| is_it(ran)).map(|(_, ok)| *ok).collect();
+        let results: Vec<bool> = self
+            .0
+            .iter()
+            .filter(|(ran, _)| is_it(ran))
+            .map(|(_, ok)| *ok)
+            .collect();
         (!results.is_empty()).then(|| results.iter().all(|ok| *ok))
     }
 }
@@ -143,12 +181,18 @@ pub(crate) fn judge(
     for patch in &chapter.patches {
         for (file, name) in named_tests(&patch.holders) {
             if tests.held(file, name) != Some(true) {
-                findings
-                    .fault(format!("`{file}::{name}`, which holds a patch of {}, did not run or failed", chapter.name));
+                findings.fault(format!(
+                    "`{file}::{name}`, which holds a patch of {}, did not run or failed",
+                    chapter.name
+                ));
             }
         }
     }
-    chapter.claims.iter().map(|claim| outcome(claim, said.get(&claim.id), tests, full, findings)).collect()
+    chapter
+        .claims
+        .iter()
+        .map(|claim| outcome(claim, said.get(&claim.id), tests, full, findings))
+        .collect()
 }
 
 fn named_tests(holders: &[Holder]) -> impl Iterator<Item = (&str, &str)> {
@@ -158,8 +202,19 @@ fn named_tests(holders: &[Holder]) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-fn outcome(claim: &Claim, said: Option<&Said>, tests: &Tests, full: bool, findings: &mut Findings) -> Outcome {
-    let of = |word: &str, text: String, instead| Outcome { id: claim.id.clone(), word: word.to_owned(), text, instead };
+fn outcome(
+    claim: &Claim,
+    said: Option<&Said>,
+    tests: &Tests,
+    full: bool,
+    findings: &mut Findings,
+) -> Outcome {
+    let of = |word: &str, text: String, instead| Outcome {
+        id: claim.id.clone(),
+        word: word.to_owned(),
+        text,
+        instead,
+    };
     let mut ran = Vec::new();
     for (file, name) in named_tests(&claim.holders) {
         let what = match tests.held(file, name) {
@@ -173,19 +228,32 @@ fn outcome(claim: &Claim, said: Option<&Said>, tests: &Tests, full: bool, findin
         findings.fault(format!("{}: test `{name}` of {file} {what}", claim.id));
         return of("FAILED", format!("test {name} {what}"), None);
     }
-    let by_command = claim.holders.iter().any(|holder| matches!(holder, Holder::Command(_)));
+    let by_command = claim
+        .holders
+        .iter()
+        .any(|holder| matches!(holder, Holder::Command(_)));
     let Some(said) = said else {
         if by_command {
             findings.fault(format!("{}: no program printed a line for it", claim.id));
-            return of("MISSING", "no program printed a line for it".to_owned(), None);
+            return of(
+                "MISSING",
+                "no program printed a line for it".to_owned(),
+                None,
+            );
         }
         let models = claim.holders.iter().filter_map(|holder| match holder {
-            Holder::Model(name) if full && name.starts_with("loom_") => Some(format!("model {name}")),
+            Holder::Model(name) if full && name.starts_with("loom_") => {
+                Some(format!("model {name}"))
+            }
             Holder::Model(name) => Some(format!("model {name} (.ci/run runs it)")),
             _ => None,
         });
         ran.extend(models);
-        let text = if claim.verdict == Verdict::NotApplicable { claim.by.replace('`', "") } else { ran.join(", ") };
+        let text = if claim.verdict == Verdict::NotApplicable {
+            claim.by.replace('`', "")
+        } else {
+            ran.join(", ")
+        };
         return of(&claim.verdict.to_string(), text, None);
     };
     let text = [vec![said.text.clone()], ran].concat().join("; ");
@@ -194,7 +262,10 @@ fn outcome(claim: &Claim, said: Option<&Said>, tests: &Tests, full: bool, findin
         Some(verdict) if verdict == claim.verdict => of(&verdict.to_string(), text, None),
         Some(verdict) => {
             if full || !said.timed {
-                findings.fault(format!("{}: this run says {verdict}, the chapter {}", claim.id, claim.verdict));
+                findings.fault(format!(
+                    "{}: this run says {verdict}, the chapter {}",
+                    claim.id, claim.verdict
+                ));
             }
             of(&verdict.to_string(), text, Some(claim.verdict))
         }
@@ -202,11 +273,20 @@ fn outcome(claim: &Claim, said: Option<&Said>, tests: &Tests, full: bool, findin
 }
 
 /// Lines that no chapter has asked for. Where not all chapters are read, of those that are alone.
-pub(crate) fn strangers(chapters: &[Chapter], said: &BTreeMap<String, Said>, all: bool, findings: &mut Findings) {
+pub(crate) fn strangers(
+    chapters: &[Chapter],
+    said: &BTreeMap<String, Said>,
+    all: bool,
+    findings: &mut Findings,
+) {
     for id in said.keys() {
-        let of = |chapter: &&Chapter| id.rsplit_once('-').is_some_and(|(name, _)| name == chapter.name);
+        let of = |chapter: &&Chapter| {
+            id.rsplit_once('-')
+                .is_some_and(|(name, _)| name == chapter.name)
+        };
         let chapter = chapters.iter().find(of);
-        let known = chapter.is_some_and(|chapter| chapter.claims.iter().any(|claim| claim.id == *id));
+        let known =
+            chapter.is_some_and(|chapter| chapter.claims.iter().any(|claim| claim.id == *id));
         if !known && (all || chapter.is_some()) {
             findings.fault(format!("a program judges `{id}`, which is in no chapter"));
         }

@@ -37,12 +37,30 @@ fn time(seconds: u64) -> String {
 
 /// Said first: what runs, and how long it takes.
 pub(crate) fn plan(chapters: &[Chapter], full: bool) {
-    let seconds = |chapter: &Chapter| chapter.runs.iter().map(|run| run.seconds(full)).sum::<u64>();
+    let seconds = |chapter: &Chapter| {
+        chapter
+            .runs
+            .iter()
+            .map(|run| run.seconds(full))
+            .sum::<u64>()
+    };
     let total = chapters.iter().map(seconds).sum();
-    let (kind, other) = if full { ("full", ", and the models") } else { ("quick", "; --full measures") };
-    println!("{} series, a {kind} run: about {} once all is built{other}\n", chapters.len(), time(total));
+    let (kind, other) = if full {
+        ("full", ", and the models")
+    } else {
+        ("quick", "; --full measures")
+    };
+    println!(
+        "{} series, a {kind} run: about {} once all is built{other}\n",
+        chapters.len(),
+        time(total)
+    );
     for chapter in chapters {
-        let (patches, claims, runs) = (chapter.patches.len(), chapter.claims.len(), chapter.runs.len());
+        let (patches, claims, runs) = (
+            chapter.patches.len(),
+            chapter.claims.len(),
+            chapter.runs.len(),
+        );
         let row = format!(
             "{:<10} {}, {}, {}, about {}",
             chapter.name,
@@ -67,7 +85,13 @@ fn wrap_keeping_head(row: &str, head: usize) -> String {
 
 pub(crate) fn step(number: &str, run: &Run, full: bool) {
     let words = run.words(full).join(" ");
-    println!("\n{}", wrap(&format!("[{number}] {words} (about {})", time(run.seconds(full))), 4));
+    println!(
+        "\n{}",
+        wrap(
+            &format!("[{number}] {words} (about {})", time(run.seconds(full))),
+            4
+        )
+    );
 }
 
 pub(crate) fn took(time: Duration) {
@@ -75,22 +99,60 @@ pub(crate) fn took(time: Duration) {
 }
 
 pub(crate) fn chapter(chapter: &Chapter, outcomes: &[Outcome]) {
-    println!("\n== {}\n{}\n", wrap(&chapter.title, 3), wrap(&chapter.source.replace('*', ""), 0));
-    for Outcome { id, word, text, instead } in outcomes {
+    println!(
+        "\n== {}\n{}\n",
+        wrap(&chapter.title, 3),
+        wrap(&chapter.source.replace('*', ""), 0)
+    );
+    for Outcome {
+        id,
+        word,
+        text,
+        instead,
+    } in outcomes
+    {
         println!("{id:<14}{word:<16}{}", wrap(text, INDENT));
         if let Some(verdict) = instead {
             println!("{:INDENT$}the chapter says {verdict}", "");
         }
     }
-    let words = ["confirmed", "refuted", "not applicable", "open", "FAILED", "MISSING"];
-    let count = |word: &str| outcomes.iter().filter(|outcome| outcome.word == word).count();
-    let counts = words.into_iter().filter(|word| count(word) > 0).map(|word| format!("{} {word}", count(word)));
-    let against = outcomes.iter().filter(|outcome| outcome.instead.is_some()).count();
+    let words = [
+        "confirmed",
+        "refuted",
+        "not applicable",
+        "open",
+        "FAILED",
+        "MISSING",
+    ];
+    let count = |word: &str| {
+        outcomes
+            .iter()
+            .filter(|outcome| outcome.word == word)
+            .count()
+    };
+    let counts = words
+        .into_iter()
+        .filter(|word| count(word) > 0)
+        .map(|word| format!("{} {word}", count(word)));
+    let against = outcomes
+        .iter()
+        .filter(|outcome| outcome.instead.is_some())
+        .count();
     let chapter_too = match against {
         0 => "none contradicts the chapter".to_owned(),
         against => format!("{against} other than in the chapter"),
     };
-    println!("\n{}", wrap(&format!("{}: {}; {chapter_too}", chapter.name, counts.collect::<Vec<_>>().join(", ")), 4));
+    println!(
+        "\n{}",
+        wrap(
+            &format!(
+                "{}: {}; {chapter_too}",
+                chapter.name,
+                counts.collect::<Vec<_>>().join(", ")
+            ),
+            4
+        )
+    );
 }
 
 pub(crate) fn end(chapters: &[Chapter], folder: &Path, time: Duration, findings: &Findings) {
@@ -103,5 +165,9 @@ pub(crate) fn end(chapters: &[Chapter], folder: &Path, time: Duration, findings:
         0 => "every chapter holds".to_owned(),
         faults => count(faults, "fault", "faults"),
     };
-    println!("series: {verdict}: {} series, {claims} claims, {:.0} s", chapters.len(), time.as_secs_f64());
+    println!(
+        "series: {verdict}: {} series, {claims} claims, {:.0} s",
+        chapters.len(),
+        time.as_secs_f64()
+    );
 }

@@ -46,22 +46,38 @@ pub(crate) fn main() -> ExitCode {
 
 /// The root of the project.
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("benches lies in a folder of the project")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("benches lies in a folder of the project")
 }
 
 /// The chapters in the order of the book, those that are wanted.
 fn chapters(wanted: &[String]) -> Result<Vec<Chapter>, Box<dyn Error>> {
     let summary = "docs/src/SUMMARY.md";
-    let text = fs::read_to_string(root().join(summary)).map_err(|error| format!("{summary}: {error}"))?;
-    let links = text.split("](series/").skip(1).filter_map(|rest| rest.split(".md)").next());
-    let names: Vec<&str> = links.filter(|name| !name.contains(char::is_whitespace)).collect();
+    let text =
+        fs::read_to_string(root().join(summary)).map_err(|error| format!("{summary}: {error}"))?;
+    let links = text
+        .split("](series/")
+        .skip(1)
+        .filter_map(|rest| rest.split(".md)").next());
+    let names: Vec<&str> = links
+        .filter(|name| !name.contains(char::is_whitespace))
+        .collect();
     if let Some(unknown) = wanted.iter().find(|name| !names.contains(&name.as_str())) {
-        return Err(format!("there is no series `{unknown}`; {summary} names: {}", names.join(", ")).into());
+        return Err(format!(
+            "there is no series `{unknown}`; {summary} names: {}",
+            names.join(", ")
+        )
+        .into());
     }
     let mut chapters = Vec::new();
-    for name in names.into_iter().filter(|name| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name)) {
+    for name in names
+        .into_iter()
+        .filter(|name| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name))
+    {
         let path = format!("docs/src/series/{name}.md");
-        let text = fs::read_to_string(root().join(&path)).map_err(|error| format!("{path}: {error}"))?;
+        let text =
+            fs::read_to_string(root().join(&path)).map_err(|error| format!("{path}: {error}"))?;
         let (chapter, faults) = Chapter::read(name, &text);
         if !faults.is_empty() {
             return Err(format!("a chapter cannot be read:\n  {}", faults.join("\n  ")).into());
@@ -112,7 +128,8 @@ fn series(options: &Options, chapters: &[Chapter]) -> Result<bool, Box<dyn Error
 
 /// The folder of the programs' outputs, so that a table can be looked up.
 fn output_folder() -> Result<PathBuf, Box<dyn Error>> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let folder = target.join("series");
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     Ok(folder)
@@ -122,18 +139,36 @@ fn output_folder() -> Result<PathBuf, Box<dyn Error>> {
 fn stdout_of(words: &[String]) -> Result<(String, bool), Box<dyn Error>> {
     let (program, arguments) = words.split_first().ok_or("a command without a word")?;
     let mut command = Command::new(program);
-    command.args(arguments).current_dir(root()).stdin(Stdio::null()).stderr(Stdio::inherit());
-    let output = command.output().map_err(|error| format!("{program}: {error}"))?;
-    Ok((String::from_utf8_lossy(&output.stdout).into_owned(), output.status.success()))
+    command
+        .args(arguments)
+        .current_dir(root())
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit());
+    let output = command
+        .output()
+        .map_err(|error| format!("{program}: {error}"))?;
+    Ok((
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        output.status.success(),
+    ))
 }
 
-fn run_command(run: &Run, full: bool, path: &Path, findings: &mut Findings) -> Result<String, Box<dyn Error>> {
+fn run_command(
+    run: &Run,
+    full: bool,
+    path: &Path,
+    findings: &mut Findings,
+) -> Result<String, Box<dyn Error>> {
     let began = Instant::now();
     let words = run.words(full);
     let (output, success) = stdout_of(&words)?;
     fs::write(path, &output).map_err(|error| format!("{}: {error}", path.display()))?;
     if !success {
-        findings.fault(format!("`{}` failed; its output: {}", words.join(" "), path.display()));
+        findings.fault(format!(
+            "`{}` failed; its output: {}",
+            words.join(" "),
+            path.display()
+        ));
     }
     page::took(began.elapsed());
     Ok(output)
@@ -151,9 +186,14 @@ fn run_tests(chapters: &[Chapter], findings: &mut Findings) -> Result<Tests, Box
     let mut adapters: BTreeMap<String, [BTreeSet<String>; 2]> = BTreeMap::new();
     for holder in holders(chapters) {
         if let Holder::Test { file, name } = holder {
-            let place = outcome::place(file).ok_or_else(|| format!("`{file}`: a test lies in tests/ or in src/"))?;
+            let place = outcome::place(file)
+                .ok_or_else(|| format!("`{file}`: a test lies in tests/ or in src/"))?;
             let [programs, names] = adapters.entry(place.adapter.clone()).or_default();
-            names.insert(if place.program.is_empty() { name.clone() } else { place.path(name) });
+            names.insert(if place.program.is_empty() {
+                name.clone()
+            } else {
+                place.path(name)
+            });
             programs.insert(place.program);
         }
     }
@@ -182,7 +222,11 @@ fn run_tests_of(
     }
     words.push("--".to_owned());
     words.extend(names.iter().cloned());
-    let of = if adapter.is_empty() { String::new() } else { format!(" -p {adapter}") };
+    let of = if adapter.is_empty() {
+        String::new()
+    } else {
+        format!(" -p {adapter}")
+    };
     println!("\n[tests] cargo test{of}, {} named tests", names.len());
     let began = Instant::now();
     let (output, success) = stdout_of(&words)?;

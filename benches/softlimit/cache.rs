@@ -36,8 +36,8 @@ struct Pages {
     pages: Lru,
     /// Of a stream's pages, the oldest, which have been written.
     clean: usize,
-    /// Those after them that reclaim has taken, to be freed when they have been written. There are none of these while
-    /// there are clean ones.
+    /// Those after them that reclaim has taken, to be freed when they have been written. There are
+    /// none of these while there are clean ones.
     doomed: usize,
 }
 
@@ -62,7 +62,11 @@ impl Cache {
             group,
             soft: member.soft,
             dirty: member.dirty,
-            lru: Mutex::new(Pages { pages: Lru::new(member.blocks), clean: 0, doomed: 0 }),
+            lru: Mutex::new(Pages {
+                pages: Lru::new(member.blocks),
+                clean: 0,
+                doomed: 0,
+            }),
             len: AtomicUsize::new(0),
             doomed: AtomicUsize::new(0),
             tree,
@@ -82,7 +86,9 @@ impl Cache {
             lru.pages.seen(block)
         };
         self.counts.misses.fetch_add(1, Ordering::Relaxed);
-        self.counts.refaults.fetch_add(seen.into(), Ordering::Relaxed);
+        self.counts
+            .refaults
+            .fetch_add(seen.into(), Ordering::Relaxed);
         let (charge, time) = timed(|| {
             let charge = self.charge();
             self.event(1);
@@ -112,14 +118,19 @@ impl Cache {
         panic!("{}: no room after {TRIES_MAX} charges", self.group.path());
     }
 
-    /// Takes so many of the pages that were used longest ago; returns how many are free now. Of a stream's pages only
-    /// those are that have been written; the others are as soon as they have been.
+    /// Takes so many of the pages that were used longest ago; returns how many are free now. Of a
+    /// stream's pages only those are that have been written; the others are as soon as they have
+    /// been.
     pub(crate) fn shrink(&self, pages: usize) -> usize {
         let (mut left, mut freed) = (pages, 0);
         while left > 0 {
             let cluster: Vec<Page> = {
                 let mut lru = self.lru.lock();
-                let free = if self.dirty { lru.clean } else { lru.pages.len() };
+                let free = if self.dirty {
+                    lru.clean
+                } else {
+                    lru.pages.len()
+                };
                 let cluster = lru.pages.pop_many(left.min(CLUSTER).min(free));
                 if self.dirty {
                     lru.clean -= cluster.len();
@@ -140,7 +151,8 @@ impl Cache {
         freed
     }
 
-    /// The oldest pages that had not been written have been. Returns how many of them were waited for, and are free.
+    /// The oldest pages that had not been written have been. Returns how many of them were waited
+    /// for, and are free.
     pub(crate) fn written(&self, pages: usize) -> usize {
         let waited_for = {
             let mut lru = self.lru.lock();
@@ -159,7 +171,11 @@ impl Cache {
     /// Pages that are still to be written.
     pub(crate) fn unwritten(&self) -> usize {
         let lru = self.lru.lock();
-        if self.dirty { lru.pages.len() - lru.clean } else { 0 }
+        if self.dirty {
+            lru.pages.len() - lru.clean
+        } else {
+            0
+        }
     }
 
     fn publish(&self, lru: &Pages) {
@@ -171,7 +187,9 @@ impl Cache {
         let count = pages.len();
         drop(pages);
         if count > 0 {
-            self.counts.evicted.fetch_add(count as u64, Ordering::Relaxed);
+            self.counts
+                .evicted
+                .fetch_add(count as u64, Ordering::Relaxed);
             self.event(count);
         }
     }
@@ -185,7 +203,11 @@ impl Cache {
 
     /// Bytes above the soft limit.
     pub(crate) fn excess(&self) -> u64 {
-        if self.soft == u64::MAX { 0 } else { self.group.usage().saturating_sub(self.soft) }
+        if self.soft == u64::MAX {
+            0
+        } else {
+            self.group.usage().saturating_sub(self.soft)
+        }
     }
 
     /// Pages that can be taken.

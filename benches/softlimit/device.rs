@@ -1,5 +1,6 @@
-//! A device that a stream's pages are written to, one cluster after the other, from the moment they are there: as the
-//! kernel's flusher does, and as fast as the device is, which is slower than the stream.
+//! A device that a stream's pages are written to, one cluster after the other, from the moment they
+//! are there: as the kernel's flusher does, and as fast as the device is, which is slower than the
+//! stream.
 
 #![cfg(not(loom))]
 
@@ -36,18 +37,30 @@ struct Orders {
 pub(crate) struct Waiters(Arc<(Mutex<Orders>, Condvar)>);
 
 impl Waiters {
-    /// Reports when `want` bytes more have been written that reclaim had taken, or there are no such.
+    /// Reports when `want` bytes more have been written that reclaim had taken, or there are no
+    /// such.
     pub(crate) fn wait(&self, later: Later, want: u64) {
-        self.0.0.lock().waiters.push(Waiter { later, want, freed: 0 });
+        self.0.0.lock().waiters.push(Waiter {
+            later,
+            want,
+            freed: 0,
+        });
         self.0.1.notify_one();
     }
 
-    /// So much more is free; with `all`, nothing more is to come. Waiters that have what they want are woken.
+    /// So much more is free; with `all`, nothing more is to come. Waiters that have what they want
+    /// are woken.
     fn tell(&self, freed: u64, all: bool) {
         let served: Vec<Waiter> = {
             let mut orders = self.0.0.lock();
-            orders.waiters.iter_mut().for_each(|waiter| waiter.freed += freed);
-            orders.waiters.extract_if(.., |waiter| all || waiter.freed >= waiter.want).collect()
+            orders
+                .waiters
+                .iter_mut()
+                .for_each(|waiter| waiter.freed += freed);
+            orders
+                .waiters
+                .extract_if(.., |waiter| all || waiter.freed >= waiter.want)
+                .collect()
         };
         for Waiter { later, freed, .. } in served {
             later.report(freed);
@@ -77,14 +90,19 @@ impl Device {
             serve(&cache, &ours, bytes_per_second);
             thread_time().unwrap_or_default()
         });
-        Device { waiters: waiters.clone(), thread }
+        Device {
+            waiters: waiters.clone(),
+            thread,
+        }
     }
 
     /// Waits until all is written. Returns the processor time that it took.
     pub(crate) fn stop(self) -> Duration {
         self.waiters.0.0.lock().stop = true;
         self.waiters.0.1.notify_one();
-        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        self.thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 

@@ -16,8 +16,8 @@ use super::trace::Requests;
 /// Requests that a job takes at a time, as make hands out files.
 const CHUNK: usize = 64;
 
-/// Requests that one group may be ahead of the other. Two builds on one machine take equally long; here one may be done
-/// before memory is short, and a group that evicts its cache does no harm.
+/// Requests that one group may be ahead of the other. Two builds on one machine take equally long;
+/// here one may be done before memory is short, and a group that evicts its cache does no harm.
 const AHEAD_MAX: usize = 4_096;
 
 /// The work that all runs share.
@@ -37,8 +37,17 @@ impl Work {
     }
 
     pub(crate) fn run(&self, variant: Variant, budget: u64, soft: u64) -> Run {
-        let members = self.requests.iter().map(|requests| Member { soft, blocks: requests.blocks, dirty: false });
-        let scene = Scene::new(variant, budget, &members.collect::<Vec<_>>(), &Waiters::default());
+        let members = self.requests.iter().map(|requests| Member {
+            soft,
+            blocks: requests.blocks,
+            dirty: false,
+        });
+        let scene = Scene::new(
+            variant,
+            budget,
+            &members.collect::<Vec<_>>(),
+            &Waiters::default(),
+        );
         let cursors = [0, 1].map(|_| AtomicUsize::new(0));
         let gate = Barrier::new(2 * self.jobs);
         let (mut system, mut first, mut last) = (Duration::ZERO, None, None);
@@ -52,15 +61,21 @@ impl Work {
                     (system, start, Instant::now())
                 }
             };
-            let threads: Vec<_> = (0..2 * self.jobs).map(|number| scope.spawn(job(number % 2))).collect();
+            let threads: Vec<_> = (0..2 * self.jobs)
+                .map(|number| scope.spawn(job(number % 2)))
+                .collect();
             for thread in threads {
-                let (time, start, end) = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                let (time, start, end) = thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 system += time;
                 first = first.min(Some(start)).or(Some(start));
                 last = last.max(Some(end));
             }
         });
-        let elapsed = last.zip(first).map_or(Duration::ZERO, |(last, first)| last - first);
+        let elapsed = last
+            .zip(first)
+            .map_or(Duration::ZERO, |(last, first)| last - first);
         scene.run(system, elapsed)
     }
 
@@ -74,7 +89,9 @@ impl Work {
                 thread::yield_now();
             }
             let start = cursors[group].fetch_add(CHUNK, Ordering::Relaxed);
-            let Some(rest) = requests.get(start..).filter(|rest| !rest.is_empty()) else { return system };
+            let Some(rest) = requests.get(start..).filter(|rest| !rest.is_empty()) else {
+                return system;
+            };
             for &block in &rest[..rest.len().min(CHUNK)] {
                 system += cache.serve(block, self.rounds);
             }

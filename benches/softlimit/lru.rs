@@ -17,19 +17,24 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Reads a block. What a read from a device costs is the work of making up the words, `rounds` for each, none of
-    /// which can begin before the last has ended.
+    /// Reads a block. What a read from a device costs is the work of making up the words, `rounds`
+    /// for each, none of which can begin before the last has ended.
     pub(crate) fn read(block: u32, rounds: u32, charge: Charge) -> Self {
         let mut words = Box::new([0; WORDS]);
         let mut word = u64::from(block);
         for slot in words.iter_mut() {
             *slot = word;
             for _ in 0..rounds {
-                word = (word ^ (word >> 31)).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(17);
+                word = (word ^ (word >> 31))
+                    .wrapping_mul(0xff51_afd7_ed55_8ccd)
+                    .rotate_left(17);
             }
             word = word.wrapping_add(1);
         }
-        Page { words, _charge: charge }
+        Page {
+            words,
+            _charge: charge,
+        }
     }
 }
 
@@ -51,8 +56,18 @@ pub(crate) struct Lru {
 
 impl Lru {
     pub(crate) fn new(blocks: usize) -> Self {
-        let block = || Block { page: None, newer: NONE, older: NONE, seen: false };
-        Lru { blocks: (0..blocks).map(|_| block()).collect(), newest: NONE, oldest: NONE, len: 0 }
+        let block = || Block {
+            page: None,
+            newer: NONE,
+            older: NONE,
+            seen: false,
+        };
+        Lru {
+            blocks: (0..blocks).map(|_| block()).collect(),
+            newest: NONE,
+            oldest: NONE,
+            len: 0,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -61,7 +76,9 @@ impl Lru {
 
     /// True if the block is in memory; if so, it is now the one that was used last.
     pub(crate) fn hit(&mut self, block: u32) -> bool {
-        let Some(page) = &self.blocks[block as usize].page else { return false };
+        let Some(page) = &self.blocks[block as usize].page else {
+            return false;
+        };
         assert_eq!(page.words[0], u64::from(block), "the page of another block");
         self.unlink(block);
         self.link(block);

@@ -20,8 +20,8 @@ const ROUND: f64 = 0.7e-6;
 pub(crate) struct Options {
     #[command(flatten)]
     pub(crate) choice: Choice,
-    /// The block trace of the jobs, gzipped CSV [default: block-cloudphysics-w106.csv.gz in the folder that
-    /// MEMCG_TRACES names; without it a synthetic trace]
+    /// The block trace of the jobs, gzipped CSV [default: block-cloudphysics-w106.csv.gz in the
+    /// folder that MEMCG_TRACES names; without it a synthetic trace]
     #[arg(long)]
     pub(crate) trace: Option<PathBuf>,
     /// The share of its requests for the two groups
@@ -69,7 +69,8 @@ impl Options {
         }
     }
 
-    /// A quarter of the requests, which bring half of the blocks, quickly read; the rounds that a verdict needs.
+    /// A quarter of the requests, which bring half of the blocks, quickly read; the rounds that a
+    /// verdict needs.
     fn quick(self) -> Self {
         Options {
             requests: self.requests.min(400_000),

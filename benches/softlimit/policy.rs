@@ -28,8 +28,8 @@ const TRIES_MAX: usize = 2;
 pub(crate) enum Variant {
     /// The largest excess, whole
     Base,
-    /// The same, but a visit ends after 32 pages, as the code of the time had it: until a quarter of the excess is
-    /// freed, or after 100 rounds
+    /// The same, but a visit ends after 32 pages, as the code of the time had it: until a quarter
+    /// of the excess is freed, or after 100 rounds
     BaseQuarter,
     Rework,
     Reworkoptim,
@@ -37,12 +37,14 @@ pub(crate) enum Variant {
 
 impl Variant {
     pub(crate) fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+        self.to_possible_value()
+            .map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
     /// The tree that its groups are in.
     pub(crate) fn tree(self, groups: usize) -> Option<Arc<SoftTree>> {
-        matches!(self, Variant::Base | Variant::BaseQuarter).then(|| Arc::new(SoftTree::new(groups)))
+        matches!(self, Variant::Base | Variant::BaseQuarter)
+            .then(|| Arc::new(SoftTree::new(groups)))
     }
 }
 
@@ -100,7 +102,10 @@ pub(crate) struct Dispatcher {
 impl Reclaim for Dispatcher {
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
         self.asked.add(want);
-        let mut round = Round { want: in_pages(want), freed: 0 };
+        let mut round = Round {
+            want: in_pages(want),
+            freed: 0,
+        };
         for priority in (0..=PRIORITY).rev() {
             match &self.tree {
                 Some(tree) => {
@@ -110,7 +115,8 @@ impl Reclaim for Dispatcher {
                     }
                 }
                 None => {
-                    // The second pass comes at the same priority, and only where the first has scanned nothing.
+                    // The second pass comes at the same priority, and only where the first has
+                    // scanned nothing.
                     if self.shrink_zone(priority, &mut round, |cache| cache.excess() > 0) == 0 {
                         self.shrink_zone(priority, &mut round, |_| true);
                     }
@@ -155,14 +161,19 @@ impl Dispatcher {
         }
     }
 
-    /// `mem_cgroup_soft_reclaim`: rounds over the hierarchy below the group, which here is itself, at priority 0.
+    /// `mem_cgroup_soft_reclaim`: rounds over the hierarchy below the group, which here is itself,
+    /// at priority 0.
     fn soft_reclaim_group(&self, group: usize) -> usize {
         let cache = &self.caches[group];
         let excess = in_pages(cache.excess());
         let (mut total, mut rounds) = (0, 0);
         loop {
             let whole = cache.len();
-            total += cache.shrink(if self.variant == Variant::Base { whole } else { whole.min(CLUSTER) });
+            total += cache.shrink(if self.variant == Variant::Base {
+                whole
+            } else {
+                whole.min(CLUSTER)
+            });
             if cache.excess() == 0 {
                 break;
             }
@@ -174,8 +185,14 @@ impl Dispatcher {
         total
     }
 
-    /// `shrink_zone`: every group that is eligible, each by its share at this priority. Returns pages scanned.
-    fn shrink_zone(&self, priority: u32, round: &mut Round, is_eligible: impl Fn(&Cache) -> bool) -> usize {
+    /// `shrink_zone`: every group that is eligible, each by its share at this priority. Returns
+    /// pages scanned.
+    fn shrink_zone(
+        &self,
+        priority: u32,
+        round: &mut Round,
+        is_eligible: impl Fn(&Cache) -> bool,
+    ) -> usize {
         let start = self.turn.fetch_add(1, Ordering::Relaxed);
         let mut scanned = 0;
         for step in 0..self.caches.len() {
@@ -186,7 +203,8 @@ impl Dispatcher {
             }
             let mut left = cache.scannable() >> priority;
             let mut freed = 0;
-            // `shrink_lruvec`: below the first priority a group has done enough when it has given what is wanted.
+            // `shrink_lruvec`: below the first priority a group has done enough when it has given
+            // what is wanted.
             while left > 0 && (freed < round.want || priority == PRIORITY) {
                 let pages = left.min(CLUSTER);
                 freed += cache.shrink(pages);

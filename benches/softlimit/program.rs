@@ -65,9 +65,14 @@ const BENCH: Bench = Bench {
 
 pub(crate) fn main() -> ExitCode {
     let options = Options::from_args(&BENCH);
-    let chosen = options.choice.choose(BENCH.name, TABLES.map(str::to_owned).into());
+    let chosen = options
+        .choice
+        .choose(BENCH.name, TABLES.map(str::to_owned).into());
     let wants_trace = chosen.wants(JOBS) || chosen.wants(BUDGETS_OF_JOBS);
-    let trace = match wants_trace.then(|| Trace::find(options.trace.as_deref())).transpose() {
+    let trace = match wants_trace
+        .then(|| Trace::find(options.trace.as_deref()))
+        .transpose()
+    {
         Ok(trace) => trace,
         Err(error) => {
             eprintln!("softlimit: {error}");
@@ -82,7 +87,10 @@ pub(crate) fn main() -> ExitCode {
         "{processors} processors; pages of {PAGE} bytes. Averages within one std of base are noise, and called so.\n"
     );
     let (start, others) = (Instant::now(), clock::others());
-    let no_rows = Measured { is_small: options.choice.is_small(), ..Measured::default() };
+    let no_rows = Measured {
+        is_small: options.choice.is_small(),
+        ..Measured::default()
+    };
     let mut goals = Goals::titled("goal (averages of this run)", &no_rows);
     let mut results = Results::default();
     if let Some(trace) = &trace {
@@ -102,16 +110,31 @@ pub(crate) fn main() -> ExitCode {
     verdicts::goals(&results, &mut goals);
     goals.print();
     if let (Some(before), Some(after)) = (others, clock::others()) {
-        let share = after.saturating_sub(before).as_secs_f64() / start.elapsed().as_secs_f64() / processors as f64;
-        println!("\nMeanwhile other processes took {:.1} % of the processors.", share * 100.0);
+        let share = after.saturating_sub(before).as_secs_f64()
+            / start.elapsed().as_secs_f64()
+            / processors as f64;
+        println!(
+            "\nMeanwhile other processes took {:.1} % of the processors.",
+            share * 100.0
+        );
     }
     verdicts::claims(&results).print();
     ExitCode::SUCCESS
 }
 
-fn jobs(options: &Options, chosen: &Chosen, trace: &Trace, results: &mut Results, progress: &mut Progress) {
+fn jobs(
+    options: &Options,
+    chosen: &Chosen,
+    trace: &Trace,
+    results: &mut Results,
+    progress: &mut Progress,
+) {
     let requests = trace.split(options.requests, options.split);
-    let work = Work { requests, jobs: options.jobs.max(1), rounds: options.rounds };
+    let work = Work {
+        requests,
+        jobs: options.jobs.max(1),
+        rounds: options.rounds,
+    };
     if chosen.wants(JOBS) {
         progress.next();
         let budget = work.budget(options.budget);
@@ -128,10 +151,20 @@ fn jobs(options: &Options, chosen: &Chosen, trace: &Trace, results: &mut Results
             options.budget,
         );
         for (setup, soft) in [(Setup::NoLimit, u64::MAX), (Setup::ZeroLimit, 0)] {
-            let runs = repeat(setup, options.runs, |variant| work.run(variant, budget, soft));
-            let what = if soft == 0 { "0 limit both" } else { "no limit" };
+            let runs = repeat(setup, options.runs, |variant| {
+                work.run(variant, budget, soft)
+            });
+            let what = if soft == 0 {
+                "0 limit both"
+            } else {
+                "no limit"
+            };
             runs.print(&format!("{what}, {}", trace.name));
-            let place = if soft == 0 { &mut results.zero_limit } else { &mut results.no_limit };
+            let place = if soft == 0 {
+                &mut results.zero_limit
+            } else {
+                &mut results.no_limit
+            };
             *place = Some(runs);
         }
         progress.step();
@@ -146,7 +179,10 @@ fn jobs(options: &Options, chosen: &Chosen, trace: &Trace, results: &mut Results
 /// Runs of every variant, in turns: each is first, second and so on equally often.
 fn repeat(setup: Setup, runs: usize, run: impl Fn(Variant) -> Run) -> Runs {
     let variants = Variant::value_variants();
-    let mut of: Vec<_> = variants.iter().map(|&variant| (variant, Vec::new())).collect();
+    let mut of: Vec<_> = variants
+        .iter()
+        .map(|&variant| (variant, Vec::new()))
+        .collect();
     for turn in 0..=runs {
         for place in 0..variants.len() {
             let (variant, runs) = &mut of[(turn + place) % variants.len()];
@@ -160,7 +196,8 @@ fn repeat(setup: Setup, runs: usize, run: impl Fn(Variant) -> Run) -> Runs {
     Runs { setup, of }
 }
 
-/// One run each, with blocks that cost nothing to read: how much of the difference is due to the budget.
+/// One run each, with blocks that cost nothing to read: how much of the difference is due to the
+/// budget.
 fn budgets(work: &Work, trace: &str) {
     println!("0 limit both, refaults by budget, in per cent of all blocks; one run each.\n");
     let mut table = Table::new();
@@ -174,7 +211,11 @@ fn budgets(work: &Work, trace: &str) {
         let refaults: Vec<f64> = variants.iter().map(refaults).collect();
         let mut row = vec![format!("{per_cent} %")];
         row.extend(refaults.iter().map(f64::to_string));
-        row.extend(refaults[..2].iter().map(|base| format!("{:.1} %", refaults[3] / base.max(1.0) * 100.0)));
+        row.extend(
+            refaults[..2]
+                .iter()
+                .map(|base| format!("{:.1} %", refaults[3] / base.max(1.0) * 100.0)),
+        );
         table.add_row(row);
     }
     println!("{}\n", table.trim_fmt());
@@ -195,8 +236,13 @@ fn stream(options: &Options) -> Runs {
         options.stream_budget,
         (4 * options.stream_budget.0) as f64 / stream.bytes_per_second,
     );
-    let runs = repeat(Setup::Stream, options.stream_runs, |variant| stream.run(variant));
+    let runs = repeat(Setup::Stream, options.stream_runs, |variant| {
+        stream.run(variant)
+    });
     runs.print("stream");
-    println!("The price in system time: {:.1} % of base.\n", runs.ours(|run| run.system));
+    println!(
+        "The price in system time: {:.1} % of base.\n",
+        runs.ours(|run| run.system)
+    );
     runs
 }

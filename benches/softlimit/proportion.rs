@@ -1,4 +1,5 @@
-//! Groups of different sizes, all with soft limit 0: what each gives when the root is asked, against what it holds.
+//! Groups of different sizes, all with soft limit 0: what each gives when the root is asked,
+//! against what it holds.
 
 #![cfg(not(loom))]
 
@@ -23,12 +24,26 @@ const SHARE_ERROR_MAX: f64 = 10.0;
 const EVICTED_MAX: f64 = 1.1;
 
 pub(crate) fn run(goals: &mut Goals<'_>) {
-    println!("Groups of different sizes, all with soft limit 0; the root is asked for half of what they hold.\n");
+    println!(
+        "Groups of different sizes, all with soft limit 0; the root is asked for half of what they hold.\n"
+    );
     let pages: Vec<usize> = (0..GROUPS).map(|group| SMALLEST << group).collect();
     let total: usize = pages.iter().sum();
     for (what, ask) in [("many asks of 128 KiB", ASK), ("one ask", total as u64 / 2)] {
-        let members: Vec<_> = pages.iter().map(|&blocks| Member { soft: 0, blocks, dirty: false }).collect();
-        let scene = Scene::new(Variant::Reworkoptim, total as u64 * PAGE * 2, &members, &Waiters::default());
+        let members: Vec<_> = pages
+            .iter()
+            .map(|&blocks| Member {
+                soft: 0,
+                blocks,
+                dirty: false,
+            })
+            .collect();
+        let scene = Scene::new(
+            Variant::Reworkoptim,
+            total as u64 * PAGE * 2,
+            &members,
+            &Waiters::default(),
+        );
         for (cache, &blocks) in scene.caches.iter().zip(&pages) {
             for block in 0..blocks {
                 cache.serve(block as u32, 0);
@@ -37,13 +52,25 @@ pub(crate) fn run(goals: &mut Goals<'_>) {
         let root = scene.runtime.root();
         let mut asked = 0;
         while asked < total as u64 / 2 {
-            root.reclaim(Bytes(ask * PAGE)).expect("no group is inside a reclaimer");
+            root.reclaim(Bytes(ask * PAGE))
+                .expect("no group is inside a reclaimer");
             asked += ask;
         }
-        let freed: Vec<usize> = scene.caches.iter().zip(&pages).map(|(cache, pages)| pages - cache.len()).collect();
+        let freed: Vec<usize> = scene
+            .caches
+            .iter()
+            .zip(&pages)
+            .map(|(cache, pages)| pages - cache.len())
+            .collect();
         let all: usize = freed.iter().sum();
         let mut table = Table::new();
-        table.load_style(ASCII_MARKDOWN).set_header([what, "held", "freed", "share of its own", "to the mean share"]);
+        table.load_style(ASCII_MARKDOWN).set_header([
+            what,
+            "held",
+            "freed",
+            "share of its own",
+            "to the mean share",
+        ]);
         let mut worst = 0.0_f64;
         for (group, (&freed, &held)) in freed.iter().zip(&pages).enumerate() {
             let (share, mean) = (freed as f64 / held as f64, all as f64 / total as f64);
@@ -58,7 +85,17 @@ pub(crate) fn run(goals: &mut Goals<'_>) {
             ]);
         }
         println!("{}\n", table.trim_fmt());
-        goals.at_most(format!("proportional, {what}: furthest from the mean share"), worst, "%", SHARE_ERROR_MAX);
-        goals.at_most(format!("proportional, {what}: evicted / asked"), all as f64 / asked as f64, "x", EVICTED_MAX);
+        goals.at_most(
+            format!("proportional, {what}: furthest from the mean share"),
+            worst,
+            "%",
+            SHARE_ERROR_MAX,
+        );
+        goals.at_most(
+            format!("proportional, {what}: evicted / asked"),
+            all as f64 / asked as f64,
+            "x",
+            EVICTED_MAX,
+        );
     }
 }

@@ -44,8 +44,16 @@ pub(crate) struct Run {
 }
 
 impl Scene {
-    pub(crate) fn new(variant: Variant, budget: u64, members: &[Member], waiters: &Waiters) -> Self {
-        let runtime = Runtime::builder().max(Limit::Bytes(budget)).build().expect("memory for a few groups");
+    pub(crate) fn new(
+        variant: Variant,
+        budget: u64,
+        members: &[Member],
+        waiters: &Waiters,
+    ) -> Self {
+        let runtime = Runtime::builder()
+            .max(Limit::Bytes(budget))
+            .build()
+            .expect("memory for a few groups");
         let root = runtime.root();
         let tree = variant.tree(members.len());
         let caches: Vec<_> = (members.iter().enumerate())
@@ -58,8 +66,14 @@ impl Scene {
         let asked = Arc::new(Asked::default());
         let registrations = if variant == Variant::Reworkoptim {
             let own = |cache: &Arc<Cache>| {
-                let own = Own { cache: Arc::clone(cache), asked: Arc::clone(&asked), waiters: waiters.clone() };
-                cache.group.register_reclaimer(Arc::new(own) as Arc<dyn Reclaim>, Priority::NORMAL)
+                let own = Own {
+                    cache: Arc::clone(cache),
+                    asked: Arc::clone(&asked),
+                    waiters: waiters.clone(),
+                };
+                cache
+                    .group
+                    .register_reclaimer(Arc::new(own) as Arc<dyn Reclaim>, Priority::NORMAL)
             };
             caches.iter().map(own).collect()
         } else {
@@ -73,12 +87,22 @@ impl Scene {
             };
             vec![root.register_reclaimer(Arc::new(dispatcher), Priority::NORMAL)]
         };
-        Scene { runtime, caches, asked, _registrations: registrations }
+        Scene {
+            runtime,
+            caches,
+            asked,
+            _registrations: registrations,
+        }
     }
 
     /// Reclaimers stay registered until the scene is dropped.
     pub(crate) fn run(&self, system: Duration, elapsed: Duration) -> Run {
-        let sum = |of: fn(&Counts) -> u64| self.caches.iter().map(|cache| of(&cache.counts)).sum::<u64>() as f64;
+        let sum = |of: fn(&Counts) -> u64| {
+            self.caches
+                .iter()
+                .map(|cache| of(&cache.counts))
+                .sum::<u64>() as f64
+        };
         Run {
             system: system.as_secs_f64(),
             elapsed: elapsed.as_secs_f64(),
@@ -92,11 +116,15 @@ impl Scene {
     }
 }
 
-/// The library knows of soft limits only where it is to act on them: the dispatchers go by what the caches say.
+/// The library knows of soft limits only where it is to act on them: the dispatchers go by what the
+/// caches say.
 fn create(root: &Group, variant: Variant, number: usize, soft: u64) -> Group {
     let limits = match soft {
-        soft if soft < u64::MAX && variant == Variant::Reworkoptim => Limits::new().soft(Limit::Bytes(soft)),
+        soft if soft < u64::MAX && variant == Variant::Reworkoptim => {
+            Limits::new().soft(Limit::Bytes(soft))
+        }
         _ => Limits::new(),
     };
-    root.create(&format!("group-{number}"), limits).expect("a free name in a group that is")
+    root.create(&format!("group-{number}"), limits)
+        .expect("a free name in a group that is")
 }

@@ -1,4 +1,5 @@
-//! A stream that writes four times the budget, beside a group that holds all but an eighth of it and goes on using it.
+//! A stream that writes four times the budget, beside a group that holds all but an eighth of it
+//! and goes on using it.
 
 #![cfg(not(loom))]
 
@@ -41,8 +42,18 @@ impl Stream {
     pub(crate) fn run(&self, variant: Variant) -> Run {
         let waiters = Waiters::default();
         let blocks = BUDGETS * self.budget;
-        let members =
-            [Member { soft: 0, blocks, dirty: true }, Member { soft: u64::MAX, blocks: self.held(), dirty: false }];
+        let members = [
+            Member {
+                soft: 0,
+                blocks,
+                dirty: true,
+            },
+            Member {
+                soft: u64::MAX,
+                blocks: self.held(),
+                dirty: false,
+            },
+        ];
         let scene = Scene::new(variant, self.budget as u64 * PAGE, &members, &waiters);
         for block in 0..self.held() {
             scene.caches[1].serve(block as u32, self.rounds);
@@ -52,15 +63,23 @@ impl Stream {
         let start = Instant::now();
         let (system, elapsed) = thread::scope(|scope| {
             let eater = scope.spawn(|| self.eat(&scene, &done));
-            let writers: Vec<_> = (0..self.jobs).map(|_| scope.spawn(|| self.write(&scene, &cursor, blocks))).collect();
-            let made: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            let writers: Vec<_> = (0..self.jobs)
+                .map(|_| scope.spawn(|| self.write(&scene, &cursor, blocks)))
+                .collect();
+            let made: Vec<_> = writers
+                .into_iter()
+                .map(thread::ScopedJoinHandle::join)
+                .collect();
             // A stream ends when all of it is on the device, whichever group has buffered it.
             let mut system = device.stop();
             let elapsed = start.elapsed();
             // Also where a writer has failed: no other group would stop the other group.
             done.store(true, Ordering::Relaxed);
             let resume = |panic| std::panic::resume_unwind(panic);
-            system += made.into_iter().map(|time| time.unwrap_or_else(resume)).sum::<Duration>();
+            system += made
+                .into_iter()
+                .map(|time| time.unwrap_or_else(resume))
+                .sum::<Duration>();
             (system + eater.join().unwrap_or_else(resume), elapsed)
         });
         scene.run(system, elapsed)

@@ -1,10 +1,11 @@
-//! A trace that is made up, for where the real one is not at hand: of the same length, over as many blocks, and alike in
-//! what matters to a cache.
+//! A trace that is made up, for where the real one is not at hand: of the same length, over as many
+//! blocks, and alike in what matters to a cache.
 //!
-//! Phases follow each other. Each brings blocks that no request has asked for before, in short runs, fewer from phase to
-//! phase; a quarter of the blocks is never asked for again. Most requests go by a Zipf law to the blocks that came
-//! first, some to a working set of the phase, of a size of its own; once in a phase a scan reads old blocks in a row.
-//! The constants are such that a cache of half to all of the blocks misses about as often as with the real trace.
+//! Phases follow each other. Each brings blocks that no request has asked for before, in short
+//! runs, fewer from phase to phase; a quarter of the blocks is never asked for again. Most requests
+//! go by a Zipf law to the blocks that came first, some to a working set of the phase, of a size of
+//! its own; once in a phase a scan reads old blocks in a row. The constants are such that a cache
+//! of half to all of the blocks misses about as often as with the real trace.
 
 #![cfg(not(loom))]
 
@@ -47,12 +48,18 @@ pub(super) fn keys() -> Vec<u64> {
         known: 0,
         again: Vec::with_capacity(BLOCKS),
     };
-    let shares: Vec<f64> = (0..PHASES).map(|phase| 1.0 / (phase as f64 + 0.6)).collect();
+    let shares: Vec<f64> = (0..PHASES)
+        .map(|phase| 1.0 / (phase as f64 + 0.6))
+        .collect();
     let all: f64 = shares.iter().sum();
     let mut share = 0.0;
     for (phase, of_phase) in shares.iter().enumerate() {
         share += of_phase / all;
-        let blocks = if phase + 1 == PHASES { BLOCKS } else { (share * BLOCKS as f64) as usize };
+        let blocks = if phase + 1 == PHASES {
+            BLOCKS
+        } else {
+            (share * BLOCKS as f64) as usize
+        };
         let requests = REQUESTS * (phase + 1) / PHASES;
         making.phase(blocks, requests, phase >= SCANS_FROM);
     }
@@ -71,10 +78,12 @@ struct Making {
 impl Making {
     /// Until there are so many blocks and so many requests in all.
     fn phase(&mut self, blocks: usize, requests: usize, scans: bool) {
-        let working_set = WORKING_SET.0 * (WORKING_SET.1 / WORKING_SET.0).powf(self.random.random());
+        let working_set =
+            WORKING_SET.0 * (WORKING_SET.1 / WORKING_SET.0).powf(self.random.random());
         let (working_set, place) = (working_set as usize, self.random.random::<f64>());
         let left = requests - self.keys.len();
-        let mut scan = scans.then(|| self.keys.len() + (self.random.random::<f64>() * left as f64) as usize);
+        let mut scan =
+            scans.then(|| self.keys.len() + (self.random.random::<f64>() * left as f64) as usize);
         while self.keys.len() < requests {
             let (left, new) = (requests - self.keys.len(), blocks - self.known);
             if left <= new || self.again.is_empty() {

@@ -26,7 +26,10 @@ struct Exceeding {
 impl SoftTree {
     pub(crate) fn new(groups: usize) -> Self {
         SoftTree {
-            exceeding: Mutex::new(Exceeding { order: BTreeSet::new(), excess: vec![None; groups] }),
+            exceeding: Mutex::new(Exceeding {
+                order: BTreeSet::new(),
+                excess: vec![None; groups],
+            }),
             events: (0..groups).map(|_| AtomicU64::new(0)).collect(),
         }
     }

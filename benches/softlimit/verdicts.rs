@@ -1,4 +1,5 @@
-//! The tables' answers to the goals, and to the claims of the series (`docs/src/series/softlimit.md`).
+//! The tables' answers to the goals, and to the claims of the series
+//! (`docs/src/series/softlimit.md`).
 
 #![cfg(not(loom))]
 
@@ -18,19 +19,23 @@ const STREAM_ELAPSED_MAX: f64 = 100.0;
 
 const EVICTED_MAX: f64 = 1.1;
 
-/// Times that differ by less are called the same: the series' own differ by 3 % where it calls them noise.
+/// Times that differ by less are called the same: the series' own differ by 3 % where it calls them
+/// noise.
 const SAME: f64 = 1.05;
 
-/// The series' averages, by base's: with soft limit 0, and rework's for the stream, where it is slowest.
+/// The series' averages, by base's: with soft limit 0, and rework's for the stream, where it is
+/// slowest.
 const SYSTEM: f64 = 0.977;
 const ELAPSED: f64 = 0.766;
 const REFAULTS: f64 = 0.03;
 const STREAM_ELAPSED: f64 = 1.082;
 
-/// The part that the guess at priority 0 has to explain: so much of base's time goes, by a base that stops early.
+/// The part that the guess at priority 0 has to explain: so much of base's time goes, by a base
+/// that stops early.
 const EARLIER: f64 = 0.9;
 
-/// Pages evicted by pages asked for that are called aggressive, and what is left of them where visits end early.
+/// Pages evicted by pages asked for that are called aggressive, and what is left of them where
+/// visits end early.
 const AGGRESSIVE: f64 = 2.0;
 const HALF: f64 = 0.5;
 
@@ -43,22 +48,48 @@ pub(super) fn goals(results: &Results, goals: &mut Goals<'_>) {
         for (name, of) in [("system", SYSTEM_TIME), ("elapsed", ELAPSED_TIME)] {
             let (base, ours) = (runs.summary(Base, of), runs.summary(Reworkoptim, of));
             let away = (ours.mean - base.mean).max(0.0) / ours.std.max(base.std);
-            goals.at_most(format!("no limit, {name}: reworkoptim above base"), away, "std", 1.0);
+            goals.at_most(
+                format!("no limit, {name}: reworkoptim above base"),
+                away,
+                "std",
+                1.0,
+            );
         }
     }
     if let Some(runs) = &results.zero_limit {
-        goals.at_most("0 limit both, refaults: of base", runs.ours(|run| run.refaults), "%", REFAULTS_MAX);
+        goals.at_most(
+            "0 limit both, refaults: of base",
+            runs.ours(|run| run.refaults),
+            "%",
+            REFAULTS_MAX,
+        );
     }
-    for (setup, runs) in [("no limit", &results.no_limit), ("0 limit both", &results.zero_limit)] {
+    for (setup, runs) in [
+        ("no limit", &results.no_limit),
+        ("0 limit both", &results.zero_limit),
+    ] {
         if let Some(runs) = runs {
             let evicted = runs.summary(Reworkoptim, Run::evicted_per_asked).max;
-            goals.at_most(format!("{setup}: evicted / asked, reworkoptim"), evicted, "x", EVICTED_MAX);
+            goals.at_most(
+                format!("{setup}: evicted / asked, reworkoptim"),
+                evicted,
+                "x",
+                EVICTED_MAX,
+            );
         }
     }
     if let Some(runs) = results.stream.as_ref().filter(|runs| runs.count() > 1) {
-        let (base, ours) = (runs.summary(Base, ELAPSED_TIME), runs.summary(Reworkoptim, ELAPSED_TIME));
+        let (base, ours) = (
+            runs.summary(Base, ELAPSED_TIME),
+            runs.summary(Reworkoptim, ELAPSED_TIME),
+        );
         let most = STREAM_ELAPSED_MAX + base.std.max(ours.std) / base.mean * 100.0;
-        goals.at_most("stream, elapsed: of base, one std being noise", ours.mean / base.mean * 100.0, "%", most);
+        goals.at_most(
+            "stream, elapsed: of base, one std being noise",
+            ours.mean / base.mean * 100.0,
+            "%",
+            most,
+        );
     }
 }
 
@@ -85,7 +116,8 @@ pub(super) fn claims(results: &Results) -> Claims {
     claims
 }
 
-/// Compares the count of groups in excess, and a request to each by its own reclaimer, with a look at each group.
+/// Compares the count of groups in excess, and a request to each by its own reclaimer, with a look
+/// at each group.
 fn of_both(no_limit: &Runs, zero_limit: &Runs, claims: &mut Claims) {
     let of = |time| {
         [("no limit", no_limit), ("0 limit", zero_limit)]
@@ -101,7 +133,11 @@ fn zero_limit(runs: &Runs, claims: &mut Claims) {
     claims.holds(
         "softlimit-1",
         evicted(Reworkoptim) < evicted(Base) * HALF,
-        format_args!("pages evicted: {:.0}, base {:.0}", evicted(Reworkoptim), evicted(Base)),
+        format_args!(
+            "pages evicted: {:.0}, base {:.0}",
+            evicted(Reworkoptim),
+            evicted(Base)
+        ),
     );
     let refaults = |variant| mean(variant, |run| run.refaults);
     claims.holds(
@@ -113,18 +149,42 @@ fn zero_limit(runs: &Runs, claims: &mut Claims) {
             refaults(BaseQuarter)
         ),
     );
-    claims.timed("softlimit-10", &[("system", runs.ratio(Reworkoptim, Base, SYSTEM_TIME))], Bound::AtMost(SYSTEM));
-    claims.timed("softlimit-11", &[("elapsed", runs.ratio(Reworkoptim, Base, ELAPSED_TIME))], Bound::AtMost(ELAPSED));
+    claims.timed(
+        "softlimit-10",
+        &[("system", runs.ratio(Reworkoptim, Base, SYSTEM_TIME))],
+        Bound::AtMost(SYSTEM),
+    );
+    claims.timed(
+        "softlimit-11",
+        &[("elapsed", runs.ratio(Reworkoptim, Base, ELAPSED_TIME))],
+        Bound::AtMost(ELAPSED),
+    );
     let hits = mean(Reworkoptim, |run| run.hits) / mean(Base, |run| run.hits);
-    claims.holds("softlimit-12", (hits - 1.0).abs() <= SAME - 1.0, format_args!("hits: {:.1} % of base", hits * 100.0));
+    claims.holds(
+        "softlimit-12",
+        (hits - 1.0).abs() <= SAME - 1.0,
+        format_args!("hits: {:.1} % of base", hits * 100.0),
+    );
     let left = refaults(Reworkoptim) / refaults(Base).max(1.0);
     claims.holds(
         "softlimit-13",
         left <= REFAULTS,
-        format_args!("refaults: {:.1} % of base, {:.0} for {:.0}", left * 100.0, refaults(Reworkoptim), refaults(Base)),
+        format_args!(
+            "refaults: {:.1} % of base, {:.0} for {:.0}",
+            left * 100.0,
+            refaults(Reworkoptim),
+            refaults(Base)
+        ),
     );
-    claims.timed("softlimit-14", &[("elapsed", runs.ratio(BaseQuarter, Base, ELAPSED_TIME))], Bound::AtMost(EARLIER));
-    let (base, ours) = (mean(Base, Run::evicted_per_asked), mean(Reworkoptim, Run::evicted_per_asked));
+    claims.timed(
+        "softlimit-14",
+        &[("elapsed", runs.ratio(BaseQuarter, Base, ELAPSED_TIME))],
+        Bound::AtMost(EARLIER),
+    );
+    let (base, ours) = (
+        mean(Base, Run::evicted_per_asked),
+        mean(Reworkoptim, Run::evicted_per_asked),
+    );
     claims.holds(
         "softlimit-15",
         base >= AGGRESSIVE && ours <= EVICTED_MAX,

@@ -26,13 +26,21 @@ const PERIOD: Duration = Duration::from_millis(1);
 
 pub(crate) fn rows(rows: &mut Rows) {
     for threads in [1, 2] {
-        rows.wall(&format!("stat/add/threads{threads}"), || library(DEPTH, threads));
+        rows.wall(&format!("stat/add/threads{threads}"), || {
+            library(DEPTH, threads)
+        });
         add_read(rows, threads);
     }
     for depth in [1, 4, 8] {
-        rows.wall(&format!("stat/add/depth{depth}/threads1"), || library(depth, 1));
+        rows.wall(&format!("stat/add/depth{depth}/threads1"), || {
+            library(depth, 1)
+        });
         rows.wall(&format!("stat/add_walk/depth{depth}"), || {
-            old(Rstat::new(Policy::Subtree, Shape::chain(depth)), depth - 1, 1)
+            old(
+                Rstat::new(Policy::Subtree, Shape::chain(depth)),
+                depth - 1,
+                1,
+            )
         });
     }
     rows.wall("stat/add_bytes/threads1", bytes);
@@ -40,7 +48,11 @@ pub(crate) fn rows(rows: &mut Rows) {
     rows.wall("stat/add_guard/threads1", guard);
 }
 
-pub(crate) fn old_way<S: Statistics + 'static>(rows: &mut Rows, name: &str, make: impl Fn(Shape) -> S) {
+pub(crate) fn old_way<S: Statistics + 'static>(
+    rows: &mut Rows,
+    name: &str,
+    make: impl Fn(Shape) -> S,
+) {
     for threads in [1, 2] {
         let id = format!("stat/{name}/add/threads{threads}");
         rows.wall(&id, || old(make(Shape::chain(DEPTH)), DEPTH - 1, threads));
@@ -60,7 +72,9 @@ fn chain(depth: usize) -> Library {
 }
 
 fn library(depth: usize, threads: usize) -> Team {
-    adding(chain(depth), threads, |group| group.stat_add(ITEM.stat(), black_box(1)))
+    adding(chain(depth), threads, |group| {
+        group.stat_add(ITEM.stat(), black_box(1))
+    })
 }
 
 /// Each thread has a handle of its own on the last group.
@@ -79,7 +93,9 @@ fn last(library: &Library) -> Group {
 
 /// Bytes are counted in grains of a page: less than one is one.
 fn bytes() -> Team {
-    adding(chain(DEPTH), 1, |group| group.stat_add(Stat::ANON, black_box(64)))
+    adding(chain(DEPTH), 1, |group| {
+        group.stat_add(Stat::ANON, black_box(64))
+    })
 }
 
 /// An item of the builder's, which the compiler does not know.
@@ -87,7 +103,9 @@ fn registered() -> Team {
     let mut builder = Runtime::builder();
     let stat = builder.stat("retries", Unit::Events);
     let library = Library::build(builder, &Shape::chain(DEPTH), Freshness::Exact);
-    adding(library, 1, move |group| group.stat_add(black_box(stat), black_box(1)))
+    adding(library, 1, move |group| {
+        group.stat_add(black_box(stat), black_box(1))
+    })
 }
 
 /// Through the guard of a charge.
@@ -141,7 +159,10 @@ impl Reader {
                 thread::sleep(PERIOD);
             }
         };
-        Reader { stop, thread: Some(thread::spawn(read)) }
+        Reader {
+            stop,
+            thread: Some(thread::spawn(read)),
+        }
     }
 }
 

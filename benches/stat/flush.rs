@@ -1,5 +1,5 @@
-//! `stat/flush…`: one iteration is one flush of a root, after another thread has written to so many of the groups below
-//! it.
+//! `stat/flush…`: one iteration is one flush of a root, after another thread has written to so many
+//! of the groups below it.
 
 #![cfg(not(loom))]
 
@@ -24,11 +24,17 @@ const GROUPS: usize = 10_000;
 pub(crate) fn rows(rows: &mut Rows) {
     for updated in [1, 100, GROUPS] {
         let id = format!("stat/flush/updated{updated}");
-        let library = LazyCell::new(|| Arc::new(Library::new(&Shape::fan(GROUPS), Freshness::Exact)));
+        let library =
+            LazyCell::new(|| Arc::new(Library::new(&Shape::fan(GROUPS), Freshness::Exact)));
         let start = Instant::now();
         rows.timed(&id, || after_writes(Arc::clone(&library), updated));
         if rows.ran(&id) {
-            print_counts(&id, &Default::default(), &library.runtime.counts(), start.elapsed());
+            print_counts(
+                &id,
+                &Default::default(),
+                &library.runtime.counts(),
+                start.elapsed(),
+            );
         }
     }
     rows.wall("stat/flush_ratelimited", flush_ratelimited);
@@ -42,7 +48,9 @@ fn after_writes(library: Arc<Library>, updated: usize) -> Team {
             let mut timed = Duration::ZERO;
             for _ in 0..iters {
                 if station.index == 1 {
-                    library.groups[1..=updated].iter().for_each(|group| group.stat_add(ITEM.stat(), 1));
+                    library.groups[1..=updated]
+                        .iter()
+                        .for_each(|group| group.stat_add(ITEM.stat(), 1));
                 }
                 station.meet();
                 if station.index == 0 {
@@ -66,14 +74,20 @@ fn after_writes(library: Arc<Library>, updated: usize) -> Team {
 /// The cost of the answer that the periodic flusher is on time.
 fn flush_ratelimited() -> Team {
     let library = Library::new(&Shape::chain(4), Freshness::Exact);
-    library.runtime.start_flusher(Duration::from_secs(3_600)).expect("a thread");
+    library
+        .runtime
+        .start_flusher(Duration::from_secs(3_600))
+        .expect("a thread");
     Team::new(1, move |station| {
         let group = &library.groups[3];
         (0..TOUCHES).for_each(|_| group.stat_add(ITEM.stat(), 1));
         library.groups[ROOT].flush();
         station.serve(|iters| {
             for _ in 0..iters {
-                assert!(!black_box(group.flush_ratelimited()), "the root has just been flushed");
+                assert!(
+                    !black_box(group.flush_ratelimited()),
+                    "the root has just been flushed"
+                );
             }
         });
     })

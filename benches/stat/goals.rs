@@ -22,7 +22,11 @@ pub(crate) fn print(measured: &Measured) {
         goals.ratio(&format!("stat/add_read/threads{threads}"), &add, FLAT);
     }
     for depth in [1, 4, 8] {
-        goals.ratio(&format!("stat/add/depth{depth}/threads1"), &format!("stat/add_walk/depth{depth}"), ADD_MAX);
+        goals.ratio(
+            &format!("stat/add/depth{depth}/threads1"),
+            &format!("stat/add_walk/depth{depth}"),
+            ADD_MAX,
+        );
     }
     let depths = [1, 4, 8].map(|depth| format!("stat/add/depth{depth}/threads1"));
     goals.flat("stat/add/depth*: slowest / fastest", &depths, FLAT);
@@ -30,6 +34,10 @@ pub(crate) fn print(measured: &Measured) {
         let map = format!("stat/shared_map/read/groups{count}");
         goals.ratio(&format!("stat/read_stale/groups{count}"), &map, STALE_MAX);
     }
-    goals.ratio("stat/read_exact/groups50000", "stat/subtree/read/groups50000", EXACT_MAX);
+    goals.ratio(
+        "stat/read_exact/groups50000",
+        "stat/subtree/read/groups50000",
+        EXACT_MAX,
+    );
     goals.print();
 }

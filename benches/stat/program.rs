@@ -43,9 +43,15 @@ pub(crate) fn main() {
 
 /// Each under the name that its rows go by.
 fn old_ways(rows: &mut Rows) {
-    old_way(rows, "unified_skip", |shape| Rstat::new(Policy::UnifiedSkip, shape));
-    old_way(rows, "unified_wait", |shape| Rstat::new(Policy::UnifiedWait, shape));
-    old_way(rows, "global_threshold", |shape| Rstat::new(Policy::GlobalThreshold, shape));
+    old_way(rows, "unified_skip", |shape| {
+        Rstat::new(Policy::UnifiedSkip, shape)
+    });
+    old_way(rows, "unified_wait", |shape| {
+        Rstat::new(Policy::UnifiedWait, shape)
+    });
+    old_way(rows, "global_threshold", |shape| {
+        Rstat::new(Policy::GlobalThreshold, shape)
+    });
     old_way(rows, "subtree", |shape| Rstat::new(Policy::Subtree, shape));
     old_way(rows, "shared_map", SharedMap::new);
     old_way(rows, "folly", Folly::new);

@@ -1,4 +1,5 @@
-//! `stat/read…`: one iteration is one read of a root with so many groups below it, of which one has been written.
+//! `stat/read…`: one iteration is one read of a root with so many groups below it, of which one has
+//! been written.
 
 #![cfg(not(loom))]
 
@@ -18,7 +19,8 @@ use crate::common::statistics::shape::Shape;
 use crate::common::statistics::{ROOT, Statistics};
 use crate::common::team::{Station, Team};
 
-/// Flushes after which a group that no thread writes is not looked at any more: a few more than the library says.
+/// Flushes after which a group that no thread writes is not looked at any more: a few more than the
+/// library says.
 const IDLE: usize = 16;
 
 pub(crate) fn rows(rows: &mut Rows) {
@@ -31,13 +33,22 @@ pub(crate) fn rows(rows: &mut Rows) {
 }
 
 /// A flush whatever the threshold says, and the read: what an exact read is with them.
-pub(crate) fn old_way<S: Statistics + 'static>(rows: &mut Rows, name: &str, make: impl Fn(Shape) -> S) {
+pub(crate) fn old_way<S: Statistics + 'static>(
+    rows: &mut Rows,
+    name: &str,
+    make: impl Fn(Shape) -> S,
+) {
     for count in [1, 1_000, 50_000] {
         rows.timed(&format!("stat/{name}/read/groups{count}"), || {
-            after_a_write(Arc::new(make(Shape::fan(count))), count, false, |statistics| {
-                statistics.flush(ROOT);
-                statistics.read(ROOT, ITEM)
-            })
+            after_a_write(
+                Arc::new(make(Shape::fan(count))),
+                count,
+                false,
+                |statistics| {
+                    statistics.flush(ROOT);
+                    statistics.read(ROOT, ITEM)
+                },
+            )
         });
     }
 }
@@ -66,15 +77,22 @@ fn exact(rows: &mut Rows, name: &str, count: usize, idle: bool) {
     let start = Instant::now();
     rows.timed(&id, || {
         let library = Arc::clone(&library);
-        after_a_write(library, count, idle, |library| library.groups[ROOT].read(Freshness::Exact).get(ITEM.stat()))
+        after_a_write(library, count, idle, |library| {
+            library.groups[ROOT].read(Freshness::Exact).get(ITEM.stat())
+        })
     });
     if rows.ran(&id) {
-        print_counts(&id, &Default::default(), &library.runtime.counts(), start.elapsed());
+        print_counts(
+            &id,
+            &Default::default(),
+            &library.runtime.counts(),
+            start.elapsed(),
+        );
     }
 }
 
-/// One thread writes to one group, then the other reads the root, and gets what has been written. The read is timed,
-/// with the two looks at the clock that this takes.
+/// One thread writes to one group, then the other reads the root, and gets what has been written.
+/// The read is timed, with the two looks at the clock that this takes.
 fn after_a_write<S: Statistics + 'static>(
     statistics: Arc<S>,
     group: usize,
@@ -113,14 +131,19 @@ fn reader(station: &Station, iters: u64, written: &AtomicI64, read: impl Fn() ->
         let start = Instant::now();
         let value = read();
         timed += start.elapsed();
-        assert_eq!(value, written.load(Ordering::Relaxed), "all that was written before the read");
+        assert_eq!(
+            value,
+            written.load(Ordering::Relaxed),
+            "all that was written before the read"
+        );
         station.meet();
     }
     timed
 }
 
-/// A read below its threshold flushes all the same while it takes the writer for idle, and not any more when it has
-/// found that: as `Group::read` says, within 140 reads, and 30 more with few writers.
+/// A read below its threshold flushes all the same while it takes the writer for idle, and not any
+/// more when it has found that: as `Group::read` says, within 140 reads, and 30 more with few
+/// writers.
 const IDLE_READS: u64 = 170;
 
 /// The kernel's read of a group that has been written since its last flush, but not much.
@@ -137,7 +160,10 @@ fn below_threshold() -> Team {
                 black_box(group.read(Freshness::Threshold).get(black_box(ITEM.stat())));
             }
             let flushes = library.runtime.counts().flushes - before;
-            assert!(flushes <= IDLE_READS, "one event is below any threshold, {flushes} flushes for {iters} reads");
+            assert!(
+                flushes <= IDLE_READS,
+                "one event is below any threshold, {flushes} flushes for {iters} reads"
+            );
         });
     })
 }

@@ -19,7 +19,8 @@ use crate::common::statistics::shape::Shape;
 use crate::common::statistics::{Item, ROOT, Statistics};
 use crate::common::stats::Summary;
 
-/// Threads that have counted and are there, as the kernel has processors; and groups below the root.
+/// Threads that have counted and are there, as the kernel has processors; and groups below the
+/// root.
 const THREADS: usize = 64;
 const GROUPS: usize = 500;
 
@@ -71,7 +72,9 @@ fn visits(claims: &mut Claims) {
         "{GROUPS} groups have been written, and one is read: {all} pairs of a thread and a group visited where a flush is\n\
          one of everything, {one} ours\n"
     );
-    let text = format_args!("pairs visited to read one of {GROUPS} groups: {all} in a flush of everything, {one} ours");
+    let text = format_args!(
+        "pairs visited to read one of {GROUPS} groups: {all} in a flush of everything, {one} ours"
+    );
     claims.holds("stats-1", all >= one * MANY, text);
 }
 
@@ -96,29 +99,51 @@ fn thresholds(claims: &mut Claims) {
 }
 
 fn nothing_pending(claims: &mut Claims) {
-    println!("idle: {THREADS} threads have counted in {GROUPS} groups and are there; nothing is pending.\n");
+    println!(
+        "idle: {THREADS} threads have counted in {GROUPS} groups and are there; nothing is pending.\n"
+    );
     let shape = Shape::fan(GROUPS);
     let old = Rstat::new(Policy::Subtree, shape.clone());
     let old = measure(&old, || old.flush(1), || old.read(1, Item::Refault));
     let ours = Library::new(&shape, Freshness::Exact);
     let leaf = ours.groups[1].clone();
     let get = |freshness| leaf.read(freshness).get(Item::Refault.stat());
-    let ours = measure(&ours, || _ = black_box(get(Freshness::Exact)), || get(Freshness::Stale));
+    let ours = measure(
+        &ours,
+        || _ = black_box(get(Freshness::Exact)),
+        || get(Freshness::Stale),
+    );
     let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN).set_header(["ns", "min", "max", "avg", "std", "runs"]);
+    table
+        .load_style(ASCII_MARKDOWN)
+        .set_header(["ns", "min", "max", "avg", "std", "runs"]);
     for (what, rounds) in [
         ("the series' flush of a group", &old.flush),
         ("its read, no flush", &old.read),
         ("ours, an exact read", &ours.flush),
         ("ours, a stale read", &ours.read),
     ] {
-        let Summary { min, max, mean, std } = Summary::of(rounds);
+        let Summary {
+            min,
+            max,
+            mean,
+            std,
+        } = Summary::of(rounds);
         let figures = [min, max, mean, std].map(|figure| format!("{figure:.1}"));
-        table.add_row([what.to_owned()].into_iter().chain(figures).chain([rounds.len().to_string()]));
+        table.add_row(
+            [what.to_owned()]
+                .into_iter()
+                .chain(figures)
+                .chain([rounds.len().to_string()]),
+        );
     }
     println!("{}\n", table.trim_fmt());
     let ratio = Ratio::of(&old.flush, &old.read);
-    claims.timed("stats-14", &[("the series' flush of nothing / a read", ratio)], Bound::AtLeast(NOT_CHEAP));
+    claims.timed(
+        "stats-14",
+        &[("the series' flush of nothing / a read", ratio)],
+        Bound::AtLeast(NOT_CHEAP),
+    );
 }
 
 fn measure(statistics: &dyn Statistics, flush: impl Fn(), read: impl Fn() -> i64) -> Rounds {

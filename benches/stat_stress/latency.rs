@@ -1,5 +1,5 @@
-//! The patch series' second run: how long readers wait for exact figures of one of many groups that a thread writes at
-//! full speed.
+//! The patch series' second run: how long readers wait for exact figures of one of many groups that
+//! a thread writes at full speed.
 
 #![cfg(not(loom))]
 
@@ -46,7 +46,10 @@ const SETTLES_MAX: usize = 200;
 pub(crate) fn world(options: &Options) -> (Library, std::ops::Range<usize>) {
     let shape = Shape::tenants(options.many.div_ceil(GROUPS_OF_A_TENANT), options.many);
     let library = Library::new(&shape, Freshness::Exact);
-    library.runtime.start_flusher(options.flush_period()).expect("a thread");
+    library
+        .runtime
+        .start_flusher(options.flush_period())
+        .expect("a thread");
     (library, shape.leaves(options.many))
 }
 
@@ -72,7 +75,12 @@ pub(crate) fn run(options: &Options, claims: &mut Claims) {
             }
             let before = library.runtime.counts();
             let (written, latencies) = phase(options, &library, &writer, Some(&orders), readers);
-            print_counts("with readers", &before, &library.runtime.counts(), options.phase());
+            print_counts(
+                "with readers",
+                &before,
+                &library.runtime.counts(),
+                options.phase(),
+            );
             with.push(written);
             let mut of_phase = times();
             for latency in latencies {
@@ -84,7 +92,11 @@ pub(crate) fn run(options: &Options, claims: &mut Claims) {
         }
     });
     println!();
-    print(&[("without the wait for a processor", &own), ("wall", &wall), ("no writer, as the first", &quiet)]);
+    print(&[
+        ("without the wait for a processor", &own),
+        ("wall", &wall),
+        ("no writer, as the first", &quiet),
+    ]);
     print_phases(&phases);
     judge(&phases, claims);
     let is_small = options.choice.is_small();
@@ -118,10 +130,18 @@ fn phase(
     orders: Option<&Orders<'_>>,
     readers: usize,
 ) -> (Written, Vec<Latency>) {
-    let phase = Phase { options, library, writer, recording: AtomicBool::new(false), stop: AtomicBool::new(false) };
+    let phase = Phase {
+        options,
+        library,
+        writer,
+        recording: AtomicBool::new(false),
+        stop: AtomicBool::new(false),
+    };
     thread::scope(|scope| {
         let phase = &phase;
-        let readers: Vec<_> = (0..readers).map(|reader| spawn(scope, move || phase.read(reader))).collect();
+        let readers: Vec<_> = (0..readers)
+            .map(|reader| spawn(scope, move || phase.read(reader)))
+            .collect();
         // A thousand threads that start at once are not what is measured.
         thread::sleep(options.every() * PERIODS_BEFORE);
         phase.recording.store(true, Ordering::Relaxed);
@@ -139,7 +159,12 @@ impl Phase<'_> {
         let mut random = SmallRng::seed_from_u64(reader as u64);
         let first = self.library.groups.len() - self.options.many;
         let run_queue = RunQueue::of_this_thread();
-        let waited = || run_queue.as_ref().and_then(RunQueue::waited).unwrap_or_default();
+        let waited = || {
+            run_queue
+                .as_ref()
+                .and_then(RunQueue::waited)
+                .unwrap_or_default()
+        };
         let every = self.options.every();
         let mut latencies = Vec::new();
         let mut due = Instant::now() + every.mul_f64(random.random());
@@ -159,7 +184,10 @@ impl Phase<'_> {
                 latencies.push(Latency::new(wall, waited));
             }
             let most = self.writer.rounds() + 1;
-            assert!((rounds..=most).contains(&events), "{events} events, written {rounds} to {most} times");
+            assert!(
+                (rounds..=most).contains(&events),
+                "{events} events, written {rounds} to {most} times"
+            );
             due = (due + every).max(Instant::now());
         }
     }
@@ -212,6 +240,11 @@ fn rest(runtime: &Runtime) {
     }
     let before = runtime.counts();
     thread::sleep(REST);
-    print_counts("at rest, the flusher running", &before, &runtime.counts(), REST);
+    print_counts(
+        "at rest, the flusher running",
+        &before,
+        &runtime.counts(),
+        REST,
+    );
     println!();
 }

@@ -60,7 +60,12 @@ struct Options {
     #[arg(long, default_value_t = 5)]
     repeats: usize,
     /// workers: what keeps the statistics
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "ours,global_threshold,unified_skip,unified_wait")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "ours,global_threshold,unified_skip,unified_wait"
+    )]
     ways: Vec<Way>,
     /// latency, timers: groups that the writer goes over
     #[arg(long, default_value_t = 50_000)]
@@ -124,7 +129,8 @@ enum Way {
 
 impl Way {
     fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+        self.to_possible_value()
+            .map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
@@ -196,17 +202,26 @@ pub(crate) fn main() {
         (false, false) => options,
     };
     let mut which = options.which();
-    let chosen = options.choice.choose(BENCH.name, which.iter().map(|which| which.id()).collect());
+    let chosen = options
+        .choice
+        .choose(BENCH.name, which.iter().map(|which| which.id()).collect());
     which.retain(|which| chosen.wants(&which.id()));
     let takes = which.iter().map(|which| which.takes(&options)).sum();
-    let mut progress = Progress::start(BENCH.name, &format!("{} of 4 runs", which.len()), which.len(), takes);
+    let mut progress = Progress::start(
+        BENCH.name,
+        &format!("{} of 4 runs", which.len()),
+        which.len(),
+        takes,
+    );
     let processors = thread::available_parallelism().map_or(1, |count| count.get());
     println!(
         "{processors} processors; the series had 384. Threads here are real, and wait for a processor where those of the\n\
          series had one.\n"
     );
     if RunQueue::of_this_thread().is_none() {
-        println!("No /proc/thread-self/schedstat here: latencies are wall time, the wait for a processor included.\n");
+        println!(
+            "No /proc/thread-self/schedstat here: latencies are wall time, the wait for a processor included.\n"
+        );
     }
     let mut claims = Claims::new();
     for which in which {
@@ -219,8 +234,13 @@ pub(crate) fn main() {
             Which::Idle => idle::run(&mut claims),
         }
         if let (Some(before), Some(after)) = (others, clock::others()) {
-            let share = after.saturating_sub(before).as_secs_f64() / start.elapsed().as_secs_f64() / processors as f64;
-            println!("Meanwhile other processes took {:.1} % of the processors.\n", share * 100.0);
+            let share = after.saturating_sub(before).as_secs_f64()
+                / start.elapsed().as_secs_f64()
+                / processors as f64;
+            println!(
+                "Meanwhile other processes took {:.1} % of the processors.\n",
+                share * 100.0
+            );
         }
         progress.step();
     }
@@ -232,11 +252,16 @@ fn spawn<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     body: impl FnOnce() -> T + Send + 'scope,
 ) -> ScopedJoinHandle<'scope, T> {
-    thread::Builder::new().stack_size(STACK).spawn_scoped(scope, body).expect("a thread")
+    thread::Builder::new()
+        .stack_size(STACK)
+        .spawn_scoped(scope, body)
+        .expect("a thread")
 }
 
 fn join<T>(handle: ScopedJoinHandle<'_, T>) -> T {
-    handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    handle
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// The number in a second.

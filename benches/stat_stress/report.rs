@@ -11,8 +11,8 @@ use hdrhistogram::Histogram;
 use crate::common::claims::{Bound, Claims, Ratio};
 use crate::common::stats::Summary;
 
-/// The goal: a reader beside the writer waits at most so many times what it waits without, in this per cent of its
-/// reads.
+/// The goal: a reader beside the writer waits at most so many times what it waits without, in this
+/// per cent of its reads.
 const WITHIN: f64 = 99.9;
 const BESIDE_MAX: f64 = 20.0;
 
@@ -35,16 +35,18 @@ pub(crate) fn record(times: &mut Times, time: Duration) {
 /// Per cent of the times that are longer than `most`.
 fn above(times: &Times, most: Duration) -> f64 {
     let most = most.as_nanos() as u64;
-    let above = times.iter_recorded().filter(|step| step.value_iterated_to() > times.highest_equivalent(most));
+    let above = times
+        .iter_recorded()
+        .filter(|step| step.value_iterated_to() > times.highest_equivalent(most));
     above.map(|step| step.count_at_value()).sum::<u64>() as f64 / times.len().max(1) as f64 * 100.0
 }
 
 /// Microseconds, one line for each kind of time.
 pub(crate) fn print(kinds: &[(&str, &Times)]) {
     let mut table = Table::new();
-    table
-        .load_style(ASCII_MARKDOWN)
-        .set_header(["us", "count", "50 %", "90 %", "99 %", "99.9 %", "99.99 %", "max", "> 1 ms", "> 100 ms"]);
+    table.load_style(ASCII_MARKDOWN).set_header([
+        "us", "count", "50 %", "90 %", "99 %", "99.9 %", "99.99 %", "max", "> 1 ms", "> 100 ms",
+    ]);
     for (name, times) in kinds {
         let at = |quantile| format!("{:.1}", times.value_at_quantile(quantile) as f64 / 1e3);
         let quantiles = [0.5, 0.9, 0.99, 0.999, 0.999_9, 1.0].map(at);
@@ -57,9 +59,15 @@ pub(crate) fn print(kinds: &[(&str, &Times)]) {
 
 /// The series' value of each figure, and the figure's name.
 const SERIES: [(&str, &str, Figure); 3] = [
-    ("stats-9", "99.9 % of reads / 50 us", |times| times.value_at_percentile(WITHIN) as f64 / 50e3),
-    ("stats-10", "part above 1 ms / 0.01 %", |times| above(times, RARELY) / 0.01),
-    ("stats-11", "longest / 100 ms", |times| times.max() as f64 / NEVER.as_nanos() as f64),
+    ("stats-9", "99.9 % of reads / 50 us", |times| {
+        times.value_at_percentile(WITHIN) as f64 / 50e3
+    }),
+    ("stats-10", "part above 1 ms / 0.01 %", |times| {
+        above(times, RARELY) / 0.01
+    }),
+    ("stats-11", "longest / 100 ms", |times| {
+        times.max() as f64 / NEVER.as_nanos() as f64
+    }),
 ];
 
 type Figure = fn(&Times) -> f64;
@@ -67,17 +75,26 @@ type Figure = fn(&Times) -> f64;
 /// The series' figures, phase by phase.
 pub(crate) fn print_phases(phases: &[Times]) {
     let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN).set_header(["", "series", "min", "max", "avg", "std", "runs"]);
+    table
+        .load_style(ASCII_MARKDOWN)
+        .set_header(["", "series", "min", "max", "avg", "std", "runs"]);
     let figures: [(&str, &str, Figure); 3] = [
-        ("99.9 % of reads, us", "50", |times| times.value_at_percentile(WITHIN) as f64 / 1e3),
+        ("99.9 % of reads, us", "50", |times| {
+            times.value_at_percentile(WITHIN) as f64 / 1e3
+        }),
         ("above 1 ms, %", "0.01", |times| above(times, RARELY)),
         ("longest, ms", "100", |times| times.max() as f64 / 1e6),
     ];
     for (what, series, figure) in figures {
         let summary = Summary::of(&phases.iter().map(figure).collect::<Vec<_>>());
-        let cells = [summary.min, summary.max, summary.mean, summary.std].map(|figure| format!("{figure:.3}"));
+        let cells = [summary.min, summary.max, summary.mean, summary.std]
+            .map(|figure| format!("{figure:.3}"));
         let head = [what.to_owned(), series.to_owned()];
-        table.add_row(head.into_iter().chain(cells).chain([phases.len().to_string()]));
+        table.add_row(
+            head.into_iter()
+                .chain(cells)
+                .chain([phases.len().to_string()]),
+        );
     }
     println!("{}\n", table.trim_fmt());
 }

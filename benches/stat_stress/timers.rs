@@ -1,4 +1,5 @@
-//! As many readers as the patch series had: timers on a few threads, which put up with figures that are nearly right.
+//! As many readers as the patch series had: timers on a few threads, which put up with figures that
+//! are nearly right.
 
 #![cfg(not(loom))]
 
@@ -45,11 +46,18 @@ struct Seen {
 
 impl Seen {
     fn new() -> Self {
-        Seen { latencies: times(), lateness: times(), errors: 0, error_max: 0 }
+        Seen {
+            latencies: times(),
+            lateness: times(),
+            errors: 0,
+            error_max: 0,
+        }
     }
 
     fn merge(mut self, other: Seen) -> Seen {
-        self.latencies.add(&other.latencies).expect("the same bounds");
+        self.latencies
+            .add(&other.latencies)
+            .expect("the same bounds");
         self.lateness.add(&other.lateness).expect("the same bounds");
         self.errors += other.errors;
         self.error_max = self.error_max.max(other.error_max);
@@ -72,8 +80,15 @@ pub(crate) fn run(options: &Options, claims: &mut Claims) {
     let writer = Writer::new(&library.groups[leaves]);
     let stop = AtomicBool::new(false);
     // Of each thread, so that none writes a line of another's.
-    let reads: Vec<CachePadded<AtomicU64>> = (0..options.timer_threads).map(|_| CachePadded::default()).collect();
-    let all_reads = || reads.iter().map(|reads| reads.load(Ordering::Relaxed)).sum::<u64>();
+    let reads: Vec<CachePadded<AtomicU64>> = (0..options.timer_threads)
+        .map(|_| CachePadded::default())
+        .collect();
+    let all_reads = || {
+        reads
+            .iter()
+            .map(|reads| reads.load(Ordering::Relaxed))
+            .sum::<u64>()
+    };
     let mut windows = Vec::new();
     let before = library.runtime.counts();
     let (written, seen) = thread::scope(|scope| {
@@ -92,7 +107,10 @@ pub(crate) fn run(options: &Options, claims: &mut Claims) {
         }
         let written = orders.stop();
         stop.store(true, Ordering::Relaxed);
-        (written, timers.into_iter().map(join).fold(Seen::new(), Seen::merge))
+        (
+            written,
+            timers.into_iter().map(join).fold(Seen::new(), Seen::merge),
+        )
     });
     let time = options.phase() * WINDOWS as u32;
     print_counts("timers", &before, &library.runtime.counts(), time);
@@ -106,31 +124,64 @@ pub(crate) fn run(options: &Options, claims: &mut Claims) {
         seen.errors as f64 / reads.max(1) as f64,
         seen.error_max,
     );
-    print(&[("read, wall", &seen.latencies), ("behind time", &seen.lateness)]);
+    print(&[
+        ("read, wall", &seen.latencies),
+        ("behind time", &seen.lateness),
+    ]);
     judge(&windows, claims);
 }
 
-/// Reads a second of each processor, window by window, and those of the series, which had a thread for each reader.
+/// Reads a second of each processor, window by window, and those of the series, which had a thread
+/// for each reader.
 fn judge(windows: &[f64], claims: &mut Claims) {
     let processors = thread::available_parallelism().map_or(1, |count| count.get()) as f64;
-    let rounds: Vec<f64> = windows.iter().map(|reads| reads / processors / SERIES).collect();
-    let Summary { min, max, mean, std } = Summary::of(windows);
+    let rounds: Vec<f64> = windows
+        .iter()
+        .map(|reads| reads / processors / SERIES)
+        .collect();
+    let Summary {
+        min,
+        max,
+        mean,
+        std,
+    } = Summary::of(windows);
     let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN).set_header(["", "series", "min", "max", "avg", "std", "runs"]);
-    for (what, series, by) in
-        [("reads a second", SERIES * PROCESSORS, 1.0), ("the same for each processor", SERIES, processors)]
-    {
-        let figures = [series, min / by, max / by, mean / by, std / by].map(|figure| format!("{figure:.0}"));
-        table.add_row([what.to_owned()].into_iter().chain(figures).chain([windows.len().to_string()]));
+    table
+        .load_style(ASCII_MARKDOWN)
+        .set_header(["", "series", "min", "max", "avg", "std", "runs"]);
+    for (what, series, by) in [
+        ("reads a second", SERIES * PROCESSORS, 1.0),
+        ("the same for each processor", SERIES, processors),
+    ] {
+        let figures =
+            [series, min / by, max / by, mean / by, std / by].map(|figure| format!("{figure:.0}"));
+        table.add_row(
+            [what.to_owned()]
+                .into_iter()
+                .chain(figures)
+                .chain([windows.len().to_string()]),
+        );
     }
     println!("{}\n", table.trim_fmt());
-    let ratios = [("reads a second of a processor / the series'", Ratio::of_rounds(&rounds))];
+    let ratios = [(
+        "reads a second of a processor / the series'",
+        Ratio::of_rounds(&rounds),
+    )];
     claims.timed("stats-12", &ratios, Bound::AtLeast(1.0));
 }
 
 /// The timers of one thread, in the order of their times: each has its own in every period.
-fn read(options: &Options, library: &Library, thread: usize, stop: &AtomicBool, reads: &AtomicU64) -> Seen {
-    let timers = options.timers().div_ceil(options.timer_threads.max(1)).max(1) as u32;
+fn read(
+    options: &Options,
+    library: &Library,
+    thread: usize,
+    stop: &AtomicBool,
+    reads: &AtomicU64,
+) -> Seen {
+    let timers = options
+        .timers()
+        .div_ceil(options.timer_threads.max(1))
+        .max(1) as u32;
     let mut random = SmallRng::seed_from_u64(thread as u64);
     let first = library.groups.len() - options.many;
     let mut seen = Seen::new();
@@ -152,7 +203,11 @@ fn read(options: &Options, library: &Library, thread: usize, stop: &AtomicBool, 
             reads.store(reads.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             black_box(stats.get(Item::Refault.stat()));
             let error = stats.max_error();
-            assert!(error <= options.within, "off by {error} grains, asked for {}", options.within);
+            assert!(
+                error <= options.within,
+                "off by {error} grains, asked for {}",
+                options.within
+            );
             seen.errors += error;
             seen.error_max = seen.error_max.max(error);
             if stop.load(Ordering::Relaxed) {

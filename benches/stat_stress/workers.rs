@@ -1,5 +1,5 @@
-//! The patch series' first run: workers that allocate and reclaim in their groups, each a fixed amount, and readers
-//! beside them.
+//! The patch series' first run: workers that allocate and reclaim in their groups, each a fixed
+//! amount, and readers beside them.
 
 #![cfg(not(loom))]
 
@@ -43,7 +43,8 @@ const DELTA_MAX: f64 = 5.0;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Beside {
     Alone,
-    /// As many threads as readers, which do everything but read: what the machine takes for their waking up.
+    /// As many threads as readers, which do everything but read: what the machine takes for their
+    /// waking up.
     Sleepers,
     Readers,
 }
@@ -74,8 +75,8 @@ struct Run {
     flushes: u64,
     visits: u64,
     barriers: u64,
-    /// Flushed at the end, the root had all that the workers had counted. The kernel's way may have lost sight of the
-    /// last change of a thread, and accepts that.
+    /// Flushed at the end, the root had all that the workers had counted. The kernel's way may have
+    /// lost sight of the last change of a thread, and accepts that.
     exact: bool,
 }
 
@@ -90,13 +91,24 @@ impl Kind {
 
     /// In a second, over all runs.
     fn rate(&self, count: impl Fn(&Run) -> u64) -> f64 {
-        rate(self.runs.iter().map(count).sum(), self.runs.iter().map(|run| run.time).sum())
+        rate(
+            self.runs.iter().map(count).sum(),
+            self.runs.iter().map(|run| run.time).sum(),
+        )
     }
 
     /// Processors that the readers kept busy.
     fn reader_share(&self) -> f64 {
-        let busy: f64 = self.runs.iter().map(|run| run.reader_time.as_secs_f64()).sum();
-        busy / self.runs.iter().map(|run| run.time.as_secs_f64()).sum::<f64>()
+        let busy: f64 = self
+            .runs
+            .iter()
+            .map(|run| run.reader_time.as_secs_f64())
+            .sum();
+        busy / self
+            .runs
+            .iter()
+            .map(|run| run.time.as_secs_f64())
+            .sum::<f64>()
     }
 }
 
@@ -121,20 +133,30 @@ pub(crate) fn run(options: &Options, claims: &mut Claims) {
     judge(&kinds, claims);
 }
 
-/// Each way without readers and with them, and what the machine takes for as many threads that wake up.
+/// Each way without readers and with them, and what the machine takes for as many threads that wake
+/// up.
 fn kinds(options: &Options) -> Vec<Kind> {
     let beside = |way| match way {
         Way::Ours => vec![Beside::Alone, Beside::Sleepers, Beside::Readers],
         _ => vec![Beside::Alone, Beside::Readers],
     };
-    let of = |way| beside(way).into_iter().map(move |beside| Kind { way, beside, runs: Vec::new() });
+    let of = |way| {
+        beside(way).into_iter().map(move |beside| Kind {
+            way,
+            beside,
+            runs: Vec::new(),
+        })
+    };
     options.ways.iter().copied().flat_map(of).collect()
 }
 
 /// The time of all runs, as a run of two rounds shows for each way.
 pub(crate) fn takes(options: &Options) -> Duration {
     const ROUNDS: usize = 2;
-    let few = Options { rounds: ROUNDS.min(options.rounds), ..options.clone() };
+    let few = Options {
+        rounds: ROUNDS.min(options.rounds),
+        ..options.clone()
+    };
     let times = options.rounds.div_ceil(few.rounds.max(1)) * options.repeats;
     let mut takes = Duration::ZERO;
     for &way in &options.ways {
@@ -147,18 +169,44 @@ pub(crate) fn takes(options: &Options) -> Duration {
 fn once(options: &Options, way: Way, beside: Beside) -> Run {
     let shape = Shape::tenants(options.groups.div_ceil(GROUPS_OF_A_TENANT), options.groups);
     let library = Library::new(&shape, Freshness::Threshold);
-    let old = |policy| Scene::new(options, &library, &Rstat::new(policy, shape.clone()), &shape, beside).play(true);
+    let old = |policy| {
+        Scene::new(
+            options,
+            &library,
+            &Rstat::new(policy, shape.clone()),
+            &shape,
+            beside,
+        )
+        .play(true)
+    };
     match way {
         Way::Ours => {
-            library.runtime.start_flusher(options.flush_period()).expect("a thread");
+            library
+                .runtime
+                .start_flusher(options.flush_period())
+                .expect("a thread");
             Scene::new(options, &library, &library, &shape, beside).play(false)
         }
         Way::Subtree => old(Policy::Subtree),
         Way::GlobalThreshold => old(Policy::GlobalThreshold),
         Way::UnifiedSkip => old(Policy::UnifiedSkip),
         Way::UnifiedWait => old(Policy::UnifiedWait),
-        Way::SharedMap => Scene::new(options, &library, &SharedMap::new(shape.clone()), &shape, beside).play(false),
-        Way::Folly => Scene::new(options, &library, &Folly::new(shape.clone()), &shape, beside).play(false),
+        Way::SharedMap => Scene::new(
+            options,
+            &library,
+            &SharedMap::new(shape.clone()),
+            &shape,
+            beside,
+        )
+        .play(false),
+        Way::Folly => Scene::new(
+            options,
+            &library,
+            &Folly::new(shape.clone()),
+            &shape,
+            beside,
+        )
+        .play(false),
     }
 }
 
@@ -178,8 +226,18 @@ struct Scene<'a, S> {
 }
 
 impl<'a, S: Statistics> Scene<'a, S> {
-    fn new(options: &'a Options, library: &'a Library, statistics: &'a S, shape: &Shape, beside: Beside) -> Self {
-        let readers = if beside == Beside::Alone { 0 } else { options.reader_threads() };
+    fn new(
+        options: &'a Options,
+        library: &'a Library,
+        statistics: &'a S,
+        shape: &Shape,
+        beside: Beside,
+    ) -> Self {
+        let readers = if beside == Beside::Alone {
+            0
+        } else {
+            options.reader_threads()
+        };
         let all = options.workers + readers + 1;
         Scene {
             options,
@@ -195,7 +253,11 @@ impl<'a, S: Statistics> Scene<'a, S> {
 
     /// `periodic`: a thread flushes every now and then, for the policy has no flusher of its own.
     fn play(&self, periodic: bool) -> Run {
-        let readers = if self.beside == Beside::Alone { 0 } else { self.options.reader_threads() };
+        let readers = if self.beside == Beside::Alone {
+            0
+        } else {
+            self.options.reader_threads()
+        };
         thread::scope(|scope| {
             let workers: Vec<_> = (0..self.options.workers)
                 .map(|worker| {
@@ -206,7 +268,9 @@ impl<'a, S: Statistics> Scene<'a, S> {
                     })
                 })
                 .collect();
-            let readers: Vec<_> = (0..readers).map(|reader| spawn(scope, move || self.read(reader))).collect();
+            let readers: Vec<_> = (0..readers)
+                .map(|reader| spawn(scope, move || self.read(reader)))
+                .collect();
             self.come.wait();
             let events = self.statistics.events();
             let barriers = self.library.runtime.counts().barriers;
@@ -258,7 +322,8 @@ impl<'a, S: Statistics> Scene<'a, S> {
             if round % self.options.reclaim_every.max(1) == 0 {
                 hands.reclaim();
             }
-            // A round is what one worker does before it is another's turn, on a machine with few processors too.
+            // A round is what one worker does before it is another's turn, on a machine with few
+            // processors too.
             thread::yield_now();
         }
         while !hands.held.is_empty() {
@@ -285,7 +350,10 @@ impl<'a, S: Statistics> Scene<'a, S> {
             }
             due = (due + every).max(Instant::now());
         }
-        (reads, thread_time().unwrap_or_default().saturating_sub(before))
+        (
+            reads,
+            thread_time().unwrap_or_default().saturating_sub(before),
+        )
     }
 
     fn flush(&self) {
@@ -301,7 +369,8 @@ impl<'a, S: Statistics> Scene<'a, S> {
     /// When no thread counts any more, everything has been counted.
     fn is_exact(&self) -> bool {
         self.statistics.flush(ROOT);
-        let read = [Item::Anon, Item::File, Item::Refault].map(|item| self.statistics.read(ROOT, item));
+        let read =
+            [Item::Anon, Item::File, Item::Refault].map(|item| self.statistics.read(ROOT, item));
         read == [0, 0, (self.options.workers * self.options.rounds) as i64]
     }
 }
@@ -321,8 +390,15 @@ impl<S: Statistics> Hands<'_, S> {
     fn allocate(&mut self) {
         let bits: u32 = self.random.random();
         let bytes = u64::from(1 + bits % 4) * PAGE;
-        let item = if bits >> 30 == 0 { Item::File } else { Item::Anon };
-        let charge = self.group.try_charge(Bytes(bytes)).expect("no limit is set");
+        let item = if bits >> 30 == 0 {
+            Item::File
+        } else {
+            Item::Anon
+        };
+        let charge = self
+            .group
+            .try_charge(Bytes(bytes))
+            .expect("no limit is set");
         self.statistics.add(self.leaf, item, bytes as i64);
         self.held.push_back((charge, item));
     }
@@ -331,7 +407,8 @@ impl<S: Statistics> Hands<'_, S> {
     #[inline(always)]
     fn free(&mut self) {
         if let Some((charge, item)) = self.held.pop_front() {
-            self.statistics.add(self.leaf, item, -(charge.bytes() as i64));
+            self.statistics
+                .add(self.leaf, item, -(charge.bytes() as i64));
             drop(charge);
         }
     }
@@ -365,9 +442,19 @@ fn print(kinds: &[Kind], is_small: bool) {
     ]);
     for kind in kinds {
         let seconds = kind.seconds();
-        let to_none = base(kinds, kind.way).filter(|_| kind.beside != Beside::Alone).map(|none| {
-            format!("{:+.2} %{}", seconds.delta(&none), if seconds.is_noise(&none) { " (noise)" } else { "" })
-        });
+        let to_none = base(kinds, kind.way)
+            .filter(|_| kind.beside != Beside::Alone)
+            .map(|none| {
+                format!(
+                    "{:+.2} %{}",
+                    seconds.delta(&none),
+                    if seconds.is_noise(&none) {
+                        " (noise)"
+                    } else {
+                        ""
+                    }
+                )
+            });
         table.add_row([
             kind.way.name(),
             kind.beside.name().to_owned(),
@@ -382,15 +469,24 @@ fn print(kinds: &[Kind], is_small: bool) {
             format!("{:.0}", kind.rate(|run| run.flushes)),
             format!("{:.0}", kind.rate(|run| run.visits)),
             format!("{:.1}", kind.rate(|run| run.barriers)),
-            format!("{} of {}", kind.runs.iter().filter(|run| run.exact).count(), kind.runs.len()),
+            format!(
+                "{} of {}",
+                kind.runs.iter().filter(|run| run.exact).count(),
+                kind.runs.len()
+            ),
         ]);
-        assert!(kind.way != Way::Ours || kind.runs.iter().all(|run| run.exact), "figures of the library are exact");
+        assert!(
+            kind.way != Way::Ours || kind.runs.iter().all(|run| run.exact),
+            "figures of the library are exact"
+        );
     }
     println!("{}\n", table.trim_fmt());
     if is_small {
         return;
     }
-    let ours = kinds.iter().find(|kind| kind.way == Way::Ours && kind.beside == Beside::Readers);
+    let ours = kinds
+        .iter()
+        .find(|kind| kind.way == Way::Ours && kind.beside == Beside::Readers);
     if let Some((ours, none)) = ours.zip(base(kinds, Way::Ours)) {
         let (seconds, delta) = (ours.seconds(), ours.seconds().delta(&none));
         let verdict = match delta <= DELTA_MAX {
@@ -398,20 +494,33 @@ fn print(kinds: &[Kind], is_small: bool) {
             false if seconds.is_noise(&none) => "inside one std: noise",
             false => "missed",
         };
-        println!("goal: with readers at most {DELTA_MAX} % above without: {delta:+.2} %, {verdict}\n");
+        println!(
+            "goal: with readers at most {DELTA_MAX} % above without: {delta:+.2} %, {verdict}\n"
+        );
     }
 }
 
 /// The series' claims about its first run (`docs/src/series/stats.md`).
 fn judge(kinds: &[Kind], claims: &mut Claims) {
-    let find = |beside: Beside| kinds.iter().find(|kind| kind.way == Way::Ours && kind.beside == beside);
+    let find = |beside: Beside| {
+        kinds
+            .iter()
+            .find(|kind| kind.way == Way::Ours && kind.beside == beside)
+    };
     if let Some((with, without)) = find(Beside::Readers).zip(find(Beside::Alone)) {
         let ratio = Ratio::of(&with.values(), &without.values());
-        claims.timed("stats-8", &[("ours, with readers / without", ratio)], Bound::AtMost(1.0 + DELTA_MAX / 100.0));
+        claims.timed(
+            "stats-8",
+            &[("ours, with readers / without", ratio)],
+            Bound::AtMost(1.0 + DELTA_MAX / 100.0),
+        );
     }
 }
 
 /// The runs of the same statistics that no thread read.
 fn base(kinds: &[Kind], way: Way) -> Option<Summary> {
-    kinds.iter().find(|kind| kind.way == way && kind.beside == Beside::Alone).map(Kind::seconds)
+    kinds
+        .iter()
+        .find(|kind| kind.way == way && kind.beside == Beside::Alone)
+        .map(Kind::seconds)
 }

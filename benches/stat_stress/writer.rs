@@ -13,7 +13,8 @@ use super::{rate, spawn};
 use crate::common::clock::thread_time;
 use crate::common::statistics::Item;
 
-/// Goes over all groups and counts one event in each, round and round, when it is told to: one thread, which stays.
+/// Goes over all groups and counts one event in each, round and round, when it is told to: one
+/// thread, which stays.
 pub(crate) struct Writer<'a> {
     groups: &'a [Group],
     rounds: AtomicI64,
@@ -37,7 +38,11 @@ impl Written {
 
 impl<'a> Writer<'a> {
     pub(crate) fn new(groups: &'a [Group]) -> Self {
-        Writer { groups, rounds: AtomicI64::new(0), stop: AtomicBool::new(false) }
+        Writer {
+            groups,
+            rounds: AtomicI64::new(0),
+            stop: AtomicBool::new(false),
+        }
     }
 
     /// Rounds that have been finished: each group has so many events, or one more.
@@ -49,8 +54,14 @@ impl<'a> Writer<'a> {
     pub(crate) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> Orders<'scope> {
         let (begin, orders) = channel::<()>();
         let (report, reports) = channel();
-        spawn(scope, move || while orders.recv().is_ok() && report.send(self.write()).is_ok() {});
-        Orders { begin, reports, stop: &self.stop }
+        spawn(scope, move || {
+            while orders.recv().is_ok() && report.send(self.write()).is_ok() {}
+        });
+        Orders {
+            begin,
+            reports,
+            stop: &self.stop,
+        }
     }
 
     /// At full speed, in whole rounds.

@@ -1,5 +1,5 @@
-//! The cost of a charge against the stranded credit, over the batch and the number of counters: the figures, and a
-//! chart.
+//! The cost of a charge against the stranded credit, over the batch and the number of counters: the
+//! figures, and a chart.
 
 #![cfg(not(loom))]
 
@@ -103,7 +103,12 @@ pub(crate) fn run(setup: &Setup, scale: Scale, mut step: impl FnMut()) -> Result
     println!("{}\n{others}\n", table(&points).trim_fmt());
     let path = target_folder().join("stock_tradeoff.svg");
     let written = fs::write(&path, chart(setup, scale, &points).svg(SIZE));
-    written.map_err(|error| format!("{}: {error}; the folder must be one to write to", path.display()))?;
+    written.map_err(|error| {
+        format!(
+            "{}: {error}; the folder must be one to write to",
+            path.display()
+        )
+    })?;
     println!("The same as a picture: {}\n", path.display());
     Ok(())
 }
@@ -111,7 +116,10 @@ pub(crate) fn run(setup: &Setup, scale: Scale, mut step: impl FnMut()) -> Result
 /// All ways with so many counters, slice by slice in turn.
 fn measure(setup: &Setup, scale: Scale, counters: usize) -> Vec<Point> {
     let stocks = BATCHES.map(|batch| (Some(batch), stock(setup, counters, batch)));
-    let scenes: Vec<(Option<u64>, Scene)> = stocks.into_iter().chain([(None, slots7(setup, counters))]).collect();
+    let scenes: Vec<(Option<u64>, Scene)> = stocks
+        .into_iter()
+        .chain([(None, slots7(setup, counters))])
+        .collect();
     let most: Vec<Cell<u64>> = scenes.iter().map(|_| Cell::new(0)).collect();
     let mut ways: Vec<Way<'_>> = Vec::new();
     for ((_, scene), most) in scenes.iter().zip(&most) {
@@ -148,9 +156,17 @@ fn stock(setup: &Setup, counters: usize, batch: u64) -> Scene {
     let (root, leaves) = fan(setup.config().batch(batch), counters);
     let leaves: Arc<[PageCounter]> = leaves.into();
     let team = Team::new(setup.threads, move |station| {
-        serve(&station, leaves.len(), &mut Library { leaves: &leaves }, |_| {});
+        serve(
+            &station,
+            leaves.len(),
+            &mut Library { leaves: &leaves },
+            |_| {},
+        );
     });
-    Scene { team, stranded: Box::new(move || root.stocked()) }
+    Scene {
+        team,
+        stranded: Box::new(move || root.stocked()),
+    }
 }
 
 fn slots7(setup: &Setup, counters: usize) -> Scene {
@@ -160,10 +176,19 @@ fn slots7(setup: &Setup, counters: usize) -> Scene {
     let told = Arc::clone(&gauges);
     let team = Team::new(setup.threads, move |station| {
         let (index, gauges) = (station.index, &gauges);
-        let tell = |slots: &Slots7<'_, Random>| gauges[index].store(slots.stocked(), Ordering::Relaxed);
-        serve(&station, leaves.len(), &mut Slots7::<Random>::new(&leaves), tell);
+        let tell =
+            |slots: &Slots7<'_, Random>| gauges[index].store(slots.stocked(), Ordering::Relaxed);
+        serve(
+            &station,
+            leaves.len(),
+            &mut Slots7::<Random>::new(&leaves),
+            tell,
+        );
     });
-    Scene { team, stranded: Box::new(move || told.iter().map(|gauge| gauge.load(Ordering::Relaxed)).sum()) }
+    Scene {
+        team,
+        stranded: Box::new(move || told.iter().map(|gauge| gauge.load(Ordering::Relaxed)).sum()),
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -194,7 +219,9 @@ fn serve<P: Policy>(station: &Station, counters: usize, policy: &mut P, tell: im
             let task = tasks[next];
             next = if next + 1 == TASKS { 0 } else { next + 1 };
             for _ in 0..task.charges {
-                policy.try_charge(task.leaf as usize, task.size).expect("below the limit");
+                policy
+                    .try_charge(task.leaf as usize, task.size)
+                    .expect("below the limit");
             }
             for _ in 0..task.charges {
                 policy.uncharge(task.leaf as usize, task.size);
@@ -205,7 +232,9 @@ fn serve<P: Policy>(station: &Station, counters: usize, policy: &mut P, tell: im
     station.serve_timed(|times| {
         let (start, before) = (Instant::now(), thread_time());
         run(times, policy);
-        let own = thread_time().zip(before).map(|(now, before)| now.saturating_sub(before));
+        let own = thread_time()
+            .zip(before)
+            .map(|(now, before)| now.saturating_sub(before));
         tell(policy);
         own.unwrap_or_else(|| start.elapsed())
     });
@@ -221,7 +250,13 @@ fn name(batch: Option<u64>) -> String {
 
 fn table(points: &[Point]) -> Table {
     let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN).set_header(["counters", "batch", "stranded", "a task, ns", "of no stock"]);
+    table.load_style(ASCII_MARKDOWN).set_header([
+        "counters",
+        "batch",
+        "stranded",
+        "a task, ns",
+        "of no stock",
+    ]);
     for point in points {
         table.add_row([
             point.counters.to_string(),
@@ -246,10 +281,18 @@ fn chart(setup: &Setup, scale: Scale, points: &[Point]) -> Chart {
     );
     let mut chart = Chart::new("What a stock strands, and what a charge costs with it")
         .note(note)
-        .x(Axis::new("cost of a charge and its uncharge, of the same without stock").unit(Unit::Percent).log())
+        .x(
+            Axis::new("cost of a charge and its uncharge, of the same without stock")
+                .unit(Unit::Percent)
+                .log(),
+        )
         .y(Axis::new("bytes stranded").unit(Unit::Bytes).log());
     for counters in COUNTERS {
-        let name_of = if counters == 1 { "1 counter".to_owned() } else { format!("{counters} counters") };
+        let name_of = if counters == 1 {
+            "1 counter".to_owned()
+        } else {
+            format!("{counters} counters")
+        };
         let mut line = Series::line(name_of);
         for point in points.iter().filter(|point| point.counters == counters) {
             if point.batch.is_some() {
@@ -264,7 +307,9 @@ fn chart(setup: &Setup, scale: Scale, points: &[Point]) -> Chart {
     }
     let mut slots = Series::points(name(None));
     for point in points.iter().filter(|point| point.batch.is_none()) {
-        slots = slots.at(point.cost * 100.0, (point.stranded * PAGE) as f64).labelled(point.counters.to_string());
+        slots = slots
+            .at(point.cost * 100.0, (point.stranded * PAGE) as f64)
+            .labelled(point.counters.to_string());
     }
     chart.with(slots)
 }

@@ -1,4 +1,5 @@
-//! Credit of threads that charged once and sleep: what it adds to usage, how it goes home, what that costs.
+//! Credit of threads that charged once and sleep: what it adds to usage, how it goes home, what
+//! that costs.
 
 #![cfg(not(loom))]
 
@@ -61,8 +62,17 @@ pub(crate) fn print(scene: Scene) {
         ("batches that grow, visits", true, true),
     ] {
         let periods = periods(scene, adaptive, visits);
-        let cell = |visit: &Visit| format!("{} ({:.1})", Bytes(visit.usage), visit.usage as f64 / visit.live as f64);
-        let mut row = vec![name.to_owned(), format!("{}, {}", Bytes(periods[0].live), cell(&periods[0]))];
+        let cell = |visit: &Visit| {
+            format!(
+                "{} ({:.1})",
+                Bytes(visit.usage),
+                visit.usage as f64 / visit.live as f64
+            )
+        };
+        let mut row = vec![
+            name.to_owned(),
+            format!("{}, {}", Bytes(periods[0].live), cell(&periods[0])),
+        ];
         row.extend(periods[1..].iter().map(cell));
         table.add_row(row);
         if visits {
@@ -76,7 +86,9 @@ pub(crate) fn print(scene: Scene) {
 
 fn print_visits(Scene { threads, groups }: Scene, costs: &[(&str, Vec<Visit>)]) {
     let slots = threads * groups;
-    println!("What a visit costs, of {slots} slots: time for each slot, and barriers. The third finds what sleeps.\n");
+    println!(
+        "What a visit costs, of {slots} slots: time for each slot, and barriers. The third finds what sleeps.\n"
+    );
     let mut table = Table::new();
     let mut header = vec!["policy".to_owned()];
     header.extend((1..=VISITS).map(|visit| format!("visit {visit}")));
@@ -84,7 +96,10 @@ fn print_visits(Scene { threads, groups }: Scene, costs: &[(&str, Vec<Visit>)]) 
     for (name, periods) in costs {
         let mut row = vec![(*name).to_owned()];
         row.extend(periods[1..].iter().map(|Visit { took, barriers, .. }| {
-            format!("{:.1} ns, {barriers}", took.as_secs_f64() * 1e9 / slots as f64)
+            format!(
+                "{:.1} ns, {barriers}",
+                took.as_secs_f64() * 1e9 / slots as f64
+            )
         }));
         table.add_row(row);
     }
@@ -94,16 +109,30 @@ fn print_visits(Scene { threads, groups }: Scene, costs: &[(&str, Vec<Visit>)]) 
 // === Usage over time ===
 
 fn runtime(adaptive: bool, groups: usize) -> (Runtime, Vec<Group>) {
-    let runtime = Runtime::builder().adaptive(adaptive).build().expect("a configuration that holds");
-    let create = |number: usize| runtime.root().create(&number.to_string(), Limits::new()).expect("a new name");
+    let runtime = Runtime::builder()
+        .adaptive(adaptive)
+        .build()
+        .expect("a configuration that holds");
+    let create = |number: usize| {
+        runtime
+            .root()
+            .create(&number.to_string(), Limits::new())
+            .expect("a new name")
+    };
     let groups: Vec<_> = (0..groups).map(create).collect();
     // An adaptive stock opens with the first charge.
-    groups.iter().for_each(|group| drop(group.try_charge(1).expect("no limit")));
+    groups
+        .iter()
+        .for_each(|group| drop(group.try_charge(1).expect("no limit")));
     (runtime, groups)
 }
 
 fn charge(groups: &[Group], held: &mut Vec<Charge>) {
-    held.extend(groups.iter().map(|group| group.try_charge(BYTES).expect("no limit")));
+    held.extend(
+        groups
+            .iter()
+            .map(|group| group.try_charge(BYTES).expect("no limit")),
+    );
 }
 
 /// The figures before the first period, and after each.
@@ -127,7 +156,11 @@ fn periods(Scene { threads, groups }: Scene, adaptive: bool, visits: bool) -> Ve
         let work = &work;
         (0..threads).for_each(|number| drop(spawn(scope, move || work(number))));
         charged.wait();
-        let mut found = vec![look(&runtime, (threads * groups.len() * BYTES) as u64, false)];
+        let mut found = vec![look(
+            &runtime,
+            (threads * groups.len() * BYTES) as u64,
+            false,
+        )];
         for visit in 1..=VISITS {
             begun.wait();
             ended.wait();
@@ -143,7 +176,10 @@ fn spawn<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     work: impl FnOnce() + Send + 'scope,
 ) -> ScopedJoinHandle<'scope, ()> {
-    thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work).expect("a thread")
+    thread::Builder::new()
+        .stack_size(STACK)
+        .spawn_scoped(scope, work)
+        .expect("a thread")
 }
 
 fn look(runtime: &Runtime, live: u64, visits: bool) -> Visit {
@@ -152,9 +188,16 @@ fn look(runtime: &Runtime, live: u64, visits: bool) -> Visit {
         runtime.release_idle_credit();
     }
     // Beside other programs, the thread's own time says more.
-    let own = ran.zip(thread_time()).map(|(before, after)| after.saturating_sub(before));
+    let own = ran
+        .zip(thread_time())
+        .map(|(before, after)| after.saturating_sub(before));
     let took = own.unwrap_or_else(|| start.elapsed());
-    Visit { usage: runtime.root().usage(), live, took, barriers: runtime.counts().barriers - barriers }
+    Visit {
+        usage: runtime.root().usage(),
+        live,
+        took,
+        barriers: runtime.counts().barriers - barriers,
+    }
 }
 
 // === The next charge of a thread that wakes up ===
@@ -182,7 +225,9 @@ fn print_woken(groups: usize) {
                 woken.hit.push(pairs(&groups));
                 let start = Instant::now();
                 runtime.release_thread_credit();
-                woken.release.push(start.elapsed().as_secs_f64() * 1e9 / groups.len() as f64);
+                woken
+                    .release
+                    .push(start.elapsed().as_secs_f64() * 1e9 / groups.len() as f64);
                 woken.refill.push(pairs(&groups));
                 woken.hit.push(pairs(&groups));
             }
@@ -195,7 +240,12 @@ fn print_woken(groups: usize) {
         }
         sleeper.join().expect("the thread does not panic")
     });
-    let Woken { first, hit, release, refill } = woken;
+    let Woken {
+        first,
+        hit,
+        release,
+        refill,
+    } = woken;
     let [first, hit, release, refill] = [first, hit, release, refill].map(middle);
     println!(
         "A thread that wakes up: a charge and its uncharge in each of {} groups in turn, in the middle of {ROUNDS}\n\
@@ -203,14 +253,23 @@ fn print_woken(groups: usize) {
         groups.len()
     );
     let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN).set_header(["pair", "ns", "of a hit", "of a refill"]);
+    table
+        .load_style(ASCII_MARKDOWN)
+        .set_header(["pair", "ns", "of a hit", "of a refill"]);
     for (name, nanos) in [
         ("a hit", hit),
-        ("a refill: its credit was given back by the thread itself", refill),
+        (
+            "a refill: its credit was given back by the thread itself",
+            refill,
+        ),
         ("the first after a visit", first),
         ("to give its own credit back, for each group", release),
     ] {
-        let cells = [format!("{nanos:.1}"), format!("{:.2}", nanos / hit), format!("{:.2}", nanos / refill)];
+        let cells = [
+            format!("{nanos:.1}"),
+            format!("{:.2}", nanos / hit),
+            format!("{:.2}", nanos / refill),
+        ];
         table.add_row([vec![name.to_owned()], cells.to_vec()].concat());
     }
     println!("{}\n", table.trim_fmt());
@@ -219,7 +278,9 @@ fn print_woken(groups: usize) {
 /// Nanoseconds of a pair.
 fn pairs(groups: &[Group]) -> f64 {
     let start = Instant::now();
-    groups.iter().for_each(|group| drop(group.try_charge(BYTES).expect("no limit")));
+    groups
+        .iter()
+        .for_each(|group| drop(group.try_charge(BYTES).expect("no limit")));
     start.elapsed().as_secs_f64() * 1e9 / groups.len() as f64
 }
 

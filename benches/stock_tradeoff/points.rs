@@ -1,4 +1,5 @@
-//! The three points with which the patch series qualified its bound, each against the figures of this run.
+//! The three points with which the patch series qualified its bound, each against the figures of
+//! this run.
 
 #![cfg(not(loom))]
 
@@ -18,7 +19,8 @@ use crate::common::{BATCH, Library};
 const GROUPS: usize = 1_000;
 const GROUPS_ACTIVE: usize = 32;
 
-/// Rounds over the active counters, in each of which all of a slot's credit is consumed and put back.
+/// Rounds over the active counters, in each of which all of a slot's credit is consumed and put
+/// back.
 const ROUNDS: usize = 1_000;
 
 pub(crate) fn print(setup: &Setup, lines: &[Line], claims: &mut Claims) {
@@ -61,7 +63,11 @@ fn larger_machines(setup: &Setup, lines: &[Line], claims: &mut Claims) {
             format!("{:.3} %", setup.share(line.worst_stock)),
         ]);
     }
-    let most = lines.iter().map(|line| line.counters).max().unwrap_or_default();
+    let most = lines
+        .iter()
+        .map(|line| line.counters)
+        .max()
+        .unwrap_or_default();
     let share = (most as u64 * BATCH) as f64 / per_thread as f64 * 100.0;
     claims.holds(
         "stock-7",
@@ -76,14 +82,19 @@ fn larger_machines(setup: &Setup, lines: &[Line], claims: &mut Claims) {
     );
 }
 
-/// All counters are touched, then most fall silent: what stays in them is stale, what is in the others turns over.
+/// All counters are touched, then most fall silent: what stays in them is stale, what is in the
+/// others turns over.
 fn active_groups(setup: &Setup, claims: &mut Claims) {
-    println!("(2) \"the stock should not remain stale as long as the cgroups are actively charging memory\"");
+    println!(
+        "(2) \"the stock should not remain stale as long as the cgroups are actively charging memory\""
+    );
     let (root, leaves) = fan(setup.config(), GROUPS);
     let work = |leaves: &[PageCounter], rounds: usize| {
         thread::scope(|scope| {
             for _ in 0..setup.threads {
-                scope.spawn(|| (0..rounds).for_each(|_| fill(&mut Library { leaves }, leaves.len(), 2)));
+                scope.spawn(|| {
+                    (0..rounds).for_each(|_| fill(&mut Library { leaves }, leaves.len(), 2))
+                });
             }
         });
     };
@@ -122,7 +133,11 @@ fn active_groups(setup: &Setup, claims: &mut Claims) {
         "    {} for active counters, and beside the question: credit of silent ones stays until something needs it.\n\
          \x20   Then it is there at once, {}.\n",
         verdict(turning <= bound),
-        if admitted { "which a drain whose losers skip does not promise" } else { "which failed here" },
+        if admitted {
+            "which a drain whose losers skip does not promise"
+        } else {
+            "which failed here"
+        },
     );
 }
 
@@ -143,17 +158,29 @@ fn all_processors(setup: &Setup, lines: &[Line], claims: &mut Claims) {
         rare &= met < 50.0;
         table.add_row([
             line.counters.to_string(),
-            format!("{:.1} %", typical.stolen as f64 / typical.tasks as f64 * 100.0),
+            format!(
+                "{:.1} %",
+                typical.stolen as f64 / typical.tasks as f64 * 100.0
+            ),
             format!("{met:.1} %"),
-            format!("{:.1} %", typical.peak as f64 / line.worst_stock.max(1) as f64 * 100.0),
+            format!(
+                "{:.1} %",
+                typical.peak as f64 / line.worst_stock.max(1) as f64 * 100.0
+            ),
         ]);
     }
-    let met = |line: &Line| line.typical_stock.touched as f64 / (line.counters * setup.threads) as f64 * 100.0;
+    let met = |line: &Line| {
+        line.typical_stock.touched as f64 / (line.counters * setup.threads) as f64 * 100.0
+    };
     let most = lines.iter().map(met).fold(0.0, f64::max);
     claims.holds(
         "stock-9",
         rare,
         format_args!("work stealing brings at most {most:.0} % of all pairs of thread and counter together (below 50)"),
     );
-    println!("{}\n\n    {}: in this run tasks migrate, threads do not.", table.trim_fmt(), verdict(rare));
+    println!(
+        "{}\n\n    {}: in this run tasks migrate, threads do not.",
+        table.trim_fmt(),
+        verdict(rare)
+    );
 }

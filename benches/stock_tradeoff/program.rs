@@ -120,14 +120,24 @@ pub(crate) fn main() -> ExitCode {
     let mut counts = vec![1, 7, 8, 32, 1_000, 50_000];
     let mut tables = vec![(2, 1), (2, 50_000), (1_000, 1_000)];
     let mut tasks = 100_000;
-    let mut scene = Scene { threads: 1_000, groups: 100 };
-    let chosen =
-        options.choice.choose(BENCH.name, [CURVE, STRANDED, TABLES, SLEEPERS, POINTS].map(str::to_owned).into());
+    let mut scene = Scene {
+        threads: 1_000,
+        groups: 100,
+    };
+    let chosen = options.choice.choose(
+        BENCH.name,
+        [CURVE, STRANDED, TABLES, SLEEPERS, POINTS]
+            .map(str::to_owned)
+            .into(),
+    );
     if options.choice.is_small() {
         counts.truncate(3);
         tables.truncate(1);
         tasks = 1_000;
-        scene = Scene { threads: 20, groups: 10 };
+        scene = Scene {
+            threads: 20,
+            groups: 10,
+        };
         options.idle_ms = options.idle_ms.min(10);
     }
     let setup = Setup {
@@ -181,15 +191,25 @@ fn curve(setup: &Setup, is_small: bool) -> Result<(), String> {
     curve::run(setup, scale, || progress.step())
 }
 
-/// All numbers of counters. What one takes is most of all the wait at its end, so the first shows what all take.
+/// All numbers of counters. What one takes is most of all the wait at its end, so the first shows
+/// what all take.
 fn lines(setup: &Setup, counts: Vec<usize>) -> Vec<Line> {
     let start = Instant::now();
-    let mut lines: Vec<Line> = counts.first().map(|&counters| line(setup, counters)).into_iter().collect();
+    let mut lines: Vec<Line> = counts
+        .first()
+        .map(|&counters| line(setup, counters))
+        .into_iter()
+        .collect();
     if lines.is_empty() {
         return lines;
     }
     let what = format!("{} numbers of counters", counts.len());
-    let mut progress = Progress::bar(BENCH.name, &what, counts.len(), start.elapsed() * counts.len() as u32);
+    let mut progress = Progress::bar(
+        BENCH.name,
+        &what,
+        counts.len(),
+        start.elapsed() * counts.len() as u32,
+    );
     for counters in counts.into_iter().skip(1) {
         progress.step();
         lines.push(line(setup, counters));
@@ -207,15 +227,25 @@ fn line(setup: &Setup, counters: usize) -> Line {
     }
 }
 
-/// A stock that has just been closed by a margin strands nothing, so a few of a thousand are missing now and then.
+/// A stock that has just been closed by a margin strands nothing, so a few of a thousand are
+/// missing now and then.
 const REACHED: f64 = 0.9;
 
-/// The stranded credit grows with the counters, where seven slots hold the same for any number of them.
+/// The stranded credit grows with the counters, where seven slots hold the same for any number of
+/// them.
 fn bound(setup: &Setup, lines: &[Line], claims: &mut Claims) {
-    let Some(most) = lines.iter().max_by_key(|line| line.counters) else { return };
-    let grows = lines.windows(2).all(|two| two[0].worst_stock <= two[1].worst_stock);
-    let reached = lines.iter().all(|line| line.worst_stock as f64 >= setup.bound_stock(line.counters) as f64 * REACHED);
-    let slots7 = lines.iter().all(|line| line.worst_slots7 <= setup.bound_slots7(line.counters));
+    let Some(most) = lines.iter().max_by_key(|line| line.counters) else {
+        return;
+    };
+    let grows = lines
+        .windows(2)
+        .all(|two| two[0].worst_stock <= two[1].worst_stock);
+    let reached = lines
+        .iter()
+        .all(|line| line.worst_stock as f64 >= setup.bound_stock(line.counters) as f64 * REACHED);
+    let slots7 = lines
+        .iter()
+        .all(|line| line.worst_slots7 <= setup.bound_slots7(line.counters));
     claims.holds(
         "stock-6",
         grows && reached && slots7 && most.worst_stock > most.worst_slots7,
@@ -241,8 +271,18 @@ fn print(setup: &Setup, lines: &[Line]) {
     ]);
     for line in lines {
         let policies = [
-            ("slots7", setup.bound_slots7(line.counters), line.worst_slots7, &line.typical_slots7),
-            ("stock", setup.bound_stock(line.counters), line.worst_stock, &line.typical_stock),
+            (
+                "slots7",
+                setup.bound_slots7(line.counters),
+                line.worst_slots7,
+                &line.typical_slots7,
+            ),
+            (
+                "stock",
+                setup.bound_stock(line.counters),
+                line.worst_stock,
+                &line.typical_stock,
+            ),
         ];
         for (name, bound, worst, typical) in policies {
             table.add_row([
@@ -253,7 +293,10 @@ fn print(setup: &Setup, lines: &[Line]) {
                 setup.cell(typical.peak),
                 setup.cell(typical.idle),
             ]);
-            assert!(worst <= bound, "{name}: {worst} units stocked, above the bound of {bound}");
+            assert!(
+                worst <= bound,
+                "{name}: {worst} units stocked, above the bound of {bound}"
+            );
         }
     }
     println!("{}\n", table.trim_fmt());

@@ -1,5 +1,5 @@
-//! The memory of the tables of slots: the formula, and the growth of a fresh process when every thread touches every
-//! counter.
+//! The memory of the tables of slots: the formula, and the growth of a fresh process when every
+//! thread touches every counter.
 
 #![cfg(not(loom))]
 
@@ -22,7 +22,8 @@ const SLOT: u64 = 16;
 const SLOTS_PER_PAGE: u64 = 252;
 const SLOT_PAGE: u64 = 4_096;
 
-/// With whole pages and what a thread has beside its slots, a slot of two words takes less than a third one more.
+/// With whole pages and what a thread has beside its slots, a slot of two words takes less than a
+/// third one more.
 const SLOT_MAX: u64 = 24;
 
 /// Processes asked for one figure.
@@ -51,9 +52,12 @@ pub(crate) fn print(tables: &[(usize, usize)], claims: &mut Claims) {
         // A page of slots for a single counter says nothing of the slot.
         if let (Ok(bytes), true) = (&measured, counters as u64 > SLOTS_PER_PAGE) {
             let each = *bytes as f64 / (threads * counters) as f64;
-            let text =
-                format!("{each:.1} bytes for each of {threads} x {counters} slots, measured; two words are {SLOT}");
-            worst = worst.filter(|(most, _)| *most > each).or(Some((each, text)));
+            let text = format!(
+                "{each:.1} bytes for each of {threads} x {counters} slots, measured; two words are {SLOT}"
+            );
+            worst = worst
+                .filter(|(most, _)| *most > each)
+                .or(Some((each, text)));
         }
         table.add_row([
             format!("{threads} x {counters}"),
@@ -66,11 +70,15 @@ pub(crate) fn print(tables: &[(usize, usize)], claims: &mut Claims) {
     println!("{}\n", table.trim_fmt());
     match worst {
         Some((each, text)) => claims.holds("stock-10", each <= SLOT_MAX as f64, text),
-        None => claims.open("stock-10", "the system does not say what is resident, or the tables are too small"),
+        None => claims.open(
+            "stock-10",
+            "the system does not say what is resident, or the tables are too small",
+        ),
     }
 }
 
-/// The middle of a few runs: now and then the allocator has memory at hand that is resident already.
+/// The middle of a few runs: now and then the allocator has memory at hand that is resident
+/// already.
 fn measured(threads: usize, counters: usize) -> Result<u64, String> {
     let runs: Result<Vec<u64>, String> = (0..RUNS).map(|_| measure(threads, counters)).collect();
     let mut runs = runs?;
@@ -87,7 +95,10 @@ fn measure(threads: usize, counters: usize) -> Result<u64, String> {
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| error.to_string())?;
-    String::from_utf8_lossy(&output.stdout).trim().parse().map_err(|_| "not measured".to_owned())
+    String::from_utf8_lossy(&output.stdout)
+        .trim()
+        .parse()
+        .map_err(|_| "not measured".to_owned())
 }
 
 /// The fresh process: prints the growth in bytes.
@@ -98,15 +109,17 @@ pub(crate) fn measure_here(threads: usize, counters: usize) -> ExitCode {
     let (touched, read) = (Barrier::new(threads + 1), Barrier::new(threads + 1));
     let growth = thread::scope(|scope| {
         for _ in 0..threads {
-            let started = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || {
-                // Stacks and what a thread has without any stock come first.
-                pair(&walked);
-                ready.wait();
-                go.wait();
-                leaves.iter().for_each(pair);
-                touched.wait();
-                read.wait();
-            });
+            let started = thread::Builder::new()
+                .stack_size(STACK)
+                .spawn_scoped(scope, || {
+                    // Stacks and what a thread has without any stock come first.
+                    pair(&walked);
+                    ready.wait();
+                    go.wait();
+                    leaves.iter().for_each(pair);
+                    touched.wait();
+                    read.wait();
+                });
             started.expect("a thread");
         }
         ready.wait();
@@ -115,7 +128,9 @@ pub(crate) fn measure_here(threads: usize, counters: usize) -> ExitCode {
         touched.wait();
         let after = resident::bytes();
         read.wait();
-        before.zip(after).map(|(before, after)| after.saturating_sub(before))
+        before
+            .zip(after)
+            .map(|(before, after)| after.saturating_sub(before))
     });
     match growth {
         Some(growth) => println!("{growth}"),

@@ -1,4 +1,5 @@
-//! The typical case: tasks of many tenants, queued at home, stolen by a thread that has nothing to do.
+//! The typical case: tasks of many tenants, queued at home, stolen by a thread that has nothing to
+//! do.
 
 #![cfg(not(loom))]
 
@@ -55,13 +56,24 @@ pub(crate) fn slots7(setup: &Setup, counters: usize) -> Typical {
         counters,
         || Slots7::<Random>::new(&leaves),
         |thread, policy| gauges[thread].store(policy.stocked(), Ordering::Relaxed),
-        || gauges.iter().map(|gauge| gauge.load(Ordering::Relaxed)).sum(),
+        || {
+            gauges
+                .iter()
+                .map(|gauge| gauge.load(Ordering::Relaxed))
+                .sum()
+        },
     )
 }
 
 pub(crate) fn stock(setup: &Setup, counters: usize) -> Typical {
     let (root, leaves) = fan(setup.config(), counters);
-    drive(setup, counters, || Library { leaves: &leaves }, |_, _| {}, || root.stocked())
+    drive(
+        setup,
+        counters,
+        || Library { leaves: &leaves },
+        |_, _| {},
+        || root.stocked(),
+    )
 }
 
 /// Run all tasks; the calling thread samples.
@@ -88,7 +100,10 @@ fn drive<P: Policy>(
                     seen[task.leaf] = true;
                     after_task(home, &policy);
                 }
-                touched.fetch_add(seen.iter().filter(|&&seen| seen).count() as u64, Ordering::Relaxed);
+                touched.fetch_add(
+                    seen.iter().filter(|&&seen| seen).count() as u64,
+                    Ordering::Relaxed,
+                );
                 working.fetch_sub(1, Ordering::Release);
                 read.wait();
             });
@@ -102,13 +117,21 @@ fn drive<P: Policy>(
         idle = stocked();
         read.wait();
     });
-    Typical { peak, idle, stolen: queues.stolen.into_inner(), tasks: queues.tasks, touched: touched.into_inner() }
+    Typical {
+        peak,
+        idle,
+        stolen: queues.stolen.into_inner(),
+        tasks: queues.tasks,
+        touched: touched.into_inner(),
+    }
 }
 
 /// A task's memory comes piece by piece and goes piece by piece.
 fn run(policy: &mut impl Policy, task: Task) {
     for _ in 0..task.charges {
-        policy.try_charge(task.leaf, task.size).expect("below the limit");
+        policy
+            .try_charge(task.leaf, task.size)
+            .expect("below the limit");
         (0..WORK).for_each(|turn| {
             black_box(turn);
         });
@@ -134,10 +157,18 @@ impl Queues {
         let tasks = setup.tasks + 4 * counters;
         for _ in 0..tasks {
             let leaf = popularity.sample(&mut rng) as usize - 1;
-            let task = Task { leaf, charges: rng.random_range(1..=8), size: rng.random_range(1..=16) };
+            let task = Task {
+                leaf,
+                charges: rng.random_range(1..=8),
+                size: rng.random_range(1..=16),
+            };
             queues[leaf % setup.threads].push_back(task);
         }
-        Queues { queues: queues.into_iter().map(Mutex::new).collect(), stolen: AtomicU64::new(0), tasks: tasks as u64 }
+        Queues {
+            queues: queues.into_iter().map(Mutex::new).collect(),
+            stolen: AtomicU64::new(0),
+            tasks: tasks as u64,
+        }
     }
 
     /// The oldest task at home, or half of what another thread has.
@@ -152,7 +183,8 @@ impl Queues {
                 queue.split_off(kept)
             };
             if let Some(task) = loot.pop_front() {
-                self.stolen.fetch_add(loot.len() as u64 + 1, Ordering::Relaxed);
+                self.stolen
+                    .fetch_add(loot.len() as u64 + 1, Ordering::Relaxed);
                 self.queues[home].lock().append(&mut loot);
                 return Some(task);
             }

@@ -1,4 +1,5 @@
-//! The worst case: every thread touches every counter, and leaves as much credit behind as the policy lets it.
+//! The worst case: every thread touches every counter, and leaves as much credit behind as the
+//! policy lets it.
 
 #![cfg(not(loom))]
 
@@ -30,7 +31,10 @@ pub(crate) fn slots7(setup: &Setup, counters: usize) -> u64 {
 /// Units stocked by the library, where a slot holds two batches.
 pub(crate) fn stock(setup: &Setup, counters: usize) -> u64 {
     let (root, leaves) = fan(setup.config(), counters);
-    let (filled, read) = (Barrier::new(setup.threads + 1), Barrier::new(setup.threads + 1));
+    let (filled, read) = (
+        Barrier::new(setup.threads + 1),
+        Barrier::new(setup.threads + 1),
+    );
     thread::scope(|scope| {
         for _ in 0..setup.threads {
             scope.spawn(|| {
@@ -42,7 +46,10 @@ pub(crate) fn stock(setup: &Setup, counters: usize) -> u64 {
         filled.wait();
         let (stocked, bound) = (root.stocked(), root.stocked_bound());
         read.wait();
-        assert!(stocked <= bound, "{stocked} units stocked, {bound} published as the bound");
+        assert!(
+            stocked <= bound,
+            "{stocked} units stocked, {bound} published as the bound"
+        );
         stocked
     })
 }
@@ -50,7 +57,8 @@ pub(crate) fn stock(setup: &Setup, counters: usize) -> u64 {
 /// Charge so many batches, then free them: what a slot can hold stays in it.
 pub(crate) fn fill(policy: &mut impl Policy, counters: usize, batches: usize) {
     for leaf in 0..counters {
-        // The first pair opens the stock. Whole batches only, so that no odd unit stands in the way of the last.
+        // The first pair opens the stock. Whole batches only, so that no odd unit stands in the way
+        // of the last.
         policy.try_charge(leaf, BATCH).expect("below the limit");
         policy.uncharge(leaf, BATCH);
         for _ in 0..batches {

@@ -1,6 +1,6 @@
-//! `wait/bare_handover/…`: the least that it costs to wake a thread that sleeps, and to sleep until it does the same. On
-//! Linux that is a futex wake and a context switch. Each iteration of each thread waits for its turn and gives it away,
-//! as in `wait/handover/…`.
+//! `wait/bare_handover/…`: the least that it costs to wake a thread that sleeps, and to sleep until
+//! it does the same. On Linux that is a futex wake and a context switch. Each iteration of each
+//! thread waits for its turn and gives it away, as in `wait/handover/…`.
 
 #![cfg(not(loom))]
 
@@ -27,9 +27,13 @@ fn handover() -> Team {
     Team::new(2, move |station| {
         let turn = Arc::clone(&turn);
         let (mine, other) = (station.index, 1 - station.index);
-        turn.threads[mine].set(thread::current()).expect("each thread of the team has its own index");
+        turn.threads[mine]
+            .set(thread::current())
+            .expect("each thread of the team has its own index");
         station.serve(|iters| {
-            let other_thread = turn.threads[other].get().expect("the laps begin when both are there");
+            let other_thread = turn.threads[other]
+                .get()
+                .expect("the laps begin when both are there");
             for _ in 0..iters {
                 while turn.index.load(Ordering::Acquire) != mine {
                     thread::park();

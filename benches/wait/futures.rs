@@ -53,7 +53,9 @@ struct Task {
 impl Task {
     /// True if it has been admitted.
     fn poll(&mut self) -> bool {
-        let future = self.future.get_or_insert_with(|| self.group.charge_async(Bytes(SIZE)));
+        let future = self
+            .future
+            .get_or_insert_with(|| self.group.charge_async(Bytes(SIZE)));
         match Pin::new(future).poll(&mut Context::from_waker(&self.waker)) {
             Poll::Ready(charge) => {
                 self.charge = Some(charge.expect("it fits"));
@@ -79,23 +81,34 @@ impl Circle {
         let groups: Vec<Group> = (0..GROUPS)
             .map(|number| {
                 let limits = Limits::new().max(Limit::Bytes(SIZE));
-                runtime.root().create(&format!("tenant{number}"), limits).expect("a free name in a group that is")
+                runtime
+                    .root()
+                    .create(&format!("tenant{number}"), limits)
+                    .expect("a free name in a group that is")
             })
             .collect();
         let tasks = (0..TASKS * GROUPS).map(|task| Task {
             group: groups[task % GROUPS].clone(),
-            waker: Waker::from(Arc::new(Bell { task, woken: Arc::clone(&woken) })),
+            waker: Waker::from(Arc::new(Bell {
+                task,
+                woken: Arc::clone(&woken),
+            })),
             future: None,
             charge: None,
         });
-        let mut circle = Circle { tasks: tasks.collect(), woken, holders: (0..GROUPS).collect() };
+        let mut circle = Circle {
+            tasks: tasks.collect(),
+            woken,
+            holders: (0..GROUPS).collect(),
+        };
         for (number, task) in circle.tasks.iter_mut().enumerate() {
             assert_eq!(task.poll(), number < GROUPS, "room for the first alone");
         }
         circle
     }
 
-    /// The future that has held longest gives back and gets in line again. The one that this wakes holds then.
+    /// The future that has held longest gives back and gets in line again. The one that this wakes
+    /// holds then.
     fn admissions(&mut self, times: u64) {
         for _ in 0..times {
             let holder = self.holders.pop_front().expect("one of each group");
@@ -114,10 +127,16 @@ impl Circle {
 
 fn team() -> Team {
     Team::new(1, |station| {
-        let runtime = Runtime::builder().build().expect("nothing is asked for that cannot be had");
+        let runtime = Runtime::builder()
+            .build()
+            .expect("nothing is asked for that cannot be had");
         let mut circle = Circle::new(&runtime);
         circle.admissions(TOUCHES);
         station.serve(|iters| circle.admissions(iters));
-        assert_eq!(circle.holders.len(), GROUPS, "a future that waited was not woken");
+        assert_eq!(
+            circle.holders.len(),
+            GROUPS,
+            "a future that waited was not woken"
+        );
     })
 }

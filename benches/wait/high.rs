@@ -26,7 +26,11 @@ enum Row {
 }
 
 pub(crate) fn rows(rows: &mut Rows) {
-    for (name, row) in [("unset", Row::Unset), ("below", Row::Below), ("over_undelayed", Row::Over)] {
+    for (name, row) in [
+        ("unset", Row::Unset),
+        ("below", Row::Below),
+        ("over_undelayed", Row::Over),
+    ] {
         rows.wall(&format!("charge/high/{name}"), || team(row));
     }
 }
@@ -34,21 +38,34 @@ pub(crate) fn rows(rows: &mut Rows) {
 /// The lowest group has the high, and a thread holds as much as brings its usage there.
 fn team(row: Row) -> Team {
     Team::new(1, move |station| {
-        let runtime = Runtime::builder().batch(Bytes(0)).build().expect("nothing is asked for that cannot be had");
+        let runtime = Runtime::builder()
+            .batch(Bytes(0))
+            .build()
+            .expect("nothing is asked for that cannot be had");
         let leaf = (1..DEPTH).fold(runtime.root(), |above, depth| {
             let limits = Limits::new();
-            let limits = if depth + 1 < DEPTH || row == Row::Unset { limits } else { limits.high(Limit::Bytes(HIGH)) };
-            above.create("below", limits).expect("a free name in a group that is")
+            let limits = if depth + 1 < DEPTH || row == Row::Unset {
+                limits
+            } else {
+                limits.high(Limit::Bytes(HIGH))
+            };
+            above
+                .create("below", limits)
+                .expect("a free name in a group that is")
         });
         let _held = (row == Row::Over).then(|| leaf.force_charge(Bytes(HIGH)));
         let pairs = |times| {
             for _ in 0..times {
                 if row == Row::Over {
                     drop(
-                        leaf.try_charge_with(Bytes(black_box(SIZE)), OnFull::Reclaim).expect("high refuses no charge"),
+                        leaf.try_charge_with(Bytes(black_box(SIZE)), OnFull::Reclaim)
+                            .expect("high refuses no charge"),
                     );
                 } else {
-                    drop(leaf.try_charge(Bytes(black_box(SIZE))).expect("no limit is set"));
+                    drop(
+                        leaf.try_charge(Bytes(black_box(SIZE)))
+                            .expect("no limit is set"),
+                    );
                 }
             }
         };

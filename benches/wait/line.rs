@@ -27,9 +27,14 @@ pub(crate) fn rows(rows: &mut Rows) {
 }
 
 fn room_for_one() -> (Runtime, Group) {
-    let runtime = Runtime::builder().build().expect("nothing is asked for that cannot be had");
+    let runtime = Runtime::builder()
+        .build()
+        .expect("nothing is asked for that cannot be had");
     let limits = Limits::new().max(Limit::Bytes(SIZE));
-    let group = runtime.root().create("tenant", limits).expect("a free name in a group that is");
+    let group = runtime
+        .root()
+        .create("tenant", limits)
+        .expect("a free name in a group that is");
     (runtime, group)
 }
 
@@ -59,7 +64,13 @@ fn refused(a_thread_waits: bool) -> Team {
         let _full = group.try_charge(Bytes(SIZE)).expect("it is as large");
         let mut waiter = pin!(group.charge_async(Bytes(SIZE)));
         if a_thread_waits {
-            assert!(waiter.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "it is full");
+            assert!(
+                waiter
+                    .as_mut()
+                    .poll(&mut Context::from_waker(Waker::noop()))
+                    .is_pending(),
+                "it is full"
+            );
             assert_eq!(group.waiting_count(), 1);
         }
         let refusals = |times| {

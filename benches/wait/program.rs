@@ -33,7 +33,11 @@ pub(crate) fn main() {
         elsewhere::rows(rows);
     });
     let mut goals = Goals::new(&measured);
-    goals.ratio("wait/handover/threads2", "wait/bare_handover/threads2", HANDOVER);
+    goals.ratio(
+        "wait/handover/threads2",
+        "wait/bare_handover/threads2",
+        HANDOVER,
+    );
     goals.ratio("charge/high/below", "charge/high/unset", EQUAL);
     for what in ["hit", "walk"] {
         let of = |waiters| format!("charge/{waiters}/depth4/{what}");

@@ -35,16 +35,25 @@ impl ControlGroup {
                 Err(error) => why.push(error),
             }
         }
-        Err(if why.is_empty() { "there are none here".to_string() } else { why.join("; ") })
+        Err(if why.is_empty() {
+            "there are none here".to_string()
+        } else {
+            why.join("; ")
+        })
     }
 
     fn limit(&self, bytes: u64) -> Result<(), String> {
         let (max, swap, swap_bytes) = match self.version {
-            1 => ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", bytes),
+            1 => (
+                "memory.limit_in_bytes",
+                "memory.memsw.limit_in_bytes",
+                bytes,
+            ),
             _ => ("memory.max", "memory.swap.max", 0),
         };
         let file = self.dir.join(max);
-        fs::write(&file, bytes.to_string()).map_err(|error| format!("{}: {error}", file.display()))?;
+        fs::write(&file, bytes.to_string())
+            .map_err(|error| format!("{}: {error}", file.display()))?;
         // A system without swap has no such file.
         let _ = fs::write(self.dir.join(swap), swap_bytes.to_string());
         Ok(())
@@ -52,7 +61,8 @@ impl ControlGroup {
 
     pub(crate) fn add(&self, process: u32) -> Result<(), String> {
         let file = self.dir.join("cgroup.procs");
-        fs::write(&file, process.to_string()).map_err(|error| format!("{}: {error}", file.display()))
+        fs::write(&file, process.to_string())
+            .map_err(|error| format!("{}: {error}", file.display()))
     }
 }
 
@@ -75,14 +85,26 @@ fn places() -> Vec<(u8, PathBuf)> {
     let path_of = |controller: &str| {
         own.lines().find_map(|line| {
             let mut parts = line.splitn(3, ':').skip(1);
-            parts.next()?.split(',').any(|name| name == controller).then(|| parts.next().map(str::to_string))?
+            parts
+                .next()?
+                .split(',')
+                .any(|name| name == controller)
+                .then(|| parts.next().map(str::to_string))?
         })
     };
-    let v1 = path_of("memory").map(|path| (1, PathBuf::from(format!("/sys/fs/cgroup/memory{path}"))));
+    let v1 =
+        path_of("memory").map(|path| (1, PathBuf::from(format!("/sys/fs/cgroup/memory{path}"))));
     let v2 = path_of("").map(|path| (2, PathBuf::from(format!("/sys/fs/cgroup{path}"))));
-    let tops = [(1, PathBuf::from("/sys/fs/cgroup/memory")), (2, PathBuf::from("/sys/fs/cgroup"))];
-    let mut places: Vec<_> =
-        [v1, v2].into_iter().flatten().chain(tops).filter(|(_, place)| place.join("cgroup.procs").exists()).collect();
+    let tops = [
+        (1, PathBuf::from("/sys/fs/cgroup/memory")),
+        (2, PathBuf::from("/sys/fs/cgroup")),
+    ];
+    let mut places: Vec<_> = [v1, v2]
+        .into_iter()
+        .flatten()
+        .chain(tops)
+        .filter(|(_, place)| place.join("cgroup.procs").exists())
+        .collect();
     places.dedup();
     places
 }
@@ -91,7 +113,12 @@ fn places() -> Vec<(u8, PathBuf)> {
 fn remove_left_over(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let process = name.to_str().and_then(|name| name.strip_prefix(NAME)?.strip_prefix('-')?.split('-').next());
+        let process = name.to_str().and_then(|name| {
+            name.strip_prefix(NAME)?
+                .strip_prefix('-')?
+                .split('-')
+                .next()
+        });
         if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
             // One that has processes is not removed.
             let _ = fs::remove_dir(entry.path());

@@ -22,22 +22,44 @@ type Generated<'a> = &'a mut dyn Iterator<Item = std::result::Result<RecordBatch
 /// Writes the tables, each into a folder of its own, a file at a time.
 pub(crate) async fn write(scale: f64, dir: &Path) -> Result<()> {
     for part in 1..=PARTS {
-        write_part(dir, "customer", part, &mut CustomerArrow::new(CustomerGenerator::new(scale, part, PARTS))).await?;
-        write_part(dir, "orders", part, &mut OrderArrow::new(OrderGenerator::new(scale, part, PARTS))).await?;
-        write_part(dir, "lineitem", part, &mut LineItemArrow::new(LineItemGenerator::new(scale, part, PARTS))).await?;
+        write_part(
+            dir,
+            "customer",
+            part,
+            &mut CustomerArrow::new(CustomerGenerator::new(scale, part, PARTS)),
+        )
+        .await?;
+        write_part(
+            dir,
+            "orders",
+            part,
+            &mut OrderArrow::new(OrderGenerator::new(scale, part, PARTS)),
+        )
+        .await?;
+        write_part(
+            dir,
+            "lineitem",
+            part,
+            &mut LineItemArrow::new(LineItemGenerator::new(scale, part, PARTS)),
+        )
+        .await?;
     }
     Ok(())
 }
 
 async fn write_part(dir: &Path, table: &str, part: i32, batches: Generated<'_>) -> Result<()> {
     let batches = batches.collect::<std::result::Result<Vec<_>, _>>()?;
-    let Some(first) = batches.first() else { return Ok(()) };
+    let Some(first) = batches.first() else {
+        return Ok(());
+    };
     let rows = MemTable::try_new(first.schema(), vec![batches])?;
     let path = dir.join(table).join(format!("{part}.parquet"));
     std::fs::create_dir_all(dir.join(table))?;
     let options = DataFrameWriteOptions::new().with_single_file_output(true);
     let frame = SessionContext::new().read_table(Arc::new(rows))?;
-    frame.write_parquet(&path.display().to_string(), options, None).await?;
+    frame
+        .write_parquet(&path.display().to_string(), options, None)
+        .await?;
     Ok(())
 }
 
@@ -45,7 +67,9 @@ async fn write_part(dir: &Path, table: &str, part: i32, batches: Generated<'_>) 
 pub(crate) async fn register(session: &SessionContext, dir: &Path) -> Result<()> {
     for table in TABLES {
         let path = format!("{}/", dir.join(table).display());
-        session.register_parquet(table, &path, ParquetReadOptions::default()).await?;
+        session
+            .register_parquet(table, &path, ParquetReadOptions::default())
+            .await?;
     }
     Ok(())
 }

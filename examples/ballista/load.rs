@@ -16,8 +16,8 @@ use tokio::task::JoinSet;
 use crate::process::{Cluster, code};
 use crate::{Options, data};
 
-/// An aggregation, a join that keeps the orders with their texts in memory, and a join of two tables with few columns:
-/// variants of queries 1, 18 and 3.
+/// An aggregation, a join that keeps the orders with their texts in memory, and a join of two
+/// tables with few columns: variants of queries 1, 18 and 3.
 const GOLD: [&str; 3] = [
     "SELECT l_returnflag, l_linestatus, sum(l_quantity), avg(l_extendedprice), count(*) FROM lineitem \
      WHERE l_shipdate <= DATE '1998-09-02' GROUP BY 1, 2",
@@ -73,7 +73,11 @@ impl Outcome {
     }
 }
 
-pub(crate) async fn run(cluster: &mut Cluster, tables: &Path, options: &Options) -> Result<Outcome, Box<dyn Error>> {
+pub(crate) async fn run(
+    cluster: &mut Cluster,
+    tables: &Path,
+    options: &Options,
+) -> Result<Outcome, Box<dyn Error>> {
     let patience = options.patience();
     let [gold, first, second] = [(); 3].map(|()| Arc::new(Mutex::new(Answers::default())));
     let is_over = Arc::new(AtomicBool::new(false));
@@ -128,7 +132,12 @@ pub(crate) async fn run(cluster: &mut Cluster, tables: &Path, options: &Options)
         of_gold: options.rounds() * GOLD.len(),
         heavy: [&first, &second].map(|answers| std::mem::take(&mut *lock(answers))),
         gone: gone.into_iter().flatten().collect(),
-        peak: cluster.executors.iter().map(|executor| executor.peak).max().unwrap_or(0),
+        peak: cluster
+            .executors
+            .iter()
+            .map(|executor| executor.peak)
+            .max()
+            .unwrap_or(0),
         unlimited: cluster.unlimited.clone(),
     })
 }
@@ -146,18 +155,30 @@ impl Answers {
     }
 }
 
-async fn client(url: &str, tenant: &str, tasks: usize, tables: &Path) -> Result<SessionContext, Box<dyn Error>> {
+async fn client(
+    url: &str,
+    tenant: &str,
+    tasks: usize,
+    tables: &Path,
+) -> Result<SessionContext, Box<dyn Error>> {
     let config = SessionConfig::new_with_ballista()
         .with_target_partitions(tasks)
         .set_bool("datafusion.optimizer.prefer_hash_join", true)
         .with_option_extension(TenantOptions::of(tenant));
-    let state = SessionStateBuilder::new().with_config(config).with_default_features().build();
+    let state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_default_features()
+        .build();
     let session = SessionContext::remote_with_state(url, state).await?;
     data::register(&session, tables).await?;
     Ok(session)
 }
 
-async fn ask(session: &SessionContext, query: &str, patience: Duration) -> Result<Duration, String> {
+async fn ask(
+    session: &SessionContext,
+    query: &str,
+    patience: Duration,
+) -> Result<Duration, String> {
     let begun = Instant::now();
     let rows = async { session.sql(query).await?.collect().await };
     match tokio::time::timeout(patience, rows).await {

@@ -1,5 +1,6 @@
-//! Two tenants on a cluster of Ballista: a scheduler and two executors as processes of this machine, with tables of
-//! TPC-H. First with the pools that Ballista gives its tasks, then with groups.
+//! Two tenants on a cluster of Ballista: a scheduler and two executors as processes of this
+//! machine, with tables of TPC-H. First with the pools that Ballista gives its tasks, then with
+//! groups.
 //!
 //! ```text
 //! cargo run --release --manifest-path crates/Cargo.toml -p memcg-examples-ballista         both, some minutes
@@ -7,13 +8,13 @@
 //! ... -- --quick                                                                           small tables, no limit
 //! ```
 //!
-//! `gold` asks three short queries in turns, a task for each. One of them joins, and a join cannot spill. `heavy` runs two
-//! jobs over all rows, again and again: one groups them and can spill, one has a window over all rows, which DataFusion
-//! keeps in memory that it reserves nowhere.
+//! `gold` asks three short queries in turns, a task for each. One of them joins, and a join cannot
+//! spill. `heavy` runs two jobs over all rows, again and again: one groups them and can spill, one
+//! has a window over all rows, which DataFusion keeps in memory that it reserves nowhere.
 //!
-//! Each executor is in a control group of the system with a hard limit, where the system lets the program make one: the
-//! kernel kills an executor that takes more. The program fails where, with groups, an executor dies or a query of `gold`
-//! is not answered.
+//! Each executor is in a control group of the system with a hard limit, where the system lets the
+//! program make one: the kernel kills an executor that takes more. The program fails where, with
+//! groups, an executor dies or a query of `gold` is not answered.
 
 mod control_group;
 mod data;
@@ -66,7 +67,8 @@ struct Options {
     /// Only one of the two
     #[arg(long)]
     only: Option<Sharing>,
-    /// Small tables, one round, and no control groups: it shows that all works, and compares nothing
+    /// Small tables, one round, and no control groups: it shows that all works, and compares
+    /// nothing
     #[arg(long, conflicts_with_all = ["scale", "limit"])]
     quick: bool,
 }
@@ -77,7 +79,8 @@ impl Options {
     }
 
     fn rounds(&self) -> usize {
-        self.rounds.map_or(if self.quick { 1 } else { 3 }, |rounds| rounds as usize)
+        self.rounds
+            .map_or(if self.quick { 1 } else { 3 }, |rounds| rounds as usize)
     }
 
     fn patience(&self) -> Duration {
@@ -86,13 +89,18 @@ impl Options {
 }
 
 fn scale(text: &str) -> Result<f64, &'static str> {
-    text.parse().ok().filter(|scale| (0.001..=10.0).contains(scale)).ok_or("expected a number from 0.001 to 10")
+    text.parse()
+        .ok()
+        .filter(|scale| (0.001..=10.0).contains(scale))
+        .ok_or("expected a number from 0.001 to 10")
 }
 
 fn limit(text: &str) -> Result<Bytes, String> {
     match text.parse() {
         Ok(limit) if limit >= Bytes(64 << 20) => Ok(limit),
-        Ok(_) => Err("expected at least 64 MiB: an executor takes some 40 before its first task".to_string()),
+        Ok(_) => Err(
+            "expected at least 64 MiB: an executor takes some 40 before its first task".to_string(),
+        ),
         Err(error) => Err(format!("{error}")),
     }
 }
@@ -113,7 +121,9 @@ fn main() -> ExitCode {
 }
 
 fn run(options: Options) -> Result<bool, Box<dyn Error>> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     // Told to end, it drops what it has made: processes, control groups, files.
     runtime.block_on(async {
         tokio::select! {
@@ -125,8 +135,10 @@ fn run(options: Options) -> Result<bool, Box<dyn Error>> {
 
 async fn told_to_end() -> &'static str {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    ) else {
         return std::future::pending().await;
     };
     tokio::select! {
@@ -151,5 +163,7 @@ async fn compare(options: &Options) -> Result<bool, Box<dyn Error>> {
         outcomes.push((sharing, outcome));
     }
     print!("{}", report::table(options, &outcomes));
-    Ok(outcomes.iter().all(|(sharing, outcome)| *sharing == Sharing::Pools || outcome.is_as_it_should_be()))
+    Ok(outcomes
+        .iter()
+        .all(|(sharing, outcome)| *sharing == Sharing::Pools || outcome.is_as_it_should_be()))
 }

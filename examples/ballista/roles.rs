@@ -35,12 +35,17 @@ pub(crate) fn run(role: &str) -> Result<(), Box<dyn Error>> {
         std::process::exit(0);
     });
     let words: Vec<_> = role.splitn(5, ' ').collect();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     match words[..] {
         ["scheduler", port] => runtime.block_on(scheduler(port.parse()?)),
-        ["executor", port, sharing, limit, dir] => {
-            runtime.block_on(executor(port.parse()?, sharing == "Groups", limit.parse()?, dir))
-        }
+        ["executor", port, sharing, limit, dir] => runtime.block_on(executor(
+            port.parse()?,
+            sharing == "Groups",
+            limit.parse()?,
+            dir,
+        )),
         _ => Err(format!("no role {role:?}").into()),
     }
 }
@@ -55,7 +60,10 @@ async fn scheduler(port: u16) -> Result<(), Box<dyn Error>> {
     let cluster = BallistaCluster::new_from_config(&config).await?;
     let serves = start_server(cluster, ([127, 0, 0, 1], port).into(), Arc::new(config));
     let says = async {
-        while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+        while tokio::net::TcpStream::connect(("127.0.0.1", port))
+            .await
+            .is_err()
+        {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         println!("ready");
@@ -63,7 +71,12 @@ async fn scheduler(port: u16) -> Result<(), Box<dyn Error>> {
     Ok(tokio::join!(serves, says).0?)
 }
 
-async fn executor(scheduler: u16, has_groups: bool, limit: u64, dir: &str) -> Result<(), Box<dyn Error>> {
+async fn executor(
+    scheduler: u16,
+    has_groups: bool,
+    limit: u64,
+    dir: &str,
+) -> Result<(), Box<dyn Error>> {
     let health = ExecutorHealth::new();
     let mut config = ExecutorProcessConfig {
         port: free_port()?,
@@ -73,7 +86,8 @@ async fn executor(scheduler: u16, has_groups: bool, limit: u64, dir: &str) -> Re
         vcores: SLOTS,
         work_dir: Some(dir.to_string()),
         override_config_producer: Some(config_producer()),
-        // The size that it would take by itself in a container, where the limit stands at the top of the file system.
+        // The size that it would take by itself in a container, where the limit stands at the top
+        // of the file system.
         memory_pool_size: Some(limit / 100 * POOLS),
         health: health.clone(),
         ..ExecutorProcessConfig::default()
@@ -81,10 +95,13 @@ async fn executor(scheduler: u16, has_groups: bool, limit: u64, dir: &str) -> Re
     let tree;
     if has_groups {
         tree = tenants(limit)?;
-        let pool = PoolConfig::new().spill_on_demand().patience(Duration::from_secs(20));
+        let pool = PoolConfig::new()
+            .spill_on_demand()
+            .patience(Duration::from_secs(20));
         // A task that allocates so much beyond what it has reserved ends.
         let pool = pool.max_unreserved(Bytes(tree.root().max() / 4));
-        config.override_execution_engine = Some(Arc::new(GroupEngine::new(&tree.root()).pool(pool)));
+        config.override_execution_engine =
+            Some(Arc::new(GroupEngine::new(&tree.root()).pool(pool)));
         config.memory_pool_size = Some(0);
     }
     tokio::spawn(async move {
@@ -102,7 +119,8 @@ fn tenants(limit: u64) -> Result<Runtime, Box<dyn Error>> {
     let max = Host::new().limits()?.bytes().min(limit) / 100 * TREE;
     let tree = Runtime::builder().max(Limit::Bytes(max)).build()?;
     // Gold is not asked for memory below this share. Alone, each tenant has all.
-    tree.root().create("gold", Limits::new().low(Limit::Bytes(max / 100 * 60)))?;
+    tree.root()
+        .create("gold", Limits::new().low(Limit::Bytes(max / 100 * 60)))?;
     tree.root().create("heavy", Limits::new())?;
     memcg_alloc::charge_unowned_to(Some(&tree.root().create("process", Limits::new())?));
     Ok(tree)

@@ -1,5 +1,6 @@
-//! A service of gRPC, of tonic's health checks, whose calls are charged to the group of their tenant before they run. A
-//! tenant that is full gets `RESOURCE_EXHAUSTED` with details, and the other one is answered.
+//! A service of gRPC, of tonic's health checks, whose calls are charged to the group of their
+//! tenant before they run. A tenant that is full gets `RESOURCE_EXHAUSTED` with details, and the
+//! other one is answered.
 //!
 //! ```text
 //! cargo run --manifest-path crates/Cargo.toml --example grpc_service
@@ -26,7 +27,10 @@ const STREAM_WINDOW: u32 = 64 << 10;
 // ANCHOR: serve
 async fn serve(listener: TcpListener, budget: Runtime) -> Result<(), tonic::transport::Error> {
     let admission = AdmissionLayer::new(move |request: &http::Request<Body>| {
-        let name = request.headers().get("x-tenant").and_then(|name| name.to_str().ok());
+        let name = request
+            .headers()
+            .get("x-tenant")
+            .and_then(|name| name.to_str().ok());
         let tenant = name.and_then(|name| budget.root().child(name));
         tenant.ok_or_else(|| Refusal::new(http::StatusCode::FORBIDDEN, "no such tenant"))
     });
@@ -36,7 +40,11 @@ async fn serve(listener: TcpListener, budget: Runtime) -> Result<(), tonic::tran
         .max_concurrent_streams(STREAMS)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(STREAMS * STREAM_WINDOW)
-        .layer(admission.unknown_body(64 << 10).patience(Duration::from_millis(20)))
+        .layer(
+            admission
+                .unknown_body(64 << 10)
+                .patience(Duration::from_millis(20)),
+        )
         .add_service(health)
         .serve_with_incoming(TcpListenerStream::new(listener))
         .await
@@ -45,7 +53,9 @@ async fn serve(listener: TcpListener, budget: Runtime) -> Result<(), tonic::tran
 
 async fn check(client: &mut HealthClient<Channel>, tenant: &'static str) -> Result<String, Status> {
     let mut request = Request::new(HealthCheckRequest::default());
-    request.metadata_mut().insert("x-tenant", tenant.parse().expect("an ASCII name"));
+    request
+        .metadata_mut()
+        .insert("x-tenant", tenant.parse().expect("an ASCII name"));
     let response = client.check(request).await?;
     Ok(response.into_inner().status().as_str_name().to_owned())
 }
@@ -57,21 +67,41 @@ fn print_refusal(tenant: &str, status: &Status) {
     if let Some(retry) = details.retry_info().and_then(|info| info.retry_delay) {
         println!("  try again after {retry:?}");
     }
-    for violation in details.quota_failure().map(|failure| &failure.violations[..]).unwrap_or_default() {
+    for violation in details
+        .quota_failure()
+        .map(|failure| &failure.violations[..])
+        .unwrap_or_default()
+    {
         println!("  full: {}", violation.subject);
     }
 }
 // ANCHOR_END: refused
 
 async fn run(address: SocketAddr, budget: &Runtime) -> Result<(), Box<dyn Error>> {
-    let mut client = HealthClient::new(Endpoint::from_shared(format!("http://{address}"))?.connect().await?);
+    let mut client = HealthClient::new(
+        Endpoint::from_shared(format!("http://{address}"))?
+            .connect()
+            .await?,
+    );
     let acme = budget.group("/acme").expect("it was created");
-    for (held, tenant) in [(0, "acme"), (7 << 20, "acme"), (7 << 20, "globex"), (0, "acme"), (0, "initech"), (0, "")] {
+    for (held, tenant) in [
+        (0, "acme"),
+        (7 << 20, "acme"),
+        (7 << 20, "globex"),
+        (0, "acme"),
+        (0, "initech"),
+        (0, ""),
+    ] {
         // The bytes that other calls of the tenant hold.
         let busy = acme.force_charge(held);
         let answer = check(&mut client, tenant).await;
         let is_known = ["acme", "globex"].contains(&tenant);
-        assert_eq!(answer.as_ref().is_err_and(|status| status.code() == Code::PermissionDenied), !is_known);
+        assert_eq!(
+            answer
+                .as_ref()
+                .is_err_and(|status| status.code() == Code::PermissionDenied),
+            !is_known
+        );
         match answer {
             Ok(answer) => println!("{tenant}: {answer}"),
             Err(status) => print_refusal(tenant, &status),
@@ -85,9 +115,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Made and dropped outside of the executor, because the drop of the last handle may block.
     let budget = Runtime::builder().max(Limit::mib(64)).audit(true).build()?;
     for name in ["acme", "globex"] {
-        budget.root().create(name, Limits::new().max(Limit::mib(7)))?;
+        budget
+            .root()
+            .create(name, Limits::new().max(Limit::mib(7)))?;
     }
-    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     tokio.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;

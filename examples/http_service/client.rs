@@ -56,7 +56,9 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (0..3).try_for_each(|phase| write!(f, "{:>6.1}", self.hit_ratio(phase)))?;
-        self.p99.iter().try_for_each(|time| write!(f, "{time:>6.1}"))?;
+        self.p99
+            .iter()
+            .try_for_each(|time| write!(f, "{time:>6.1}"))?;
         self.shed.iter().try_for_each(|shed| write!(f, "{shed:>5}"))
     }
 }
@@ -79,11 +81,22 @@ async fn connect(address: SocketAddr) -> Result<SendRequest<Empty<bytes::Bytes>>
 }
 
 /// Asks for a value. Returns its status, and whether the service had it.
-async fn get(sender: &mut SendRequest<Empty<bytes::Bytes>>, path: &str) -> Result<(StatusCode, bool), Failure> {
+async fn get(
+    sender: &mut SendRequest<Empty<bytes::Bytes>>,
+    path: &str,
+) -> Result<(StatusCode, bool), Failure> {
     sender.ready().await?;
-    let request = Request::get(path).header("host", "service").body(Empty::new())?;
+    let request = Request::get(path)
+        .header("host", "service")
+        .body(Empty::new())?;
     let response = sender.send_request(request).await?;
-    let (status, hit) = (response.status(), response.headers().get("x-hit").is_some_and(|hit| hit == "1"));
+    let (status, hit) = (
+        response.status(),
+        response
+            .headers()
+            .get("x-hit")
+            .is_some_and(|hit| hit == "1"),
+    );
     let mut body = response.into_body();
     while let Some(frame) = body.frame().await {
         frame?;
@@ -92,13 +105,24 @@ async fn get(sender: &mut SendRequest<Empty<bytes::Bytes>>, path: &str) -> Resul
 }
 
 /// Has `b` scan more than the budget, alone. Returns the most bytes that were charged meanwhile.
-async fn scan_alone(sender: &mut SendRequest<Empty<bytes::Bytes>>, sizes: Sizes) -> Result<u64, Failure> {
+async fn scan_alone(
+    sender: &mut SendRequest<Empty<bytes::Bytes>>,
+    sizes: Sizes,
+) -> Result<u64, Failure> {
     let mut most = 0;
     for key in 0..(sizes.budget + sizes.budget / 4) / sizes.scan_value {
         get(sender, &format!("/values/1/{key}/{}", sizes.scan_value)).await?;
         sender.ready().await?;
-        let request = Request::get("/charged").header("host", "service").body(Empty::new())?;
-        let body = sender.send_request(request).await?.into_body().collect().await?.to_bytes();
+        let request = Request::get("/charged")
+            .header("host", "service")
+            .body(Empty::new())?;
+        let body = sender
+            .send_request(request)
+            .await?
+            .into_body()
+            .collect()
+            .await?
+            .to_bytes();
         most = most.max(std::str::from_utf8(&body)?.parse()?);
     }
     Ok(most)
@@ -148,7 +172,8 @@ async fn slow_reader(address: SocketAddr, counts: Arc<Counts>, sizes: Sizes) {
             let socket = TcpSocket::new_v4()?;
             socket.set_recv_buffer_size(u32::try_from(sizes.socket).unwrap_or(u32::MAX))?;
             let mut stream = socket.connect(address).await?;
-            let request = format!("GET /large/{len} HTTP/1.1\r\nhost: service\r\nconnection: close\r\n\r\n");
+            let request =
+                format!("GET /large/{len} HTTP/1.1\r\nhost: service\r\nconnection: close\r\n\r\n");
             stream.write_all(request.as_bytes()).await?;
             let mut head = [0; 12];
             stream.read_exact(&mut head).await?;
@@ -168,15 +193,19 @@ async fn slow_reader(address: SocketAddr, counts: Arc<Counts>, sizes: Sizes) {
     }
 }
 
-pub(crate) async fn run(address: SocketAddr, sizes: Sizes, seconds: u64) -> Result<Report, Failure> {
+pub(crate) async fn run(
+    address: SocketAddr,
+    sizes: Sizes,
+    seconds: u64,
+) -> Result<Report, Failure> {
     let counts = Arc::new(Counts {
         phase: AtomicUsize::new(0),
         hits: Default::default(),
         misses: Default::default(),
         shed: Default::default(),
-        times: Mutex::new(
-            [(); 3].map(|()| Histogram::new_with_bounds(1, 60_000_000, 3).expect("three digits of a minute")),
-        ),
+        times: Mutex::new([(); 3].map(|()| {
+            Histogram::new_with_bounds(1, 60_000_000, 3).expect("three digits of a minute")
+        })),
     });
     // The hot set is there before anything is counted.
     let mut warm = connect(address).await?;
@@ -191,8 +220,20 @@ pub(crate) async fn run(address: SocketAddr, sizes: Sizes, seconds: u64) -> Resu
     let mut hot = JoinSet::new();
     for number in 0..4 {
         let mut random = StdRng::seed_from_u64(number);
-        let next = move || format!("/values/0/{}/{}", hot_keys.sample(&mut random) as u64 - 1, sizes.hot_value);
-        hot.spawn(requests(address, Arc::clone(&counts), 0, Duration::from_millis(2), next));
+        let next = move || {
+            format!(
+                "/values/0/{}/{}",
+                hot_keys.sample(&mut random) as u64 - 1,
+                sizes.hot_value
+            )
+        };
+        hot.spawn(requests(
+            address,
+            Arc::clone(&counts),
+            0,
+            Duration::from_millis(2),
+            next,
+        ));
     }
     tokio::time::sleep(phase).await;
     counts.phase.store(1, Relaxed);
@@ -200,9 +241,20 @@ pub(crate) async fn run(address: SocketAddr, sizes: Sizes, seconds: u64) -> Resu
     let scanned = Arc::new(AtomicU64::new(0));
     for _ in 0..8 {
         let scanned = Arc::clone(&scanned);
-        let next =
-            move || format!("/values/1/{}/{}", scanned.fetch_add(1, Relaxed) % sizes.scan_keys, sizes.scan_value);
-        flood.spawn(requests(address, Arc::clone(&counts), 1, Duration::ZERO, next));
+        let next = move || {
+            format!(
+                "/values/1/{}/{}",
+                scanned.fetch_add(1, Relaxed) % sizes.scan_keys,
+                sizes.scan_value
+            )
+        };
+        flood.spawn(requests(
+            address,
+            Arc::clone(&counts),
+            1,
+            Duration::ZERO,
+            next,
+        ));
     }
     for _ in 0..SLOW {
         flood.spawn(slow_reader(address, Arc::clone(&counts), sizes));
@@ -211,7 +263,10 @@ pub(crate) async fn run(address: SocketAddr, sizes: Sizes, seconds: u64) -> Resu
     for _ in 0..IDLE {
         let mut stream = TcpStream::connect(address).await?;
         // Refused where connections have no room.
-        stream.write_all(b"GET /none HTTP/1.1\r\nhost: service\r\n\r\n").await.ok();
+        stream
+            .write_all(b"GET /none HTTP/1.1\r\nhost: service\r\n\r\n")
+            .await
+            .ok();
         idle.push(stream);
     }
     tokio::time::sleep(phase).await;
@@ -223,6 +278,14 @@ pub(crate) async fn run(address: SocketAddr, sizes: Sizes, seconds: u64) -> Resu
     let used_alone = scan_alone(&mut alone, sizes).await?;
     let loads = |counts: &[AtomicU64; 3]| std::array::from_fn(|at| counts[at].load(Relaxed));
     let times = counts.times.lock().unwrap_or_else(PoisonError::into_inner);
-    let p99 = times.each_ref().map(|times| times.value_at_quantile(0.99) as f64 / 1000.0);
-    Ok(Report { hits: loads(&counts.hits), misses: loads(&counts.misses), p99, shed: loads(&counts.shed), used_alone })
+    let p99 = times
+        .each_ref()
+        .map(|times| times.value_at_quantile(0.99) as f64 / 1000.0);
+    Ok(Report {
+        hits: loads(&counts.hits),
+        misses: loads(&counts.misses),
+        p99,
+        shed: loads(&counts.shed),
+        used_alone,
+    })
 }

@@ -1,4 +1,5 @@
-//! A service of axum with three tenants under one budget, and a client of its own process that floods it.
+//! A service of axum with three tenants under one budget, and a client of its own process that
+//! floods it.
 //!
 //! ```text
 //! cargo run --release --manifest-path crates/Cargo.toml --example http_service                   ours, about 20 s
@@ -7,10 +8,10 @@
 //!
 //! With `--features serve`, `--serve FILE` opens a socket for `memcg-top`.
 //!
-//! Tenant `a` reads values of 4 KiB, of which a hot set fits its `low`. Tenant `b` scans values of 256 KiB over eight times
-//! the budget. Tenant `c` reads answers of 1 MiB slowly, and has idle connections. The client runs `a` alone, then all
-//! three, then `a` alone again, and at last `b` alone beside the cache that `a` has left. A policy is
-//! what stands between them and the memory.
+//! Tenant `a` reads values of 4 KiB, of which a hot set fits its `low`. Tenant `b` scans values of
+//! 256 KiB over eight times the budget. Tenant `c` reads answers of 1 MiB slowly, and has idle
+//! connections. The client runs `a` alone, then all three, then `a` alone again, and at last `b`
+//! alone beside the cache that `a` has left. A policy is what stands between them and the memory.
 
 mod client;
 mod policy;
@@ -54,7 +55,12 @@ struct Args {
 /// Resident bytes of this process; 0 where the system does not say.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+    statm
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<u64>().ok())
+        .unwrap_or(0)
+        * 4096
 }
 
 /// Runs one policy and its client. Returns whether the goals were met; a peer has none.
@@ -66,7 +72,10 @@ fn run(name: &str, args: &Args) -> Result<bool, Box<dyn Error>> {
         (Some(path), Policy::Ours(ours)) => Some(memcg_observe::serve(&ours.budget, path)?),
         _ => None,
     };
-    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     let before = resident();
     let (report, most, resident) = tokio.block_on(async {
         let socket = TcpSocket::new_v4()?;
@@ -76,7 +85,12 @@ fn run(name: &str, args: &Args) -> Result<bool, Box<dyn Error>> {
         let address = listener.local_addr()?;
         let server = tokio::spawn(service::serve(listener, policy.clone()));
         let mut client = tokio::process::Command::new(std::env::current_exe()?)
-            .args(["--client", &address.to_string(), "--scale", &args.scale.to_string()])
+            .args([
+                "--client",
+                &address.to_string(),
+                "--scale",
+                &args.scale.to_string(),
+            ])
             .args(["--seconds", &args.seconds.to_string()])
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -114,8 +128,17 @@ fn run_all(args: &Args) -> Result<bool, Box<dyn Error>> {
     let mut met = true;
     for name in policy::NAMES {
         let mut program = std::process::Command::new(std::env::current_exe()?);
-        program.args(["--bare", "--policy", name, "--scale", &args.scale.to_string()]);
-        met &= program.args(["--seconds", &args.seconds.to_string()]).status()?.success();
+        program.args([
+            "--bare",
+            "--policy",
+            name,
+            "--scale",
+            &args.scale.to_string(),
+        ]);
+        met &= program
+            .args(["--seconds", &args.seconds.to_string()])
+            .status()?
+            .success();
     }
     Ok(met)
 }
@@ -128,15 +151,35 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let args = Args::parse();
     let sizes = Sizes::new(args.scale.into());
     if let Some(address) = args.client {
-        let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let tokio = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
         let report = tokio.block_on(client::run(address, sizes, args.seconds));
-        println!("{}", serde_json::to_string(&report.map_err(|failure| failure as Box<dyn Error>)?)?);
+        println!(
+            "{}",
+            serde_json::to_string(&report.map_err(|failure| failure as Box<dyn Error>)?)?
+        );
         return Ok(ExitCode::SUCCESS);
     }
     if !args.bare {
         println!("Tenant a before, during and after the flood; charged and resident in MiB.");
-        println!("{:<11}{} {:>8} {:>8}", "", client::Report::HEAD, "charged", "resident");
+        println!(
+            "{:<11}{} {:>8} {:>8}",
+            "",
+            client::Report::HEAD,
+            "charged",
+            "resident"
+        );
     }
-    let met = if args.policy == "all" { run_all(&args)? } else { run(&args.policy, &args)? };
-    Ok(if met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let met = if args.policy == "all" {
+        run_all(&args)?
+    } else {
+        run(&args.policy, &args)?
+    };
+    Ok(if met {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

@@ -15,7 +15,8 @@ pub(crate) const NAMES: [&str; 4] = ["ours", "unlimited", "concurrency", "split"
 /// The most that hyper's buffers of a connection of HTTP/1 grow to between two reads.
 pub(crate) const BUFFER: usize = 16 << 10;
 
-/// The bytes that an idle connection may hold then: a buffer that has doubled, one for heads of answers, and its state.
+/// The bytes that an idle connection may hold then: a buffer that has doubled, one for heads of
+/// answers, and its state.
 const CONNECTION: usize = 2 * BUFFER + (20 << 10);
 
 /// The sizes.
@@ -27,7 +28,8 @@ pub(crate) struct Sizes {
     pub(crate) scan_keys: u64,
     pub(crate) scan_value: usize,
     pub(crate) large: usize,
-    /// Of the system's buffers of a connection: small beside a large answer, so that a slow reader leaves it in the service.
+    /// Of the system's buffers of a connection: small beside a large answer, so that a slow reader
+    /// leaves it in the service.
     pub(crate) socket: usize,
 }
 
@@ -88,8 +90,12 @@ pub(crate) struct Peer {
 type Store = moka::sync::Cache<(usize, u64), Bytes>;
 
 fn store(capacity: usize) -> Store {
-    let weigh = |_: &(usize, u64), value: &Bytes| u32::try_from(value.len() + OVERHEAD).unwrap_or(u32::MAX);
-    moka::sync::Cache::builder().max_capacity(capacity as u64).weigher(weigh).build()
+    let weigh =
+        |_: &(usize, u64), value: &Bytes| u32::try_from(value.len() + OVERHEAD).unwrap_or(u32::MAX);
+    moka::sync::Cache::builder()
+        .max_capacity(capacity as u64)
+        .weigher(weigh)
+        .build()
 }
 
 impl Policy {
@@ -103,12 +109,21 @@ impl Policy {
             "unlimited" => peer(vec![store(usize::MAX >> 8)], None),
             "concurrency" => peer(vec![store(one)], Some(64)),
             "split" => peer(vec![store(each), store(each)], None),
-            _ => Err(format!("no policy {name:?}; there are {}, and all", NAMES.join(", ")).into()),
+            _ => Err(format!(
+                "no policy {name:?}; there are {}, and all",
+                NAMES.join(", ")
+            )
+            .into()),
         }
     }
 
     /// Returns a value, and whether it was in the cache.
-    pub(crate) fn get(&self, tenant: usize, key: u64, len: usize) -> Result<(Value, bool), ChargeError> {
+    pub(crate) fn get(
+        &self,
+        tenant: usize,
+        key: u64,
+        len: usize,
+    ) -> Result<(Value, bool), ChargeError> {
         let load = || vec![key as u8; len];
         match self {
             Policy::Ours(ours) => {
@@ -131,11 +146,16 @@ impl Policy {
         }
     }
 
-    /// Charges what a connection holds, idle or not; an error where it has to go. Like a request it asks the caches to give
-    /// memory back, and waits in line. A peer charges nothing.
+    /// Charges what a connection holds, idle or not; an error where it has to go. Like a request it
+    /// asks the caches to give memory back, and waits in line. A peer charges nothing.
     pub(crate) async fn connect(&self, patience: Duration) -> Result<Option<Charge>, ChargeError> {
         match self {
-            Policy::Ours(ours) => ours.connections.charge_async(CONNECTION).timeout(patience).await.map(Some),
+            Policy::Ours(ours) => ours
+                .connections
+                .charge_async(CONNECTION)
+                .timeout(patience)
+                .await
+                .map(Some),
             Policy::Peer(_) => Ok(None),
         }
     }
@@ -150,17 +170,31 @@ impl Policy {
 
     /// Judges a run of ours, and checks that all is given back.
     pub(crate) fn end(self, most: u64, report: &Report) -> Result<bool, Box<dyn Error>> {
-        let Policy::Ours(_) = &self else { return Ok(true) };
+        let Policy::Ours(_) = &self else {
+            return Ok(true);
+        };
         let (budget, verdict) = settle(self)?;
         let left = budget.root().live();
         println!("{verdict}; {left} bytes are left");
         let goals = [
-            ("charged within max at every sample", most <= budget.root().max()),
-            ("a loses at most 2 points of its hit ratio", report.hit_ratio_lost() <= 2.0),
+            (
+                "charged within max at every sample",
+                most <= budget.root().max(),
+            ),
+            (
+                "a loses at most 2 points of its hit ratio",
+                report.hit_ratio_lost() <= 2.0,
+            ),
             ("no request of a is shed", report.shed[0] == 0),
             ("c is shed", report.shed[2] > 0),
-            ("b alone uses what is free: 95 % of the budget", report.used_alone * 100 >= budget.root().max() * 95),
-            ("everything is given back and adds up", left == 0 && verdict.ends_with("all add up")),
+            (
+                "b alone uses what is free: 95 % of the budget",
+                report.used_alone * 100 >= budget.root().max() * 95,
+            ),
+            (
+                "everything is given back and adds up",
+                left == 0 && verdict.ends_with("all add up"),
+            ),
         ];
         for (goal, met) in goals {
             println!("  {} {goal}", if met { "met:   " } else { "missed:" });
@@ -169,9 +203,12 @@ impl Policy {
     }
 }
 
-/// Waits until requests and connections have given back what they held, drops the caches, and checks the books of ours.
+/// Waits until requests and connections have given back what they held, drops the caches, and
+/// checks the books of ours.
 fn settle(policy: Policy) -> Result<(Runtime, String), Box<dyn Error>> {
-    let Policy::Ours(ours) = policy else { return Err("a peer has no books".into()) };
+    let Policy::Ours(ours) = policy else {
+        return Err("a peer has no books".into());
+    };
     let until = Instant::now() + Duration::from_secs(10);
     let holds = || ours.connections.live() + ours.tenants[2].live();
     while holds() > 0 && Instant::now() < until {
@@ -180,7 +217,9 @@ fn settle(policy: Policy) -> Result<(Runtime, String), Box<dyn Error>> {
     if holds() > 0 {
         return Err(format!("{} bytes of connections and of c are left", holds()).into());
     }
-    let Ok(ours) = Arc::try_unwrap(ours) else { return Err("the service still runs".into()) };
+    let Ok(ours) = Arc::try_unwrap(ours) else {
+        return Err("the service still runs".into());
+    };
     let Ours { budget, caches, .. } = ours;
     drop(caches);
     let verdict = budget.verify().to_string();
@@ -188,7 +227,8 @@ fn settle(policy: Policy) -> Result<(Runtime, String), Box<dyn Error>> {
 }
 
 impl Ours {
-    /// With `audit` each charge is counted a second time, so that the books can be checked. It is not for use.
+    /// With `audit` each charge is counted a second time, so that the books can be checked. It is
+    /// not for use.
     fn new(sizes: Sizes) -> Result<Ours, Box<dyn Error>> {
         let budget = Runtime::builder().max(sizes.budget).audit(true).build()?;
         let root = budget.root();
@@ -200,8 +240,18 @@ impl Ours {
             root.create("c", Limits::new().max(sizes.budget / 8))?,
         ];
         let connections = root.create("connections", Limits::new().max(sizes.budget / 4))?;
-        let cache = |group, value| QuickCache::new(group, sizes.budget / value, sizes.budget as u64);
-        let caches = [cache(&tenants[0], sizes.hot_value), cache(&tenants[1], sizes.scan_value)];
-        Ok(Ours { budget, tenants, connections, caches, large: sizes.large })
+        let cache =
+            |group, value| QuickCache::new(group, sizes.budget / value, sizes.budget as u64);
+        let caches = [
+            cache(&tenants[0], sizes.hot_value),
+            cache(&tenants[1], sizes.scan_value),
+        ];
+        Ok(Ours {
+            budget,
+            tenants,
+            connections,
+            caches,
+            large: sizes.large,
+        })
     }
 }

@@ -29,11 +29,16 @@ const PATIENCE: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 struct App(Policy);
 
-async fn value(State(App(policy)): State<App>, Path((tenant, key, len)): Path<(usize, u64, usize)>) -> Response<Body> {
+async fn value(
+    State(App(policy)): State<App>,
+    Path((tenant, key, len)): Path<(usize, u64, usize)>,
+) -> Response<Body> {
     match policy.get(tenant, key, len) {
         Ok((value, hit)) => {
             let mut response = with(value);
-            response.headers_mut().insert("x-hit", if hit { "1" } else { "0" }.parse().expect("ASCII"));
+            response
+                .headers_mut()
+                .insert("x-hit", if hit { "1" } else { "0" }.parse().expect("ASCII"));
             response
         }
         Err(refused) => (StatusCode::TOO_MANY_REQUESTS, refused.to_string()).into_response(),
@@ -61,7 +66,8 @@ fn router(policy: &Policy) -> Router {
         Policy::Ours(ours) => {
             let slow = ours.tenants[2].clone();
             // The whole answer is reserved, because its reader is slow.
-            let whole = AdmissionLayer::new(move |_: &Request<_>| Some(slow.clone())).response(ours.large);
+            let whole =
+                AdmissionLayer::new(move |_: &Request<_>| Some(slow.clone())).response(ours.large);
             values.merge(large.layer(whole.patience(PATIENCE)))
         }
         Policy::Peer(peer) => {
@@ -80,14 +86,24 @@ fn router(policy: &Policy) -> Router {
             }
         }
     };
-    app.route("/charged", get(charged)).with_state(App(policy.clone()))
+    app.route("/charged", get(charged))
+        .with_state(App(policy.clone()))
 }
 
-/// Around the whole router, which costs less than a layer of axum's: no body and no future is put into a box for it.
-fn admit(ours: &Ours, app: Router) -> Admission<Router, impl Fn(&Request<Incoming>) -> Option<Group> + use<>> {
+/// Around the whole router, which costs less than a layer of axum's: no body and no future is put
+/// into a box for it.
+fn admit(
+    ours: &Ours,
+    app: Router,
+) -> Admission<Router, impl Fn(&Request<Incoming>) -> Option<Group> + use<>> {
     let tenants = ours.tenants.clone();
     let by_path = AdmissionLayer::new(move |request: &Request<Incoming>| {
-        let tenant = request.uri().path().strip_prefix("/values/")?.split('/').next()?;
+        let tenant = request
+            .uri()
+            .path()
+            .strip_prefix("/values/")?
+            .split('/')
+            .next()?;
         tenants.get(tenant.parse::<usize>().ok()?).cloned()
     });
     by_path.patience(PATIENCE).layer(app)
@@ -105,7 +121,10 @@ pub(crate) async fn serve(listener: TcpListener, policy: Policy) {
 // ANCHOR: serve
 async fn accept<S, B>(listener: TcpListener, policy: &Policy, app: S)
 where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future: Send> + Clone + Send + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + 'static,
     B: HttpBody<Data = Bytes, Error: std::error::Error + Send + Sync> + Send + 'static,
 {
     let mut connections = JoinSet::new();
@@ -119,10 +138,15 @@ where
         let (policy, service) = (policy.clone(), TowerToHyperService::new(app.clone()));
         connections.spawn(async move {
             // Hyper's buffers are charged as long as the connection is there, idle or not.
-            let Ok(charge) = policy.connect(PATIENCE).await else { return };
+            let Ok(charge) = policy.connect(PATIENCE).await else {
+                return;
+            };
             let mut http = hyper::server::conn::http1::Builder::new();
             // A client that goes is an error of its connection.
-            http.max_buf_size(BUFFER).serve_connection(TokioIo::new(stream), service).await.ok();
+            http.max_buf_size(BUFFER)
+                .serve_connection(TokioIo::new(stream), service)
+                .await
+                .ok();
             drop(charge);
         });
     }

@@ -1,11 +1,12 @@
 //! The barrier litmus: runs the real light/heavy pair of the stock on two pinned threads.
 //!
-//! The models check the protocol with full fences, because a model checker knows nothing of `membarrier(2)`. This
-//! program closes that gap on the machine at hand. Each shape is a store-load race of the protocol: the light side
-//! stores, passes the light barrier (no instruction at all) and loads; the heavy side stores, passes the heavy barrier
-//! and loads. A *miss* is a round in which neither side saw the other's store. With the real pair there is none; with
-//! the heavy side replaced by a compiler fence, or by a full fence of its own thread only, the machine shows one within
-//! seconds, so the shapes can fail.
+//! The models check the protocol with full fences, because a model checker knows nothing of
+//! `membarrier(2)`. This program closes that gap on the machine at hand. Each shape is a store-load
+//! race of the protocol: the light side stores, passes the light barrier (no instruction at all)
+//! and loads; the heavy side stores, passes the heavy barrier and loads. A *miss* is a round in
+//! which neither side saw the other's store. With the real pair there is none; with the heavy side
+//! replaced by a compiler fence, or by a full fence of its own thread only, the machine shows one
+//! within seconds, so the shapes can fail.
 //!
 //! ```text
 //! cargo run --release --example litmus                      # real pair: 2,000,000 rounds a shape, no miss
@@ -28,7 +29,8 @@ use memcg_report::terminal::State;
 enum Heavy {
     /// The process-wide barrier that the drain side uses: no round may miss.
     Real,
-    /// A full fence of the calling thread alone in its place: every shape must miss, for the light side has none.
+    /// A full fence of the calling thread alone in its place: every shape must miss, for the light
+    /// side has none.
     Local,
     /// A compiler fence in its place: every shape must miss.
     Removed,
@@ -51,8 +53,8 @@ struct Options {
     shape: Option<String>,
 }
 
-/// The words of one round, laid out as the stock has them: the two words of a slot side by side, the word that the
-/// heavy side owns on a line of its own.
+/// The words of one round, laid out as the stock has them: the two words of a slot side by side,
+/// the word that the heavy side owns on a line of its own.
 #[derive(Default)]
 struct Words {
     filled: AtomicI64,
@@ -81,8 +83,9 @@ struct Shape {
     missed: fn(light: i64, heavy: i64) -> bool,
 }
 
-/// Every access is Relaxed except the store of `filled`, which is Release as in the stock: the order between a store
-/// and the load after it comes from the pair under test and from nothing else.
+/// Every access is Relaxed except the store of `filled`, which is Release as in the stock: the
+/// order between a store and the load after it comes from the pair under test and from nothing
+/// else.
 const SHAPES: [Shape; 4] = [
     Shape {
         name: "store-buffering",
@@ -99,14 +102,17 @@ const SHAPES: [Shape; 4] = [
         },
         missed: |light, heavy| light == 0 && heavy == 0,
     },
-    // The owner puts credit into its slot and looks whether the counter is open; the closer sets the capacity to zero
-    // and looks for credit. A miss strands the credit.
+    // The owner puts credit into its slot and looks whether the counter is open; the closer sets
+    // the capacity to zero and looks for credit. A miss strands the credit.
     Shape {
         name: "put-close",
         start: (0, 128),
         light: |cells| {
             let filled = cells.slot.filled.load(Ordering::Relaxed);
-            cells.slot.filled.store(filled.wrapping_add(CHARGE), Ordering::Release);
+            cells
+                .slot
+                .filled
+                .store(filled.wrapping_add(CHARGE), Ordering::Release);
             litmus::light();
             cells.word.load(Ordering::Relaxed)
         },
@@ -132,21 +138,33 @@ const SHAPES: [Shape; 4] = [
             if filled.wrapping_sub(cells.slot.drained.load(Ordering::Relaxed)) >= 0 {
                 return CHARGE;
             }
-            cells.slot.filled.store(filled.wrapping_add(CHARGE), Ordering::Release);
+            cells
+                .slot
+                .filled
+                .store(filled.wrapping_add(CHARGE), Ordering::Release);
             0
         },
         heavy: |cells, barrier| {
             let drained = cells.slot.drained.load(Ordering::Relaxed);
-            let claim = cells.slot.filled.load(Ordering::Acquire).wrapping_sub(drained);
-            cells.slot.drained.store(drained.wrapping_add(claim), Ordering::Relaxed);
+            let claim = cells
+                .slot
+                .filled
+                .load(Ordering::Acquire)
+                .wrapping_sub(drained);
+            cells
+                .slot
+                .drained
+                .store(drained.wrapping_add(claim), Ordering::Relaxed);
             barrier();
-            let over = drained.wrapping_add(claim).wrapping_sub(cells.slot.filled.load(Ordering::Acquire));
+            let over = drained
+                .wrapping_add(claim)
+                .wrapping_sub(cells.slot.filled.load(Ordering::Acquire));
             claim - over.max(0)
         },
         missed: |charged, drained| charged + drained > CREDIT,
     },
-    // The owner adds to its cell and lists itself when no thread has; the flusher unlists it and reads the cell. A miss
-    // leaves an addition that no thread will look for.
+    // The owner adds to its cell and lists itself when no thread has; the flusher unlists it and
+    // reads the cell. A miss leaves an addition that no thread will look for.
     Shape {
         name: "add-unlist",
         start: (0, 1),
@@ -165,8 +183,9 @@ const SHAPES: [Shape; 4] = [
     },
 ];
 
-/// A point where two threads meet: each raises its own word and spins on the other's. Spinning keeps them within one
-/// cache transfer of each other, which is what makes a missing barrier visible.
+/// A point where two threads meet: each raises its own word and spins on the other's. Spinning
+/// keeps them within one cache transfer of each other, which is what makes a missing barrier
+/// visible.
 #[derive(Default)]
 struct Meeting {
     light: CachePadded<AtomicU64>,
@@ -189,7 +208,8 @@ const STOP: i64 = i64::MIN;
 struct Jitter(u64);
 
 impl Jitter {
-    /// Delays of all small sizes: no fixed offset brings the stores of both sides together on every machine.
+    /// Delays of all small sizes: no fixed offset brings the stores of both sides together on every
+    /// machine.
     fn pause(&mut self) {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -211,7 +231,12 @@ struct Outcome {
 }
 
 /// Runs one shape until `enough(rounds, misses)` says so.
-fn run(shape: &Shape, barrier: fn(), cpus: [usize; 2], enough: impl Fn(u64, u64) -> bool) -> Outcome {
+fn run(
+    shape: &Shape,
+    barrier: fn(),
+    cpus: [usize; 2],
+    enough: impl Fn(u64, u64) -> bool,
+) -> Outcome {
     let cells = Cells::default();
     let meeting = Meeting::default();
     let saw = CachePadded::new(AtomicI64::new(0));
@@ -224,7 +249,8 @@ fn run(shape: &Shape, barrier: fn(), cpus: [usize; 2], enough: impl Fn(u64, u64)
             let mut jitter = Jitter(0x9E37_79B9_7F4A_7C15);
             for round in 0.. {
                 Meeting::meet(mine, other, 3 * round + 1);
-                // Bring the other side's word close, so that the load is quick and the store is not.
+                // Bring the other side's word close, so that the load is quick and the store is
+                // not.
                 if black_box(cells.word.load(Ordering::Relaxed)) == STOP {
                     break;
                 }
@@ -252,7 +278,11 @@ fn run(shape: &Shape, barrier: fn(), cpus: [usize; 2], enough: impl Fn(u64, u64)
         cells.word.store(STOP, Ordering::Relaxed);
         Meeting::meet(mine, other, 3 * rounds + 1);
     });
-    Outcome { rounds, misses, taken: start.elapsed() }
+    Outcome {
+        rounds,
+        misses,
+        taken: start.elapsed(),
+    }
 }
 
 /// Two processors that this process may run on, or none where there is only one.
@@ -274,14 +304,19 @@ fn pin(cpu: usize) {
 
 #[cfg(not(target_os = "linux"))]
 fn two_cpus() -> Option<[usize; 2]> {
-    thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1).then_some([0, 1])
+    thread::available_parallelism()
+        .is_ok_and(|cpus| cpus.get() > 1)
+        .then_some([0, 1])
 }
 
 #[cfg(not(target_os = "linux"))]
 fn pin(_cpu: usize) {}
 
 fn heavy_real() {
-    assert!(litmus::heavy(), "the process-wide barrier failed in the middle of the run");
+    assert!(
+        litmus::heavy(),
+        "the process-wide barrier failed in the middle of the run"
+    );
 }
 
 fn main() -> ExitCode {
@@ -307,7 +342,11 @@ fn main() -> ExitCode {
             Heavy::Real => eprintln!("litmus: {:<16} {} rounds", shape.name, options.rounds),
             _ => eprintln!("litmus: {:<16} up to {} s", shape.name, options.seconds),
         }
-        let real = || run(shape, heavy_real, cpus, |rounds, _| rounds >= options.rounds);
+        let real = || {
+            run(shape, heavy_real, cpus, |rounds, _| {
+                rounds >= options.rounds
+            })
+        };
         let removed = |barrier: fn()| {
             let deadline = Instant::now() + Duration::from_secs(options.seconds);
             // The clock is looked at between stretches of rounds, never in one.
@@ -317,12 +356,24 @@ fn main() -> ExitCode {
         };
         let (what, outcome, expected) = match options.heavy {
             Heavy::Real => ("real pair", real(), false),
-            Heavy::Local => ("heavy side local", removed(|| fence(Ordering::SeqCst)), true),
+            Heavy::Local => (
+                "heavy side local",
+                removed(|| fence(Ordering::SeqCst)),
+                true,
+            ),
             Heavy::Removed => ("heavy side removed", removed(litmus::heavy_removed), true),
         };
-        let Outcome { rounds, misses, taken } = outcome;
+        let Outcome {
+            rounds,
+            misses,
+            taken,
+        } = outcome;
         let good = (misses > 0) == expected;
-        let verdict = if good { State::Good.paint("ok") } else { State::Bad.paint("FAILED") };
+        let verdict = if good {
+            State::Good.paint("ok")
+        } else {
+            State::Bad.paint("FAILED")
+        };
         println!(
             "litmus: {:<16} {what}: {misses} misses in {rounds} rounds, {:.1} s: {verdict}",
             shape.name,

@@ -1,5 +1,5 @@
-//! The global allocator of the program: that of `memcg-alloc`, beside exact counts of what each group owns. It wraps the
-//! system's allocator; with the feature `jemalloc`, that one.
+//! The global allocator of the program: that of `memcg-alloc`, beside exact counts of what each
+//! group owns. It wraps the system's allocator; with the feature `jemalloc`, that one.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -23,7 +23,8 @@ thread_local! {
     static RUNS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Bytes of one kind. Both counts only grow: one is made before the allocator counts, the other one afterwards.
+/// Bytes of one kind. Both counts only grow: one is made before the allocator counts, the other one
+/// afterwards.
 pub(crate) struct Moved {
     pub(crate) begun: AtomicU64,
     pub(crate) done: AtomicU64,
@@ -31,7 +32,10 @@ pub(crate) struct Moved {
 
 impl Moved {
     const fn new() -> Moved {
-        Moved { begun: AtomicU64::new(0), done: AtomicU64::new(0) }
+        Moved {
+            begun: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+        }
     }
 
     fn begin(&self, bytes: usize) {
@@ -49,8 +53,12 @@ pub(crate) struct OwnCounts {
     pub(crate) freed: Moved,
 }
 
-pub(crate) static COUNTS: [OwnCounts; GROUPS] =
-    [const { OwnCounts { allocated: Moved::new(), freed: Moved::new() } }; GROUPS];
+pub(crate) static COUNTS: [OwnCounts; GROUPS] = [const {
+    OwnCounts {
+        allocated: Moved::new(),
+        freed: Moved::new(),
+    }
+}; GROUPS];
 
 /// Runs `work` as the group of that number.
 pub(crate) fn numbered<R>(number: u32, work: impl FnOnce() -> R) -> R {
@@ -76,7 +84,8 @@ unsafe fn whole(object: Layout) -> Layout {
     unsafe { Layout::from_size_align_unchecked(object.size() + NUMBER, object.align()) }
 }
 
-// SAFETY: each object comes from one allocator, and goes back to it with the layout that follows from the caller's.
+// SAFETY: each object comes from one allocator, and goes back to it with the layout that follows
+// from the caller's.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, object: Layout) -> *mut u8 {
@@ -88,8 +97,10 @@ unsafe impl GlobalAlloc for Counting {
         unsafe {
             let memory = ALLOCATOR.alloc(whole(object));
             fence(Ordering::SeqCst);
-            // Memory that the crate allocates for itself has no owner, wherever it runs: the word behind is 0.
-            let is_owned = !memory.is_null() && memory.add(bytes).cast::<u32>().read_unaligned() != 0;
+            // Memory that the crate allocates for itself has no owner, wherever it runs: the word
+            // behind is 0.
+            let is_owned =
+                !memory.is_null() && memory.add(bytes).cast::<u32>().read_unaligned() != 0;
             if !is_owned {
                 // It is not the group's. No reader finds it allocated and not freed.
                 freed.begin(bytes);
@@ -100,7 +111,10 @@ unsafe impl GlobalAlloc for Counting {
             }
             if !memory.is_null() {
                 let number = if is_owned { runs } else { 0 };
-                memory.add(object.size()).cast::<u32>().write_unaligned(number);
+                memory
+                    .add(object.size())
+                    .cast::<u32>()
+                    .write_unaligned(number);
             }
             memory
         }

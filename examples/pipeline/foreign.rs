@@ -31,12 +31,21 @@ extern "C" fn body(argument: *mut c_void) -> *mut c_void {
 /// Runs such a thread in a group, which is the program's first, to its end.
 #[allow(unsafe_code)]
 pub(crate) fn thread(group: &Group) {
-    // SAFETY: each call is given what it asks for, and the argument outlives the thread, which is joined.
+    // SAFETY: each call is given what it asks for, and the argument outlives the thread, which is
+    // joined.
     unsafe {
         let mut argument = (group.clone(), 0);
-        assert_eq!(libc::pthread_key_create(&mut argument.1, Some(at_the_end)), 0);
+        assert_eq!(
+            libc::pthread_key_create(&mut argument.1, Some(at_the_end)),
+            0
+        );
         let mut thread = 0;
-        let made = libc::pthread_create(&mut thread, ptr::null(), body, ptr::from_mut(&mut argument).cast());
+        let made = libc::pthread_create(
+            &mut thread,
+            ptr::null(),
+            body,
+            ptr::from_mut(&mut argument).cast(),
+        );
         assert_eq!(made, 0);
         assert_eq!(libc::pthread_join(thread, ptr::null_mut()), 0);
         assert_eq!(libc::pthread_key_delete(argument.1), 0);

@@ -1,13 +1,15 @@
-//! A pipeline of 20 groups with 10 tasks each, under an allocator that charges groups: who has the memory. The program
-//! counts for itself what each group owns, and fails where the ledgers say something else.
+//! A pipeline of 20 groups with 10 tasks each, under an allocator that charges groups: who has the
+//! memory. The program counts for itself what each group owns, and fails where the ledgers say
+//! something else.
 //!
 //! ```text
 //! cd examples/pipeline
 //! cargo run --release --example pipeline -- --live       the table, each second
 //! ```
 //!
-//! With `--features serve`, `--serve FILE` opens a socket for `memcg-top` (`crates/memcg-top`), which shows the same
-//! table and more. With `--features jemalloc` the allocator wraps jemalloc in the place of the system's.
+//! With `--features serve`, `--serve FILE` opens a socket for `memcg-top` (`crates/memcg-top`),
+//! which shows the same table and more. With `--features jemalloc` the allocator wraps jemalloc in
+//! the place of the system's.
 
 mod allocator;
 mod foreign;
@@ -66,15 +68,25 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     let create = |number: u64| runtime.root().create(number, limits);
     let groups = (1..=20).map(create).collect::<Result<Vec<Group>, _>>()?;
     #[cfg(feature = "serve")]
-    let shown = args.serve.as_ref().map(|path| memcg_observe::serve(&runtime, path)).transpose()?;
+    let shown = args
+        .serve
+        .as_ref()
+        .map(|path| memcg_observe::serve(&runtime, path))
+        .transpose()?;
     let (messages_per_second, samples) = work(args, &runtime, &groups)?;
     #[cfg(feature = "serve")]
     drop(shown);
     let residual = samples::residual(&groups);
     memcg_alloc::charge_unowned_to(None);
     let verdict = runtime.verify();
-    let Samples { taken, beyond, error } = samples;
-    println!("{messages_per_second} messages/s; {taken} samples, {beyond} of them off, by {error} bytes at most");
+    let Samples {
+        taken,
+        beyond,
+        error,
+    } = samples;
+    println!(
+        "{messages_per_second} messages/s; {taken} samples, {beyond} of them off, by {error} bytes at most"
+    );
     println!("at the end the ledgers are off by {residual} bytes");
     println!("{verdict}");
     if residual > 0 || beyond > 0 || !verdict.is_ok() || runtime.dying_count() > 0 {
@@ -84,8 +96,15 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
 }
 
 /// Returns the messages per second and the samples.
-fn work(args: &Args, runtime: &Runtime, groups: &[Group]) -> Result<(u64, Samples), Box<dyn Error>> {
-    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build()?;
+fn work(
+    args: &Args,
+    runtime: &Runtime,
+    groups: &[Group],
+) -> Result<(u64, Samples), Box<dyn Error>> {
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()?;
     let progress = Arc::new(Progress::default());
     let started = Instant::now();
     let tasks = {
@@ -96,7 +115,9 @@ fn work(args: &Args, runtime: &Runtime, groups: &[Group]) -> Result<(u64, Sample
         let samples = scope.spawn(|| samples::take(groups, &progress));
         let until = started + Duration::from_secs_f64(args.seconds);
         while Instant::now() < until {
-            std::thread::sleep(Duration::from_secs(1).min(until.saturating_duration_since(Instant::now())));
+            std::thread::sleep(
+                Duration::from_secs(1).min(until.saturating_duration_since(Instant::now())),
+            );
             if args.live {
                 print(runtime, &progress, started);
             }
@@ -114,7 +135,10 @@ fn work(args: &Args, runtime: &Runtime, groups: &[Group]) -> Result<(u64, Sample
     drop(tokio);
     memcg_alloc::settle();
     runtime.settle();
-    Ok((messages_per_second, samples.map_err(|_| "a sample panicked")?))
+    Ok((
+        messages_per_second,
+        samples.map_err(|_| "a sample panicked")?,
+    ))
 }
 
 /// Prints the table in place: what each group has reserved and allocated.

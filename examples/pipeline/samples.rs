@@ -21,22 +21,31 @@ pub(crate) struct Samples {
     pub(crate) error: u64,
 }
 
-/// The true figure of a group at one moment of `read` lies within the bounds that come with the result.
+/// The true figure of a group at one moment of `read` lies within the bounds that come with the
+/// result.
 fn between<R>(number: usize, read: impl FnOnce() -> R) -> (R, RangeInclusive<u64>) {
-    let (counts, load) = (&COUNTS[number], |count: &AtomicU64| count.load(Ordering::SeqCst));
+    let (counts, load) = (&COUNTS[number], |count: &AtomicU64| {
+        count.load(Ordering::SeqCst)
+    });
     let (allocated, freed) = (load(&counts.allocated.done), load(&counts.freed.done));
     fence(Ordering::SeqCst);
     let result = read();
     fence(Ordering::SeqCst);
     let (allocating, freeing) = (load(&counts.allocated.begun), load(&counts.freed.begun));
-    (result, allocated.saturating_sub(freeing)..=allocating.saturating_sub(freed))
+    (
+        result,
+        allocated.saturating_sub(freeing)..=allocating.saturating_sub(freed),
+    )
 }
 
 impl Samples {
     fn take(&mut self, number: usize, group: &Group) {
         // Of this group alone: the groups below it are not in the program's counts.
         let (figure, bounds) = between(number, || group.allocated_local());
-        let error = bounds.start().saturating_sub(figure).max(figure.saturating_sub(*bounds.end()));
+        let error = bounds
+            .start()
+            .saturating_sub(figure)
+            .max(figure.saturating_sub(*bounds.end()));
         self.taken += 1;
         self.error = self.error.max(error);
         self.beyond += u64::from(error > 0);

@@ -1,8 +1,9 @@
 //! The load: tasks in groups that pass buffers on to tasks of other groups.
 //!
-//! Each lane is a task that decodes, one that transforms and one that takes the results, in three groups. So most memory is
-//! freed in another group than it was allocated in. Beside them, groups come and go with tasks that are aborted, and
-//! threads that know no Rust end with destructors that allocate.
+//! Each lane is a task that decodes, one that transforms and one that takes the results, in three
+//! groups. So most memory is freed in another group than it was allocated in. Beside them, groups
+//! come and go with tasks that are aborted, and threads that know no Rust end with destructors that
+//! allocate.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -33,7 +34,8 @@ pub(crate) struct Progress {
     pub(crate) refused: AtomicU64,
 }
 
-/// The message that goes from stage to stage. The memory is freed before the charge that pays for it.
+/// The message that goes from stage to stage. The memory is freed before the charge that pays for
+/// it.
 struct Message {
     buffer: Vec<u8>,
     words: Vec<String>,
@@ -66,7 +68,10 @@ where
     F: Future<Output = Result<(), ChargeError>> + Send + 'static,
 {
     let number = number as u32 + 1;
-    let task = CountedTask(number, Some(group.run(|| numbered(number, || Box::pin(task)))));
+    let task = CountedTask(
+        number,
+        Some(group.run(|| numbered(number, || Box::pin(task)))),
+    );
     tokio::spawn(async move { drop(task.await) }.in_group(group))
 }
 
@@ -80,18 +85,33 @@ async fn decode(
     let mut random = SmallRng::seed_from_u64(seed);
     while !progress.stop.load(Ordering::Relaxed) {
         let size = 4_096_usize << random.random_range(0..=8);
-        let charge = group.charge_async(if strings { size + size / 8 } else { size }).await?;
+        let charge = group
+            .charge_async(if strings { size + size / 8 } else { size })
+            .await?;
         let (buffer, words) = group.run(|| {
             let mut buffer = vec![0_u8; size];
-            buffer.iter_mut().step_by(4_096).for_each(|byte| *byte = size as u8);
-            let words =
-                if strings { (0..size / 1_024).map(|word| format!("{word:032}")).collect() } else { Vec::new() };
+            buffer
+                .iter_mut()
+                .step_by(4_096)
+                .for_each(|byte| *byte = size as u8);
+            let words = if strings {
+                (0..size / 1_024)
+                    .map(|word| format!("{word:032}"))
+                    .collect()
+            } else {
+                Vec::new()
+            };
             (buffer, words)
         });
-        let message = Message { buffer, words, _charge: Some(charge) };
+        let message = Message {
+            buffer,
+            words,
+            _charge: Some(charge),
+        };
         tokio::select! {
             sent = out.send(message) => if sent.is_err() { break },
-            // The next stage takes none for so long: the message is dropped, and its charge with it.
+            // The next stage takes none for so long: the message is dropped, and its charge with
+            // it.
             () = tokio::time::sleep(Duration::from_millis(200)) => {}
         }
         Group::checkpoint()?;
@@ -103,14 +123,29 @@ async fn transform(mut from: Receiver<Message>, out: Sender<Message>) -> Result<
     let mut turn = 0_u32;
     while let Some(message) = from.recv().await {
         turn += 1;
-        let halve = move || message.buffer.iter().step_by(2).copied().collect::<Vec<u8>>();
+        let halve = move || {
+            message
+                .buffer
+                .iter()
+                .step_by(2)
+                .copied()
+                .collect::<Vec<u8>>()
+        };
         // On another thread now and then, where the work is in no group.
         let buffer = if turn.is_multiple_of(16) {
             tokio::task::spawn_blocking(halve).await.unwrap_or_default()
         } else {
             halve()
         };
-        if out.send(Message { buffer, words: message.words, _charge: None }).await.is_err() {
+        if out
+            .send(Message {
+                buffer,
+                words: message.words,
+                _charge: None,
+            })
+            .await
+            .is_err()
+        {
             break;
         }
         Group::checkpoint()?;
@@ -121,7 +156,9 @@ async fn transform(mut from: Receiver<Message>, out: Sender<Message>) -> Result<
 async fn sink(mut from: Receiver<Message>, progress: Arc<Progress>) -> Result<(), ChargeError> {
     while let Some(message) = from.recv().await {
         let words: usize = message.words.iter().map(String::len).sum();
-        progress.bytes.fetch_add((message.buffer.len() + words) as u64, Ordering::Relaxed);
+        progress
+            .bytes
+            .fetch_add((message.buffer.len() + words) as u64, Ordering::Relaxed);
         progress.messages.fetch_add(1, Ordering::Relaxed);
     }
     Ok(())
@@ -144,7 +181,8 @@ async fn churn(parent: Group, progress: Arc<Progress>, seed: u64) -> Result<(), 
                 #[allow(unreachable_code, reason = "it says what the loop returns")]
                 Ok::<(), ChargeError>(())
             };
-            // In no group of the program's own count: its object is gone before the count is compared.
+            // In no group of the program's own count: its object is gone before the count is
+            // compared.
             let counted = Arc::clone(&progress);
             let task = CountedTask(0, Some(Box::pin(task.in_group(&query))));
             let handle = tasks.spawn(async move {
@@ -163,19 +201,41 @@ async fn churn(parent: Group, progress: Arc<Progress>, seed: u64) -> Result<(), 
 }
 
 /// Starts all tasks. They end once the progress says stop.
-pub(crate) fn start(groups: &[Group], progress: &Arc<Progress>, strings: bool) -> Vec<JoinHandle<()>> {
+pub(crate) fn start(
+    groups: &[Group],
+    progress: &Arc<Progress>,
+    strings: bool,
+) -> Vec<JoinHandle<()>> {
     let of = |lane: usize, stage: usize| (lane + stage) % groups.len();
     let mut tasks = Vec::new();
     for lane in 0..LANES {
         let ((decoded, to_transform), (transformed, to_sink)) = (channel(QUEUED), channel(QUEUED));
         let [first, second, third] = [0, 1, 2].map(|stage| of(lane, stage));
-        let decoding = decode(groups[first].clone(), decoded, Arc::clone(progress), strings, lane as u64);
+        let decoding = decode(
+            groups[first].clone(),
+            decoded,
+            Arc::clone(progress),
+            strings,
+            lane as u64,
+        );
         tasks.push(spawn(first, &groups[first], decoding));
-        tasks.push(spawn(second, &groups[second], transform(to_transform, transformed)));
-        tasks.push(spawn(third, &groups[third], sink(to_sink, Arc::clone(progress))));
+        tasks.push(spawn(
+            second,
+            &groups[second],
+            transform(to_transform, transformed),
+        ));
+        tasks.push(spawn(
+            third,
+            &groups[third],
+            sink(to_sink, Arc::clone(progress)),
+        ));
     }
     for (number, group) in groups.iter().enumerate() {
-        tasks.push(spawn(number, group, churn(group.clone(), Arc::clone(progress), number as u64)));
+        tasks.push(spawn(
+            number,
+            group,
+            churn(group.clone(), Arc::clone(progress), number as u64),
+        ));
     }
     let (group, progress) = (groups[0].clone(), Arc::clone(progress));
     tasks.push(tokio::task::spawn_blocking(move || {

@@ -57,7 +57,8 @@ const GOLD: [Query; 2] = [
     },
 ];
 
-/// The second compares ranges, which a nested loop does: that operator grows its reservation without asking.
+/// The second compares ranges, which a nested loop does: that operator grows its reservation
+/// without asking.
 const SILVER: [Query; 2] = [
     Query {
         name: "join",
@@ -73,7 +74,10 @@ const SILVER: [Query; 2] = [
 ];
 
 const HEAVY: [Query; 2] = [
-    Query { name: "sort", sql: "SELECT * FROM lineitem ORDER BY l_comment, l_shipdate" },
+    Query {
+        name: "sort",
+        sql: "SELECT * FROM lineitem ORDER BY l_comment, l_shipdate",
+    },
     Query {
         name: "groups",
         sql: "SELECT l_orderkey, l_partkey, l_suppkey, sum(l_quantity), max(l_comment) FROM lineitem \
@@ -111,7 +115,11 @@ pub(crate) struct Load {
 
 impl Load {
     pub(crate) fn new(service: Arc<Service>) -> Arc<Load> {
-        Arc::new(Load { service, numbers: AtomicU64::new(0), records: Mutex::default() })
+        Arc::new(Load {
+            service,
+            numbers: AtomicU64::new(0),
+            records: Mutex::default(),
+        })
     }
 
     /// Does `work` with what all queries so far came to.
@@ -119,8 +127,15 @@ impl Load {
         work(&self.records.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Sends a query at each beat, whether the ones before have ended or not; returns when all have.
-    pub(crate) async fn at_rate(self: Arc<Self>, phase: usize, tenant: Tenant, beat: Duration, time: Duration) {
+    /// Sends a query at each beat, whether the ones before have ended or not; returns when all
+    /// have.
+    pub(crate) async fn at_rate(
+        self: Arc<Self>,
+        phase: usize,
+        tenant: Tenant,
+        beat: Duration,
+        time: Duration,
+    ) {
         let begun = Instant::now();
         let mut running = Vec::new();
         for turn in 0.. {
@@ -132,24 +147,40 @@ impl Load {
             running.push(self.send(phase, tenant, turn as usize, due));
         }
         for query in running {
-            query.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+            query
+                .await
+                .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
         }
     }
 
     /// Sends a query when the one before has ended, until the time is over or so many have.
-    pub(crate) async fn one_by_one(self: Arc<Self>, phase: usize, client: usize, time: Option<Duration>, most: usize) {
+    pub(crate) async fn one_by_one(
+        self: Arc<Self>,
+        phase: usize,
+        client: usize,
+        time: Option<Duration>,
+        most: usize,
+    ) {
         let begun = Instant::now();
         for turn in 0..most {
             if time.is_some_and(|time| begun.elapsed() >= time) {
                 break;
             }
             let query = self.send(phase, Tenant::Heavy, client + turn, Instant::now());
-            query.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+            query
+                .await
+                .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
         }
     }
 
     /// A query in a task of its own, as in a service: there an operator may wait for memory.
-    fn send(self: &Arc<Self>, phase: usize, tenant: Tenant, turn: usize, due: Instant) -> JoinHandle<()> {
+    fn send(
+        self: &Arc<Self>,
+        phase: usize,
+        tenant: Tenant,
+        turn: usize,
+        due: Instant,
+    ) -> JoinHandle<()> {
         // Relaxed: the number orders nothing.
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let load = Arc::clone(self);
@@ -167,14 +198,31 @@ impl Load {
                 },
             };
             let took = due.elapsed();
-            let record = Record { phase, tenant, query: query.name, number, took, spilled_bytes, ended };
-            load.records.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+            let record = Record {
+                phase,
+                tenant,
+                query: query.name,
+                number,
+                took,
+                spilled_bytes,
+                ended,
+            };
+            load.records
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(record);
         })
     }
 }
 
 /// Runs a query and reads all its rows, as a client does that keeps none.
-async fn run(service: &Service, tenant: Tenant, number: u64, sql: &str, spilled: &mut u64) -> Result<u64> {
+async fn run(
+    service: &Service,
+    tenant: Tenant,
+    number: u64,
+    sql: &str,
+    spilled: &mut u64,
+) -> Result<u64> {
     let session = service.session(tenant, number)?;
     let frame = session.sql(sql).await?;
     let context = Arc::new(frame.task_ctx());
@@ -194,6 +242,9 @@ async fn run(service: &Service, tenant: Tenant, number: u64, sql: &str, spilled:
 
 /// The bytes that the operators of a plan have written to files.
 fn spilled_bytes(plan: &Arc<dyn ExecutionPlan>) -> u64 {
-    let own = plan.metrics().and_then(|metrics| metrics.spilled_bytes()).unwrap_or(0) as u64;
+    let own = plan
+        .metrics()
+        .and_then(|metrics| metrics.spilled_bytes())
+        .unwrap_or(0) as u64;
     own + plan.children().into_iter().map(spilled_bytes).sum::<u64>()
 }

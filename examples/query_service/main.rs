@@ -1,4 +1,5 @@
-//! A query service of three tenants below one budget: DataFusion with its own pools, and with groups.
+//! A query service of three tenants below one budget: DataFusion with its own pools, and with
+//! groups.
 //!
 //! ```text
 //! cargo run --release --manifest-path crates/Cargo.toml -p memcg-examples-query-service           all policies, 4 minutes
@@ -6,12 +7,14 @@
 //! ... -- --pinned --rounds 3                                         gold has a core of its own; goals by medians of three
 //! ```
 //!
-//! Tenant `gold` sends short aggregates at a fixed rate, `silver` joins, and `heavy` sorts and groups all rows, two queries
-//! at a time. Five phases follow each other: gold alone, with silver, with heavy, heavy alone, and all three with less
-//! memory. A policy is the memory pool that stands between the queries and the memory;
-//! `ranked` gives the groups importance, reclaim in the background and victims.
+//! Tenant `gold` sends short aggregates at a fixed rate, `silver` joins, and `heavy` sorts and
+//! groups all rows, two queries at a time. Five phases follow each other: gold alone, with silver,
+//! with heavy, heavy alone, and all three with less memory. A policy is the memory pool that stands
+//! between the queries and the memory; `ranked` gives the groups importance, reclaim in the
+//! background and victims.
 //!
-//! With `--features serve`, `--serve FILE` opens a socket for `memcg-top` (`crates/memcg-top`) while `ours` runs.
+//! With `--features serve`, `--serve FILE` opens a socket for `memcg-top` (`crates/memcg-top`)
+//! while `ours` runs.
 
 mod data;
 mod goals;
@@ -78,7 +81,10 @@ enum Format {
 /// A number from so many thousandths to so many.
 fn from_to<const LEAST: u32, const MOST: u32>(text: &str) -> Result<f64, String> {
     let [least, most] = [LEAST, MOST].map(|bound| f64::from(bound) / 1000.0);
-    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| format!("expected a number from {least} to {most}"))
 }
 
@@ -86,9 +92,16 @@ fn from_to<const LEAST: u32, const MOST: u32>(text: &str) -> Result<f64, String>
 fn child(policy: Policy, args: &Args) -> Result<Outcome, Box<dyn Error>> {
     let mut program = Command::new(std::env::current_exe()?);
     program.args(["--child", "--policy", policy.name()]);
-    program.args(["--scale", &args.scale.to_string(), "--memory", &args.memory.to_string()]);
+    program.args([
+        "--scale",
+        &args.scale.to_string(),
+        "--memory",
+        &args.memory.to_string(),
+    ]);
     program.args(["--seconds", &args.seconds.to_string()]);
-    program.args(args.pinned.then_some("--pinned")).args(args.quiet.then_some("--quiet"));
+    program
+        .args(args.pinned.then_some("--pinned"))
+        .args(args.quiet.then_some("--quiet"));
     #[cfg(feature = "serve")]
     if let Some(path) = &args.serve {
         program.arg("--serve").arg(path);
@@ -102,12 +115,22 @@ fn child(policy: Policy, args: &Args) -> Result<Outcome, Box<dyn Error>> {
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let args = Args::parse();
-    let policies = args.policy.map_or(Policy::value_variants().to_vec(), |policy| vec![policy]);
+    let policies = args
+        .policy
+        .map_or(Policy::value_variants().to_vec(), |policy| vec![policy]);
     if args.child {
-        println!("{}", serde_json::to_string(&scene::run(policies[0], &args)?)?);
+        println!(
+            "{}",
+            serde_json::to_string(&scene::run(policies[0], &args)?)?
+        );
         return Ok(ExitCode::SUCCESS);
     }
-    let round = |_| policies.iter().map(|&policy| child(policy, &args)).collect::<Result<Vec<_>, _>>();
+    let round = |_| {
+        policies
+            .iter()
+            .map(|&policy| child(policy, &args))
+            .collect::<Result<Vec<_>, _>>()
+    };
     let rounds = (0..args.rounds).map(round).collect::<Result<Vec<_>, _>>()?;
     let goals = goals::of(&rounds);
     let outcomes = outcome::middle(rounds);
@@ -115,5 +138,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         Format::Json => println!("{}", print::json(&outcomes, &goals)?),
         Format::Table => println!("{}", print::text(&outcomes, &goals)),
     }
-    Ok(if goals.iter().all(|goal| goal.is_met || goal.is_of_time) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if goals.iter().all(|goal| goal.is_met || goal.is_of_time) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

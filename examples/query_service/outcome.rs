@@ -11,7 +11,8 @@ use crate::policy::{Left, Policy};
 use crate::sampler::Most;
 use crate::scene::{PHASES, TOGETHER};
 
-/// A container's limit would be this much above the memory of the queries, plus what a process needs for itself.
+/// A container's limit would be this much above the memory of the queries, plus what a process
+/// needs for itself.
 const ROOM: (u64, u64) = (5, 4);
 const PROCESS: u64 = 64 << 20;
 
@@ -101,13 +102,18 @@ impl Tally {
 /// The nearest rank, in milliseconds; 0 without queries.
 fn quantile(sorted: &[Duration], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
-    sorted.get(rank - 1).map_or(0.0, |time| time.as_secs_f64() * 1e3)
+    sorted
+        .get(rank - 1)
+        .map_or(0.0, |time| time.as_secs_f64() * 1e3)
 }
 
 impl Outcome {
     pub(crate) fn new(policy: Policy, args: &Args, table_bytes: u64) -> Outcome {
         let memory_bytes = args.memory << 20;
-        let phase = |(name, _): &(&str, _)| Phase { name: (*name).to_string(), ..Phase::default() };
+        let phase = |(name, _): &(&str, _)| Phase {
+            name: (*name).to_string(),
+            ..Phase::default()
+        };
         Outcome {
             policy: policy.name().to_string(),
             scale: args.scale,
@@ -128,10 +134,15 @@ impl Outcome {
 
     pub(crate) fn add_samples(&mut self, most: &[Most]) {
         for (phase, most) in self.phases.iter_mut().zip(most) {
-            (phase.most_reserved_bytes, phase.most_resident_bytes) = (most.reserved_bytes, most.resident_bytes);
+            (phase.most_reserved_bytes, phase.most_resident_bytes) =
+                (most.reserved_bytes, most.resident_bytes);
         }
         let is_above = |phase: &&Phase| phase.most_resident_bytes > self.limit_bytes;
-        self.passes_in = self.phases.iter().find(is_above).map(|phase| phase.name.clone());
+        self.passes_in = self
+            .phases
+            .iter()
+            .find(is_above)
+            .map(|phase| phase.name.clone());
     }
 
     pub(crate) fn add_records(&mut self, records: &[Record]) {
@@ -143,7 +154,10 @@ impl Outcome {
         }
         for record in records {
             if let Ended::Rows(rows) = record.ended {
-                let seen = self.rows.entry(record.query.to_string()).or_insert((rows, rows));
+                let seen = self
+                    .rows
+                    .entry(record.query.to_string())
+                    .or_insert((rows, rows));
                 *seen = (seen.0.min(rows), seen.1.max(rows));
             }
         }
@@ -155,7 +169,9 @@ impl Outcome {
     }
 
     pub(crate) fn tenant(&self, tenant: Tenant) -> impl Iterator<Item = &Tally> {
-        self.phases.iter().map(move |phase| &phase.tenants[tenant as usize])
+        self.phases
+            .iter()
+            .map(move |phase| &phase.tenants[tenant as usize])
     }
 
     /// Queries of a tenant that ended without their rows, in all phases.
@@ -168,11 +184,19 @@ impl Outcome {
     }
 
     pub(crate) fn spilled_bytes(&self) -> u64 {
-        Tenant::ALL.into_iter().flat_map(|tenant| self.tenant(tenant)).map(|tally| tally.spilled_bytes).sum()
+        Tenant::ALL
+            .into_iter()
+            .flat_map(|tenant| self.tenant(tenant))
+            .map(|tally| tally.spilled_bytes)
+            .sum()
     }
 
     pub(crate) fn most_resident_bytes(&self) -> u64 {
-        self.phases.iter().map(|phase| phase.most_resident_bytes).max().unwrap_or(0)
+        self.phases
+            .iter()
+            .map(|phase| phase.most_resident_bytes)
+            .max()
+            .unwrap_or(0)
     }
 }
 

@@ -28,8 +28,8 @@ const NAMED: NonZeroUsize = NonZeroUsize::new(5).unwrap();
 /// The number of files that a sort reads at once: DataFusion takes as many as the memory holds.
 const FILES: usize = 4;
 
-/// Of heavy's max: what the operators of one of its queries may hold before they spill. Two queries leave a third to what
-/// reads the sorted rows and cannot spill.
+/// Of heavy's max: what the operators of one of its queries may hold before they spill. Two queries
+/// leave a third to what reads the sorted rows and cannot spill.
 const SPILLABLE: Limit = Limit::Percent(Percent::new(31).unwrap());
 
 /// The memory pool that stands between the queries and the memory.
@@ -53,7 +53,15 @@ pub(crate) enum Policy {
 
 impl Policy {
     pub(crate) fn name(self) -> &'static str {
-        ["unbounded", "greedy", "fair", "track", "split", "ours", "ranked"][self as usize]
+        [
+            "unbounded",
+            "greedy",
+            "fair",
+            "track",
+            "split",
+            "ours",
+            "ranked",
+        ][self as usize]
     }
 }
 
@@ -105,8 +113,8 @@ fn sessions(
     tables: &[(&'static str, Arc<MemTable>)],
     memory: u64,
 ) -> Result<SessionContext> {
-    // Without exchanges: in DataFusion 55.2 one that spills from two inputs at once may stop for ever, under any pool that
-    // refuses (apache/datafusion#24883).
+    // Without exchanges: in DataFusion 55.2 one that spills from two inputs at once may stop for
+    // ever, under any pool that refuses (apache/datafusion#24883).
     let config = SessionConfig::new()
         .with_target_partitions(PARTITIONS)
         .with_round_robin_repartition(false)
@@ -119,8 +127,10 @@ fn sessions(
     if let Some(pool) = pool {
         env = env.with_memory_pool(pool);
     }
-    let state =
-        SessionStateBuilder::new().with_config(config).with_runtime_env(env.build_arc()?).with_default_features();
+    let state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(env.build_arc()?)
+        .with_default_features();
     let session = SessionContext::new_with_state(state.build());
     for (name, table) in tables {
         session.register_table(*name, Arc::clone(table) as _)?;
@@ -145,16 +155,23 @@ impl Service {
                 let tables = tables.into_providers()?;
                 let [gold, silver, heavy] = [0; 3].map(|_| {
                     let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(bytes / 3));
-                    sessions(Some(Arc::clone(&pool)), &tables, memory).map(|session| (session, pool))
+                    sessions(Some(Arc::clone(&pool)), &tables, memory)
+                        .map(|session| (session, pool))
                 });
                 return Ok(Service::Pools([gold?, silver?, heavy?]));
             }
             Policy::Ours | Policy::Ranked => {
-                return Ok(Service::Groups(Groups::new(tables, memory, policy == Policy::Ranked)?));
+                return Ok(Service::Groups(Groups::new(
+                    tables,
+                    memory,
+                    policy == Policy::Ranked,
+                )?));
             }
         };
         let session = sessions(Some(Arc::clone(&pool)), &tables.into_providers()?, memory)?;
-        Ok(Service::Pools([0; 3].map(|_| (session.clone(), Arc::clone(&pool)))))
+        Ok(Service::Pools(
+            [0; 3].map(|_| (session.clone(), Arc::clone(&pool))),
+        ))
     }
 
     /// The runtime of its groups, where it has any.
@@ -172,12 +189,18 @@ impl Service {
             Service::Pools(pools) => Ok(Session::Shared(pools[tenant as usize].0.clone())),
             Service::Groups(groups) => {
                 let group = &groups.tenants[tenant as usize];
-                let query = groups.sessions.for_query(group, number, Limits::new(), &groups.config)?;
+                let query =
+                    groups
+                        .sessions
+                        .for_query(group, number, Limits::new(), &groups.config)?;
                 if tenant == Tenant::Heavy {
                     let children = query.group().children();
                     let spillable = children.iter().find(|child| child.name() == "spillable");
                     let external = |error: LimitError| DataFusionError::External(error.into());
-                    spillable.map(|group| group.memory().set_max_now(SPILLABLE)).transpose().map_err(external)?;
+                    spillable
+                        .map(|group| group.memory().set_max_now(SPILLABLE))
+                        .transpose()
+                        .map_err(external)?;
                 }
                 Ok(Session::Own(query))
             }
@@ -189,8 +212,15 @@ impl Service {
         match self {
             Service::Groups(groups) => groups.tenants.iter().map(Group::usage).sum(),
             Service::Pools(pools) => {
-                let own = if Arc::ptr_eq(&pools[0].1, &pools[1].1) { 1 } else { pools.len() };
-                pools[..own].iter().map(|(_, pool)| pool.reserved() as u64).sum()
+                let own = if Arc::ptr_eq(&pools[0].1, &pools[1].1) {
+                    1
+                } else {
+                    pools.len()
+                };
+                pools[..own]
+                    .iter()
+                    .map(|(_, pool)| pool.reserved() as u64)
+                    .sum()
             }
         }
     }
@@ -198,31 +228,50 @@ impl Service {
     /// The time for which each tenant's queries have stood still for memory.
     pub(crate) fn stood_still(&self) -> [Duration; 3] {
         match self {
-            Service::Groups(groups) => groups.tenants.each_ref().map(|tenant| tenant.pressure().some.total),
+            Service::Groups(groups) => groups
+                .tenants
+                .each_ref()
+                .map(|tenant| tenant.pressure().some.total),
             Service::Pools(_) => [Duration::ZERO; 3],
         }
     }
 
     /// Leaves the queries so much from now on. Returns whether the policy can.
     pub(crate) fn lower(&self, memory: u64) -> bool {
-        let Service::Groups(groups) = self else { return false };
+        let Service::Groups(groups) = self else {
+            return false;
+        };
         let max = groups.data.live() + memory;
         let heavy = &groups.tenants[Tenant::Heavy as usize];
         heavy.memory().set_max_now(most_of(memory)).is_ok()
-            && groups.runtime.root().memory().set_max_now(Limit::Bytes(max)).is_ok()
+            && groups
+                .runtime
+                .root()
+                .memory()
+                .set_max_now(Limit::Bytes(max))
+                .is_ok()
     }
 
     /// Ends the service.
     pub(crate) fn end(self) -> Left {
         match self {
-            Service::Pools(_) => Left { bytes: self.reserved(), forced_bytes: 0, victims: 0, faults: Vec::new() },
+            Service::Pools(_) => Left {
+                bytes: self.reserved(),
+                forced_bytes: 0,
+                victims: 0,
+                faults: Vec::new(),
+            },
             Service::Groups(groups) => groups.end(),
         }
     }
 }
 
 impl Groups {
-    fn new(tables: Tables, memory: u64, is_ranked: bool) -> std::result::Result<Groups, Box<dyn std::error::Error>> {
+    fn new(
+        tables: Tables,
+        memory: u64,
+        is_ranked: bool,
+    ) -> std::result::Result<Groups, Box<dyn std::error::Error>> {
         GroupTracer::install()?;
         let runtime = Runtime::builder().build()?;
         let root = runtime.root();
@@ -232,21 +281,38 @@ impl Groups {
         root.set_max(Limit::Bytes(data.live() + memory))?;
         let gold = root.create("gold", Limits::new().low(Limit::Bytes(memory / 4)))?;
         let silver = root.create("silver", Limits::new().low(Limit::Bytes(memory / 4)))?;
-        // Heavy leaves something to the others at any time: `low` only decides who is asked to give.
+        // Heavy leaves something to the others at any time: `low` only decides who is asked to
+        // give.
         let heavy = root.create("heavy", Limits::new().max(most_of(memory)))?;
         if is_ranked {
             gold.set_limits(Limits::new().importance(2))?;
             silver.set_limits(Limits::new().importance(1))?;
-            root.set_limits(Limits::new().reclaim_above(Limit::Bytes(data.live() + memory / 20 * 17)))?;
+            root.set_limits(
+                Limits::new().reclaim_above(Limit::Bytes(data.live() + memory / 20 * 17)),
+            )?;
             root.set_oom_policy(OomPolicy::Choose);
         }
         let sessions = sessions(None, &tables.into_providers()?, memory)?;
-        let config = PoolConfig::new().spill_on_demand().unspillable_reserve(Bytes(memory / 8));
-        Ok(Groups { runtime, data, tenants: [gold, silver, heavy], sessions, config })
+        let config = PoolConfig::new()
+            .spill_on_demand()
+            .unspillable_reserve(Bytes(memory / 8));
+        Ok(Groups {
+            runtime,
+            data,
+            tenants: [gold, silver, heavy],
+            sessions,
+            config,
+        })
     }
 
     fn end(self) -> Left {
-        let Groups { runtime, data, tenants, sessions, .. } = self;
+        let Groups {
+            runtime,
+            data,
+            tenants,
+            sessions,
+            ..
+        } = self;
         let mut faults = Vec::new();
         for tenant in &tenants {
             if !tenant.children().is_empty() {
@@ -264,7 +330,12 @@ impl Groups {
             faults.push(verdict.to_string());
         }
         let victims = runtime.root().events().get(Event::OomKill);
-        Left { bytes: runtime.root().live(), forced_bytes: forced_total(&runtime), victims, faults }
+        Left {
+            bytes: runtime.root().live(),
+            forced_bytes: forced_total(&runtime),
+            victims,
+            faults,
+        }
     }
 }
 
@@ -274,5 +345,8 @@ fn most_of(memory: u64) -> Limit {
 }
 
 fn forced_total(runtime: &Runtime) -> u64 {
-    runtime.root().counter(Counter::MEMORY).map_or(0, |memory| memory.forced_total())
+    runtime
+        .root()
+        .counter(Counter::MEMORY)
+        .map_or(0, |memory| memory.forced_total())
 }

@@ -23,9 +23,15 @@ pub(crate) fn json(outcomes: &[Outcome], goals: &[Goal]) -> serde_json::Result<S
 
 pub(crate) fn text(outcomes: &[Outcome], goals: &[Goal]) -> String {
     let columns = terminal::width();
-    let mut lines: Vec<_> = verdicts(goals).map(|(line, state)| state.paint(&terminal::wrap(&line, columns))).collect();
+    let mut lines: Vec<_> = verdicts(goals)
+        .map(|(line, state)| state.paint(&terminal::wrap(&line, columns)))
+        .collect();
     lines.extend([String::new(), table(outcomes).text(columns), String::new()]);
-    lines.extend(foot(outcomes).into_iter().map(|line| terminal::wrap(&line, columns)));
+    lines.extend(
+        foot(outcomes)
+            .into_iter()
+            .map(|line| terminal::wrap(&line, columns)),
+    );
     lines.join("\n")
 }
 
@@ -58,10 +64,18 @@ fn table(outcomes: &[Outcome]) -> Table {
         let gold = |phase: usize| &outcome.phases[phase].tenants[Tenant::Gold as usize];
         let lost = |tenant| {
             let (lost, done) = (outcome.lost(tenant), outcome.done(tenant));
-            Cell::new(format!("{lost}/{}", lost + done), if lost > 0 { State::Bad } else { State::Good })
+            Cell::new(
+                format!("{lost}/{}", lost + done),
+                if lost > 0 { State::Bad } else { State::Good },
+            )
         };
         let time = |time: f64, digits: usize| Cell::from(format!("{time:.digits$}"));
-        let reserved = outcome.phases.iter().map(|phase| phase.most_reserved_bytes).max().unwrap_or(0);
+        let reserved = outcome
+            .phases
+            .iter()
+            .map(|phase| phase.most_reserved_bytes)
+            .max()
+            .unwrap_or(0);
         let resident = mib(outcome.most_resident_bytes());
         table.add([
             Cell::from(outcome.policy.as_str()),
@@ -74,14 +88,23 @@ fn table(outcomes: &[Outcome]) -> Table {
             time(outcome.phases[HEAVY_ALONE].seconds, 1),
             Cell::from(mib(outcome.spilled_bytes())),
             Cell::from(mib(reserved)),
-            Cell::new(resident, if outcome.passes_in.is_some() { State::Bad } else { State::Good }),
+            Cell::new(
+                resident,
+                if outcome.passes_in.is_some() {
+                    State::Bad
+                } else {
+                    State::Good
+                },
+            ),
         ]);
     }
     table
 }
 
 fn foot(outcomes: &[Outcome]) -> Vec<String> {
-    let Some(any) = outcomes.first() else { return Vec::new() };
+    let Some(any) = outcomes.first() else {
+        return Vec::new();
+    };
     let [memory, tables, limit] = [any.memory_bytes, any.table_bytes, any.limit_bytes].map(Bytes);
     let mut lines = vec![
         format!(
@@ -104,11 +127,16 @@ fn foot(outcomes: &[Outcome]) -> Vec<String> {
             lines.push("split: each tenant has a third of the memory, also alone.".to_string());
         }
         if outcome.victims > 0 {
-            lines.push(format!("{}: {} queries were cancelled for others.", outcome.policy, outcome.victims));
+            lines.push(format!(
+                "{}: {} queries were cancelled for others.",
+                outcome.policy, outcome.victims
+            ));
         }
         if outcome.forced_bytes > 0 {
             let (policy, forced) = (&outcome.policy, Bytes(outcome.forced_bytes));
-            lines.push(format!("{policy}: {forced} were charged above a max, by growths that cannot fail."));
+            lines.push(format!(
+                "{policy}: {forced} were charged above a max, by growths that cannot fail."
+            ));
         }
         for fault in &outcome.faults {
             lines.push(format!("{}: {fault}", outcome.policy));

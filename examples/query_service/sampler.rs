@@ -21,7 +21,12 @@ pub(crate) struct Most {
 /// Resident bytes of this process; 0 where the system does not say.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+    statm
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<u64>().ok())
+        .unwrap_or(0)
+        * 4096
 }
 
 /// A thread that looks all 10 ms.
@@ -33,7 +38,10 @@ pub(crate) struct Sampler {
 
 impl Sampler {
     pub(crate) fn start(service: Arc<Service>) -> Sampler {
-        let (ends, phase) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (ends, phase) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicUsize::new(0)),
+        );
         let (shall_end, in_phase, before) = (Arc::clone(&ends), Arc::clone(&phase), resident());
         let thread = std::thread::spawn(move || {
             let mut phases = [Most::default(); PHASES.len()];
@@ -46,7 +54,11 @@ impl Sampler {
             }
             phases
         });
-        Sampler { ends, phase, thread }
+        Sampler {
+            ends,
+            phase,
+            thread,
+        }
     }
 
     pub(crate) fn enter(&self, phase: usize) {
@@ -55,6 +67,8 @@ impl Sampler {
 
     pub(crate) fn end(self) -> [Most; PHASES.len()] {
         self.ends.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        self.thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }

@@ -48,19 +48,33 @@ impl Workers {
     fn new(pinned: bool) -> std::io::Result<Workers> {
         if !pinned {
             return Ok(Workers {
-                first: Builder::new_multi_thread().worker_threads(2).enable_all().build()?,
+                first: Builder::new_multi_thread()
+                    .worker_threads(2)
+                    .enable_all()
+                    .build()?,
                 second: None,
             });
         }
         let on = |core| {
             let pin = move || _ = core_affinity::set_for_current(CoreId { id: core });
-            Builder::new_multi_thread().worker_threads(1).enable_all().on_thread_start(pin).build()
+            Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .on_thread_start(pin)
+                .build()
         };
-        Ok(Workers { first: on(0)?, second: Some(on(1)?) })
+        Ok(Workers {
+            first: on(0)?,
+            second: Some(on(1)?),
+        })
     }
 
     fn of(&self, tenant: Tenant) -> &Runtime {
-        if tenant == Tenant::Gold { &self.first } else { self.second.as_ref().unwrap_or(&self.first) }
+        if tenant == Tenant::Gold {
+            &self.first
+        } else {
+            self.second.as_ref().unwrap_or(&self.first)
+        }
     }
 }
 
@@ -96,13 +110,23 @@ pub(crate) fn run(policy: Policy, args: &Args) -> Result<Outcome, Box<dyn Error>
         for &tenant in *tenants {
             let runtime = workers.of(tenant);
             match tenant {
-                Tenant::Gold => running.push(runtime.spawn(Arc::clone(&load).at_rate(phase, tenant, GOLD_BEAT, time))),
-                Tenant::Silver => {
-                    running.push(runtime.spawn(Arc::clone(&load).at_rate(phase, tenant, SILVER_BEAT, time)))
-                }
+                Tenant::Gold => running
+                    .push(runtime.spawn(Arc::clone(&load).at_rate(phase, tenant, GOLD_BEAT, time))),
+                Tenant::Silver => running.push(runtime.spawn(Arc::clone(&load).at_rate(
+                    phase,
+                    tenant,
+                    SILVER_BEAT,
+                    time,
+                ))),
                 Tenant::Heavy => {
-                    let (time, most) = if phase == HEAVY_ALONE { (None, FIXED) } else { (Some(time), usize::MAX) };
-                    let client = |client| runtime.spawn(Arc::clone(&load).one_by_one(phase, client, time, most));
+                    let (time, most) = if phase == HEAVY_ALONE {
+                        (None, FIXED)
+                    } else {
+                        (Some(time), usize::MAX)
+                    };
+                    let client = |client| {
+                        runtime.spawn(Arc::clone(&load).one_by_one(phase, client, time, most))
+                    };
                     running.extend((0..CLIENTS).map(client));
                 }
             }
@@ -111,7 +135,8 @@ pub(crate) fn run(policy: Policy, args: &Args) -> Result<Outcome, Box<dyn Error>
             workers.first.block_on(tenant)?;
         }
         outcome.phases[phase].seconds = begun.elapsed().as_secs_f64();
-        let stood = Tenant::ALL.map(|tenant| service.stood_still()[tenant as usize] - before[tenant as usize]);
+        let stood = Tenant::ALL
+            .map(|tenant| service.stood_still()[tenant as usize] - before[tenant as usize]);
         outcome.phases[phase].stood_still_ms = stood.map(|time| time.as_secs_f64() * 1e3);
     }
     outcome.add_samples(&sampler.end());

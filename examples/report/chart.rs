@@ -1,5 +1,5 @@
-//! Charts as SVG, drawn by plotters: layers stacked over time, grouped bars, lines and points, over linear and
-//! logarithmic axes. They are readable on a light and on a dark page.
+//! Charts as SVG, drawn by plotters: layers stacked over time, grouped bars, lines and points, over
+//! linear and logarithmic axes. They are readable on a light and on a dark page.
 //!
 //! ```
 //! use memcg_report::chart::{Axis, Chart, Series, Unit, WIDE};
@@ -28,9 +28,11 @@ use crate::terminal::wrap;
 pub const WIDE: (u32, u32) = (860, 400);
 
 /// A dark page shows the picture with its lightness turned round, in the same hues.
-const DARK: &str = "<style>@media(prefers-color-scheme:dark){svg{filter:invert(1) hue-rotate(180deg)}}</style>";
+const DARK: &str =
+    "<style>@media(prefers-color-scheme:dark){svg{filter:invert(1) hue-rotate(180deg)}}</style>";
 
-/// Eight that differ for readers who see no red or green, after Okabe and Ito (2008), made darker for white.
+/// Eight that differ for readers who see no red or green, after Okabe and Ito (2008), made darker
+/// for white.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(198, 81, 2),
@@ -95,7 +97,10 @@ pub struct Axis {
 impl Axis {
     /// A linear axis from 0 to the most, with a label.
     pub fn new(label: impl Into<String>) -> Self {
-        Self { label: label.into(), ..Self::default() }
+        Self {
+            label: label.into(),
+            ..Self::default()
+        }
     }
 
     /// Sets the unit that it counts.
@@ -105,7 +110,8 @@ impl Axis {
         self
     }
 
-    /// Equal distances for equal ratios. Figures of 0 and less stand at the lower edge, whose tick says `0`.
+    /// Equal distances for equal ratios. Figures of 0 and less stand at the lower edge, whose tick
+    /// says `0`.
     #[must_use]
     pub fn log(mut self) -> Self {
         self.log = true;
@@ -129,21 +135,36 @@ impl Axis {
     /// The scale that holds all of `values`. `rounded`: it ends on a tick.
     fn scale(&self, values: impl Iterator<Item = f64> + Clone, rounded: bool) -> Scale {
         let most = values.clone().fold(self.most, f64::max);
-        let mut scale = Scale { axis: self.clone(), range: 0.0..most, ticks: Vec::new() };
+        let mut scale = Scale {
+            axis: self.clone(),
+            range: 0.0..most,
+            ticks: Vec::new(),
+        };
         if !self.names.is_empty() {
             scale.range = -0.5..self.names.len() as f64 - 0.5;
             scale.ticks = (0..self.names.len()).map(|at| at as f64).collect();
         } else if self.log {
             let base: f64 = if self.unit == Unit::Bytes { 2.0 } else { 10.0 };
-            let least = values.clone().filter(|&value| value > 0.0).fold(most, f64::min);
-            let (most, least) = if most > 0.0 { (most, least) } else { (base, 1.0) };
+            let least = values
+                .clone()
+                .filter(|&value| value > 0.0)
+                .fold(most, f64::min);
+            let (most, least) = if most > 0.0 {
+                (most, least)
+            } else {
+                (base, 1.0)
+            };
             let powers = least.log(base).floor() as i32..=most.log(base).ceil() as i32;
             let parts: &[f64] = if base > 2.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
-            let all = powers.flat_map(|power| parts.iter().map(move |part| part * base.powi(power)));
-            scale.ticks = all.filter(|&tick| tick > least / base && tick < most * base).collect();
+            let all =
+                powers.flat_map(|power| parts.iter().map(move |part| part * base.powi(power)));
+            scale.ticks = all
+                .filter(|&tick| tick > least / base && tick < most * base)
+                .collect();
             let stride = scale.ticks.len().div_ceil(10).max(1);
             scale.ticks = scale.ticks.into_iter().step_by(stride).collect();
-            scale.range = scale.ticks.first().copied().unwrap_or(least).min(least)..most * base.sqrt();
+            scale.range =
+                scale.ticks.first().copied().unwrap_or(least).min(least)..most * base.sqrt();
             if values.clone().any(|value| value <= 0.0) {
                 scale.range.start /= base.powi(if base > 2.0 { 1 } else { stride as i32 });
                 scale.ticks.insert(0, 0.0);
@@ -151,11 +172,19 @@ impl Axis {
         } else {
             let raw = (if most > 0.0 { most } else { 1.0 }) / 8.0;
             let power = 10_f64.powf(raw.log10().floor());
-            let step = match [1.0, 2.0, 5.0].map(|part| part * power).into_iter().find(|&step| step >= raw) {
+            let step = match [1.0, 2.0, 5.0]
+                .map(|part| part * power)
+                .into_iter()
+                .find(|&step| step >= raw)
+            {
                 _ if self.unit == Unit::Bytes => raw.max(1.0).log2().ceil().exp2(),
                 step => step.unwrap_or(10.0 * power),
             };
-            let last = if rounded { (most / step).ceil().max(1.0) } else { most / step };
+            let last = if rounded {
+                (most / step).ceil().max(1.0)
+            } else {
+                most / step
+            };
             scale.range.end = last * step;
             scale.ticks = (0..=last as u32).map(|at| f64::from(at) * step).collect();
         }
@@ -213,7 +242,8 @@ enum Kind {
     Bars,
 }
 
-/// Figures with a name and a colour: a line, a row of points, bars of one colour, or a layer of a stack.
+/// Figures with a name and a colour: a line, a row of points, bars of one colour, or a layer of a
+/// stack.
 #[derive(Clone, Debug)]
 pub struct Series {
     name: String,
@@ -225,18 +255,34 @@ pub struct Series {
 impl Series {
     /// Figures in their order, joined.
     pub fn line(name: impl Into<String>) -> Self {
-        Self { name: name.into(), kind: Kind::Line, marks: Vec::new(), labels: Vec::new() }
+        Self {
+            name: name.into(),
+            kind: Kind::Line,
+            marks: Vec::new(),
+            labels: Vec::new(),
+        }
     }
 
     /// Figures that are not joined.
     pub fn points(name: impl Into<String>) -> Self {
-        Self { kind: Kind::Points, ..Self::line(name) }
+        Self {
+            kind: Kind::Points,
+            ..Self::line(name)
+        }
     }
 
     /// One bar for each category of the horizontal axis, in their order: see [`Axis::categories`].
     pub fn bars(name: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Self {
-        let marks = values.into_iter().enumerate().map(|(at, value)| (at as f64, value)).collect();
-        Self { kind: Kind::Bars, marks, ..Self::line(name) }
+        let marks = values
+            .into_iter()
+            .enumerate()
+            .map(|(at, value)| (at as f64, value))
+            .collect();
+        Self {
+            kind: Kind::Bars,
+            marks,
+            ..Self::line(name)
+        }
     }
 
     /// One more figure.
@@ -279,7 +325,10 @@ fn colour(at: usize) -> RGBColor {
 impl Chart {
     /// An empty chart with a title.
     pub fn new(title: impl Into<String>) -> Self {
-        Self { title: title.into(), ..Self::default() }
+        Self {
+            title: title.into(),
+            ..Self::default()
+        }
     }
 
     /// A line below the title: what was measured, on what.
@@ -312,12 +361,20 @@ impl Chart {
 
     /// Layers of which each lies on those before it, over the same places of the horizontal axis.
     #[must_use]
-    pub fn stack<Name: Into<String>>(mut self, xs: &[f64], layers: impl IntoIterator<Item = (Name, Vec<f64>)>) -> Self {
+    pub fn stack<Name: Into<String>>(
+        mut self,
+        xs: &[f64],
+        layers: impl IntoIterator<Item = (Name, Vec<f64>)>,
+    ) -> Self {
         let mut sums = vec![0.0; xs.len()];
         for (name, ys) in layers {
             sums.iter_mut().zip(ys).for_each(|(sum, y)| *sum += y);
             let marks = xs.iter().copied().zip(sums.iter().copied()).collect();
-            self.series.push(Series { kind: Kind::Layer, marks, ..Series::line(name) });
+            self.series.push(Series {
+                kind: Kind::Layer,
+                marks,
+                ..Series::line(name)
+            });
         }
         self
     }
@@ -368,7 +425,12 @@ impl Chart {
             .x_desc(&self.x.label)
             .y_desc(&self.y.label)
             .draw()?;
-        let of = |kind: Kind| self.series.iter().enumerate().filter(move |(_, series)| series.kind == kind);
+        let of = |kind: Kind| {
+            self.series
+                .iter()
+                .enumerate()
+                .filter(move |(_, series)| series.kind == kind)
+        };
         // From the highest to the lowest: each covers what belongs to those below it.
         for (at, layer) in of(Kind::Layer).collect::<Vec<_>>().into_iter().rev() {
             let area = AreaSeries::new(layer.marks.iter().copied(), 0.0, colour(at).filled());
@@ -378,30 +440,61 @@ impl Chart {
         for (place, (at, bars)) in of(Kind::Bars).enumerate() {
             let start = place as f64 * wide - 0.42;
             let bar = |&(x, y): &(f64, f64)| {
-                Rectangle::new([(x + start + 0.01, 0.0), (x + start + wide - 0.01, y)], colour(at).filled())
+                Rectangle::new(
+                    [(x + start + 0.01, 0.0), (x + start + wide - 0.01, y)],
+                    colour(at).filled(),
+                )
             };
             chart.draw_series(bars.marks.iter().map(bar))?;
             let above = font(12, TEXT).pos(Pos::new(HPos::Center, VPos::Bottom));
-            let told =
-                |&(x, y): &(f64, f64)| Text::new(self.y.unit.format(y), (x + start + wide / 2.0, y), above.clone());
+            let told = |&(x, y): &(f64, f64)| {
+                Text::new(
+                    self.y.unit.format(y),
+                    (x + start + wide / 2.0, y),
+                    above.clone(),
+                )
+            };
             chart.draw_series(bars.marks.iter().map(told))?;
         }
-        for (at, line) in self.series.iter().enumerate().filter(|(_, series)| series.kind == Kind::Line) {
-            chart.draw_series(LineSeries::new(line.marks.iter().copied(), colour(at).stroke_width(2)))?;
+        for (at, line) in self
+            .series
+            .iter()
+            .enumerate()
+            .filter(|(_, series)| series.kind == Kind::Line)
+        {
+            chart.draw_series(LineSeries::new(
+                line.marks.iter().copied(),
+                colour(at).stroke_width(2),
+            ))?;
         }
         for (at, series) in self.series.iter().enumerate() {
-            if series.kind == Kind::Points || series.kind == Kind::Line && series.marks.len() <= MARKS_MAX {
-                chart.draw_series(series.marks.iter().map(|&mark| Circle::new(mark, 4, colour(at).filled())))?;
+            if series.kind == Kind::Points
+                || series.kind == Kind::Line && series.marks.len() <= MARKS_MAX
+            {
+                chart.draw_series(
+                    series
+                        .marks
+                        .iter()
+                        .map(|&mark| Circle::new(mark, 4, colour(at).filled())),
+                )?;
             }
             let beside = |(mark, label): &(usize, String)| {
-                EmptyElement::at(series.marks[*mark]) + Text::new(label.clone(), (8, -5), font(12, TEXT))
+                EmptyElement::at(series.marks[*mark])
+                    + Text::new(label.clone(), (8, -5), font(12, TEXT))
             };
             chart.draw_series(series.labels.iter().map(beside))?;
         }
         for (name, y) in &self.rules {
-            chart.draw_series(DashedLineSeries::new([(left, *y), (right, *y)], 7, 4, TEXT.stroke_width(2)))?;
+            chart.draw_series(DashedLineSeries::new(
+                [(left, *y), (right, *y)],
+                7,
+                4,
+                TEXT.stroke_width(2),
+            ))?;
             let above = font(12, TEXT).pos(Pos::new(HPos::Right, VPos::Bottom));
-            chart.draw_series([EmptyElement::at((right, *y)) + Text::new(name.clone(), (-4, -4), above)])?;
+            chart.draw_series([
+                EmptyElement::at((right, *y)) + Text::new(name.clone(), (-4, -4), above)
+            ])?;
         }
         Ok(())
     }
@@ -427,7 +520,10 @@ impl Chart {
             if x > EDGE && x + wide > most {
                 (x, y) = (EDGE, y + 18);
             }
-            root.draw(&Rectangle::new([(x, y), (x + 12, y + 12)], colour(at).filled()))?;
+            root.draw(&Rectangle::new(
+                [(x, y), (x + 12, y + 12)],
+                colour(at).filled(),
+            ))?;
             root.draw(&Text::new(series.name.as_str(), (x + 17, y), style.clone()))?;
             x += wide + 12;
         }
@@ -444,26 +540,59 @@ mod tests {
         let chart = Chart::new("Usage <a & b>")
             .x(Axis::new("time").unit(Unit::Seconds))
             .y(Axis::new("bytes").unit(Unit::Bytes))
-            .stack(&[0.0, 1.0, 2.0], [("a", vec![1024.0, 2048.0, 4096.0]), ("b", vec![1024.0, 2048.0])])
+            .stack(
+                &[0.0, 1.0, 2.0],
+                [
+                    ("a", vec![1024.0, 2048.0, 4096.0]),
+                    ("b", vec![1024.0, 2048.0]),
+                ],
+            )
             .rule("limit", 8192.0);
         let text = chart.svg(WIDE);
         let areas: Vec<Vec<&str>> = text
             .split("<polygon")
             .skip(1)
-            .map(|area| area.split("points=\"").nth(1).unwrap().split('"').next().unwrap().split_whitespace().collect())
+            .map(|area| {
+                area.split("points=\"")
+                    .nth(1)
+                    .unwrap()
+                    .split('"')
+                    .next()
+                    .unwrap()
+                    .split_whitespace()
+                    .collect()
+            })
             .collect();
-        // The second layer ends where the first does, for it has no third value. It is drawn first, and covered.
-        let [second, first] = &areas[..] else { panic!("{text}") };
+        // The second layer ends where the first does, for it has no third value. It is drawn first,
+        // and covered.
+        let [second, first] = &areas[..] else {
+            panic!("{text}")
+        };
         assert_eq!((first[2], first.len()), (second[2], 5), "{text}");
-        for words in ["0 B", "4 KiB", "8 KiB", "2 s", "limit", "&lt;a &amp; b&gt;", "prefers-color-scheme:dark"] {
+        for words in [
+            "0 B",
+            "4 KiB",
+            "8 KiB",
+            "2 s",
+            "limit",
+            "&lt;a &amp; b&gt;",
+            "prefers-color-scheme:dark",
+        ] {
             assert!(text.contains(words), "no {words}: {text}");
         }
     }
 
     #[test]
     fn a_logarithmic_axis_has_a_place_for_zero() {
-        let points = Series::points("p").at(0.0, 1.0).at(1.0, 10.0).at(100.0, 1000.0);
-        let text = Chart::new("t").x(Axis::new("x").log()).y(Axis::new("y").log()).with(points).svg(WIDE);
+        let points = Series::points("p")
+            .at(0.0, 1.0)
+            .at(1.0, 10.0)
+            .at(100.0, 1000.0);
+        let text = Chart::new("t")
+            .x(Axis::new("x").log())
+            .y(Axis::new("y").log())
+            .with(points)
+            .svg(WIDE);
         let lines: Vec<&str> = text.lines().collect();
         for tick in ["0", "1", "10", "100"] {
             assert!(lines.contains(&tick), "no {tick}: {text}");
@@ -473,7 +602,12 @@ mod tests {
 
     #[test]
     fn a_chart_without_figures_is_a_chart() {
-        for chart in [Chart::new(""), Chart::new("t").x(Axis::default().log()).y(Axis::default().log())] {
+        for chart in [
+            Chart::new(""),
+            Chart::new("t")
+                .x(Axis::default().log())
+                .y(Axis::default().log()),
+        ] {
             chart.svg(WIDE);
             chart.with(Series::bars("b", [0.0])).svg((200, 200));
         }
@@ -499,8 +633,13 @@ mod tests {
             part if part <= 0.040_45 => part / 12.92,
             part => ((part + 0.055) / 1.055).powf(2.4),
         };
-        for (colour, least) in COLOURS.map(|colour| (colour, 3.0)).into_iter().chain([(MUTED, 4.5)]) {
-            let luminance = 0.2126 * linear(colour.0) + 0.7152 * linear(colour.1) + 0.0722 * linear(colour.2);
+        for (colour, least) in COLOURS
+            .map(|colour| (colour, 3.0))
+            .into_iter()
+            .chain([(MUTED, 4.5)])
+        {
+            let luminance =
+                0.2126 * linear(colour.0) + 0.7152 * linear(colour.1) + 0.0722 * linear(colour.2);
             assert!(1.05 / (luminance + 0.05) >= least, "{colour:?}");
         }
     }

@@ -1,4 +1,5 @@
-//! Tables that fit the terminal: where it is narrow, columns are left out, in an order that is always the same.
+//! Tables that fit the terminal: where it is narrow, columns are left out, in an order that is
+//! always the same.
 
 use console::{Alignment, measure_text_width, pad_str};
 
@@ -16,12 +17,20 @@ pub struct Column {
 impl Column {
     /// Words, at the left. It stays however narrow the terminal is.
     pub fn words(name: impl Into<String>) -> Self {
-        Self { name: name.into(), right: false, leaves: 0 }
+        Self {
+            name: name.into(),
+            right: false,
+            leaves: 0,
+        }
     }
 
     /// Figures, at the right. It stays however narrow the terminal is.
     pub fn figures(name: impl Into<String>) -> Self {
-        Self { name: name.into(), right: true, leaves: 0 }
+        Self {
+            name: name.into(),
+            right: true,
+            leaves: 0,
+        }
     }
 
     /// Goes where the terminal is too narrow, before all columns with a smaller number.
@@ -42,7 +51,10 @@ pub struct Cell {
 impl Cell {
     /// A cell with a state.
     pub fn new(text: impl Into<String>, state: State) -> Self {
-        Self { text: text.into(), state }
+        Self {
+            text: text.into(),
+            state,
+        }
     }
 }
 
@@ -67,7 +79,11 @@ const GAP: &str = "  ";
 impl Table {
     /// A table without rows.
     pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
-        Self { columns: columns.into_iter().collect(), rows: Vec::new(), line_before: None }
+        Self {
+            columns: columns.into_iter().collect(),
+            rows: Vec::new(),
+            line_before: None,
+        }
     }
 
     /// One more row. A row with fewer cells than columns ends in empty ones.
@@ -86,8 +102,15 @@ impl Table {
     pub fn text(&self, columns: usize) -> String {
         let shown = self.shown(columns);
         let wide: Vec<usize> = shown.iter().map(|&at| self.wide(at)).collect();
-        let heads: Vec<Cell> = shown.iter().map(|&at| Cell::new(&*self.columns[at].name, State::Name)).collect();
-        let rule = wide.iter().map(|&wide| "-".repeat(wide)).collect::<Vec<_>>().join(GAP);
+        let heads: Vec<Cell> = shown
+            .iter()
+            .map(|&at| Cell::new(&*self.columns[at].name, State::Name))
+            .collect();
+        let rule = wide
+            .iter()
+            .map(|&wide| "-".repeat(wide))
+            .collect::<Vec<_>>()
+            .join(GAP);
         let mut lines = vec![self.row(&shown, &wide, &heads), rule.clone()];
         for (number, row) in self.rows.iter().enumerate() {
             if self.line_before == Some(number) {
@@ -117,17 +140,39 @@ impl Table {
 
     fn wide(&self, at: usize) -> usize {
         let cells = self.rows.iter().flat_map(|row| row[at].text.lines());
-        cells.chain([self.columns[at].name.as_str()]).map(measure_text_width).max().unwrap_or(0)
+        cells
+            .chain([self.columns[at].name.as_str()])
+            .map(measure_text_width)
+            .max()
+            .unwrap_or(0)
     }
 
     /// One row, in as many lines as its highest cell has.
     fn row(&self, shown: &[usize], wide: &[usize], cells: &[Cell]) -> String {
-        let high = cells.iter().map(|cell| cell.text.lines().count()).max().unwrap_or(0).max(1);
+        let high = cells
+            .iter()
+            .map(|cell| cell.text.lines().count())
+            .max()
+            .unwrap_or(0)
+            .max(1);
         let line = |number: usize| {
-            let places = cells.iter().zip(shown).zip(wide).map(|((cell, &at), &wide)| {
-                let side = if self.columns[at].right { Alignment::Right } else { Alignment::Left };
-                cell.state.paint(&pad_str(cell.text.lines().nth(number).unwrap_or(""), wide, side, None))
-            });
+            let places = cells
+                .iter()
+                .zip(shown)
+                .zip(wide)
+                .map(|((cell, &at), &wide)| {
+                    let side = if self.columns[at].right {
+                        Alignment::Right
+                    } else {
+                        Alignment::Left
+                    };
+                    cell.state.paint(&pad_str(
+                        cell.text.lines().nth(number).unwrap_or(""),
+                        wide,
+                        side,
+                        None,
+                    ))
+                });
             places.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
         };
         (0..high).map(line).collect::<Vec<_>>().join("\n")
@@ -148,7 +193,12 @@ mod tests {
         let mut table = Table::new(columns);
         table.add(["a", "1,000", "7", "ok"]);
         table.line();
-        table.add([Cell::from("b\nc"), Cell::from("2"), Cell::from("3"), Cell::new("refused", State::Bad)]);
+        table.add([
+            Cell::from("b\nc"),
+            Cell::from("2"),
+            Cell::from("3"),
+            Cell::new("refused", State::Bad),
+        ]);
         table
     }
 
@@ -156,19 +206,35 @@ mod tests {
     fn columns_leave_in_their_order() {
         let heads = |columns| {
             let text = table().text(columns);
-            assert!(columns < 15 || text.lines().all(|line| line.chars().count() <= columns), "{text}");
-            text.lines().next().unwrap().split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
+            assert!(
+                columns < 15 || text.lines().all(|line| line.chars().count() <= columns),
+                "{text}"
+            );
+            text.lines()
+                .next()
+                .unwrap()
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         assert_eq!(heads(80), "tenant hits evicted state");
         assert_eq!(heads(30), "tenant hits state");
         assert_eq!(heads(18), "tenant state");
-        assert_eq!(heads(3), "tenant state", "what stays is wider than the terminal");
+        assert_eq!(
+            heads(3),
+            "tenant state",
+            "what stays is wider than the terminal"
+        );
     }
 
     #[test]
     fn cells_have_lines() {
         let text = table().text(80);
-        assert_eq!(text.lines().nth(2).unwrap(), "a       1,000        7       ok");
+        assert_eq!(
+            text.lines().nth(2).unwrap(),
+            "a       1,000        7       ok"
+        );
         assert_eq!(text.lines().skip(3).collect::<Vec<_>>().len(), 3, "{text}");
         assert_eq!(text.lines().last().unwrap(), "c");
     }

@@ -4,7 +4,13 @@ use console::{Style, Term};
 
 /// The number of columns: as the variable `COLUMNS` says, as the terminal says, or 80.
 pub fn width() -> usize {
-    let variable = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|&columns: &u16| columns > 0);
+    let variable = || {
+        std::env::var("COLUMNS")
+            .ok()?
+            .parse()
+            .ok()
+            .filter(|&columns: &u16| columns > 0)
+    };
     let terminal = || Term::stdout().size_checked().map(|(_, columns)| columns);
     variable().or_else(terminal).map_or(80, usize::from)
 }
@@ -14,7 +20,8 @@ pub fn is_terminal() -> bool {
     Term::stdout().is_term()
 }
 
-/// The verdict of a figure or a line on its subject. On a terminal it has a colour, unless `NO_COLOR` is set.
+/// The verdict of a figure or a line on its subject. On a terminal it has a colour, unless
+/// `NO_COLOR` is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
     /// As any other: no colour.
@@ -46,7 +53,10 @@ impl State {
 
 /// Words in lines of at most so many columns. A word that is longer has a line of its own.
 pub fn wrap(text: &str, columns: usize) -> String {
-    text.lines().map(|line| wrap_line(line, columns)).collect::<Vec<_>>().join("\n")
+    text.lines()
+        .map(|line| wrap_line(line, columns))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn wrap_line(line: &str, columns: usize) -> String {
@@ -73,14 +83,17 @@ pub struct InPlace {
 }
 
 impl InPlace {
-    /// Draws the text in the place of the last one. A text with more lines than the terminal loses its last ones.
+    /// Draws the text in the place of the last one. A text with more lines than the terminal loses
+    /// its last ones.
     pub fn draw(&mut self, text: &str) -> std::io::Result<()> {
         let term = Term::stdout();
         if !term.is_term() {
             return term.write_line(text);
         }
         self.clear()?;
-        let rows = term.size_checked().map_or(24, |(rows, _)| usize::from(rows));
+        let rows = term
+            .size_checked()
+            .map_or(24, |(rows, _)| usize::from(rows));
         let shown: Vec<&str> = text.lines().take(rows.saturating_sub(2)).collect();
         self.lines = shown.len();
         term.write_line(&shown.join("\n"))
@@ -89,7 +102,11 @@ impl InPlace {
     /// Takes away what was drawn last.
     pub fn clear(&mut self) -> std::io::Result<()> {
         let lines = std::mem::take(&mut self.lines);
-        if lines == 0 { Ok(()) } else { Term::stdout().clear_last_lines(lines) }
+        if lines == 0 {
+            Ok(())
+        } else {
+            Term::stdout().clear_last_lines(lines)
+        }
     }
 }
 
@@ -106,7 +123,8 @@ mod tests {
 
     #[test]
     fn a_pipe_has_no_colours() {
-        // Standard output of a test is none, or the test is run on a terminal and the colour is there.
+        // Standard output of a test is none, or the test is run on a terminal and the colour is
+        // there.
         let red = State::Bad.paint("no");
         assert_eq!(red.contains('\u{1b}'), console::colors_enabled());
         assert_eq!(State::Plain.paint("yes"), "yes");

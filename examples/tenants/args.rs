@@ -19,7 +19,8 @@ const REQUESTS_COMPARED: u64 = 1_800_000;
 /// Length of the main job. With the warm-up before it and the checks after it: ten seconds.
 const SECONDS: Duration = Duration::from_secs(8);
 
-/// A cache service with 53 tenants under one memory budget, shaped after production caches of Twitter.
+/// A cache service with 53 tenants under one memory budget, shaped after production caches of
+/// Twitter.
 ///
 /// Prints what each tenant got, and fails when a count does not add up at the end.
 #[derive(Debug, Parser)]
@@ -29,11 +30,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", value_parser = budget)]
     budget: Option<Bytes>,
 
-    /// A tenant that has to go when the budget is full. The requests of a tenant are the same under each.
+    /// A tenant that has to go when the budget is full. The requests of a tenant are the same under
+    /// each.
     #[arg(long, value_enum, default_value_t = Policy::Memcg)]
     pub(crate) policy: Policy,
 
-    /// Under memcg, what a tenant keeps as long as others have something to give: a percentage of its fair share.
+    /// Under memcg, what a tenant keeps as long as others have something to give: a percentage of
+    /// its fair share.
     #[arg(long, value_name = "PERCENT", default_value_t = 90, value_parser = clap::value_parser!(u64).range(..=100))]
     pub(crate) low: u64,
 
@@ -41,16 +44,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PERCENT", default_value_t = 100)]
     pub(crate) soft: u64,
 
-    /// Tenants that flood: each asks for keys of 4 KiB, none of them twice, and sends eight times as many requests as
-    /// all others together. They are promised nothing [default: 0, and 1 to compare].
+    /// Tenants that flood: each asks for keys of 4 KiB, none of them twice, and sends eight times
+    /// as many requests as all others together. They are promised nothing [default: 0, and 1 to
+    /// compare].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     noisy: Option<u16>,
 
-    /// Run three times each tenant alone, then all of them under each policy beside those that flood; print one table.
+    /// Run three times each tenant alone, then all of them under each policy beside those that
+    /// flood; print one table.
     ///
-    /// The tenants are the clusters that mostly read and whose working sets are known. Alone means: the whole budget,
-    /// with no other tenant, and the very same requests. Caches are filled first, and the first quarter of the requests
-    /// does not count.
+    /// The tenants are the clusters that mostly read and whose working sets are known. Alone means:
+    /// the whole budget, with no other tenant, and the very same requests. Caches are filled first,
+    /// and the first quarter of the requests does not count.
     #[arg(long, conflicts_with_all = ["policy", "seconds"])]
     pub(crate) compare: bool,
 
@@ -62,7 +67,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<Duration>,
 
-    /// Stop after this many requests, all tenants together [default to compare: 1800000 in each run].
+    /// Stop after this many requests, all tenants together [default to compare: 1800000 in each
+    /// run].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) requests: Option<u64>,
 
@@ -78,11 +84,13 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Write a chart of what the tenants hold over time; with --compare of the policies side by side.
+    /// Write a chart of what the tenants hold over time; with --compare of the policies side by
+    /// side.
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
 
-    /// Serve questions about the tenants at a Unix socket of that name while they run, and let this user set limits.
+    /// Serve questions about the tenants at a Unix socket of that name while they run, and let this
+    /// user set limits.
     #[cfg(feature = "serve")]
     #[arg(long, value_name = "FILE", conflicts_with = "compare")]
     pub(crate) serve: Option<PathBuf>,
@@ -100,8 +108,8 @@ pub(crate) enum Policy {
     Shared,
     /// The tenant's own: each is held to its fair share, whether or not others use theirs.
     Static,
-    /// Groups under one limit, and a share for each: those above their part give first. A tenant that floods has the
-    /// least share.
+    /// Groups under one limit, and a share for each: those above their part give first. A tenant
+    /// that floods has the least share.
     Shares,
     /// Groups under one limit. Those above their soft limit give first, then those above their low.
     Memcg,
@@ -117,7 +125,11 @@ impl Policy {
 
 impl Args {
     pub(crate) fn budget(&self) -> Bytes {
-        self.budget.unwrap_or(if self.compare { BUDGET_COMPARED } else { BUDGET })
+        self.budget.unwrap_or(if self.compare {
+            BUDGET_COMPARED
+        } else {
+            BUDGET
+        })
     }
 
     /// Requests of each run of a comparison.
@@ -132,7 +144,9 @@ impl Args {
 
     /// As many workers as asked for, or as the machine runs at once.
     pub(crate) fn threads(&self) -> usize {
-        self.threads.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
+        self.threads
+            .or_else(|| thread::available_parallelism().ok())
+            .map_or(1, NonZeroUsize::get)
     }
 
     /// When the load ends, requests or none.
@@ -147,8 +161,12 @@ impl Args {
 
     /// True for the run whose every limit was chosen to be met, not a part or a variation of it.
     pub(crate) fn is_main_job(&self) -> bool {
-        let is_whole = self.requests.is_none() && self.time() >= Some(SECONDS) && self.budget() == BUDGET;
-        is_whole && self.noisy() == 0 && self.policy == Policy::Memcg && (self.low, self.soft) == (90, 100)
+        let is_whole =
+            self.requests.is_none() && self.time() >= Some(SECONDS) && self.budget() == BUDGET;
+        is_whole
+            && self.noisy() == 0
+            && self.policy == Policy::Memcg
+            && (self.low, self.soft) == (90, 100)
     }
 }
 
@@ -163,7 +181,9 @@ fn budget(text: &str) -> Result<Bytes, String> {
 
 /// Seconds with or without a fraction, more than none.
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_string())?;
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "expected a number of seconds".to_string())?;
     match Duration::try_from_secs_f64(seconds) {
         Ok(time) if !time.is_zero() => Ok(time),
         _ => Err("expected more than 0 seconds".to_string()),

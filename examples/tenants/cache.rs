@@ -1,7 +1,8 @@
 //! A tenant's cache, whose entries own the charge for what they take.
 //!
-//! Charged before the bytes are allocated, freed before they are uncharged: there are never more bytes than charge.
-//! Nothing is locked while a charge is made: what must go for it may be this cache's own.
+//! Charged before the bytes are allocated, freed before they are uncharged: there are never more
+//! bytes than charge. Nothing is locked while a charge is made: what must go for it may be this
+//! cache's own.
 
 use std::mem;
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use crate::entry::{Block, Entry, footprint, scramble};
 use crate::load::{Operation, Request, Sizes};
 use crate::shelf::{Key, Shelf};
 
-/// Items that tenants count in the statistics of their groups. The bytes of the entries are [`Stat::FILE`]: what is
-/// cached can be had again.
+/// Items that tenants count in the statistics of their groups. The bytes of the entries are
+/// [`Stat::FILE`]: what is cached can be had again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Items {
     pub(crate) gets: Stat,
@@ -57,7 +58,11 @@ pub(crate) struct Figures {
 impl Items {
     pub(crate) fn declare(builder: &mut RuntimeBuilder) -> Self {
         let mut events = |name| builder.stat(name, Unit::Events);
-        Self { gets: events("gets"), hits: events("hits"), evictions: events("evictions") }
+        Self {
+            gets: events("gets"),
+            hits: events("hits"),
+            evictions: events("evictions"),
+        }
     }
 }
 
@@ -86,7 +91,8 @@ impl Cache {
         }
     }
 
-    /// Brings the version of a key that the service's clients load on a miss; returns what its entry takes.
+    /// Brings the version of a key that the service's clients load on a miss; returns what its
+    /// entry takes.
     pub(crate) fn fill(&mut self, key: u64) -> u64 {
         self.insert(key, 0)
     }
@@ -97,21 +103,32 @@ impl Cache {
     }
 
     fn key(&self, number: u64) -> Key {
-        Key { owner: self.owner, number }
+        Key {
+            owner: self.owner,
+            number,
+        }
     }
 
     /// Looks up and checks the bytes.
     fn hit(&mut self, key: u64) -> bool {
         self.figures.gets += 1;
         self.group.stat_add(self.items.gets, 1);
-        let found = self.shelf.look(self.key(key), |entry| entry.holds(key, self.owner.into()));
-        assert_ne!(found, Some(false), "{}: the entry of key {key} does not hold its own bytes", self.group.path());
+        let found = self
+            .shelf
+            .look(self.key(key), |entry| entry.holds(key, self.owner.into()));
+        assert_ne!(
+            found,
+            Some(false),
+            "{}: the entry of key {key} does not hold its own bytes",
+            self.group.path()
+        );
         self.figures.hits += u64::from(found.is_some());
         self.group.stat_add(self.items.hits, found.is_some().into());
         found.is_some()
     }
 
-    /// Puts an entry under a key that has none, where there is room; returns what it takes or would take.
+    /// Puts an entry under a key that has none, where there is room; returns what it takes or would
+    /// take.
     fn insert(&mut self, key: u64, version: u32) -> u64 {
         let size = self.sizes.block(key, version);
         let want = footprint(size);
@@ -125,7 +142,14 @@ impl Cache {
             Ok(charge) => {
                 if let Some(block) = Block::fill(key, version, self.owner.into(), size) {
                     charge.stat_add(Stat::FILE, want.cast_signed());
-                    self.shelf.put(self.key(key), Entry { charge, block, version });
+                    self.shelf.put(
+                        self.key(key),
+                        Entry {
+                            charge,
+                            block,
+                            version,
+                        },
+                    );
                 }
             }
             Err(_) => self.figures.refused += 1,

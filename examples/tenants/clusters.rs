@@ -24,16 +24,34 @@ pub(crate) struct Cluster {
 }
 
 /// All clusters with figures: for the fifth none were published.
-pub(crate) static CLUSTERS: LazyLock<Vec<Cluster>> =
-    LazyLock::new(|| include_str!("clusters.csv").lines().skip(1).map(Cluster::parse).collect());
+pub(crate) static CLUSTERS: LazyLock<Vec<Cluster>> = LazyLock::new(|| {
+    include_str!("clusters.csv")
+        .lines()
+        .skip(1)
+        .map(Cluster::parse)
+        .collect()
+});
 
 impl Cluster {
     /// A line of the table.
     fn parse(line: &'static str) -> Self {
         let fields: Vec<&str> = line.split(',').collect();
-        let [figures @ .., operations] = &fields[..] else { panic!("an empty line") };
-        let figures = figures.iter().map(|figure| figure.parse().expect("a number")).collect::<Vec<f64>>();
-        let [number, key_bytes, value_bytes, rate_kqps, zipf_alpha, working_set_mb] = figures[..] else {
+        let [figures @ .., operations] = &fields[..] else {
+            panic!("an empty line")
+        };
+        let figures = figures
+            .iter()
+            .map(|figure| figure.parse().expect("a number"))
+            .collect::<Vec<f64>>();
+        let [
+            number,
+            key_bytes,
+            value_bytes,
+            rate_kqps,
+            zipf_alpha,
+            working_set_mb,
+        ] = figures[..]
+        else {
             panic!("six figures: {line}")
         };
         Self {

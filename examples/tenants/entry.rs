@@ -1,6 +1,7 @@
 //! The bytes of an entry, and what an entry costs.
 //!
-//! An entry's bytes are random, seeded by its key and version: so every byte can be checked without a copy of it.
+//! An entry's bytes are random, seeded by its key and version: so every byte can be checked without
+//! a copy of it.
 
 use memcg::{Charge, Stat};
 use rand::{Rng, SeedableRng};
@@ -19,8 +20,9 @@ pub(crate) struct Entry {
     pub(crate) version: u32,
 }
 
-/// Key and value, one after the other, in pieces: no hole that a small block leaves in the heap is too small for a part
-/// of a large one. With blocks in one piece a third and more of the heap is holes after some seconds.
+/// Key and value, one after the other, in pieces: no hole that a small block leaves in the heap is
+/// too small for a part of a large one. With blocks in one piece a third and more of the heap is
+/// holes after some seconds.
 pub(crate) struct Block(SmallVec<[Box<[u8]>; 1]>);
 
 /// Bytes in a piece; the last of a block is what remains.
@@ -82,19 +84,29 @@ pub(crate) fn scramble(a: u64, b: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// A node of the map with its key, its value and two links; and its place in a hash table that is half full.
-const PLACE: u64 = chunk((size_of::<Key>() + size_of::<Entry>() + 2 * size_of::<usize>()) as u64) + 30;
+/// A node of the map with its key, its value and two links; and its place in a hash table that is
+/// half full.
+const PLACE: u64 =
+    chunk((size_of::<Key>() + size_of::<Entry>() + 2 * size_of::<usize>()) as u64) + 30;
 
-/// All that an entry takes from the machine: the pieces of its block, their list, and its place in the map.
+/// All that an entry takes from the machine: the pieces of its block, their list, and its place in
+/// the map.
 pub(crate) const fn footprint(block: u64) -> u64 {
     let (whole, rest) = (block / PIECE as u64, block % PIECE as u64);
     let rest_chunk = if rest > 0 { chunk(rest) } else { 0 };
     let pieces = whole + (rest > 0) as u64;
-    let list = if pieces > 1 { chunk(pieces * size_of::<Box<[u8]>>() as u64) } else { 0 };
-    whole.saturating_mul(chunk(PIECE as u64)).saturating_add(rest_chunk + list + PLACE)
+    let list = if pieces > 1 {
+        chunk(pieces * size_of::<Box<[u8]>>() as u64)
+    } else {
+        0
+    };
+    whole
+        .saturating_mul(chunk(PIECE as u64))
+        .saturating_add(rest_chunk + list + PLACE)
 }
 
-/// Bytes that the allocator takes for `bytes`: a word of its own, rounded up (glibc's figures; others come close).
+/// Bytes that the allocator takes for `bytes`: a word of its own, rounded up (glibc's figures;
+/// others come close).
 const fn chunk(bytes: u64) -> u64 {
     let rounded = bytes.saturating_add(8 + 15) & !15;
     if rounded < 32 { 32 } else { rounded }

@@ -25,8 +25,8 @@ use crate::{Failure, memory, print};
 /// Between two looks at all limits: some thousands in a run, for a hundredth of a processor.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// When the first live table is due. On a terminal it is drawn anew in its place; elsewhere the next ones follow after
-/// twice as long each time: few, however long it runs.
+/// When the first live table is due. On a terminal it is drawn anew in its place; elsewhere the
+/// next ones follow after twice as long each time: few, however long it runs.
 const FIRST_TABLE: Duration = Duration::from_millis(1_500);
 const REDRAWN: Duration = Duration::from_millis(250);
 
@@ -64,12 +64,18 @@ pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
             (None, time) => format!("{} s", time.unwrap_or_default().as_secs_f64()),
         };
         let (tenants, budget) = (scene.candidates.len(), Bytes(scene.budget));
-        print(&format!("{tenants} tenants under {budget}: a warm-up, then {end}."))?;
+        print(&format!(
+            "{tenants} tenants under {budget}: a warm-up, then {end}."
+        ))?;
     }
     let rss_before = memory::resident();
     let (seconds, seen) = {
         #[cfg(feature = "serve")]
-        let _serving = args.serve.as_ref().map(|path| serve(&setup, path)).transpose()?;
+        let _serving = args
+            .serve
+            .as_ref()
+            .map(|path| serve(&setup, path))
+            .transpose()?;
         let work = Work {
             service: &setup.service,
             threads,
@@ -83,9 +89,16 @@ pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
         };
         watched(args, &setup, &work)
     };
-    let chart = args.svg.as_ref().map(|path| (path, usage(&seen, &setup, scene.budget)));
+    let chart = args
+        .svg
+        .as_ref()
+        .map(|path| (path, usage(&seen, &setup, scene.budget)));
     let report = Report::gather(args, &mut setup, seconds, &seen, rss_before);
-    print(&if args.json { report.json() } else { report.text(args.all) })?;
+    print(&if args.json {
+        report.json()
+    } else {
+        report.text(args.all)
+    })?;
     if let Some((path, chart)) = chart {
         write(path, &chart.svg(WIDE))?;
     }
@@ -94,25 +107,36 @@ pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
 
 /// Writes a file that an argument names.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(path, text).map_err(|fault| Failure::Write { path: path.to_owned(), fault })
+    fs::write(path, text).map_err(|fault| Failure::Write {
+        path: path.to_owned(),
+        fault,
+    })
 }
 
 /// Before a run, that what it draws can be written: a run takes long.
 pub(crate) fn writable(path: &Path) -> Result<(), Failure> {
     let opened: io::Result<_> = OpenOptions::new().append(true).create(true).open(path);
-    opened.map(drop).map_err(|fault| Failure::Write { path: path.to_owned(), fault })
+    opened.map(drop).map_err(|fault| Failure::Write {
+        path: path.to_owned(),
+        fault,
+    })
 }
 
 /// Answers questions about the groups until the result is dropped.
 #[cfg(feature = "serve")]
 fn serve(setup: &Setup, path: &Path) -> Result<memcg_observe::Serving, Failure> {
     let endpoint = memcg_observe::Endpoint::new(&setup.runtime).allow_set(true);
-    endpoint.serve(path).map_err(|fault| Failure::Serve { path: path.to_path_buf(), fault })
+    endpoint.serve(path).map_err(|fault| Failure::Serve {
+        path: path.to_path_buf(),
+        fault,
+    })
 }
 
 /// Warms up and serves, while another thread looks at the limits, shows tables and moves the bar.
 fn watched(args: &Args, setup: &Setup, work: &Work<'_>) -> (Duration, Seen) {
-    let length = args.requests.unwrap_or_else(|| args.time().map_or(0, |time| time.as_millis() as u64));
+    let length = args
+        .requests
+        .unwrap_or_else(|| args.time().map_or(0, |time| time.as_millis() as u64));
     let bar = progress(args, length, "{percent} %");
     let (end, mut drawn) = (AtomicBool::new(false), InPlace::default());
     let (seconds, seen) = thread::scope(|scope| {
@@ -122,7 +146,12 @@ fn watched(args: &Args, setup: &Setup, work: &Work<'_>) -> (Duration, Seen) {
         work.warm_up();
         let seconds = work.serve();
         drop(running);
-        (seconds, watcher.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        (
+            seconds,
+            watcher
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        )
     });
     bar.finish_and_clear();
     // The report takes the place of the last table.
@@ -148,28 +177,47 @@ fn watch(
     drawn: &mut InPlace,
 ) -> Seen {
     let tenants = &setup.service.tenants;
-    let groups: Vec<Group> =
-        [setup.runtime.root()].into_iter().chain(tenants.iter().map(|tenant| tenant.group.clone())).collect();
+    let groups: Vec<Group> = [setup.runtime.root()]
+        .into_iter()
+        .chain(tenants.iter().map(|tenant| tenant.group.clone()))
+        .collect();
     let (began, mut seen, mut table_at) = (Instant::now(), Seen::default(), FIRST_TABLE);
     loop {
         for group in &groups {
-            // Read last: a max that a client of the socket lowers meanwhile is not passed by what was read before.
+            // Read last: a max that a client of the socket lowers meanwhile is not passed by what
+            // was read before.
             let usage = group.usage().saturating_sub(group.forced());
             seen.excess = seen.excess.max(usage.saturating_sub(group.max()));
         }
         seen.looks += 1;
         let at = began.elapsed();
-        if args.svg.is_some() && seen.samples.last().is_none_or(|(last, _)| at - *last >= SAMPLED) {
-            seen.samples.push((at, tenants.iter().map(|tenant| tenant.group.live()).collect()));
+        if args.svg.is_some()
+            && seen
+                .samples
+                .last()
+                .is_none_or(|(last, _)| at - *last >= SAMPLED)
+        {
+            seen.samples.push((
+                at,
+                tenants.iter().map(|tenant| tenant.group.live()).collect(),
+            ));
         }
         let serving = work.started.get().map(Instant::elapsed).unwrap_or_default();
         if args.is_live() && serving >= table_at {
-            table_at = if terminal::is_terminal() { serving + REDRAWN } else { 2 * table_at };
+            table_at = if terminal::is_terminal() {
+                serving + REDRAWN
+            } else {
+                2 * table_at
+            };
             // A program that cannot print it says so when it comes to the report.
             bar.suspend(|| drop(drawn.draw(&live(setup, serving))));
         }
         let taken = work.taken.load(Ordering::Relaxed);
-        bar.set_position(if args.requests.is_some() { taken } else { serving.as_millis() as u64 });
+        bar.set_position(if args.requests.is_some() {
+            taken
+        } else {
+            serving.as_millis() as u64
+        });
         if end.load(Ordering::Relaxed) {
             return seen;
         }
@@ -179,7 +227,11 @@ fn watch(
 
 /// A bar on the terminal; `indicatif` itself hides it where stderr is none.
 pub(crate) fn progress(args: &Args, length: u64, position: &str) -> ProgressBar {
-    let bar = if args.quiet { ProgressBar::hidden() } else { ProgressBar::new(length) };
+    let bar = if args.quiet {
+        ProgressBar::hidden()
+    } else {
+        ProgressBar::new(length)
+    };
     match ProgressStyle::with_template(&format!("{{bar:40}} {position}, {{eta}} left")) {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
@@ -188,10 +240,18 @@ pub(crate) fn progress(args: &Args, length: u64, position: &str) -> ProgressBar 
 
 /// The tenants that hold most, then the service, each figure with the error that it may have.
 fn live(setup: &Setup, elapsed: Duration) -> String {
-    let Setup { runtime, service, items, .. } = setup;
+    let Setup {
+        runtime,
+        service,
+        items,
+        ..
+    } = setup;
     let read = |group: &Group| group.read(Freshness::Within(MAY_MISS));
-    let mut rows: Vec<(&str, Stats)> =
-        service.tenants.iter().map(|tenant| (&*tenant.name, read(&tenant.group))).collect();
+    let mut rows: Vec<(&str, Stats)> = service
+        .tenants
+        .iter()
+        .map(|tenant| (&*tenant.name, read(&tenant.group)))
+        .collect();
     rows.sort_by_key(|(_, stats)| std::cmp::Reverse(stats.get(Stat::FILE)));
     rows.truncate(SHOWN);
     rows.push(("the service", read(&runtime.root())));
@@ -218,27 +278,49 @@ fn live(setup: &Setup, elapsed: Duration) -> String {
             format!("{events}, {}", Bytes(stats.max_error_of(Stat::FILE))),
         ]);
     }
-    format!("Live, after {:.1} s:\n{}\n", elapsed.as_secs_f64(), table.text(terminal::width()))
+    format!(
+        "Live, after {:.1} s:\n{}\n",
+        elapsed.as_secs_f64(),
+        table.text(terminal::width())
+    )
 }
 
 /// A chart of what the tenants held, one above the other, under the limit.
 fn usage(seen: &Seen, setup: &Setup, budget: u64) -> Chart {
-    let xs: Vec<f64> = seen.samples.iter().map(|(at, _)| at.as_secs_f64()).collect();
+    let xs: Vec<f64> = seen
+        .samples
+        .iter()
+        .map(|(at, _)| at.as_secs_f64())
+        .collect();
     let tenants = &setup.service.tenants;
     let mut order: Vec<usize> = (0..tenants.len()).collect();
-    let all = |&tenant: &usize| seen.samples.iter().map(|(_, live)| live[tenant]).sum::<u64>();
+    let all = |&tenant: &usize| {
+        seen.samples
+            .iter()
+            .map(|(_, live)| live[tenant])
+            .sum::<u64>()
+    };
     order.sort_by_key(|tenant| std::cmp::Reverse(all(tenant)));
     let (own, others) = order.split_at(LAYERS.min(order.len()));
     let layer = |tenants: &[usize]| -> Vec<f64> {
         let sum = |live: &[u64]| tenants.iter().map(|&tenant| live[tenant]).sum::<u64>() as f64;
         seen.samples.iter().map(|(_, live)| sum(live)).collect()
     };
-    let named = own.iter().map(|&tenant| (tenants[tenant].name.clone(), layer(&[tenant])));
+    let named = own
+        .iter()
+        .map(|&tenant| (tenants[tenant].name.clone(), layer(&[tenant])));
     let others = [(format!("{} others", others.len()), layer(others))];
-    Chart::new(format!("{} tenants under one limit of {}", order.len(), Bytes(budget)))
-        .note("bytes charged over time, stacked by tenant; the caches are filled first")
-        .x(Axis::new("").unit(Unit::Seconds))
-        .y(Axis::new("").unit(Unit::Bytes))
-        .stack(&xs, named.chain(others))
-        .rule(format!("max of the service: {}", Bytes(budget)), budget as f64)
+    Chart::new(format!(
+        "{} tenants under one limit of {}",
+        order.len(),
+        Bytes(budget)
+    ))
+    .note("bytes charged over time, stacked by tenant; the caches are filled first")
+    .x(Axis::new("").unit(Unit::Seconds))
+    .y(Axis::new("").unit(Unit::Bytes))
+    .stack(&xs, named.chain(others))
+    .rule(
+        format!("max of the service: {}", Bytes(budget)),
+        budget as f64,
+    )
 }

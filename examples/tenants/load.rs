@@ -1,4 +1,5 @@
-//! Requests as a cluster's clients send them: keys by a Zipf law, operations by the published shares.
+//! Requests as a cluster's clients send them: keys by a Zipf law, operations by the published
+//! shares.
 
 use std::str::FromStr;
 
@@ -9,8 +10,8 @@ use rand_distr::Zipf;
 use crate::clusters::Cluster;
 use crate::entry::scramble;
 
-/// The generator that all draw from, each tenant and each slice of arrivals its own: the same generator on every
-/// machine.
+/// The generator that all draw from, each tenant and each slice of arrivals its own: the same
+/// generator on every machine.
 pub(crate) type Random = Xoshiro256PlusPlus;
 
 /// One thing that a client asks for.
@@ -67,7 +68,10 @@ impl Load {
             Some(zipf) => Keys::Zipf(zipf.expect("the table holds exponents above 0")),
             None => Keys::Uniform(Uniform::new_inclusive(1, keys).expect("a cluster has a key")),
         };
-        Self { keys, operations: operations(cluster.operations) }
+        Self {
+            keys,
+            operations: operations(cluster.operations),
+        }
     }
 
     pub(crate) fn draw(&self, random: &mut Random) -> Request {
@@ -77,12 +81,20 @@ impl Load {
             Keys::Uniform(uniform) => uniform.sample(random),
         };
         let at: f64 = StandardUniform.sample(random);
-        let drawn = self.operations.iter().find(|&&(_, end)| at < end).or(self.operations.last());
-        Request { key, operation: drawn.map_or(Operation::Get, |&(operation, _)| operation) }
+        let drawn = self
+            .operations
+            .iter()
+            .find(|&&(_, end)| at < end)
+            .or(self.operations.last());
+        Request {
+            key,
+            operation: drawn.map_or(Operation::Get, |&(operation, _)| operation),
+        }
     }
 }
 
-/// Parses `get:0.96 add:0.04`. The shares are rounded and do not always sum up to 1: each is taken of their sum.
+/// Parses `get:0.96 add:0.04`. The shares are rounded and do not always sum up to 1: each is taken
+/// of their sum.
 fn operations(text: &str) -> Vec<(Operation, f64)> {
     let mut end = 0.0;
     let mut operations: Vec<(Operation, f64)> = text
@@ -109,12 +121,18 @@ impl Sizes {
     /// Keys of the cluster's mean length, values spread geometrically around their mean.
     pub(crate) fn new(cluster: &Cluster) -> Self {
         let mean = f64::from(cluster.value_bytes);
-        Self { key_bytes: cluster.key_bytes.into(), one_more: (mean > 1.0).then(|| (1.0 - 1.0 / mean).ln()) }
+        Self {
+            key_bytes: cluster.key_bytes.into(),
+            one_more: (mean > 1.0).then(|| (1.0 - 1.0 / mean).ln()),
+        }
     }
 
     /// All of them have so many, at least one.
     pub(crate) fn fixed(bytes: u64) -> Self {
-        Self { key_bytes: bytes - 1, one_more: None }
+        Self {
+            key_bytes: bytes - 1,
+            one_more: None,
+        }
     }
 
     /// Bytes of key and value.
@@ -124,7 +142,9 @@ impl Sizes {
 
     /// The same for the same key and version: a geometric law, by the inverse of its distribution.
     fn value(&self, key: u64, version: u32) -> u64 {
-        let Some(one_more) = self.one_more else { return 1 };
+        let Some(one_more) = self.one_more else {
+            return 1;
+        };
         let bits = scramble(key, u64::from(version) ^ self.key_bytes.rotate_left(32)) >> 11;
         // Half a step above 0 at least: the logarithm is finite.
         let at = (bits as f64 + 0.5) / (1_u64 << 53) as f64;

@@ -1,8 +1,10 @@
-//! A cache service: 53 tenants under one memory budget, every entry charged before its bytes are allocated.
+//! A cache service: 53 tenants under one memory budget, every entry charged before its bytes are
+//! allocated.
 //!
-//! Each tenant is a cache with a group of its own. All groups hang below one root, whose max is the budget: what one
-//! tenant holds the others cannot have. If a charge does not fit, caches are asked to evict: first those above their
-//! soft limits, then those above their low ones. An entry that does not fit after all passes through uncached.
+//! Each tenant is a cache with a group of its own. All groups hang below one root, whose max is the
+//! budget: what one tenant holds the others cannot have. If a charge does not fit, caches are asked
+//! to evict: first those above their soft limits, then those above their low ones. An entry that
+//! does not fit after all passes through uncached.
 //!
 //! ```text
 //! cargo run --release --example tenants                        # the main job: ten seconds
@@ -10,8 +12,9 @@
 //! cargo run --release --example tenants -- --compare           # beside one LRU for all, and fixed splits
 //! ```
 //!
-//! At the end each tenant's `live()` must be its cache's bytes, exactly, `verify()` must hold, the exact statistics
-//! must be the caches' own counts, and resident memory must have grown by what is charged.
+//! At the end each tenant's `live()` must be its cache's bytes, exactly, `verify()` must hold, the
+//! exact statistics must be the caches' own counts, and resident memory must have grown by what is
+//! charged.
 
 mod args;
 mod cache;
@@ -57,12 +60,23 @@ enum Failure {
 fn main() -> ExitCode {
     memory::one_heap();
     let args = Args::parse();
-    let run =
-        || if args.compare { compare::run(&args, &Scene::new(&args)?) } else { job::run(&args, &Scene::new(&args)?) };
+    let run = || {
+        if args.compare {
+            compare::run(&args, &Scene::new(&args)?)
+        } else {
+            job::run(&args, &Scene::new(&args)?)
+        }
+    };
     match run() {
         Ok(faults) => {
-            faults.iter().for_each(|fault| eprintln!("tenants: {fault}"));
-            if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            faults
+                .iter()
+                .for_each(|fault| eprintln!("tenants: {fault}"));
+            if faults.is_empty() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            }
         }
         Err(failure) => {
             eprintln!("tenants: {failure}");

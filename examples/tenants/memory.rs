@@ -4,9 +4,11 @@ use std::fs;
 
 /// Resident bytes; `None` where the system does not say.
 pub(crate) fn resident() -> Option<u64> {
-    // The rolled-up map is counted at the moment; `statm` and `status` may lag behind by some pages of each thread.
-    let map =
-        fs::read_to_string("/proc/self/smaps_rollup").or_else(|_| fs::read_to_string("/proc/self/status")).ok()?;
+    // The rolled-up map is counted at the moment; `statm` and `status` may lag behind by some pages
+    // of each thread.
+    let map = fs::read_to_string("/proc/self/smaps_rollup")
+        .or_else(|_| fs::read_to_string("/proc/self/status"))
+        .ok()?;
     bytes(&map, "Rss:").or_else(|| bytes(&map, "VmRSS:"))
 }
 
@@ -22,12 +24,14 @@ fn bytes(text: &str, name: &str) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// All threads allocate from one heap. With one for each, as is glibc's habit, a cache that many threads fill and empty
-/// leaves each heap at its highest, and resident memory far above what is in use.
+/// All threads allocate from one heap. With one for each, as is glibc's habit, a cache that many
+/// threads fill and empty leaves each heap at its highest, and resident memory far above what is in
+/// use.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(unsafe_code, reason = "there is no safe way to tell glibc")]
 pub(crate) fn one_heap() {
-    // SAFETY: a number is passed and a number returned; no other thread runs yet. Refused, nothing changes.
+    // SAFETY: a number is passed and a number returned; no other thread runs yet. Refused, nothing
+    // changes.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
 }
 

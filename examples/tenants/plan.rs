@@ -7,8 +7,9 @@
 //!   level that is chosen so that the shares of all fill the budget. A small tenant's share is its
 //!   max, so it gets there whatever the others do.
 //!
-//! If policies are compared, only those that mostly read are served, without a max. The scale is such that all their
-//! entries together fit into a part of the budget, and what each could use is as much more as fills what is promised.
+//! If policies are compared, only those that mostly read are served, without a max. The scale is
+//! such that all their entries together fit into a part of the budget, and what each could use is
+//! as much more as fills what is promised.
 
 use crate::clusters::{CLUSTERS, Cluster};
 use crate::entry::footprint;
@@ -47,12 +48,23 @@ pub(crate) fn whole(budget: u64) -> Vec<Planned> {
     let budget = budget as f64;
     let published: f64 = CLUSTERS.iter().map(working_set).sum();
     let scale = WORKING_SETS * budget / published;
-    let clusters: Vec<_> = CLUSTERS.iter().map(|cluster| (cluster, keys(cluster, scale))).collect();
-    let all: f64 = clusters.iter().map(|&(cluster, keys)| bytes(cluster, keys)).sum();
+    let clusters: Vec<_> = CLUSTERS
+        .iter()
+        .map(|cluster| (cluster, keys(cluster, scale)))
+        .collect();
+    let all: f64 = clusters
+        .iter()
+        .map(|&(cluster, keys)| bytes(cluster, keys))
+        .sum();
     let part = (OVERCOMMIT * budget / all).min(1.0);
     let tenant = |(cluster, keys)| {
         let max = (bytes(cluster, keys) * part) as u64;
-        Planned { cluster, keys, max: Some(max), demand: max }
+        Planned {
+            cluster,
+            keys,
+            max: Some(max),
+            demand: max,
+        }
     };
     clusters.into_iter().map(tenant).collect()
 }
@@ -61,20 +73,31 @@ pub(crate) fn whole(budget: u64) -> Vec<Planned> {
 pub(crate) fn compared(budget: u64) -> Vec<Planned> {
     let reading = |cluster: &&Cluster| cluster.working_set_mb > 0 && gets(cluster) >= GETS_MIN;
     let clusters: Vec<_> = CLUSTERS.iter().filter(reading).collect();
-    let unscaled: f64 = clusters.iter().map(|cluster| bytes(cluster, keys(cluster, 1.0))).sum();
+    let unscaled: f64 = clusters
+        .iter()
+        .map(|cluster| bytes(cluster, keys(cluster, 1.0)))
+        .sum();
     let scale = WORKING_SETS_COMPARED * budget as f64 / unscaled;
     let tenant = |cluster| {
         let keys = keys(cluster, scale);
         let working_set = bytes(cluster, keys) as u64;
         // A quarter more, for writes change their sizes.
-        Planned { cluster, keys, max: None, demand: working_set + working_set / 4 }
+        Planned {
+            cluster,
+            keys,
+            max: None,
+            demand: working_set + working_set / 4,
+        }
     };
     clusters.into_iter().map(tenant).collect()
 }
 
 /// The share of the operations that only look up.
 fn gets(cluster: &Cluster) -> f64 {
-    let gets = cluster.operations.split(' ').filter_map(|part| part.strip_prefix("get:"));
+    let gets = cluster
+        .operations
+        .split(' ')
+        .filter_map(|part| part.strip_prefix("get:"));
     gets.filter_map(|share| share.parse::<f64>().ok()).sum()
 }
 

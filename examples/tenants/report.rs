@@ -31,14 +31,16 @@ pub(crate) struct Report {
     stocked_bytes: u64,
     usage_bytes: u64,
     peak_bytes: u64,
-    /// Bytes that resident memory has grown by since before the first entry; `None` where the system does not say.
+    /// Bytes that resident memory has grown by since before the first entry; `None` where the
+    /// system does not say.
     rss_growth_bytes: Option<u64>,
     /// Looks at all limits, and the most that one saw above a max.
     samples: u64,
     max_excess_bytes: u64,
     /// Refusals while credit was under way.
     refused_in_transit: u64,
-    /// Charges that did not fit into the budget at first, and tenants that were reclaimed below their low.
+    /// Charges that did not fit into the budget at first, and tenants that were reclaimed below
+    /// their low.
     met_budget: u64,
     below_low: u64,
     requests_per_second: f64,
@@ -70,7 +72,8 @@ struct Sums {
     requests: u64,
     gets: u64,
     hits: u64,
-    /// Charges that did not fit below the tenant's own max at first, and those that did not fit after all.
+    /// Charges that did not fit below the tenant's own max at first, and those that did not fit
+    /// after all.
     met_max: u64,
     refused: u64,
     too_large: u64,
@@ -96,11 +99,21 @@ impl Sums {
 
 impl Report {
     /// Reads all counters, checks them, then empties the caches and checks that nothing is left.
-    pub(crate) fn gather(args: &Args, setup: &mut Setup, time: Duration, seen: &Seen, before: Option<u64>) -> Self {
-        let growth = memory::resident().zip(before).map(|(now, before)| now.saturating_sub(before));
+    pub(crate) fn gather(
+        args: &Args,
+        setup: &mut Setup,
+        time: Duration,
+        seen: &Seen,
+        before: Option<u64>,
+    ) -> Self {
+        let growth = memory::resident()
+            .zip(before)
+            .map(|(now, before)| now.saturating_sub(before));
         let (root, counts) = (setup.runtime.root(), setup.runtime.counts());
         let tenants = rows(setup);
-        let sums = tenants.iter().fold(Sums::default(), |all, row| all.add(&row.sums));
+        let sums = tenants
+            .iter()
+            .fold(Sums::default(), |all, row| all.add(&row.sums));
         let mut report = Self {
             policy: args.policy,
             threads: args.threads().min(tenants.len()),
@@ -123,7 +136,9 @@ impl Report {
             faults: close(setup),
         };
         if seen.excess > 0 {
-            report.faults.push(format!("a sample saw {} above a max", Bytes(seen.excess)));
+            report
+                .faults
+                .push(format!("a sample saw {} above a max", Bytes(seen.excess)));
         }
         if args.is_main_job() {
             report.expect_main_job();
@@ -133,7 +148,10 @@ impl Report {
 
     /// The main job shows this, beyond a count that adds up.
     fn expect_main_job(&mut self) {
-        let spared = self.tenants.iter().filter(|row| row.max.is_some() && row.sums.met_max == 0);
+        let spared = self
+            .tenants
+            .iter()
+            .filter(|row| row.max.is_some() && row.sums.met_max == 0);
         let spared: Vec<&str> = spared.map(|row| &*row.tenant).collect();
         if !spared.is_empty() || self.met_budget == 0 {
             self.faults.push(format!(
@@ -141,10 +159,16 @@ impl Report {
                 self.met_budget
             ));
         }
-        let off = |growth: u64| growth.abs_diff(self.live_bytes) as f64 / self.live_bytes.max(1) as f64;
-        if let Some(growth) = self.rss_growth_bytes.filter(|&growth| off(growth) > RSS_OFF_MAX) {
+        let off =
+            |growth: u64| growth.abs_diff(self.live_bytes) as f64 / self.live_bytes.max(1) as f64;
+        if let Some(growth) = self
+            .rss_growth_bytes
+            .filter(|&growth| off(growth) > RSS_OFF_MAX)
+        {
             let (growth, live) = (Bytes(growth), Bytes(self.live_bytes));
-            self.faults.push(format!("resident memory grew by {growth}, too far from the {live} that are charged"));
+            self.faults.push(format!(
+                "resident memory grew by {growth}, too far from the {live} that are charged"
+            ));
         }
     }
 
@@ -163,7 +187,11 @@ impl Report {
             0 => String::new(),
             more => format!("\nand {more} tenants that hold less (--all)"),
         };
-        format!("{}\n\n{}{more}", verdict.join("\n"), self.table(shown).text(columns))
+        format!(
+            "{}\n\n{}{more}",
+            verdict.join("\n"),
+            self.table(shown).text(columns)
+        )
     }
 
     /// The verdict on limits and counts, and the figures of the service.
@@ -176,25 +204,54 @@ impl Report {
         let (groups, samples) = (self.tenants.len() + 1, HumanCount(self.samples));
         let held = match self.faults.len() {
             0 => (
-                format!("ok: {groups} groups held their limits ({samples} samples); {false_refusals}; sums add up."),
+                format!(
+                    "ok: {groups} groups held their limits ({samples} samples); {false_refusals}; sums add up."
+                ),
                 State::Good,
             ),
-            faults => (format!("FAULTS: {faults} checks failed, a line each on stderr."), State::Bad),
+            faults => (
+                format!("FAULTS: {faults} checks failed, a line each on stderr."),
+                State::Bad,
+            ),
         };
-        let mut refused: Vec<&Row> = self.tenants.iter().filter(|row| row.sums.refused > 0).collect();
+        let mut refused: Vec<&Row> = self
+            .tenants
+            .iter()
+            .filter(|row| row.sums.refused > 0)
+            .collect();
         refused.sort_by_key(|row| std::cmp::Reverse(row.sums.refused));
-        let named = refused.iter().take(3).map(|row| format!("{} ({})", row.tenant, HumanCount(row.sums.refused)));
+        let named = refused
+            .iter()
+            .take(3)
+            .map(|row| format!("{} ({})", row.tenant, HumanCount(row.sums.refused)));
         let (refused, state) = match refused.len() {
             0 => ("no tenant was refused".to_owned(), State::Plain),
-            _ => (format!("refused: {}", named.collect::<Vec<_>>().join(", ")), State::Tense),
+            _ => (
+                format!("refused: {}", named.collect::<Vec<_>>().join(", ")),
+                State::Tense,
+            ),
         };
-        let (ratio, rate) = (percent(self.sums.hits, self.sums.gets), HumanCount(self.requests_per_second as u64));
-        let resident =
-            self.rss_growth_bytes.map_or(String::new(), |growth| format!(", resident for it {}", Bytes(growth)));
+        let (ratio, rate) = (
+            percent(self.sums.hits, self.sums.gets),
+            HumanCount(self.requests_per_second as u64),
+        );
+        let resident = self.rss_growth_bytes.map_or(String::new(), |growth| {
+            format!(", resident for it {}", Bytes(growth))
+        });
         vec![
             held,
-            (format!("Hit ratio {ratio:.2} %, {rate} requests/s; {refused}."), state),
-            (format!("Charged {} of {}{resident}.", Bytes(self.live_bytes), Bytes(self.budget_bytes)), State::Plain),
+            (
+                format!("Hit ratio {ratio:.2} %, {rate} requests/s; {refused}."),
+                state,
+            ),
+            (
+                format!(
+                    "Charged {} of {}{resident}.",
+                    Bytes(self.live_bytes),
+                    Bytes(self.budget_bytes)
+                ),
+                State::Plain,
+            ),
         ]
     }
 
@@ -214,7 +271,9 @@ impl Report {
         ]);
         let mut rows: Vec<_> = self.tenants.iter().collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.live));
-        rows.into_iter().take(shown).for_each(|row| table.add(row.cells()));
+        rows.into_iter()
+            .take(shown)
+            .for_each(|row| table.add(row.cells()));
         table
     }
 }
@@ -222,7 +281,16 @@ impl Report {
 impl Row {
     fn cells(&self) -> [Cell; 10] {
         let count = |number: u64| Cell::from(HumanCount(number).to_string());
-        let Sums { requests, gets, hits, met_max, refused, evicted, evicted_for_others, .. } = self.sums;
+        let Sums {
+            requests,
+            gets,
+            hits,
+            met_max,
+            refused,
+            evicted,
+            evicted_for_others,
+            ..
+        } = self.sums;
         // The worst that happened to the tenant.
         let state = match (refused, met_max) {
             (1.., _) => Cell::new("refused", State::Bad),
@@ -231,9 +299,16 @@ impl Row {
         };
         [
             Cell::from(&*self.tenant),
-            Cell::from(if gets == 0 { "-".to_string() } else { format!("{:.4}", hits as f64 / gets as f64) }),
+            Cell::from(if gets == 0 {
+                "-".to_string()
+            } else {
+                format!("{:.4}", hits as f64 / gets as f64)
+            }),
             Cell::from(Bytes(self.live).to_string()),
-            Cell::from(self.max.map_or_else(|| "max".to_string(), |max| Bytes(max).to_string())),
+            Cell::from(
+                self.max
+                    .map_or_else(|| "max".to_string(), |max| Bytes(max).to_string()),
+            ),
             count(met_max),
             count(evicted),
             count(evicted_for_others),
@@ -246,7 +321,10 @@ impl Row {
 
 fn rows(setup: &Setup) -> Vec<Row> {
     let row = |(number, tenant): (usize, &crate::service::Tenant)| {
-        let (figures, evictions) = (tenant.turn.lock().cache.figures, &setup.service.evictions[number]);
+        let (figures, evictions) = (
+            tenant.turn.lock().cache.figures,
+            &setup.service.evictions[number],
+        );
         let max = tenant.group.max();
         Row {
             tenant: tenant.name.clone(),
@@ -273,40 +351,88 @@ fn rows(setup: &Setup) -> Vec<Row> {
 /// Checks what must hold when no thread charges any more; empties the caches.
 pub(crate) fn close(setup: &mut Setup) -> Vec<String> {
     let (root, rows) = (setup.runtime.root(), rows(setup));
-    let mut faults: Vec<String> = setup.runtime.verify().faults().iter().map(ToString::to_string).collect();
+    let mut faults: Vec<String> = setup
+        .runtime
+        .verify()
+        .faults()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     let mut expect = |group: &str, what: &str, expected: u64, found: u64| {
         if expected != found {
-            faults.push(format!("{group}, {what}: expected {expected}, found {found}"));
+            faults.push(format!(
+                "{group}, {what}: expected {expected}, found {found}"
+            ));
         }
     };
     let items = setup.items;
     let mut cached = vec![0; rows.len()];
     for tallies in setup.service.shelves.iter().map(|shelf| shelf.tally()) {
-        cached.iter_mut().zip(tallies).for_each(|(sum, bytes)| *sum += bytes);
+        cached
+            .iter_mut()
+            .zip(tallies)
+            .for_each(|(sum, bytes)| *sum += bytes);
     }
     let mut all = [0; 4];
     for ((row, tenant), cached) in rows.iter().zip(&setup.service.tenants).zip(cached) {
-        expect(&row.tenant, "live beside the cache's own sum", cached, row.live);
+        expect(
+            &row.tenant,
+            "live beside the cache's own sum",
+            cached,
+            row.live,
+        );
         let own = [cached, row.sums.gets, row.sums.hits, row.sums.evicted];
-        let figures = statistics(&tenant.group, [Stat::FILE, items.gets, items.hits, items.evictions]);
-        for ((name, own), found) in ["bytes", "gets", "hits", "evictions"].into_iter().zip(own).zip(figures) {
+        let figures = statistics(
+            &tenant.group,
+            [Stat::FILE, items.gets, items.hits, items.evictions],
+        );
+        for ((name, own), found) in ["bytes", "gets", "hits", "evictions"]
+            .into_iter()
+            .zip(own)
+            .zip(figures)
+        {
             expect(&row.tenant, name, own, found);
         }
         all = std::array::from_fn(|at| all[at] + own[at]);
         if row.peak > row.max.unwrap_or(u64::MAX) {
-            expect(&row.tenant, "peak above max", row.max.unwrap_or(u64::MAX), row.peak);
+            expect(
+                &row.tenant,
+                "peak above max",
+                row.max.unwrap_or(u64::MAX),
+                row.peak,
+            );
         }
     }
     let figures = statistics(&root, [Stat::FILE, items.gets, items.hits, items.evictions]);
-    figures.into_iter().zip(all).for_each(|(found, sum)| expect("the service", "a sum of statistics", sum, found));
-    let refused = setup.service.sum(|cache| cache.figures.refused + cache.refused_in_warm_up);
-    expect("the service", "refused beside what the caches were told", refused, root.events().get(Event::Oom));
+    figures
+        .into_iter()
+        .zip(all)
+        .for_each(|(found, sum)| expect("the service", "a sum of statistics", sum, found));
+    let refused = setup
+        .service
+        .sum(|cache| cache.figures.refused + cache.refused_in_warm_up);
+    expect(
+        "the service",
+        "refused beside what the caches were told",
+        refused,
+        root.events().get(Event::Oom),
+    );
     setup.unregister();
     setup.service.shelves.iter().for_each(|shelf| shelf.clear());
     setup.runtime.settle();
     root.memory().drain();
-    expect("the service", "usage when every cache is empty", 0, root.usage());
-    expect("the service", "bytes when every cache is empty", 0, statistics(&root, [Stat::FILE])[0]);
+    expect(
+        "the service",
+        "usage when every cache is empty",
+        0,
+        root.usage(),
+    );
+    expect(
+        "the service",
+        "bytes when every cache is empty",
+        0,
+        statistics(&root, [Stat::FILE])[0],
+    );
     faults
 }
 
@@ -317,5 +443,9 @@ fn statistics<const N: usize>(group: &Group, items: [Stat; N]) -> [u64; N] {
 
 /// A part of the whole, 0 of nothing.
 pub(crate) fn percent(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 * 100.0 }
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64 * 100.0
+    }
 }

@@ -47,25 +47,46 @@ impl Scene {
             return Err(SetupError::Memory { budget, available });
         }
         let budget = budget.as_u64();
-        let plan = if args.compare { plan::compared(budget) } else { plan::whole(budget) };
+        let plan = if args.compare {
+            plan::compared(budget)
+        } else {
+            plan::whole(budget)
+        };
         let mut candidates: Vec<Candidate> = plan.iter().map(Candidate::cluster).collect();
         let calm: f64 = candidates.iter().map(|candidate| candidate.weight).sum();
         candidates.extend((1..=args.noisy()).map(|number| Candidate::scan(number, calm * FLOOD)));
-        let arrivals = WeightedAliasIndex::new(candidates.iter().map(|candidate| candidate.weight).collect());
+        let arrivals = WeightedAliasIndex::new(
+            candidates
+                .iter()
+                .map(|candidate| candidate.weight)
+                .collect(),
+        );
         let arrivals = arrivals.expect("there is a tenant, and weights are above 0");
-        Ok(Self { budget, candidates, arrivals })
+        Ok(Self {
+            budget,
+            candidates,
+            arrivals,
+        })
     }
 
     /// Tenants that do not flood.
     pub(crate) fn calm(&self) -> usize {
-        self.candidates.iter().filter(|candidate| !candidate.is_noisy()).count()
+        self.candidates
+            .iter()
+            .filter(|candidate| !candidate.is_noisy())
+            .count()
     }
 
-    /// Fair shares, given what each could hold. Those that flood share what the others are not promised.
+    /// Fair shares, given what each could hold. Those that flood share what the others are not
+    /// promised.
     pub(crate) fn fair_shares(&self, holds: &[u64]) -> Vec<u64> {
         let calm = self.calm();
         let noisy = (self.candidates.len() - calm) as u64;
-        let promised = if noisy == 0 { self.budget } else { self.budget / 100 * PROTECTED_PERCENT };
+        let promised = if noisy == 0 {
+            self.budget
+        } else {
+            self.budget / 100 * PROTECTED_PERCENT
+        };
         let mut shares = fair_shares(promised, &holds[..calm]);
         shares.extend((0..noisy).map(|_| (self.budget - promised) / noisy));
         shares
@@ -74,13 +95,21 @@ impl Scene {
 
 impl Candidate {
     fn cluster(planned: &Planned) -> Self {
-        let &Planned { cluster, keys, max, demand } = planned;
+        let &Planned {
+            cluster,
+            keys,
+            max,
+            demand,
+        } = planned;
         Self {
             name: cluster.name(),
             max: max.map_or(Limit::Unlimited, Limit::Bytes),
             demand,
             sizes: Sizes::new(cluster),
-            source: Source::Cluster { load: Load::new(cluster, keys), keys },
+            source: Source::Cluster {
+                load: Load::new(cluster, keys),
+                keys,
+            },
             weight: cluster.rate_kqps,
         }
     }

@@ -40,8 +40,8 @@ pub(crate) enum Source {
     Scan,
 }
 
-/// All tenants. Any worker serves any of them, so that charge and uncharge of an entry often happen on two threads, as
-/// in a service that steals work.
+/// All tenants. Any worker serves any of them, so that charge and uncharge of an entry often happen
+/// on two threads, as in a service that steals work.
 pub(crate) struct Service {
     pub(crate) tenants: Vec<Tenant>,
     pub(crate) shelves: Vec<Arc<Shelf>>,
@@ -54,20 +54,30 @@ impl Service {
     pub(crate) fn serve(&self, index: usize) {
         let tenant = &self.tenants[index];
         let mut turn = tenant.turn.lock();
-        let Turn { cache, random, scanned } = &mut *turn;
+        let Turn {
+            cache,
+            random,
+            scanned,
+        } = &mut *turn;
         cache.serve(match &tenant.source {
             Source::Cluster { load, .. } => load.draw(random),
             Source::Scan => {
                 *scanned += 1;
-                Request { key: *scanned, operation: Operation::Get }
+                Request {
+                    key: *scanned,
+                    operation: Operation::Get,
+                }
             }
         });
     }
 
-    /// Fills a cluster's cache from its most wanted key on, until its max has refused one, or it holds all that it may.
+    /// Fills a cluster's cache from its most wanted key on, until its max has refused one, or it
+    /// holds all that it may.
     pub(crate) fn warm_up(&self, index: usize) {
         let tenant = &self.tenants[index];
-        let Source::Cluster { keys, .. } = tenant.source else { return };
+        let Source::Cluster { keys, .. } = tenant.source else {
+            return;
+        };
         let mut turn = tenant.turn.lock();
         let mut filled = 0;
         for key in 1..=keys {
@@ -88,6 +98,9 @@ impl Service {
 
     /// A figure of all tenants' caches.
     pub(crate) fn sum(&self, figure: fn(&Cache) -> u64) -> u64 {
-        self.tenants.iter().map(|tenant| figure(&tenant.turn.lock().cache)).sum()
+        self.tenants
+            .iter()
+            .map(|tenant| figure(&tenant.turn.lock().cache))
+            .sum()
     }
 }

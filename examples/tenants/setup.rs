@@ -19,7 +19,9 @@ use crate::shelf::{Evictions, Shelf};
 /// The reason that there is no service.
 #[derive(Debug, Error)]
 pub(crate) enum SetupError {
-    #[error("the tenants would fill a budget of {budget}, and the machine has {available} left; lower --budget")]
+    #[error(
+        "the tenants would fill a budget of {budget}, and the machine has {available} left; lower --budget"
+    )]
     Memory { budget: Bytes, available: Bytes },
     #[error("the budget was not accepted: {0}")]
     Runtime(#[from] BuildError),
@@ -32,11 +34,12 @@ pub(crate) enum SetupError {
 /// Bytes that a thread charges in advance.
 const BATCH: Bytes = Bytes(256 << 10);
 
-/// Of the budget, the part that all threads may have charged in advance: a small budget is not filled with credit.
+/// Of the budget, the part that all threads may have charged in advance: a small budget is not
+/// filled with credit.
 const BATCH_PART: u64 = 1 << 10;
 
-/// Grains of statistics that a thread counts before it tells: what is shown live is nearer to the truth than with the
-/// crate's own, and beside a request it costs nothing.
+/// Grains of statistics that a thread counts before it tells: what is shown live is nearer to the
+/// truth than with the crate's own, and beside a request it costs nothing.
 const STAT_BATCH: u64 = 64;
 
 /// All that the workers need.
@@ -49,21 +52,40 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    pub(crate) fn new(args: &Args, scene: &Scene, policy: Policy, seed: u64) -> Result<Self, SetupError> {
+    pub(crate) fn new(
+        args: &Args,
+        scene: &Scene,
+        policy: Policy,
+        seed: u64,
+    ) -> Result<Self, SetupError> {
         let batch = Bytes(BATCH.0.min(scene.budget / BATCH_PART));
-        let mut builder = Runtime::builder().max(Limit::Bytes(scene.budget)).batch(batch).stat_batch(STAT_BATCH);
+        let mut builder = Runtime::builder()
+            .max(Limit::Bytes(scene.budget))
+            .batch(batch)
+            .stat_batch(STAT_BATCH);
         let items = Items::declare(&mut builder);
         let runtime = builder.audit(true).build()?;
         let root = runtime.root();
         let create = |one: &Candidate| root.create(&one.name, Limits::new().max(one.max));
-        let groups: Vec<Group> = scene.candidates.iter().map(create).collect::<Result<_, _>>()?;
+        let groups: Vec<Group> = scene
+            .candidates
+            .iter()
+            .map(create)
+            .collect::<Result<_, _>>()?;
         let holds = scene.candidates.iter().zip(&groups);
-        let holds: Vec<u64> = holds.map(|(one, group)| group.max().min(one.demand).min(scene.budget)).collect();
+        let holds: Vec<u64> = holds
+            .map(|(one, group)| group.max().min(one.demand).min(scene.budget))
+            .collect();
         let shares = scene.fair_shares(&holds);
 
         let evictions: Arc<[Evictions]> = groups.iter().map(|_| Evictions::default()).collect();
-        // The shelf of all is asked for the service, that of a tenant for the tenant and for the service.
-        let owners = if policy == Policy::Shared { std::slice::from_ref(&root) } else { &groups };
+        // The shelf of all is asked for the service, that of a tenant for the tenant and for the
+        // service.
+        let owners = if policy == Policy::Shared {
+            std::slice::from_ref(&root)
+        } else {
+            &groups
+        };
         let shelf = |_| Arc::new(Shelf::new(Arc::clone(&evictions), items.evictions));
         let shelves: Vec<Arc<Shelf>> = owners.iter().map(shelf).collect();
         let register = |(group, shelf): (&Group, &Arc<Shelf>)| {
@@ -85,13 +107,34 @@ impl Setup {
                 figures: Figures::default(),
                 refused_in_warm_up: 0,
             };
-            // A stream of each tenant's own: a tenant that is served before it, its requests are the same.
+            // A stream of each tenant's own: a tenant that is served before it, its requests are
+            // the same.
             let random = Random::seed_from_u64(scramble(scramble(seed, u64::MAX), number as u64));
             let (name, source) = (candidate.name.clone(), candidate.source.clone());
-            let turn = Mutex::new(Turn { cache, random, scanned: 0 });
-            tenants.push(Tenant { name, group, share, holds: holds[number], source, turn });
+            let turn = Mutex::new(Turn {
+                cache,
+                random,
+                scanned: 0,
+            });
+            tenants.push(Tenant {
+                name,
+                group,
+                share,
+                holds: holds[number],
+                source,
+                turn,
+            });
         }
-        Ok(Self { runtime, items, service: Service { tenants, shelves, evictions }, registrations })
+        Ok(Self {
+            runtime,
+            items,
+            service: Service {
+                tenants,
+                shelves,
+                evictions,
+            },
+            registrations,
+        })
     }
 
     /// From here on no tenant is asked for room.
@@ -108,7 +151,9 @@ fn limits(args: &Args, candidate: &Candidate, share: u64, policy: Policy) -> Lim
         Policy::Static => Limits::new().max(Limit::Bytes(share)),
         Policy::Shares if candidate.is_noisy() => Limits::new().share(1),
         // Weights: KiB of the fair share.
-        Policy::Shares => Limits::new().share(u32::try_from(share >> 10).unwrap_or(u32::MAX).max(1)),
+        Policy::Shares => {
+            Limits::new().share(u32::try_from(share >> 10).unwrap_or(u32::MAX).max(1))
+        }
         Policy::Memcg => {
             let low = if candidate.is_noisy() { 0 } else { args.low };
             Limits::new().low(part(low)).soft(part(args.soft))

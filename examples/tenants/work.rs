@@ -1,7 +1,8 @@
 //! Worker threads: first they warm the caches up, then they serve requests as they arrive.
 //!
-//! Arrivals come in slices, and which tenants are in a slice depends on its number and the seed only: each tenant gets
-//! as many requests in a run of so many slices, whichever thread serves them.
+//! Arrivals come in slices, and which tenants are in a slice depends on its number and the seed
+//! only: each tenant gets as many requests in a run of so many slices, whichever thread serves
+//! them.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -38,8 +39,8 @@ pub(crate) struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Warms up the largest tenants first. One that wants more than a fair share gets it while there is room, the
-    /// others get theirs from them.
+    /// Warms up the largest tenants first. One that wants more than a fair share gets it while
+    /// there is room, the others get theirs from them.
     pub(crate) fn warm_up(&self) {
         let (next, order) = (AtomicUsize::new(0), self.service.largest_first());
         let warm_up = || {
@@ -53,14 +54,18 @@ impl Work<'_> {
     /// Serves until the time is over, or all requests are.
     pub(crate) fn serve(&self) -> Duration {
         let start = *self.started.get_or_init(Instant::now);
-        thread::scope(|scope| (0..self.threads).for_each(|_| drop(scope.spawn(|| self.worker(start)))));
+        thread::scope(|scope| {
+            (0..self.threads).for_each(|_| drop(scope.spawn(|| self.worker(start))))
+        });
         start.elapsed()
     }
 
     fn worker(&self, start: Instant) {
         while self.time.is_none_or(|time| start.elapsed() < time) {
             let from = self.taken.fetch_add(SLICE, Ordering::Relaxed);
-            let left = self.requests.map_or(SLICE, |all| all.saturating_sub(from).min(SLICE));
+            let left = self
+                .requests
+                .map_or(SLICE, |all| all.saturating_sub(from).min(SLICE));
             if left == 0 {
                 return;
             }

@@ -1,5 +1,6 @@
-//! A request handler on TCP. A request is a tenant (1 byte), a length (4 bytes) and a body. The buffer of the body is
-//! charged to the tenant before it is allocated, with 50 ms of patience; then the answer is "busy".
+//! A request handler on TCP. A request is a tenant (1 byte), a length (4 bytes) and a body. The
+//! buffer of the body is charged to the tenant before it is allocated, with 50 ms of patience; then
+//! the answer is "busy".
 //!
 //! ```text
 //! cargo run --example handler
@@ -28,7 +29,9 @@ async fn buffer(tenant: &Group, len: usize) -> Result<Charged<Vec<u8>>, ChargeEr
 /// Serves the one request of a connection.
 async fn serve(mut stream: TcpStream, tenants: Arc<[Group]>) -> io::Result<()> {
     let number = stream.read_u8().await?;
-    let tenant = tenants.get(usize::from(number)).ok_or(io::ErrorKind::InvalidData)?;
+    let tenant = tenants
+        .get(usize::from(number))
+        .ok_or(io::ErrorKind::InvalidData)?;
     let len = stream.read_u32().await?;
     // ANCHOR: serve
     let answer = match buffer(tenant, len as usize).await {
@@ -68,8 +71,12 @@ async fn run(tenants: Arc<[Group]>) -> io::Result<()> {
             tokio::spawn(serve(stream, Arc::clone(&tenants)));
         }
     });
-    let requests = [(0, 100_000); 6].into_iter().chain([(1, 100_000), (1, 1_000_000)]);
-    let clients: Vec<_> = requests.map(|(tenant, len)| tokio::spawn(ask(address, tenant, len))).collect();
+    let requests = [(0, 100_000); 6]
+        .into_iter()
+        .chain([(1, 100_000), (1, 1_000_000)]);
+    let clients: Vec<_> = requests
+        .map(|(tenant, len)| tokio::spawn(ask(address, tenant, len)))
+        .collect();
     for client in clients {
         println!("{}", client.await??);
     }
@@ -81,7 +88,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Made and dropped outside of the executor, because the drop of the last handle may block.
     let budget = Runtime::builder().max(Limit::mib(1)).audit(true).build()?;
     let limits = Limits::new().max(Limit::kib(256)); // two requests of 100,000 bytes at a time
-    let tenants = [budget.root().create("acme", limits)?, budget.root().create("globex", limits)?];
+    let tenants = [
+        budget.root().create("acme", limits)?,
+        budget.root().create("globex", limits)?,
+    ];
     tokio::runtime::Runtime::new()?.block_on(run(Arc::new(tenants)))?;
     println!("{}\n{}", budget.snapshot(), budget.verify());
     assert_eq!(budget.root().live(), 0);

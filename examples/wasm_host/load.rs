@@ -45,7 +45,8 @@ pub(crate) struct Outcome {
 async fn ask(port: u16, tenant: &str) -> Option<(u16, String)> {
     let exchange = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-        let request = format!("GET /run/{tenant} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        let request =
+            format!("GET /run/{tenant} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
@@ -59,7 +60,10 @@ async fn ask(port: u16, tenant: &str) -> Option<(u16, String)> {
 
 /// A tenant asks `AT_ONCE` at a time.
 async fn tenant(port: u16, name: &'static str, requests: usize) -> Answers {
-    let mut answers = Answers { tenant: name, ..Answers::default() };
+    let mut answers = Answers {
+        tenant: name,
+        ..Answers::default()
+    };
     let mut asks = JoinSet::new();
     for number in 0..requests + AT_ONCE {
         if number >= AT_ONCE {
@@ -83,26 +87,48 @@ async fn tenant(port: u16, name: &'static str, requests: usize) -> Answers {
 async fn start(policy: Policy, options: &Options) -> Result<Child, Box<dyn Error>> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--limit", &options.limit.0.to_string(), "--serve"]);
-    command.arg(clap::ValueEnum::to_possible_value(&policy).expect("no policy is hidden").get_name());
-    Ok(command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?)
+    command.arg(
+        clap::ValueEnum::to_possible_value(&policy)
+            .expect("no policy is hidden")
+            .get_name(),
+    );
+    Ok(command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?)
 }
 
-pub(crate) async fn run(policy: Policy, number: usize, options: &Options) -> Result<Outcome, Box<dyn Error>> {
+pub(crate) async fn run(
+    policy: Policy,
+    number: usize,
+    options: &Options,
+) -> Result<Outcome, Box<dyn Error>> {
     let mut service = start(policy, options).await?;
-    let (mut input, output) = (service.stdin.take().expect("piped"), service.stdout.take().expect("piped"));
+    let (mut input, output) = (
+        service.stdin.take().expect("piped"),
+        service.stdout.take().expect("piped"),
+    );
     let group = if options.quick {
         Err("--quick".to_string())
     } else {
         let process = service.id().ok_or("the service has ended")?;
-        ControlGroup::new(number, options.limit.0).and_then(|group| group.add(process).map(|()| group))
+        ControlGroup::new(number, options.limit.0)
+            .and_then(|group| group.add(process).map(|()| group))
     };
     if let (Err(why), Policy::None) = (&group, policy) {
-        return Err(format!("no control group, and without a limit nothing else ends the service: {why}").into());
+        return Err(format!(
+            "no control group, and without a limit nothing else ends the service: {why}"
+        )
+        .into());
     }
     input.write_u8(b'\n').await?;
     let mut line = String::new();
     timeout(PATIENCE, BufReader::new(output).read_line(&mut line)).await??;
-    let port = line.trim().parse().map_err(|_| format!("the service said {line:?}"))?;
+    let port = line
+        .trim()
+        .parse()
+        .map_err(|_| format!("the service said {line:?}"))?;
     let mut asks = JoinSet::new();
     for (name, _) in TENANTS {
         asks.spawn(tenant(port, name, options.requests));
@@ -111,6 +137,13 @@ pub(crate) async fn run(policy: Policy, number: usize, options: &Options) -> Res
     tenants.sort_by_key(|answers| TENANTS.iter().position(|(name, _)| *name == answers.tenant));
     drop(input);
     let status = timeout(PATIENCE, service.wait()).await??;
-    let exit = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    Ok(Outcome { policy, exit, contained: group.is_ok(), tenants })
+    let exit = status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    Ok(Outcome {
+        policy,
+        exit,
+        contained: group.is_ok(),
+        tenants,
+    })
 }

@@ -1,6 +1,7 @@
-//! Three tenants run modules in one service, and the module of one grows without end. The service runs three times in a
-//! control group of the system: without a limit, with `StoreLimits` of equal shares, with groups. A table and JSON say
-//! who was served, who was refused, and whether the kernel has killed the service (137).
+//! Three tenants run modules in one service, and the module of one grows without end. The service
+//! runs three times in a control group of the system: without a limit, with `StoreLimits` of equal
+//! shares, with groups. A table and JSON say who was served, who was refused, and whether the
+//! kernel has killed the service (137).
 //!
 //! ```sh
 //! cargo run --release --manifest-path crates/Cargo.toml -p memcg-examples-wasm-host
@@ -65,7 +66,9 @@ impl Options {
             return Err("--requests is a number from 1 to 10000");
         }
         if self.quick && self.only == Some(Policy::None) {
-            return Err("--quick has no control group: without a limit nothing would end the service");
+            return Err(
+                "--quick has no control group: without a limit nothing would end the service",
+            );
         }
         Ok(())
     }
@@ -96,7 +99,10 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     options.check()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_all()
+        .build()?;
     if let Some(policy) = options.serve {
         return runtime.block_on(service::serve(policy, options.budget()));
     }

@@ -17,16 +17,27 @@ fn name(policy: Policy) -> &'static str {
 pub(crate) fn table(options: &Options, outcomes: &[Outcome]) -> String {
     let mut text = String::new();
     let contained = outcomes.iter().all(|outcome| outcome.contained);
-    let place = if contained { "a control group" } else { "no control group, as if it had a limit" };
-    let _ =
-        writeln!(text, "A service in {place} of {}; each tenant sends {AT_ONCE} requests at a time.", options.limit);
+    let place = if contained {
+        "a control group"
+    } else {
+        "no control group, as if it had a limit"
+    };
+    let _ = writeln!(
+        text,
+        "A service in {place} of {}; each tenant sends {AT_ONCE} requests at a time.",
+        options.limit
+    );
     let _ = write!(text, "{:<32}", "served, refused, lost");
     for outcome in outcomes {
         let _ = write!(text, "{:>16}", name(outcome.policy));
     }
     text.push('\n');
     for (number, (tenant, percent)) in TENANTS.iter().enumerate() {
-        let wants = if *tenant == "greedy" { "without end".to_string() } else { format!("{percent} % each") };
+        let wants = if *tenant == "greedy" {
+            "without end".to_string()
+        } else {
+            format!("{percent} % each")
+        };
         let _ = write!(text, "{:<32}", format!("{tenant} ({wants})"));
         for outcome in outcomes {
             let answers = &outcome.tenants[number];
@@ -43,7 +54,12 @@ pub(crate) fn table(options: &Options, outcomes: &[Outcome]) -> String {
     for outcome in outcomes {
         for answers in &outcome.tenants {
             if let Some(reason) = &answers.reason {
-                let _ = writeln!(text, "{}, {}: {reason}", name(outcome.policy), answers.tenant);
+                let _ = writeln!(
+                    text,
+                    "{}, {}: {reason}",
+                    name(outcome.policy),
+                    answers.tenant
+                );
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Any operations on groups and charges, in any order, against the naive twin in `tests/properties/oracle/groups`.
+//! Any operations on groups and charges, in any order, against the naive twin in
+//! `tests/properties/oracle/groups`.
 //!
 //! Under `cargo fuzz` this is a libFuzzer target; built without it, see `fuzz/replay.rs`.
 #![cfg_attr(fuzzing, no_main)]

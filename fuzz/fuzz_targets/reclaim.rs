@@ -1,4 +1,5 @@
-//! Any operations on groups under pressure, with reclaimers of all characters: see `tests/properties/oracle/reclaim`.
+//! Any operations on groups under pressure, with reclaimers of all characters: see
+//! `tests/properties/oracle/reclaim`.
 //!
 //! Under `cargo fuzz` this is a libFuzzer target; built without it, see `fuzz/replay.rs`.
 #![cfg_attr(fuzzing, no_main)]

@@ -1,4 +1,5 @@
-//! Any operations on the statistics of groups, in any order, against the naive twin in `tests/properties/oracle/stats`.
+//! Any operations on the statistics of groups, in any order, against the naive twin in
+//! `tests/properties/oracle/stats`.
 //!
 //! Under `cargo fuzz` this is a libFuzzer target; built without it, see `fuzz/replay.rs`.
 #![cfg_attr(fuzzing, no_main)]

@@ -1,4 +1,5 @@
-//! A charge that did not fit and is tried again: what each step needs of it, and what a step returns.
+//! A charge that did not fit and is tried again: what each step needs of it, and what a step
+//! returns.
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -17,13 +18,15 @@ use crate::state::waiting::Decision;
 use crate::sync::is_over;
 use crate::thread::context;
 
-/// Purpose of an attempt, its means, and its place in line. By themselves they are an attempt to charge plain bytes.
+/// Purpose of an attempt, its means, and its place in line. By themselves they are an attempt to
+/// charge plain bytes.
 pub(crate) struct Terms<'a> {
     pub(super) group: &'a Counter,
     pub(super) bytes: u64,
     /// Bytes that come on top of usage.
     pub(super) adds: u64,
-    /// True if the thread may wait for others: for victims, promises, and rounds of reclaim on other threads.
+    /// True if the thread may wait for others: for victims, promises, and rounds of reclaim on
+    /// other threads.
     pub(super) may_block: bool,
     /// True if the attempt may cancel groups, as long as there is time for that.
     pub(super) cancels: bool,
@@ -39,7 +42,16 @@ impl<'a> Terms<'a> {
     /// Bytes that come on top of usage. The attempt may cancel groups, and has no end.
     pub(super) fn new(group: &'a Counter, bytes: u64, may_block: bool) -> Self {
         let (end, line) = (None, RefCell::new(None));
-        Terms { group, bytes, adds: bytes, may_block, cancels: true, end, stays_in_line: false, line }
+        Terms {
+            group,
+            bytes,
+            adds: bytes,
+            may_block,
+            cancels: true,
+            end,
+            stays_in_line: false,
+            line,
+        }
     }
 
     pub(super) fn may_cancel(&self) -> bool {
@@ -48,8 +60,14 @@ impl<'a> Terms<'a> {
 
     /// Gives the place in line up, unless it stays there. What was decided in time holds.
     pub(super) fn leave(&self) -> Option<ChargeResult<'a>> {
-        let ticket = if self.stays_in_line { None } else { self.line.take() };
-        ticket?.leave().map(|decision| decided(self.group, decision, self.bytes, true))
+        let ticket = if self.stays_in_line {
+            None
+        } else {
+            self.line.take()
+        };
+        ticket?
+            .leave()
+            .map(|decision| decided(self.group, decision, self.bytes, true))
     }
 
     /// End of the charge, if it was decided in line.
@@ -72,9 +90,14 @@ pub(crate) trait Attempt<'a> {
     /// Charges, if there is room.
     fn charge(&self) -> Progress<'a>;
 
-    /// Waits while there is `more` to come until the charge fits at `level`, or until `until`. `None`: it does not fit,
-    /// and may keep a place in line.
-    fn wait(&self, level: &'a Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult<'a>>;
+    /// Waits while there is `more` to come until the charge fits at `level`, or until `until`.
+    /// `None`: it does not fit, and may keep a place in line.
+    fn wait(
+        &self,
+        level: &'a Counter,
+        until: Instant,
+        more: &dyn Fn() -> bool,
+    ) -> Option<ChargeResult<'a>>;
 }
 
 /// The bytes that a delay above a high is for: those that the charge took up the tree.
@@ -94,19 +117,21 @@ pub(crate) enum ChargeFailure<'a> {
 }
 
 pub(crate) enum RefusalKind {
-    /// It does not fit. Source that is about to give memory back there, where the attempt does not wait for it.
+    /// It does not fit. Source that is about to give memory back there, where the attempt does not
+    /// wait for it.
     Full(Option<Pending>),
     /// The charge waited in line for this whole time. The refusal is that at its end.
     TimedOut(Duration),
-    /// All that the level uses is held by tasks that wait in its line, and this is the youngest wait.
+    /// All that the level uses is held by tasks that wait in its line, and this is the youngest
+    /// wait.
     Deadlock,
 }
 
 /// Source that is about to give memory back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pending {
-    /// Memory of a victim, or of a reclaimer that has promised: a charge in line gets it. Or credit, a reclaimer or a
-    /// victim that the attempt has not asked.
+    /// Memory of a victim, or of a reclaimer that has promised: a charge in line gets it. Or
+    /// credit, a reclaimer or a victim that the attempt has not asked.
     Memory,
     /// A round of reclaim on another thread, which may come to nothing.
     Round,
@@ -123,16 +148,16 @@ pub(crate) struct Efforts {
     /// See [`RefusalKind::Full`].
     pub(super) pending: Option<Pending>,
     pub(super) excluded: Excluded,
-    /// Bytes that reclaim may still give where it has ended: promised ones. It may be any number where time or rounds
-    /// ended it.
+    /// Bytes that reclaim may still give where it has ended: promised ones. It may be any number
+    /// where time or rounds ended it.
     pub(super) may_come: u64,
     /// From the first round of reclaim on, or from the first victim on.
     stall: Option<Stall>,
 }
 
 impl Efforts {
-    /// From now on the charger stands still for memory of `level`, until the attempt is over: since an instant that this
-    /// thread has read just before, if it has. The attempt keeps the group.
+    /// From now on the charger stands still for memory of `level`, until the attempt is over: since
+    /// an instant that this thread has read just before, if it has. The attempt keeps the group.
     pub(super) fn stand_still(&mut self, group: &Counter, level: &Counter, since: Option<Instant>) {
         match &mut self.stall {
             Some(stall) => stall.moves_to(level),
@@ -144,20 +169,30 @@ impl Efforts {
 impl<'a> ChargeFailure<'a> {
     /// A refusal about which nothing has been done yet.
     pub(super) fn refused(refusal: LevelRefusal<'a>) -> ChargeFailure<'a> {
-        ChargeFailure::Refused { refusal, counted: false, kind: RefusalKind::Full(None) }
+        ChargeFailure::Refused {
+            refusal,
+            counted: false,
+            kind: RefusalKind::Full(None),
+        }
     }
 
     /// The charge is given up: a refusal is counted.
     #[cold]
     pub(super) fn count(self) -> ChargeFailure<'a> {
-        if let ChargeFailure::Refused { refusal, counted, kind } = &self {
+        if let ChargeFailure::Refused {
+            refusal,
+            counted,
+            kind,
+        } = &self
+        {
             refusal.level.count_refusal();
             match kind {
                 RefusalKind::Full(_) => {}
                 RefusalKind::TimedOut(_) => events::count(refusal.level, Event::TimedOut),
                 RefusalKind::Deadlock => events::count(refusal.level, Event::Deadlock),
             }
-            // Inside reclaim no reclaimer was asked, so the refusal says nothing about what other groups hold.
+            // Inside reclaim no reclaimer was asked, so the refusal says nothing about what other
+            // groups hold.
             if !counted && !context::in_reclaim() {
                 events::count(refusal.level, Event::Oom);
             }
@@ -167,7 +202,12 @@ impl<'a> ChargeFailure<'a> {
 }
 
 /// The decision as the result of an attempt for `bytes`. `counted`: the failure is counted already.
-pub(super) fn decided(group: &Counter, decision: Decision, bytes: u64, counted: bool) -> ChargeResult<'_> {
+pub(super) fn decided(
+    group: &Counter,
+    decision: Decision,
+    bytes: u64,
+    counted: bool,
+) -> ChargeResult<'_> {
     let (level, kind) = match decision {
         Decision::Granted => return Ok(bytes),
         Decision::Full(level) => (level, RefusalKind::Full(None)),
@@ -175,10 +215,19 @@ pub(super) fn decided(group: &Counter, decision: Decision, bytes: u64, counted: 
         Decision::Offline => return Err(ChargeFailure::Offline),
         Decision::Cancelled => return Err(ChargeFailure::Cancelled),
     };
-    Err(ChargeFailure::Refused { refusal: group.level(&level).refusal_now(), counted, kind })
+    Err(ChargeFailure::Refused {
+        refusal: group.level(&level).refusal_now(),
+        counted,
+        kind,
+    })
 }
 
-/// True if the charge could ever fit, at the level that refused and further up: else no reclaim makes room for it.
+/// True if the charge could ever fit, at the level that refused and further up: else no reclaim
+/// makes room for it.
 pub(super) fn fits_ever(bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
-    bytes <= refusal.max.min(USAGE_MAX) && refusal.level.path_to_root().all(|level| bytes <= level.admits())
+    bytes <= refusal.max.min(USAGE_MAX)
+        && refusal
+            .level
+            .path_to_root()
+            .all(|level| bytes <= level.admits())
 }

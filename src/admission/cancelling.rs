@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progress, Terms, fits_ever};
+use crate::admission::attempt::{
+    Attempt, ChargeFailure, Efforts, Pending, Progress, Terms, fits_ever,
+};
 use crate::counter::cover;
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::{events, group_tree, importance};
@@ -12,30 +14,53 @@ use crate::reclaim::round::TIME_MAX;
 use crate::state::events::Event;
 use crate::sync::is_over;
 
-/// Cancels one victim after another, where the refusing level chooses, until the charge fits or no candidate is left.
+/// Cancels one victim after another, where the refusing level chooses, until the charge fits or no
+/// candidate is left.
 pub(super) fn cancel_for<'a>(
     attempt: &impl Attempt<'a>,
     refusal: LevelRefusal<'a>,
     efforts: &mut Efforts,
 ) -> Progress<'a> {
     let (terms, level) = (attempt.terms(), refusal.level);
-    let &Terms { group, bytes, adds, may_block, end, .. } = terms;
-    if !fits_ever(bytes, &refusal) || !may_call_out() || !terms.may_cancel() || !victims::chooses(level) {
+    let &Terms {
+        group,
+        bytes,
+        adds,
+        may_block,
+        end,
+        ..
+    } = terms;
+    if !fits_ever(bytes, &refusal)
+        || !may_call_out()
+        || !terms.may_cancel()
+        || !victims::chooses(level)
+    {
         return Progress::Continue(refusal);
     }
     if !std::mem::replace(&mut efforts.counted, true) {
         events::count(level, Event::Oom);
     }
     let tree = level.tree();
-    let adds = if adds > 0 { cover::rise_at(group, adds, level).max(1) } else { 0 };
+    let adds = if adds > 0 {
+        cover::rise_at(group, adds, level).max(1)
+    } else {
+        0
+    };
     let (importance, may_come) = (importance::of(group), efforts.may_come);
-    let want = Want { asker: Some(group), importance, bytes, adds, may_come };
+    let want = Want {
+        asker: Some(group),
+        importance,
+        bytes,
+        adds,
+        may_come,
+    };
     let mut turn = None;
     while terms.may_cancel() {
         let (until, awaited) = match victims::choose(level, &want, &mut efforts.excluded) {
             Choice::NoCandidate => break,
             Choice::Asker => return Progress::Break(Err(ChargeFailure::Cancelled)),
-            // Charges in line before this one may take the room that there is. That is no reason to refuse this one.
+            // Charges in line before this one may take the room that there is. That is no reason to
+            // refuse this one.
             Choice::Room => {
                 let time = group_tree::shared(tree).settings.oom_time.min(TIME_MAX);
                 let turn = *turn.get_or_insert_with(|| Instant::now() + time);
@@ -70,7 +95,11 @@ pub(super) fn cancel_for<'a>(
         }
         efforts.stand_still(group, level, None);
         let until = earlier(until, end);
-        let more = || awaited.as_ref().is_none_or(|victim| victims::is_awaited(tree, victim));
+        let more = || {
+            awaited
+                .as_ref()
+                .is_none_or(|victim| victims::is_awaited(tree, victim))
+        };
         // Mutation: a-victims-memory-is-not-waited-for
         if let Some(ended) = attempt.wait(level, until, &more) {
             return Progress::Break(ended);

@@ -1,8 +1,8 @@
-//! A checkpoint that does not find the tree's word at zero: is the group cancelled, is a level above it over its max or
-//! its high?
+//! A checkpoint that does not find the tree's word at zero: is the group cancelled, is a level
+//! above it over its max or its high?
 //!
-//! A level above max is treated as one that has refused a charge: credit is drained, reclaimers are asked, victims are
-//! chosen. What is above max after that is the refusal of the checkpoint.
+//! A level above max is treated as one that has refused a charge: credit is drained, reclaimers are
+//! asked, victims are chosen. What is above max after that is the refusal of the checkpoint.
 
 use std::ptr;
 use std::time::Instant;
@@ -18,8 +18,8 @@ use crate::pressure::victims;
 use crate::sync::{is_over, pause};
 use crate::thread::slow_path;
 
-/// Looks at the group and all levels above. Foreign code runs on this thread, which holds no lock of this crate. The
-/// caller delays the task as after a charge of so many bytes.
+/// Looks at the group and all levels above. Foreign code runs on this thread, which holds no lock
+/// of this crate. The caller delays the task as after a charge of so many bytes.
 #[cold]
 pub(crate) fn check(group: &Counter, wait_for: WaitFor) -> Result<u64, ChargeFailure<'_>> {
     // Code that runs inside a slow path is an allocator: it is told nothing.
@@ -31,9 +31,14 @@ pub(crate) fn check(group: &Counter, wait_for: WaitFor) -> Result<u64, ChargeFai
     }
     for level in group.path_to_root() {
         // Reclaim makes room for the next byte.
-        let terms = Terms { adds: 0, ..Terms::new(group, 1, wait_for != WaitFor::Nothing) };
+        let terms = Terms {
+            adds: 0,
+            ..Terms::new(group, 1, wait_for != WaitFor::Nothing)
+        };
         let excess = Excess { terms, level };
-        let Progress::Continue(refusal) = excess.charge() else { continue };
+        let Progress::Continue(refusal) = excess.charge() else {
+            continue;
+        };
         match reclaim_and_retry(&excess, refusal) {
             // The group went offline meanwhile: the next checkpoint asks for the group above.
             Ok(_) | Err(ChargeFailure::Offline) => {}
@@ -45,7 +50,8 @@ pub(crate) fn check(group: &Counter, wait_for: WaitFor) -> Result<u64, ChargeFai
     Ok(if is_delayed { BATCH } else { 0 })
 }
 
-/// True if a checkpoint of the group has anything to find. It calls no foreign code and takes no lock.
+/// True if a checkpoint of the group has anything to find. It calls no foreign code and takes no
+/// lock.
 pub(crate) fn concerns(group: &Counter) -> bool {
     group.tree().alerts.any_victim()
         || group.path_to_root().any(|level| is_above_max(level))
@@ -67,10 +73,19 @@ impl<'a> Attempt<'a> for Excess<'a> {
         if is_above_max(self.level) && credit::may_be_below(self.level) {
             self.level.tree().close_below(self.level);
         }
-        if is_above_max(self.level) { Progress::Continue(self.level.refusal_now()) } else { Progress::Break(Ok(0)) }
+        if is_above_max(self.level) {
+            Progress::Continue(self.level.refusal_now())
+        } else {
+            Progress::Break(Ok(0))
+        }
     }
 
-    fn wait(&self, level: &'a Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult<'a>> {
+    fn wait(
+        &self,
+        level: &'a Counter,
+        until: Instant,
+        more: &dyn Fn() -> bool,
+    ) -> Option<ChargeResult<'a>> {
         debug_assert!(ptr::eq(level, self.level));
         while is_above_max(level) {
             if self.terms.group.state().is_offline() {
@@ -102,7 +117,10 @@ mod tests {
 
     impl Numbers {
         fn below(&mut self, most: u64) -> u64 {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             (self.0 >> 33) % most
         }
     }
@@ -116,14 +134,22 @@ mod tests {
         groups.iter().filter(is_marked).count() as u64
     }
 
-    /// Threads force, uncharge, and move limits: the word counts the marks, and each group above a limit has one.
+    /// Threads force, uncharge, and move limits: the word counts the marks, and each group above a
+    /// limit has one.
     #[test]
     fn the_word_counts_the_marks() {
-        let runtime = Runtime::builder().delay_max(std::time::Duration::ZERO).build().unwrap();
+        let runtime = Runtime::builder()
+            .delay_max(std::time::Duration::ZERO)
+            .build()
+            .unwrap();
         let mut groups = vec![runtime.root()];
         for number in 0..6 {
             let parent = groups[number / 2].clone();
-            groups.push(parent.create(number as u64, Limits::new().max(1 << 12)).unwrap());
+            groups.push(
+                parent
+                    .create(number as u64, Limits::new().max(1 << 12))
+                    .unwrap(),
+            );
         }
         let work = |seed: u64| {
             let mut numbers = Numbers(seed);
@@ -132,29 +158,44 @@ mod tests {
                 let group = &groups[numbers.below(groups.len() as u64) as usize];
                 match numbers.below(8) {
                     0..3 => held.push(group.force_charge(Bytes(numbers.below(1 << 12)))),
-                    3..6 if !held.is_empty() => drop(held.swap_remove(numbers.below(held.len() as u64) as usize)),
+                    3..6 if !held.is_empty() => {
+                        drop(held.swap_remove(numbers.below(held.len() as u64) as usize))
+                    }
                     6 => _ = group.set_max(Limit::Bytes(numbers.below(1 << 15))).unwrap(),
-                    7 => _ = group.set_limits(Limits::new().high(Limit::Bytes(numbers.below(1 << 15)))).unwrap(),
+                    7 => {
+                        _ = group
+                            .set_limits(Limits::new().high(Limit::Bytes(numbers.below(1 << 15))))
+                            .unwrap()
+                    }
                     _ => {}
                 }
             }
             held
         };
         let held: Vec<_> = thread::scope(|scope| {
-            let workers: Vec<_> = (1..=3).map(|seed| scope.spawn(move || work(seed))).collect();
-            workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+            let workers: Vec<_> = (1..=3)
+                .map(|seed| scope.spawn(move || work(seed)))
+                .collect();
+            workers
+                .into_iter()
+                .map(|worker| worker.join().unwrap())
+                .collect()
         });
         let is_above = |group: &&Group| group.usage() > group.max().min(group.high());
         let above = groups.iter().filter(is_above).count() as u64;
         let counted = groups[0].first().tree().alerts.marks();
         assert_eq!(counted, marked(&groups));
-        assert!(counted >= above && above > 0, "{counted} marked, {above} above");
+        assert!(
+            counted >= above && above > 0,
+            "{counted} marked, {above} above"
+        );
         drop(held);
         runtime.root().memory().drain();
         assert!(!is_alert(&groups[0]), "{} marked", marked(&groups));
     }
 
-    /// A victim is counted as long as it is waited for, and forgotten by the next checkpoint that finds the count.
+    /// A victim is counted as long as it is waited for, and forgotten by the next checkpoint that
+    /// finds the count.
     #[test]
     fn the_word_forgets_victims() {
         let runtime = Runtime::builder().max(Limit::Bytes(100)).build().unwrap();

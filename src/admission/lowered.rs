@@ -13,11 +13,13 @@ use crate::state::reclaimer::ReclaimCause;
 use crate::sync::pause;
 use crate::units::Limit;
 
-/// The max of `group` was set, and percentages below have followed. Returns the bytes that stay above its max.
+/// The max of `group` was set, and percentages below have followed. Returns the bytes that stay
+/// above its max.
 pub(crate) fn shrink_to_max(group: &Counter) -> u64 {
     let mut request = Request::new(ReclaimCause::Lowered, deadline(group));
     if limits::any_percent(group.tree()) {
-        let follows = |below: &Counter, kind| matches!(limits::set_to(below, kind), Limit::Percent(_));
+        let follows =
+            |below: &Counter, kind| matches!(limits::set_to(below, kind), Limit::Percent(_));
         for below in pin_below(group).iter().skip(1) {
             if follows(below, LimitKind::Max) {
                 let may_come = reclaim_excess(below, &mut request);
@@ -41,13 +43,18 @@ pub(crate) fn shrink_all(group: &Counter) {
     }
 }
 
-/// Reclaims what is above a max, as long as reclaimers free something. A max that is only observed asks no group. Returns
-/// what may still come.
+/// Reclaims what is above a max, as long as reclaimers free something. A max that is only observed
+/// asks no group. Returns what may still come.
 fn reclaim_excess(group: &Counter, request: &mut Request<'_>) -> u64 {
-    if group.is_observed() { 0 } else { repeat::shrink(group, request, || group.forced()) }
+    if group.is_observed() {
+        0
+    } else {
+        repeat::shrink(group, request, || group.forced())
+    }
 }
 
-/// Cancels one victim after another while usage is above a max. Returns the bytes that remain above it.
+/// Cancels one victim after another while usage is above a max. Returns the bytes that remain above
+/// it.
 fn cancel_excess(group: &Counter, may_come: u64) -> u64 {
     let goes_on = || group.forced() > 0 && !group.state().is_offline() && may_call_out();
     if group.is_observed() || !goes_on() || !victims::chooses(group) {
@@ -56,7 +63,13 @@ fn cancel_excess(group: &Counter, may_come: u64) -> u64 {
     events::count(group, Event::Oom);
     let mut excluded = Excluded::default();
     while goes_on() {
-        let want = Want { asker: None, importance: u8::MAX, bytes: group.forced(), adds: 0, may_come };
+        let want = Want {
+            asker: None,
+            importance: u8::MAX,
+            bytes: group.forced(),
+            adds: 0,
+            may_come,
+        };
         let victim = match victims::choose(group, &want, &mut excluded) {
             Choice::NoCandidate | Choice::Asker | Choice::Room => break,
             Choice::Awaited(victim) => victim,
@@ -70,7 +83,10 @@ fn cancel_excess(group: &Counter, may_come: u64) -> u64 {
                 chosen.victim
             }
         };
-        while group.forced() > 0 && !group.state().is_offline() && victims::is_awaited(group.tree(), &victim) {
+        while group.forced() > 0
+            && !group.state().is_offline()
+            && victims::is_awaited(group.tree(), &victim)
+        {
             pause();
         }
     }

@@ -30,7 +30,8 @@ impl<'a> Terms<'a> {
     pub(super) fn plain(group: &'a Counter, bytes: u64, wait_for: WaitFor) -> Self {
         let mut terms = Terms::new(group, bytes, wait_for != WaitFor::Nothing);
         if let WaitFor::Until(time) = wait_for {
-            (terms.end, terms.cancels, terms.stays_in_line) = (time.reclaim_end(), !time.is_zero(), true);
+            (terms.end, terms.cancels, terms.stays_in_line) =
+                (time.reclaim_end(), !time.is_zero(), true);
         }
         terms
     }
@@ -46,8 +47,8 @@ impl<'a> Terms<'a> {
         kept.unwrap_or_else(|| self.enqueue(true, level))
     }
 
-    /// Charges after a refusal, where the group is more important than all that wait at the level: a place in line is
-    /// before theirs, and the charge leaves it again where there is no room.
+    /// Charges after a refusal, where the group is more important than all that wait at the level:
+    /// a place in line is before theirs, and the charge leaves it again where there is no room.
     pub(super) fn go_first(&self, refusal: LevelRefusal<'a>) -> Progress<'a> {
         let level = refusal.level;
         if !line::goes_first(self.group, level) || !may_wait(self.bytes, &refusal) {
@@ -77,8 +78,14 @@ impl<'a> Attempt<'a> for Terms<'a> {
         }
     }
 
-    fn wait(&self, level: &'a Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult<'a>> {
-        // In line from the first victim on: a charge that comes later does not get what is freed for this one.
+    fn wait(
+        &self,
+        level: &'a Counter,
+        until: Instant,
+        more: &dyn Fn() -> bool,
+    ) -> Option<ChargeResult<'a>> {
+        // In line from the first victim on: a charge that comes later does not get what is freed
+        // for this one.
         let mut line = self.line.borrow_mut();
         let ticket = line.get_or_insert_with(|| self.enqueue(false, level));
         let waker = parked_waker();

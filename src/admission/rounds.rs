@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progress, Terms, fits_ever};
+use crate::admission::attempt::{
+    Attempt, ChargeFailure, Efforts, Pending, Progress, Terms, fits_ever,
+};
 use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
@@ -17,7 +19,8 @@ use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
 use crate::sync::{is_over, pause};
 
-/// A round that frees this part of what is wanted counts this part: what came may have gone to others.
+/// A round that frees this part of what is wanted counts this part: what came may have gone to
+/// others.
 const MUCH: usize = 16;
 
 /// Reclaims and charges again, as long as reclaimers free anything.
@@ -26,7 +29,13 @@ pub(super) fn reclaim_for<'a>(
     mut refusal: LevelRefusal<'a>,
     efforts: &mut Efforts,
 ) -> Progress<'a> {
-    let &Terms { group, bytes, may_block, end, .. } = attempt.terms();
+    let &Terms {
+        group,
+        bytes,
+        may_block,
+        end,
+        ..
+    } = attempt.terms();
     let mut request: Option<Request<'_>> = None;
     let (mut rounds, mut want) = (0, 0);
     efforts.may_come = 0;
@@ -44,11 +53,17 @@ pub(super) fn reclaim_for<'a>(
         let new = || {
             let begun = *since.insert(Instant::now());
             let deadline = earlier(deadline_from(level, begun), end);
-            Request::new(ReclaimCause::Full, deadline).waits(may_block).ends_with(group, victims::ends(group))
+            Request::new(ReclaimCause::Full, deadline)
+                .waits(may_block)
+                .ends_with(group, victims::ends(group))
         };
         let request = request.get_or_insert_with(new);
         // Memory that one round freed and other charges took has to be freed again.
-        let short = missing((group, level), cover::rise_at(group, bytes, level), &refusal);
+        let short = missing(
+            (group, level),
+            cover::rise_at(group, bytes, level),
+            &refusal,
+        );
         want = if want == 0 { short } else { short.max(bytes) };
         efforts.stand_still(group, level, since);
         // If the loop ends now, it ends for time or rounds.
@@ -57,14 +72,19 @@ pub(super) fn reclaim_for<'a>(
             ControlFlow::Continue(part) => rounds += part,
             ControlFlow::Break((pending, owed)) => {
                 let ended_early = pending.is_none() && request.is_over();
-                (efforts.pending, efforts.may_come) = (pending, if ended_early { u64::MAX } else { owed });
+                (efforts.pending, efforts.may_come) =
+                    (pending, if ended_early { u64::MAX } else { owed });
                 break;
             }
         }
         if request.has_ended() {
             // The group stays offline, so what has ended it is no cancellation.
             let offline = group.state().is_offline();
-            return Progress::Break(Err(if offline { ChargeFailure::Offline } else { ChargeFailure::Cancelled }));
+            return Progress::Break(Err(if offline {
+                ChargeFailure::Offline
+            } else {
+                ChargeFailure::Cancelled
+            }));
         }
         refusal = attempt.charge()?;
     }
@@ -73,11 +93,15 @@ pub(super) fn reclaim_for<'a>(
 
 /// Further counters have no reclaimers.
 fn may_ask(level: &Counter, bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
-    fits_ever(bytes, refusal) && may_call_out() && level.is_memory() && registrations::any_below(level)
+    fits_ever(bytes, refusal)
+        && may_call_out()
+        && level.is_memory()
+        && registrations::any_below(level)
 }
 
-/// `Continue`: charge again; the round counts so many parts of [`MUCH`]. `Break`: there is no use, for so many bytes are
-/// promised and have not come in time, or others are about to free something and the attempt does not wait for them.
+/// `Continue`: charge again; the round counts so many parts of [`MUCH`]. `Break`: there is no use,
+/// for so many bytes are promised and have not come in time, or others are about to free something
+/// and the attempt does not wait for them.
 fn one_round(
     terms: &Terms,
     request: &mut Request,
@@ -85,7 +109,9 @@ fn one_round(
     want: u64,
     refusal: &LevelRefusal<'_>,
 ) -> ControlFlow<(Option<Pending>, u64), usize> {
-    let Some(round) = round::run(level, want, request) else { return ControlFlow::Break((None, 0)) };
+    let Some(round) = round::run(level, want, request) else {
+        return ControlFlow::Break((None, 0));
+    };
     // A good part of what is wanted, or something for other threads.
     if round.others || round.report.freed > want / MUCH as u64 {
         return ControlFlow::Continue(1);
@@ -103,8 +129,8 @@ fn one_round(
     if !terms.may_block {
         return ControlFlow::Break((Some(Pending::Memory), promised));
     }
-    // The promised memory is on its way: unless it takes too long no other group gives any. The thread does not spin,
-    // because the reclaimer that has promised needs the processor.
+    // The promised memory is on its way: unless it takes too long no other group gives any. The
+    // thread does not spin, because the reclaimer that has promised needs the processor.
     let fits = || level.room(refusal.max) >= cover::rise_at(terms.group, terms.bytes, level);
     while owed(&round.owing) > 0 && !fits() && !is_over(request.deadline) && !request.has_ended() {
         pause();
@@ -120,5 +146,9 @@ fn missing((group, level): (&Counter, &Counter), bytes: u64, refusal: &LevelRefu
     let spare = spare(level, refusal.max);
     // The first in line comes before.
     let ahead = line::ahead_of(group, level).saturating_add(bytes);
-    refusal.usage.saturating_add(ahead).saturating_sub(refusal.max).max(spare)
+    refusal
+        .usage
+        .saturating_add(ahead)
+        .saturating_sub(refusal.max)
+        .max(spare)
 }

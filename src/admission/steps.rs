@@ -1,9 +1,12 @@
-//! The steps of a charge in their order: the first try; after a refusal reclaim and victims, then the line.
+//! The steps of a charge in their order: the first try; after a refusal reclaim and victims, then
+//! the line.
 
 use std::ptr;
 use std::task::Waker;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Efforts, Pending, Progress, RefusalKind, Terms};
+use crate::admission::attempt::{
+    Attempt, ChargeFailure, ChargeResult, Efforts, Pending, Progress, RefusalKind, Terms,
+};
 use crate::admission::cancelling::cancel_for;
 use crate::admission::plain::WaitFor;
 use crate::admission::rounds::reclaim_for;
@@ -15,10 +18,17 @@ use crate::pressure::line;
 use crate::reclaim::repeat::ROUNDS_MAX;
 use crate::thread::slot::Consume;
 
-/// Makes a charge that did not hit the stock. A charge of 0 bytes takes a handle. The caller sleeps the delay.
+/// Makes a charge that did not hit the stock. A charge of 0 bytes takes a handle. The caller sleeps
+/// the delay.
 #[inline]
-pub(crate) fn charge(group: &Counter, bytes: u64, missed: Consume, wait_for: WaitFor) -> ChargeResult<'_> {
-    try_once(group, bytes, missed).or_else(|failure| charge_refused(group, bytes, wait_for, failure))
+pub(crate) fn charge(
+    group: &Counter,
+    bytes: u64,
+    missed: Consume,
+    wait_for: WaitFor,
+) -> ChargeResult<'_> {
+    try_once(group, bytes, missed)
+        .or_else(|failure| charge_refused(group, bytes, wait_for, failure))
 }
 
 /// After a refusal: reclaim, victims, the line.
@@ -32,9 +42,14 @@ fn charge_refused<'a>(
 ) -> ChargeResult<'a> {
     let plain = Terms::plain(group, bytes, wait_for);
     match (go_on(&plain, failure), wait_for) {
-        (Err(ChargeFailure::Refused { refusal, counted, kind: RefusalKind::Full(_) }), WaitFor::Until(time))
-            if may_wait(bytes, &refusal) =>
-        {
+        (
+            Err(ChargeFailure::Refused {
+                refusal,
+                counted,
+                kind: RefusalKind::Full(_),
+            }),
+            WaitFor::Until(time),
+        ) if may_wait(bytes, &refusal) => {
             let level = refusal.level;
             InLine::begin(plain.into_line(level), level, counted, time).wait(group)
         }
@@ -42,8 +57,8 @@ fn charge_refused<'a>(
     }
 }
 
-/// The first poll of a future that misses. It does all that a charge does, and waits for no other thread. `Err`: the
-/// charge has ended.
+/// The first poll of a future that misses. It does all that a charge does, and waits for no other
+/// thread. `Err`: the charge has ended.
 pub(crate) fn begin<'a>(
     group: &'a Counter,
     bytes: u64,
@@ -54,18 +69,32 @@ pub(crate) fn begin<'a>(
     let mut plain = Terms::plain(group, bytes, WaitFor::Nothing);
     plain.end = time.reclaim_end();
     match try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure)) {
-        Err(ChargeFailure::Refused { refusal, counted, kind: RefusalKind::Full(pending) })
-            if may_wait(bytes, &refusal) =>
-        {
+        Err(ChargeFailure::Refused {
+            refusal,
+            counted,
+            kind: RefusalKind::Full(pending),
+        }) if may_wait(bytes, &refusal) => {
             let level = refusal.level;
-            let mut in_line = InLine::begin(line::enqueue((group, true), bytes, level, None), level, counted, time);
+            let mut in_line = InLine::begin(
+                line::enqueue((group, true), bytes, level, None),
+                level,
+                counted,
+                time,
+            );
             in_line.ask_again(pending == Some(Pending::Round), waker);
             Ok(in_line)
         }
         // A max was lowered meanwhile, say: no memory may come for it any more.
-        Err(ChargeFailure::Refused { refusal, counted, kind: RefusalKind::Full(_) }) => {
-            Err(Err(ChargeFailure::Refused { refusal, counted, kind: RefusalKind::Full(None) }.count()))
+        Err(ChargeFailure::Refused {
+            refusal,
+            counted,
+            kind: RefusalKind::Full(_),
+        }) => Err(Err(ChargeFailure::Refused {
+            refusal,
+            counted,
+            kind: RefusalKind::Full(None),
         }
+        .count())),
         ended => Err(ended.map_err(ChargeFailure::count)),
     }
 }
@@ -95,8 +124,13 @@ pub(crate) fn try_with<'a>(
     charge(group, bytes, missed).map_err(ChargeFailure::refused)
 }
 
-/// Asks reclaimers, cancels no group and counts no refusal: where the charge does not fit its caller forces it.
-pub(crate) fn charge_without_victims(group: &Counter, bytes: u64, missed: Consume) -> ChargeResult<'_> {
+/// Asks reclaimers, cancels no group and counts no refusal: where the charge does not fit its
+/// caller forces it.
+pub(crate) fn charge_without_victims(
+    group: &Counter,
+    bytes: u64,
+    missed: Consume,
+) -> ChargeResult<'_> {
     let mut plain = Terms::plain(group, bytes, WaitFor::Others);
     plain.cancels = false;
     try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure))
@@ -113,21 +147,33 @@ pub(super) fn go_on<'a>(plain: &Terms<'a>, failure: ChargeFailure<'a>) -> Charge
     }
 }
 
-/// Reclaims below the level that refused while reclaimers free anything, then cancels groups there. It does the same at
-/// another level, where that one refuses then. Foreign code runs on this thread, which holds no lock of this crate.
+/// Reclaims below the level that refused while reclaimers free anything, then cancels groups there.
+/// It does the same at another level, where that one refuses then. Foreign code runs on this
+/// thread, which holds no lock of this crate.
 #[cold]
-pub(super) fn reclaim_and_retry<'a>(attempt: &impl Attempt<'a>, refusal: LevelRefusal<'a>) -> ChargeResult<'a> {
+pub(super) fn reclaim_and_retry<'a>(
+    attempt: &impl Attempt<'a>,
+    refusal: LevelRefusal<'a>,
+) -> ChargeResult<'a> {
     let mut efforts = Efforts::default();
     match make_room(attempt, refusal, &mut efforts) {
         Progress::Break(ended) => ended,
         Progress::Continue(refusal) => {
             let kind = RefusalKind::Full(efforts.pending);
-            Err(ChargeFailure::Refused { refusal, counted: efforts.counted, kind })
+            Err(ChargeFailure::Refused {
+                refusal,
+                counted: efforts.counted,
+                kind,
+            })
         }
     }
 }
 
-fn make_room<'a>(attempt: &impl Attempt<'a>, mut refusal: LevelRefusal<'a>, efforts: &mut Efforts) -> Progress<'a> {
+fn make_room<'a>(
+    attempt: &impl Attempt<'a>,
+    mut refusal: LevelRefusal<'a>,
+    efforts: &mut Efforts,
+) -> Progress<'a> {
     for _ in 0..ROUNDS_MAX {
         efforts.pending = None;
         refusal = reclaim_for(attempt, refusal, efforts)?;

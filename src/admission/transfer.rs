@@ -43,10 +43,17 @@ impl<'a> Attempt<'a> for Below<'a> {
     }
 
     /// Not in line, where whole charges are made.
-    fn wait(&self, level: &'a Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult<'a>> {
+    fn wait(
+        &self,
+        level: &'a Counter,
+        until: Instant,
+        more: &dyn Fn() -> bool,
+    ) -> Option<ChargeResult<'a>> {
         while !is_over(until) && more() {
             let needs = cover::rise_at(self.terms.group, self.terms.bytes, level);
-            if (ptr::eq(level, self.common) || level.room(level.admits()) >= needs) && self.charge_below().is_ok() {
+            if (ptr::eq(level, self.common) || level.room(level.admits()) >= needs)
+                && self.charge_below().is_ok()
+            {
                 return Some(Ok(0));
             }
             pause();
@@ -55,7 +62,8 @@ impl<'a> Attempt<'a> for Below<'a> {
     }
 }
 
-/// Moves `bytes` from a counter to the same counter of another group of its tree. `common` is the first ancestor of both.
+/// Moves `bytes` from a counter to the same counter of another group of its tree. `common` is the
+/// first ancestor of both.
 pub(crate) fn move_charge<'a>(
     (from, to, common): (&'a Counter, &'a Counter, &'a Counter),
     bytes: u64,
@@ -64,13 +72,24 @@ pub(crate) fn move_charge<'a>(
         return Err(ChargeFailure::Offline);
     }
     if bytes > 0 {
-        let attempt = Below { terms: Terms::new(to, bytes, true), from, common, taken: Cell::default() };
-        let charged = attempt.charge_below().or_else(|refusal| reclaim_and_retry(&attempt, refusal));
+        let attempt = Below {
+            terms: Terms::new(to, bytes, true),
+            from,
+            common,
+            taken: Cell::default(),
+        };
+        let charged = attempt
+            .charge_below()
+            .or_else(|refusal| reclaim_and_retry(&attempt, refusal));
         charged.map_err(ChargeFailure::count)?;
         // Mutation: transfer-leaves-the-old-side-charged
         below::uncharge_slow(from, bytes, common, attempt.taken.get());
-        // Usage of the common level has not moved, and the bytes may now be those of tasks that wait.
-        if common.path_to_root().any(|level| level.limits.watched.is_for(WAITING)) {
+        // Usage of the common level has not moved, and the bytes may now be those of tasks that
+        // wait.
+        if common
+            .path_to_root()
+            .any(|level| level.limits.watched.is_for(WAITING))
+        {
             line::look_at_tasks(common.tree());
         }
     }

@@ -1,4 +1,5 @@
-//! In line: until the wait is decided or time is over, with reclaimers asked again from time to time.
+//! In line: until the wait is decided or time is over, with reclaimers asked again from time to
+//! time.
 
 use std::ptr;
 use std::task::Waker;
@@ -26,7 +27,8 @@ use crate::thread::foreign::Foreign;
 const ASK_AGAIN_MIN: Duration = Duration::from_millis(10);
 const ASK_AGAIN_MAX: Duration = Duration::from_secs(1);
 
-/// True if a charge may wait in line. Inside reclaim none may: it could wait for what its own thread is to free.
+/// True if a charge may wait in line. Inside reclaim none may: it could wait for what its own
+/// thread is to free.
 pub(super) fn may_wait(bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
     may_call_out() && fits_ever(bytes, refusal) && refusal.level.is_memory()
 }
@@ -44,14 +46,18 @@ impl LineTime {
     /// So much time from now on. A charge that `time` ends has waited for no less.
     pub(crate) fn begin(time: Option<Duration>) -> Self {
         let begun = Instant::now();
-        LineTime { begun, until: time.and_then(|time| begun.checked_add(time)) }
+        LineTime {
+            begun,
+            until: time.and_then(|time| begun.checked_add(time)),
+        }
     }
 
     pub(super) fn is_zero(self) -> bool {
         self.until == Some(self.begun)
     }
 
-    /// When it asks no reclaimer any more. A charge that waits for no time at all asks as one that does not wait.
+    /// When it asks no reclaimer any more. A charge that waits for no time at all asks as one that
+    /// does not wait.
     pub(super) fn reclaim_end(self) -> Option<Instant> {
         self.until.filter(|_| !self.is_zero())
     }
@@ -59,7 +65,8 @@ impl LineTime {
 
 /// A charge in line. Dropped, it leaves the line.
 pub(crate) struct InLine {
-    /// Until the charger goes on, or the charge is dropped. Before the ticket, which keeps the group.
+    /// Until the charger goes on, or the charge is dropped. Before the ticket, which keeps the
+    /// group.
     stall: Option<Stall>,
     pub(crate) ticket: Ticket,
     /// Level where reclaimers have been asked.
@@ -77,9 +84,21 @@ impl InLine {
     /// In the line of `level`, at whose reclaimers the charge has asked.
     pub(super) fn begin(ticket: Ticket, level: &Counter, counted: bool, time: LineTime) -> InLine {
         // A charge that waits for no time at all does not stand still.
-        let stall = if time.is_zero() { None } else { Stall::begin(&ticket.group, level, Instant::now()) };
+        let stall = if time.is_zero() {
+            None
+        } else {
+            Stall::begin(&ticket.group, level, Instant::now())
+        };
         let asked = ticket.kept(level);
-        InLine { stall, ticket, asked, counted, time, again: None, over: None }
+        InLine {
+            stall,
+            ticket,
+            asked,
+            counted,
+            time,
+            again: None,
+            over: None,
+        }
     }
 
     /// Blocks the thread until the wait of the `group`'s charge is decided or time is over.
@@ -93,17 +112,26 @@ impl InLine {
             if self.time.until.is_some_and(is_over) {
                 return self.time_out(group);
             }
-            // A reclaimer that had nothing to give when this charge came may have something by now, and there may be a
-            // new one.
+            // A reclaimer that had nothing to give when this charge came may have something by now,
+            // and there may be a new one.
             let any = registrations::any_below(&self.asked);
-            let again = Instant::now() + if any { ask_again_after(&self.asked) } else { ASK_AGAIN_MAX };
+            let again = Instant::now()
+                + if any {
+                    ask_again_after(&self.asked)
+                } else {
+                    ASK_AGAIN_MAX
+                };
             park_until(Some(earlier(again, self.time.until)));
             is_due = is_over(again);
         }
     }
 
     /// Looks once, for a future. `None`: a wake follows.
-    pub(crate) fn poll<'a>(&mut self, group: &'a Counter, waker: &Waker) -> Option<ChargeResult<'a>> {
+    pub(crate) fn poll<'a>(
+        &mut self,
+        group: &'a Counter,
+        waker: &Waker,
+    ) -> Option<ChargeResult<'a>> {
         let is_due = self.again.as_ref().is_some_and(|again| !again.renew(waker));
         match self.look(waker, is_due, false) {
             Some(decision) => Some(self.ended(group, decision)),
@@ -111,16 +139,19 @@ impl InLine {
         }
     }
 
-    /// The decision, if there is one. Asks reclaimers where that is due, and where the charge has moved to another line:
-    /// those there were not asked yet.
+    /// The decision, if there is one. Asks reclaimers where that is due, and where the charge has
+    /// moved to another line: those there were not asked yet.
     fn look(&mut self, waker: &Waker, mut is_due: bool, waits: bool) -> Option<Decision> {
         loop {
-            // Nothing foreign runs between a decision and its return: a grant is not lost to a panic.
+            // Nothing foreign runs between a decision and its return: a grant is not lost to a
+            // panic.
             let level = match self.ticket.poll(waker) {
                 Ok(decision) => return Some(decision),
                 Err(level) => level,
             };
-            self.stall.iter_mut().for_each(|stall| stall.moves_to(&level));
+            self.stall
+                .iter_mut()
+                .for_each(|stall| stall.moves_to(&level));
             let has_moved = !ptr::eq(&*level, &*self.asked);
             if !(is_due || has_moved) || self.time.until.is_some_and(is_over) || !may_call_out() {
                 return None;
@@ -132,16 +163,25 @@ impl InLine {
         }
     }
 
-    /// Runs one round of reclaim. The round waits for those of other threads or does not. True: the round freed nothing, and
-    /// has not waited for others that may free something.
+    /// Runs one round of reclaim. The round waits for those of other threads or does not. True: the
+    /// round freed nothing, and has not waited for others that may free something.
     fn ask_reclaimers(&self, level: &Counter, waits: bool) -> bool {
         if !registrations::any_below(level) {
             return false;
         }
-        let (group, end) = (&*self.ticket.group, earlier(deadline(level), self.time.reclaim_end()));
-        let mut request = Request::new(ReclaimCause::Full, end).waits(waits).ends_with(group, victims::ends(group));
+        let (group, end) = (
+            &*self.ticket.group,
+            earlier(deadline(level), self.time.reclaim_end()),
+        );
+        let mut request = Request::new(ReclaimCause::Full, end)
+            .waits(waits)
+            .ends_with(group, victims::ends(group));
         let adds = cover::rise_at(group, self.ticket.bytes, level);
-        let round = round::run(level, adds.saturating_sub(level.room(level.admits())), &mut request);
+        let round = round::run(
+            level,
+            adds.saturating_sub(level.room(level.admits())),
+            &mut request,
+        );
         round.is_some_and(|round| round.unwaited)
     }
 
@@ -151,10 +191,12 @@ impl InLine {
         self.again = again.and_then(|again| Alarm::set(None, again, waker));
     }
 
-    /// Returns true if a future's time is over; else a wake follows when it is. It is over at once if there is no thread
-    /// to wake the future, which would wait without an end.
+    /// Returns true if a future's time is over; else a wake follows when it is. It is over at once
+    /// if there is no thread to wake the future, which would wait without an end.
     fn is_over(&mut self, waker: &Waker) -> bool {
-        let Some(until) = self.time.until else { return false };
+        let Some(until) = self.time.until else {
+            return false;
+        };
         if is_over(until) {
             return true;
         }
@@ -180,20 +222,32 @@ impl InLine {
         }
         self.stall = None;
         let kind = RefusalKind::TimedOut(self.time.begun.elapsed());
-        Err(ChargeFailure::Refused { refusal: group.level(&level).refusal_now(), counted: self.counted, kind }.count())
+        Err(ChargeFailure::Refused {
+            refusal: group.level(&level).refusal_now(),
+            counted: self.counted,
+            kind,
+        }
+        .count())
     }
 
     // === A place for a queue of waiters ===
 
-    /// Takes the decision of the line, with the level in whose line the wait was. `None`: there is none yet, or a delay
-    /// above a high follows.
-    pub(crate) fn take_decided<'a>(&mut self, group: &'a Counter) -> Option<(ChargeResult<'a>, Kept)> {
+    /// Takes the decision of the line, with the level in whose line the wait was. `None`: there is
+    /// none yet, or a delay above a high follows.
+    pub(crate) fn take_decided<'a>(
+        &mut self,
+        group: &'a Counter,
+    ) -> Option<(ChargeResult<'a>, Kept)> {
         let (decision, level) = self.ticket.take_decided()?;
-        Some((decided(group, decision, self.ticket.bytes, self.counted).map_err(ChargeFailure::count), level))
+        Some((
+            decided(group, decision, self.ticket.bytes, self.counted).map_err(ChargeFailure::count),
+            level,
+        ))
     }
 
-    /// After the end of the wait: takes a place anew, behind all that wait at the level, for so many bytes. False: it
-    /// took none, because reclaimers have to be asked first, or a victim has to be chosen.
+    /// After the end of the wait: takes a place anew, behind all that wait at the level, for so
+    /// many bytes. False: it took none, because reclaimers have to be asked first, or a victim has
+    /// to be chosen.
     pub(crate) fn wait_again(&mut self, level: &Counter, bytes: u64, waker: &Waker) -> bool {
         if registrations::any_below(level) || victims::chooses(level) {
             return false;
@@ -208,5 +262,8 @@ impl InLine {
 
 /// When a charge in line has reclaimers asked again.
 fn ask_again_after(level: &Counter) -> Duration {
-    group_tree::of(level).settings.reclaim_time.clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)
+    group_tree::of(level)
+        .settings
+        .reclaim_time
+        .clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)
 }

@@ -4,8 +4,8 @@
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// News for a task of a tree at its next checkpoint: marks of groups in the low half, victims in the
-/// high half.
+/// News for a task of a tree at its next checkpoint: marks of groups in the low half, victims in
+/// the high half.
 #[derive(Default)]
 pub(crate) struct Alerts(AtomicU64);
 
@@ -30,7 +30,8 @@ impl Alerts {
 
     /// So many victims fewer. The caller holds the lock of the list.
     pub(crate) fn uncount_victims(&self, victims: usize) {
-        self.0.fetch_sub((victims as u64) << VICTIM, Ordering::Relaxed);
+        self.0
+            .fetch_sub((victims as u64) << VICTIM, Ordering::Relaxed);
     }
 
     pub(super) fn count_mark(&self) {

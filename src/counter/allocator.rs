@@ -1,8 +1,10 @@
-//! Charges for an allocator: forced, counting only, through the stock. `allocator.md` is their protocol.
+//! Charges for an allocator: forced, counting only, through the stock. `allocator.md` is their
+//! protocol.
 //!
-//! A hit is that of any charge. A miss takes no lock, allocates nothing and calls no policy: what these would do it
-//! leaves to the next outer slow path (`look::defer`, and the list of claimed groups). So the calls here are safe at any
-//! moment of a thread's life, and inside every slow path and callback of the crate.
+//! A hit is that of any charge. A miss takes no lock, allocates nothing and calls no policy: what
+//! these would do it leaves to the next outer slow path (`look::defer`, and the list of claimed
+//! groups). So the calls here are safe at any moment of a thread's life, and inside every slow path
+//! and callback of the crate.
 
 use std::ptr;
 
@@ -24,14 +26,15 @@ use crate::thread::tally::Tally;
 use crate::thread::transit::ANY;
 use crate::thread::unowned::{self, Which};
 
-/// An allocator's slow path. Groups that the thread claims meanwhile go to the process, where no outer slow path of the
-/// thread releases them.
+/// An allocator's slow path. Groups that the thread claims meanwhile go to the process, where no
+/// outer slow path of the thread releases them.
 struct AllocatorPath(Entered);
 
 // === The hit path ===
 
 impl Header {
-    /// True if an allocator's charge of `n` units may hit: at least one unit, and no more than the capacity.
+    /// True if an allocator's charge of `n` units may hit: at least one unit, and no more than the
+    /// capacity.
     #[inline(always)]
     pub(super) fn may_hit(&self, n: u64) -> bool {
         // Relaxed: as in `miss_mask`.
@@ -39,7 +42,8 @@ impl Header {
         n.wrapping_sub(1) < self.capacity.load(Ordering::Relaxed)
     }
 
-    /// [`consume_open`](Self::consume_open) for an allocator. `keeps`: after a hit the thread keeps what it has found.
+    /// [`consume_open`](Self::consume_open) for an allocator. `keeps`: after a hit the thread keeps
+    /// what it has found.
     #[inline(always)]
     fn consume_allocated(&'static self, n: u64, keeps: bool) -> Consume {
         if !self.may_hit(n) {
@@ -53,12 +57,15 @@ impl Header {
                 }
                 consumed
             };
-            local.fast_block().and_then(|block| block.owned_behind(self, consume)).unwrap_or(Consume::Miss)
+            local
+                .fast_block()
+                .and_then(|block| block.owned_behind(self, consume))
+                .unwrap_or(Consume::Miss)
         })
     }
 
-    /// [`put`](Self::put) for an allocator. It counts the bytes first: once they are back, the group may be gone. `None`:
-    /// they are not counted, and not back.
+    /// [`put`](Self::put) for an allocator. It counts the bytes first: once they are back, the
+    /// group may be gone. `None`: they are not counted, and not back.
     #[inline(always)]
     fn put_allocated(&self, n: u64) -> Option<Put> {
         with_local(|local| {
@@ -66,7 +73,9 @@ impl Header {
                 counted.take(n);
                 slot.put(n, &self.capacity, false)
             };
-            local.fast_block().and_then(|block| block.owned_behind(self, put))
+            local
+                .fast_block()
+                .and_then(|block| block.owned_behind(self, put))
         })
     }
 }
@@ -80,9 +89,9 @@ pub(super) fn consume_and_count(slot: &Slot, counted: &Tally, n: u64) -> Consume
     consumed
 }
 
-/// Charges `n` units, at least one, to the counter behind a header. A group that is offline leaves them to its nearest
-/// live ancestor. Returns the owner's word; `None` where no word can name a counter of the path, and nothing was
-/// charged.
+/// Charges `n` units, at least one, to the counter behind a header. A group that is offline leaves
+/// them to its nearest live ancestor. Returns the owner's word; `None` where no word can name a
+/// counter of the path, and nothing was charged.
 #[inline(always)]
 pub(crate) fn charge(header: KeptHeader, n: u64) -> Option<u32> {
     match header.header().consume_allocated(n, false) {
@@ -91,11 +100,15 @@ pub(crate) fn charge(header: KeptHeader, n: u64) -> Option<u32> {
     }
 }
 
-/// [`charge`] to the thread's current group. Inside a slow path of the crate, and where no word can name a group of the path,
-/// the bytes count as unowned, and the word is 0.
+/// [`charge`] to the thread's current group. Inside a slow path of the crate, and where no word can
+/// name a group of the path, the bytes count as unowned, and the word is 0.
 #[inline(always)]
 pub(crate) fn charge_current(header: KeptHeader, n: u64) -> u32 {
-    let missed = if slow_path::is_running() { Consume::Miss } else { header.header().consume_allocated(n, true) };
+    let missed = if slow_path::is_running() {
+        Consume::Miss
+    } else {
+        header.header().consume_allocated(n, true)
+    };
     match missed {
         Consume::Hit => header.word(),
         missed => charge_current_slow(header, n, missed),
@@ -106,8 +119,8 @@ pub(crate) fn charge_current(header: KeptHeader, n: u64) -> u32 {
 ///
 /// # Safety
 ///
-/// The word is from [`charge`] or [`charge_current`], and the caller holds the object: units that the owner was charged
-/// for.
+/// The word is from [`charge`] or [`charge_current`], and the caller holds the object: units that
+/// the owner was charged for.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub(crate) unsafe fn grow(word: u32, n: u64) {
@@ -160,7 +173,8 @@ pub(crate) unsafe fn header_of(word: u32) -> Option<KeptHeader> {
 /// No thread has charged the counter through its stock yet.
 pub(crate) fn is_new(counter: &Counter) -> bool {
     // Relaxed: a hint.
-    counter.header.capacity.load(Ordering::Relaxed) == 0 && counter.charger.load(Ordering::Relaxed) == 0
+    counter.header.capacity.load(Ordering::Relaxed) == 0
+        && counter.charger.load(Ordering::Relaxed) == 0
 }
 
 // === The slow path ===
@@ -168,7 +182,11 @@ pub(crate) fn is_new(counter: &Counter) -> bool {
 #[cold]
 #[inline(never)]
 pub(super) fn charge_current_slow(header: KeptHeader, n: u64, missed: Consume) -> u32 {
-    let charged = if slow_path::is_running() { None } else { charge_slow(header, n, missed) };
+    let charged = if slow_path::is_running() {
+        None
+    } else {
+        charge_slow(header, n, missed)
+    };
     charged.unwrap_or_else(|| {
         unowned::count(Which::Allocated, n);
         0
@@ -180,7 +198,9 @@ pub(super) fn charge_current_slow(header: KeptHeader, n: u64, missed: Consume) -
 fn charge_slow(header: KeptHeader, n: u64, missed: Consume) -> Option<u32> {
     let charged = header.counter();
     let mut path = online_or_above(charged).path_to_root();
-    let counter = path.find(|level| level.header.word() != 0).filter(|_| n > 0);
+    let counter = path
+        .find(|level| level.header.word() != 0)
+        .filter(|_| n > 0);
     let missed = match counter {
         Some(counter) if ptr::eq(counter, charged) => missed,
         // A miss of another counter says nothing of this one's slot.
@@ -215,7 +235,9 @@ fn uncharge_uncounted_slow(header: KeptHeader, n: u64) {
 
 fn uncharge_allocated(header: KeptHeader, n: u64, missed: Put, path: &AllocatorPath) {
     match missed {
-        Put::Full if n > 0 => header.counter().give_back_entered(&path.0, n.min(USAGE_MAX)),
+        Put::Full if n > 0 => header
+            .counter()
+            .give_back_entered(&path.0, n.min(USAGE_MAX)),
         Put::Kept | Put::Full => {}
         Put::Closed => {
             let block = path.0.block();
@@ -229,7 +251,8 @@ fn uncharge_allocated(header: KeptHeader, n: u64, missed: Put, path: &AllocatorP
     }
 }
 
-/// The thread's cell of owned bytes; `None` where it has no block, and where the counter has no index.
+/// The thread's cell of owned bytes; `None` where it has no block, and where the counter has no
+/// index.
 fn owned_cell<'a>(counter: &Counter, path: &'a AllocatorPath) -> Option<&'a Tally> {
     path.0.block()?.owned_or_make(counter.index)
 }
@@ -254,13 +277,22 @@ impl Drop for AllocatorPath {
 #[allow(unsafe_code)]
 fn defer_releases() {
     let first = exchange_release_queue(ptr::null());
-    // SAFETY: `claim` queued it, and its exchange gave the object to this thread; objects are never freed.
-    let Some(group) = (unsafe { first.cast::<Object>().as_ref::<'static>() }) else { return };
+    // SAFETY: `claim` queued it, and its exchange gave the object to this thread; objects are never
+    // freed.
+    let Some(group) = (unsafe { first.cast::<Object>().as_ref::<'static>() }) else {
+        return;
+    };
     let next = |group: &Object| group.usage.next_to_release.load(Ordering::Relaxed);
     // SAFETY: as above, for each of the queue.
-    let last = std::iter::successors(Some(group), |group| unsafe { next(group).as_ref() }).last().unwrap_or(group);
+    let last = std::iter::successors(Some(group), |group| unsafe { next(group).as_ref() })
+        .last()
+        .unwrap_or(group);
     let all = deferred();
-    all.releases.push(first, |after| last.usage.next_to_release.store(after.cast_mut().cast(), Ordering::Relaxed));
+    all.releases.push(first, |after| {
+        last.usage
+            .next_to_release
+            .store(after.cast_mut().cast(), Ordering::Relaxed)
+    });
     all.announce(LISTS);
 }
 
@@ -286,8 +318,8 @@ pub(crate) fn charge_owned(counter: &Counter, n: u64, missed: Consume) {
                 look::defer(counter, DEFERRED);
             }
         }
-        // Counted without a block: a cell's page may be missing. A covering group counts the units that it is charged
-        // for elsewhere.
+        // Counted without a block: a cell's page may be missing. A covering group counts the units
+        // that it is charged for elsewhere.
         if counter.cover().is_none() {
             counted::note_charged(counter, units);
         }

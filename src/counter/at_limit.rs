@@ -1,7 +1,9 @@
-//! Credit that is stranded in stocks, as charges and limits meet it: a refused charge drains it and tries again, a
-//! forced charge and a lower max close the stocks below, a charge near a limit closes its own.
+//! Credit that is stranded in stocks, as charges and limits meet it: a refused charge drains it and
+//! tries again, a forced charge and a lower max close the stocks below, a charge near a limit
+//! closes its own.
 //!
-//! Edges: E4 (forced charge/opening), E5 (transit), E10 (open count), E45 (usage changes/the counter is looked at).
+//! Edges: E4 (forced charge/opening), E5 (transit), E10 (open count), E45 (usage changes/the
+//! counter is looked at).
 
 use std::ptr;
 
@@ -18,11 +20,12 @@ use crate::counter::{central, look};
 use crate::sync::Ordering;
 use crate::thread::slow_path::{Entered, Outermost};
 
-/// The most levels that one charge closes in turn before it returns its refusal. A tree has fewer in practice, so only
-/// limits that move all the time can reach it.
+/// The most levels that one charge closes in turn before it returns its refusal. A tree has fewer
+/// in practice, so only limits that move all the time can reach it.
 const TURNS_MAX: usize = 4_096;
 
-/// Milliseconds that a limit waits for a thread in transit before it counts that thread's credit as live charge.
+/// Milliseconds that a limit waits for a thread in transit before it counts that thread's credit as
+/// live charge.
 const PATIENCE_MAX: usize = 64;
 
 /// Steps of a charge that does not fit.
@@ -34,8 +37,8 @@ pub(crate) enum AfterRefusal {
     Own,
 }
 
-/// Make room below the level that refused a charge of `n` to `counter`, and try again. The charge leaves out the levels
-/// from `top` on. The caller is not in transit.
+/// Make room below the level that refused a charge of `n` to `counter`, and try again. The charge
+/// leaves out the levels from `top` on. The caller is not in transit.
 pub(crate) fn retry<'a>(
     counter: &'a Counter,
     path: &Entered,
@@ -47,16 +50,23 @@ pub(crate) fn retry<'a>(
     match (after, path.outermost()) {
         (AfterRefusal::Own, _) if top.is_some() => Err(refusal),
         (AfterRefusal::Own, _) => take_own_and_retry(counter, path, n, refusal),
-        (AfterRefusal::Drain, Some(outermost)) => drain_and_retry(counter, n, top, refusal, outermost),
+        (AfterRefusal::Drain, Some(outermost)) => {
+            drain_and_retry(counter, n, top, refusal, outermost)
+        }
         (AfterRefusal::Drain, None) => {
-            counter.tree().counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
+            counter
+                .tree()
+                .counts
+                .refused_in_transit
+                .fetch_add(1, Ordering::Relaxed);
             Err(refusal)
         }
     }
 }
 
-/// Drain stranded credit below the level that refused a charge of `n` to `counter`, and try again. A refusal after
-/// that is for lack of room. The charge leaves out the levels from `top` on. The caller is not in transit.
+/// Drain stranded credit below the level that refused a charge of `n` to `counter`, and try again.
+/// A refusal after that is for lack of room. The charge leaves out the levels from `top` on. The
+/// caller is not in transit.
 #[cold]
 fn drain_and_retry<'a>(
     counter: &'a Counter,
@@ -73,7 +83,8 @@ fn drain_and_retry<'a>(
         }
         // Mutation: e10-loser-refuses
         let mut stocks = tree.lock(thread);
-        // The thread that held the lock before has drained: this thread tries again before it drains itself.
+        // The thread that held the lock before has drained: this thread tries again before it
+        // drains itself.
         refusal = match walk::walk(counter, n, How::Admit, top) {
             Ok(walked) => return Ok(walked),
             Err(refusal) => refusal,
@@ -88,8 +99,8 @@ fn drain_and_retry<'a>(
         }
         match (retried, closed) {
             (Ok(walked), _) => return Ok(walked),
-            // The stocks stay closed: the next charge that is refused here finds nothing to drain. The first one that
-            // fits ends that, and each stock opens at its next walk.
+            // The stocks stay closed: the next charge that is refused here finds nothing to drain.
+            // The first one that fits ends that, and each stock opens at its next walk.
             (Err(again), Ok(())) if is_full => return Err(again),
             // Another level refuses now: it has credit of its own to drain.
             (Err(again), Ok(())) => refusal = again,
@@ -99,19 +110,21 @@ fn drain_and_retry<'a>(
             }
         }
     }
-    tree.counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
+    tree.counts
+        .refused_in_transit
+        .fetch_add(1, Ordering::Relaxed);
     Err(refusal)
 }
 
-/// All credit that may lie below would be too little, and no reclaim follows: what reclaim frees must go up the tree at
-/// once, and not into a stock. No reclaimer is asked for a charge above max.
+/// All credit that may lie below would be too little, and no reclaim follows: what reclaim frees
+/// must go up the tree at once, and not into a stock. No reclaimer is asked for a charge above max.
 fn is_hopeless(tree: &Tree, refusal: &LevelRefusal<'_>, n: u64) -> bool {
     let may_reclaim = n <= refusal.max && (tree.policies().is_some() || tree.config.hook.is_some());
     !may_reclaim && refusal.is_beyond_credit(n)
 }
 
-/// Uncharge the credit that is at hand, in this thread's own slot and in central stocks, and try again where there was
-/// any. It waits for no other thread.
+/// Uncharge the credit that is at hand, in this thread's own slot and in central stocks, and try
+/// again where there was any. It waits for no other thread.
 #[cold]
 fn take_own_and_retry<'a>(
     counter: &'a Counter,
@@ -120,7 +133,9 @@ fn take_own_and_retry<'a>(
     refusal: LevelRefusal<'a>,
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
     let walk = || walk::walk(counter, n, How::Admit, None);
-    let slot = path.own_block().and_then(|block| Some((block, block.slot(counter.index)?)));
+    let slot = path
+        .own_block()
+        .and_then(|block| Some((block, block.slot(counter.index)?)));
     let mut walked = match slot {
         Some((block, slot)) => counter.in_transit(Some(block), |_| {
             let back = slot.take_back(u64::MAX, counter.incarnation().fenced);
@@ -144,7 +159,8 @@ fn take_own_and_retry<'a>(
     walked
 }
 
-/// Close the stocks below the levels that forced charges have put above max: no hit below them may succeed then.
+/// Close the stocks below the levels that forced charges have put above max: no hit below them may
+/// succeed then.
 #[cold]
 pub(crate) fn close_crossed(counter: &Counter, _: &Outermost) {
     for level in counter.path_to_root() {
@@ -164,17 +180,23 @@ pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
     let mut near = lowers && level.room(max) < tree.close_margin(level.batch());
     let mut closed = false;
     let mut set = Err(level.usage());
-    // A charge between the read of usage and the store undoes the max: the charge had room under the old one.
+    // A charge between the read of usage and the store undoes the max: the charge had room under
+    // the old one.
     for turn in 0..TURNS_MAX {
         let usage = level.usage();
         if near || (usage > max && !closed) {
             level.limits.tight.store(true, Ordering::Relaxed);
             let stuck = tree.close(&mut stocks, level, Scope::Subtree) == Err(Stuck::Transit);
-            // Unlike a charge, this may wait until a thread that was preempted in transit runs again.
+            // Unlike a charge, this may wait until a thread that was preempted in transit runs
+            // again.
             (near, closed) = (false, !stuck || turn >= PATIENCE_MAX);
             continue;
         }
-        set = if usage > max { Err(usage) } else { level.store_max(max) };
+        set = if usage > max {
+            Err(usage)
+        } else {
+            level.store_max(max)
+        };
         if set.is_ok() || usage > max {
             break;
         }
@@ -183,7 +205,8 @@ pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
     set
 }
 
-/// Set a max, whatever usage is. Drains credit where usage comes near it. Returns the usage above it.
+/// Set a max, whatever usage is. Drains credit where usage comes near it. Returns the usage above
+/// it.
 pub(crate) fn impose_max(stocks: &mut Stocks, level: &Counter, max: u64) -> u64 {
     let lowers = max < level.max();
     impose(stocks, level, max, lowers)
@@ -192,7 +215,8 @@ pub(crate) fn impose_max(stocks: &mut Stocks, level: &Counter, max: u64) -> u64 
 /// The max of a level that was only observed acts again.
 pub(crate) fn act_again(stocks: &mut Stocks, level: &Counter) {
     let max = level.max();
-    // Before the mark goes: a thread that reads either has the max, and the pressure of the level stays.
+    // Before the mark goes: a thread that reads either has the max, and the pressure of the level
+    // stays.
     // Mutation: a-level-acts-again-before-it-has-a-max
     level.store_acting_max(max);
     level.limits.watched.clear(OBSERVED);
@@ -215,13 +239,14 @@ fn impose(stocks: &mut Stocks, level: &Counter, max: u64, lowers: bool) -> u64 {
 fn max_has_moved(stocks: &mut Stocks, level: &Counter, is_lower: bool) {
     let tree = level.tree();
     stocks.max_moves += 1;
-    // A walk may have passed this level under the old max without a second read. It shows more than the new one until it
-    // is undone. Walks are in transit (E5).
+    // A walk may have passed this level under the old max without a second read. It shows more than
+    // the new one until it is undone. Walks are in transit (E5).
     // Mutation: e5-a-lowered-max-waits-for-no-walk
     if is_lower {
         let _ = tree.wait_transits();
     }
-    // The budget of a root may follow from its max. The stocks below open again, as far as they may.
+    // The budget of a root may follow from its max. The stocks below open again, as far as they
+    // may.
     if level.parent().is_none() && level.bound() > stocks::budget(level) {
         let _ = tree.close(stocks, level, Scope::Subtree);
     }
@@ -231,7 +256,8 @@ fn max_has_moved(stocks: &mut Stocks, level: &Counter, is_lower: bool) {
     look::look(level, true, &Lazily::inside());
 }
 
-/// A walk that left `margin` has the stock opened or closed: near a limit credit does more harm than good.
+/// A walk that left `margin` has the stock opened or closed: near a limit credit does more harm
+/// than good.
 #[inline(always)]
 pub(crate) fn is_due(counter: &Counter, open: bool, margin: u64) -> bool {
     let (tree, batch) = (counter.tree(), counter.batch());
@@ -245,7 +271,8 @@ pub(crate) fn is_due(counter: &Counter, open: bool, margin: u64) -> bool {
 /// Open or close the stock after a walk that left `margin`. Skipped while a drain runs.
 #[inline]
 pub(crate) fn adapt(counter: &Counter, open: bool, margin: u64, _: &Outermost) {
-    let may_open = || !counter.path_to_root().any(|level| level.is_tight()) && stocks::may_open(counter);
+    let may_open =
+        || !counter.path_to_root().any(|level| level.is_tight()) && stocks::may_open(counter);
     if is_due(counter, open, margin)
         && (open || may_open())
         && let Some(mut stocks) = counter.tree().try_lock()
@@ -258,15 +285,16 @@ pub(crate) fn adapt(counter: &Counter, open: bool, margin: u64, _: &Outermost) {
     }
 }
 
-/// Close a stock after more was uncharged than charged: a hit must not consume credit that has no usage behind it.
+/// Close a stock after more was uncharged than charged: a hit must not consume credit that has no
+/// usage behind it.
 #[cold]
 pub(crate) fn close_poisoned(counter: &Counter, thread: &Outermost) {
     let tree = counter.tree();
     let _ = tree.close(&mut tree.lock(thread), counter, Scope::Own);
 }
 
-/// Looks at a counter in the place of an allocator, and at the levels above. The caller has a handle, and holds
-/// no lock.
+/// Looks at a counter in the place of an allocator, and at the levels above. The caller has a
+/// handle, and holds no lock.
 pub(crate) fn look_again(counter: &Counter, thread: &Outermost) {
     // Mutation: e45-looked-at-before-the-mark-is-taken
     let above_max = look::take_deferred(counter);
@@ -279,7 +307,9 @@ fn look_at_path(counter: &Counter, thread: &Outermost, above_max: bool) {
         close_crossed(counter, thread);
         look::tell_above_max(counter, None);
     }
-    counter.path_to_root().for_each(|level| look::look(level, true, &Lazily::inside()));
+    counter
+        .path_to_root()
+        .for_each(|level| look::look(level, true, &Lazily::inside()));
     let open = counter.header.capacity.load(Ordering::Relaxed) > 0;
     if open && counter.poisoned.load(Ordering::Relaxed) {
         close_poisoned(counter, thread);

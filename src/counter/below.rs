@@ -1,4 +1,5 @@
-//! A charge goes from one counter to another: what happens below the level that both have in common, and there.
+//! A charge goes from one counter to another: what happens below the level that both have in
+//! common, and there.
 
 use std::ptr;
 
@@ -22,8 +23,9 @@ pub(crate) struct Taken {
     beyond: u64,
 }
 
-/// Charge `n` to a counter and its ancestors below `common`, which holds it already for `from`: exactly, or not at all.
-/// `common` may have to hold more if the transfer leaves or enters a group that covers.
+/// Charge `n` to a counter and its ancestors below `common`, which holds it already for `from`:
+/// exactly, or not at all. `common` may have to hold more if the transfer leaves or enters a group
+/// that covers.
 #[cold]
 pub(crate) fn charge_slow<'a>(
     counter: &'a Counter,
@@ -38,14 +40,19 @@ pub(crate) fn charge_slow<'a>(
         reserve::admit(counter, &path, n, Some(common), AfterRefusal::Drain)?;
         taken.rise = n;
     } else {
-        let paid = if common.cover().is_some() { u64::MAX } else { cover::would_fall(from, n) };
+        let paid = if common.cover().is_some() {
+            u64::MAX
+        } else {
+            cover::would_fall(from, n)
+        };
         let mut charge = |level: &'a Counter, more: u64, above: Option<&'a Counter>| {
             reserve::admit(level, &path, more, above, AfterRefusal::Drain)?;
             if above.is_some_and(|above| ptr::eq(above, common)) {
                 taken.rise += more;
                 let beyond = taken.rise.saturating_sub(paid) - taken.beyond;
                 if beyond > 0
-                    && let Err(refused) = reserve::admit(common, &path, beyond, None, AfterRefusal::Drain)
+                    && let Err(refused) =
+                        reserve::admit(common, &path, beyond, None, AfterRefusal::Drain)
                 {
                     level.uncharge(more, Some(common));
                     return Err(refused);
@@ -71,15 +78,16 @@ pub(crate) fn charge_slow<'a>(
     Ok(taken)
 }
 
-/// Uncharge `n` from a counter and its ancestors below `common`, which keeps it for the side that has taken it. Afterwards
-/// the counter may be gone.
+/// Uncharge `n` from a counter and its ancestors below `common`, which keeps it for the side that
+/// has taken it. Afterwards the counter may be gone.
 #[cold]
 pub(crate) fn uncharge_slow(counter: &Counter, n: u64, common: &Counter, taken: Taken) {
     let path = SlowPath::enter();
     let alone = path.own_block();
     counted::note_uncharged(counter, n);
     counted::audit_uncharged(counter, alone, n);
-    // In transit: a thread that lowers max meanwhile waits for this one before it notifies the levels above.
+    // In transit: a thread that lowers max meanwhile waits for this one before it notifies the
+    // levels above.
     counter.in_transit(alone, |_| {
         let covers = counter.cover().is_some();
         let fall = if covers {

@@ -1,9 +1,13 @@
-//! Charges and uncharges of an allocator whose thread has kept the way to its slot: see `thread::slot_cache`.
+//! Charges and uncharges of an allocator whose thread has kept the way to its slot: see
+//! `thread::slot_cache`.
 //!
-//! Each step is in two parts. The first is all that most steps take, and calls nothing. So an allocator that calls the
-//! second part where it has nothing else left to do, saves no register for it.
+//! Each step is in two parts. The first is all that most steps take, and calls nothing. So an
+//! allocator that calls the second part where it has nothing else left to do, saves no register for
+//! it.
 
-use crate::counter::allocator::{charge_current_slow, charge_owned, consume_and_count, header_of, uncharge_slow};
+use crate::counter::allocator::{
+    charge_current_slow, charge_owned, consume_and_count, header_of, uncharge_slow,
+};
 use crate::counter::object::KeptHeader;
 use crate::thread::directory::Header;
 use crate::thread::local::with_local;
@@ -33,7 +37,8 @@ impl Rest {
     }
 }
 
-/// The first part of [`charge_current`](super::allocator::charge_current), for the group that `current` points to.
+/// The first part of [`charge_current`](super::allocator::charge_current), for the group that
+/// `current` points to.
 #[inline(always)]
 pub(crate) fn charge(current: *const Header, n: u64) -> Result<u32, Rest> {
     with_local(|local| {
@@ -97,7 +102,8 @@ pub(crate) fn uncharge(word: u32, n: u64) -> Result<(), Rest> {
 /// As for [`uncharge`](super::allocator::uncharge); the first part was for the same word.
 #[allow(unsafe_code)]
 pub(crate) unsafe fn end_uncharge(word: u32, n: u64, missed: Put) {
-    // SAFETY: says the caller; a header is never freed, and the word names one as long as the process runs.
+    // SAFETY: says the caller; a header is never freed, and the word names one as long as the
+    // process runs.
     if let Some(header) = unsafe { header_of(word) } {
         uncharge_slow(header, n, missed);
     }

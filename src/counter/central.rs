@@ -1,14 +1,16 @@
 //! The central stock of a counter: credit that one thread gives and another takes, without a walk.
 //!
-//! Near a limit the stocks of threads are closed. Then a producer and a consumer both write the usage of each level: the
-//! one charges a message, the other uncharges it. In the central stock the units stay charged, and one word changes.
+//! Near a limit the stocks of threads are closed. Then a producer and a consumer both write the
+//! usage of each level: the one charges a message, the other uncharges it. In the central stock the
+//! units stay charged, and one word changes.
 //!
-//! One word has the credit, and the room for more; in a closed stock it has neither. So whatever a thread does there is one
-//! exchange, and no thread is ever in transit: to close the stock and to take all credit out is one exchange, too, without
-//! a barrier. It opens, counts and closes under the tree's lock, as the other stocks do: `drain.md`.
+//! One word has the credit, and the room for more; in a closed stock it has neither. So whatever a
+//! thread does there is one exchange, and no thread is ever in transit: to close the stock and to
+//! take all credit out is one exchange, too, without a barrier. It opens, counts and closes under
+//! the tree's lock, as the other stocks do: `drain.md`.
 //!
-//! Edges: E4 (forced charge/opening), E10 (open count), E35 (opening/offline), E36 (closing/offline), E43 (usage/mark), E53
-//! (put and take/close).
+//! Edges: E4 (forced charge/opening), E10 (open count), E35 (opening/offline), E36
+//! (closing/offline), E43 (usage/mark), E53 (put and take/close).
 
 use crate::counter::central_word::CentralWord;
 use crate::counter::exceeded;
@@ -25,11 +27,12 @@ const SHARE_OF_BUDGET: u64 = 4;
 /// Stocks that a visit for idle credit looks at while it holds the tree's lock once.
 const VISITED_MAX: usize = 4_096;
 
-/// Keep `n` charged units in the central stock. False: they stay charged, and the caller uncharges them. The caller keeps
-/// the counter by a handle.
+/// Keep `n` charged units in the central stock. False: they stay charged, and the caller uncharges
+/// them. The caller keeps the counter by a handle.
 #[inline]
 pub(crate) fn put(counter: &Counter, stock: &CentralWord, n: u64) -> bool {
-    let kept = !has_to_walk(counter) && (stock.put(n) || (stock.is_due(n) && open(counter, stock) && stock.put(n)));
+    let kept = !has_to_walk(counter)
+        && (stock.put(n) || (stock.is_due(n) && open(counter, stock) && stock.put(n)));
     if kept && counter.tree().config.audit {
         counter.usage.audit_shared.fetch_sub(n, Ordering::Relaxed);
     }
@@ -47,7 +50,8 @@ pub(crate) fn take(counter: &Counter, stock: &CentralWord, n: u64) -> bool {
     taken
 }
 
-/// Each charge is to walk, or more was uncharged than charged here, so that there may be no usage behind the credit.
+/// Each charge is to walk, or more was uncharged than charged here, so that there may be no usage
+/// behind the credit.
 #[inline]
 fn has_to_walk(counter: &Counter) -> bool {
     let is_poisoned = counter.poisoned.load(Ordering::Relaxed);
@@ -57,13 +61,15 @@ fn has_to_walk(counter: &Counter) -> bool {
     is_poisoned || is_to_walk(counter)
 }
 
-/// Usage of a level is above a limit, so that a charge is to walk, which delays it or asks for reclaim.
+/// Usage of a level is above a limit, so that a charge is to walk, which delays it or asks for
+/// reclaim.
 #[inline]
 pub(crate) fn is_to_walk(counter: &Counter) -> bool {
     // E43: a charge above a limit has counted and set its mark when it returns.
     let is_above = |level: &Counter| exceeded::is_marked(level) && exceeded::is_exceeded(level);
     // A group that covers takes no credit for charges.
-    counter.cover().is_some() || (counter.tree().alerts.marks() > 0 && counter.path_to_root().any(is_above))
+    counter.cover().is_some()
+        || (counter.tree().alerts.marks() > 0 && counter.path_to_root().any(is_above))
 }
 
 #[cold]
@@ -91,17 +97,21 @@ pub(crate) fn get_or_make(counter: &Counter) -> &'static CentralWord {
 
 // === Under the tree's lock ===
 
-/// A charge waits at a level of the path, or the level only counts what it would have refused: each charge is to walk.
-/// The mark *tight* forbids nothing here: it stays where a limit never has room for the stocks of threads.
+/// A charge waits at a level of the path, or the level only counts what it would have refused: each
+/// charge is to walk. The mark *tight* forbids nothing here: it stays where a limit never has room
+/// for the stocks of threads.
 fn is_forbidden(counter: &Counter) -> bool {
-    counter.path_to_root().any(|level| level.limits.watched.is_for(WAITING | OBSERVED))
+    counter
+        .path_to_root()
+        .any(|level| level.limits.watched.is_for(WAITING | OBSERVED))
 }
 
 /// Open the stock, if nothing forbids it. Not while another thread has the tree's lock.
 #[cold]
 #[inline(never)]
 fn open(counter: &Counter, stock: &CentralWord) -> bool {
-    let opens = !is_forbidden(counter) && !counter.child_count().is_barred() && try_open(counter, stock);
+    let opens =
+        !is_forbidden(counter) && !counter.child_count().is_barred() && try_open(counter, stock);
     if !opens {
         stock.wait();
     }
@@ -112,20 +122,28 @@ fn open(counter: &Counter, stock: &CentralWord) -> bool {
 fn try_open(counter: &Counter, stock: &CentralWord) -> bool {
     let path = SlowPath::enter();
     let tree = counter.tree();
-    let Some(mut stocks) = path.outermost().and_then(|_| tree.try_lock()) else { return false };
+    let Some(mut stocks) = path.outermost().and_then(|_| tree.try_lock()) else {
+        return false;
+    };
     if counter.is_open_central() {
         return true;
     }
-    let most = counter.batch().min(stocks::budget(stocks::root(counter)) / SHARE_OF_BUDGET);
+    let most = counter
+        .batch()
+        .min(stocks::budget(stocks::root(counter)) / SHARE_OF_BUDGET);
     let most = u32::try_from(most).unwrap_or(u32::MAX);
     // Without memory the counter goes without.
-    if most == 0 || stocks.central.try_reserve(1).is_err() || !stocks::reserve(counter, most.into()) {
+    if most == 0 || stocks.central.try_reserve(1).is_err() || !stocks::reserve(counter, most.into())
+    {
         return false;
     }
-    // SAFETY: no thread releases a counter that is counted as open; `uncount` takes it out of the list.
+    // SAFETY: no thread releases a counter that is counted as open; `uncount` takes it out of the
+    // list.
     stocks.central.push(unsafe { Kept::new(counter) });
     // SeqCst (E35): counted, then a look whether the group is barred.
-    counter.central_opened.swap(stocks.central.len() as u32, Ordering::SeqCst);
+    counter
+        .central_opened
+        .swap(stocks.central.len() as u32, Ordering::SeqCst);
     for level in counter.path_to_root() {
         // SeqCst (E10): counted before the first put; pairs with `LevelRefusal::without_credit`.
         // Mutation: e10-a-central-stock-is-not-counted
@@ -145,8 +163,8 @@ fn try_open(counter: &Counter, stock: &CentralWord) -> bool {
     true
 }
 
-/// Uncount a stock that has no credit any more. This is the last access to the counter: from here on a thread may
-/// release it.
+/// Uncount a stock that has no credit any more. This is the last access to the counter: from here
+/// on a thread may release it.
 fn uncount(stocks: &mut Stocks, counter: &Counter, most: u64) {
     // Mutation: e36-a-central-stock-is-uncounted-before-its-levels
     for level in counter.path_to_root() {
@@ -154,13 +172,19 @@ fn uncount(stocks: &mut Stocks, counter: &Counter, most: u64) {
         level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
     }
     stocks::unreserve(counter, most);
-    let Some(at) = counter.central_opened.load(Ordering::Relaxed).checked_sub(1) else { return };
+    let Some(at) = counter
+        .central_opened
+        .load(Ordering::Relaxed)
+        .checked_sub(1)
+    else {
+        return;
+    };
     stocks.central.swap_remove(at as usize);
     if let Some(moved) = stocks.central.get(at as usize) {
         moved.central_opened.store(at + 1, Ordering::Relaxed);
     }
-    // Release (E36): pairs with `is_open_central` of the thread that takes the group offline, after which one may
-    // release it.
+    // Release (E36): pairs with `is_open_central` of the thread that takes the group offline, after
+    // which one may release it.
     counter.central_opened.store(0, Ordering::Release);
 }
 
@@ -175,7 +199,9 @@ fn rest(stocks: &mut Stocks, counter: &Counter) -> u64 {
 }
 
 fn shut(stocks: &mut Stocks, counter: &Counter, note: fn(&CentralWord)) -> u64 {
-    let Some(stock) = counter.central().filter(|_| counter.is_open_central()) else { return 0 };
+    let Some(stock) = counter.central().filter(|_| counter.is_open_central()) else {
+        return 0;
+    };
     note(stock);
     let (credit, most) = stock.shut();
     // Mutation: e10-a-central-stock-is-uncounted-before-its-credit-is-back
@@ -195,7 +221,11 @@ pub(crate) fn drain(stocks: &mut Stocks, top: &Counter) -> u64 {
 }
 
 /// Visit the stock of `top`, and the open ones below it.
-fn for_each_below(stocks: &mut Stocks, top: &Counter, visit: fn(&mut Stocks, &Counter) -> u64) -> u64 {
+fn for_each_below(
+    stocks: &mut Stocks,
+    top: &Counter,
+    visit: fn(&mut Stocks, &Counter) -> u64,
+) -> u64 {
     let mut units = visit(stocks, top);
     for at in (0..stocks.central.len()).rev() {
         // The group alone had one, in most cases. Relaxed: it changes under the lock alone.
@@ -211,20 +241,22 @@ fn for_each_below(stocks: &mut Stocks, top: &Counter, visit: fn(&mut Stocks, &Co
     units
 }
 
-/// Close the stocks below `top`, for a charge that may not wait: not while another thread has the lock. Whether that has
-/// brought anything.
+/// Close the stocks below `top`, for a charge that may not wait: not while another thread has the
+/// lock. Whether that has brought anything.
 pub(crate) fn close_at_once(top: &Counter) -> bool {
     let tree = top.tree();
     // Relaxed: a first look.
     if top.limits.open.load(Ordering::Relaxed) as u32 == 0 {
         return false;
     }
-    let Some(mut stocks) = tree.try_lock() else { return false };
+    let Some(mut stocks) = tree.try_lock() else {
+        return false;
+    };
     close_below(&mut stocks, top) > 0
 }
 
-/// Close the stocks that have not changed for two visits: others may lack their credit, and their part of the budget.
-/// Returns the units of credit.
+/// Close the stocks that have not changed for two visits: others may lack their credit, and their
+/// part of the budget. Returns the units of credit.
 pub(crate) fn visit(tree: &Tree, path: &SlowPath) -> u64 {
     let (mut left, mut released) = (usize::MAX, 0);
     while left > 0 {

@@ -1,4 +1,5 @@
-//! The word of a central stock, in which credit lies that one thread gives and another takes: `central.md`.
+//! The word of a central stock, in which credit lies that one thread gives and another takes:
+//! `central.md`.
 //!
 //! Edges: E10 (open count), E53 (put and take/close).
 
@@ -30,7 +31,10 @@ impl Units {
     const NONE: Units = Units { credit: 0, room: 0 };
 
     fn of(word: u64) -> Units {
-        Units { credit: word as u32, room: (word >> 32) as u32 }
+        Units {
+            credit: word as u32,
+            room: (word >> 32) as u32,
+        }
     }
 
     fn word(self) -> u64 {
@@ -38,11 +42,17 @@ impl Units {
     }
 
     fn take(self, n: u32) -> Option<Units> {
-        Some(Units { credit: self.credit.checked_sub(n)?, room: self.room + n })
+        Some(Units {
+            credit: self.credit.checked_sub(n)?,
+            room: self.room + n,
+        })
     }
 
     fn put(self, n: u32) -> Option<Units> {
-        Some(Units { room: self.room.checked_sub(n)?, credit: self.credit + n })
+        Some(Units {
+            room: self.room.checked_sub(n)?,
+            credit: self.credit + n,
+        })
     }
 }
 
@@ -67,7 +77,9 @@ impl CentralWord {
     /// Credit: exact under the tree's lock while no thread charges, else an estimate.
     pub(crate) fn credit(&self) -> u64 {
         // No edge: a figure.
-        Units::of(self.0.units.load(Ordering::Relaxed)).credit.into()
+        Units::of(self.0.units.load(Ordering::Relaxed))
+            .credit
+            .into()
     }
 
     /// Take `n` units of credit, which are charged from then on. False: there are fewer.
@@ -76,7 +88,8 @@ impl CentralWord {
         self.change(n, Units::take)
     }
 
-    /// Keep `n` charged units as credit. False: they stay charged, because the stock is closed or has no room.
+    /// Keep `n` charged units as credit. False: they stay charged, because the stock is closed or
+    /// has no room.
     #[inline]
     pub(super) fn put(&self, n: u64) -> bool {
         self.change(n, Units::put)
@@ -84,24 +97,32 @@ impl CentralWord {
 
     #[inline]
     fn change(&self, n: u64, to: impl Fn(Units, u32) -> Option<Units>) -> bool {
-        let Some(n) = u32::try_from(n).ok().filter(|&n| n > 0) else { return false };
+        let Some(n) = u32::try_from(n).ok().filter(|&n| n > 0) else {
+            return false;
+        };
         let to = |word| to(Units::of(word), n).map(Units::word);
-        // AcqRel (E53): what a thread charged, or took out, comes before another one takes it. Acquire (E10): a thread that
-        // finds the stock open finds it counted.
+        // AcqRel (E53): what a thread charged, or took out, comes before another one takes it.
+        // Acquire (E10): a thread that finds the stock open finds it counted.
         // Mutation: e53-credit-is-taken-in-two-steps
-        let changed = self.0.units.fetch_update(Ordering::AcqRel, Ordering::Acquire, to).is_ok();
+        let changed = self
+            .0
+            .units
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, to)
+            .is_ok();
         if changed {
             self.0.visits.store(0, Ordering::Relaxed);
         }
         changed
     }
 
-    /// Close it. Returns its credit, which the caller uncharges, and the most that it could have had.
+    /// Close it. Returns its credit, which the caller uncharges, and the most that it could have
+    /// had.
     pub(super) fn shut(&self) -> (u64, u64) {
         // AcqRel (E53): pairs with `change`.
         // Mutation: e53-closed-credit-is-taken
         // Mutation: e53-closed-without-a-mark
-        let Units { credit, room } = Units::of(self.0.units.swap(Units::NONE.word(), Ordering::AcqRel));
+        let Units { credit, room } =
+            Units::of(self.0.units.swap(Units::NONE.word(), Ordering::AcqRel));
         (credit.into(), u64::from(credit) + u64::from(room))
     }
 
@@ -109,10 +130,18 @@ impl CentralWord {
     pub(super) fn open(&self, most: u32) {
         self.0.visits.store(0, Ordering::Relaxed);
         // Release (E10): after the count; pairs with `change`.
-        self.0.units.store(Units { credit: 0, room: most }.word(), Ordering::Release);
+        self.0.units.store(
+            Units {
+                credit: 0,
+                room: most,
+            }
+            .word(),
+            Ordering::Release,
+        );
     }
 
-    /// True if a thread that found no room for `n` may open it: where it is closed, and not at each put.
+    /// True if a thread that found no room for `n` may open it: where it is closed, and not at each
+    /// put.
     pub(super) fn is_due(&self, n: u64) -> bool {
         let is_amount = (1..=u64::from(u32::MAX)).contains(&n);
         // No edge: where it has opened or closed meanwhile, the thread finds that under the lock.

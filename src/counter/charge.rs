@@ -1,4 +1,5 @@
-//! The path of a charge: the stock, then transit, a refill or an exact walk. `uncharge` has the way back.
+//! The path of a charge: the stock, then transit, a refill or an exact walk. `uncharge` has the way
+//! back.
 //!
 //! Edges: E5 (transit), E14 (a second charger).
 
@@ -40,64 +41,90 @@ pub(super) struct Refilled<'a> {
 impl Header {
     #[inline(always)]
     pub(crate) fn consume(&self, n: u64) -> Consume {
-        with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
-            Some(slot) => slot.consume(n, false),
-            None => Consume::Miss,
-        })
+        with_local(
+            |local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
+                Some(slot) => slot.consume(n, false),
+                None => Consume::Miss,
+            },
+        )
     }
 
-    /// [`consume`](Self::consume) for groups. It also misses for 0 units, which take a handle, and for a closed stock.
-    /// The slot may still hold credit after the group went offline without a barrier; it must not be spent.
+    /// [`consume`](Self::consume) for groups. It also misses for 0 units, which take a handle, and
+    /// for a closed stock. The slot may still hold credit after the group went offline without a
+    /// barrier; it must not be spent.
     #[inline(always)]
     pub(crate) fn consume_open(&self, n: u64) -> Consume {
         let miss_mask = self.miss_mask(n);
-        with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
-            // Mutation: offline-leaves-credit-to-hit
-            Some(slot) => slot.consume_unless(n, false, miss_mask),
-            None => Consume::Miss,
-        })
+        with_local(
+            |local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
+                // Mutation: offline-leaves-credit-to-hit
+                Some(slot) => slot.consume_unless(n, false, miss_mask),
+                None => Consume::Miss,
+            },
+        )
     }
 
     /// Below zero for 0 units, and where the stock is closed.
     #[inline(always)]
     pub(crate) fn miss_mask(&self, n: u64) -> i64 {
         // Relaxed: a thread that knows that the group is offline, and so closed, reads 0.
-        n.cast_signed().wrapping_sub(1) | self.capacity.load(Ordering::Relaxed).cast_signed().wrapping_sub(1)
+        n.cast_signed().wrapping_sub(1)
+            | self
+                .capacity
+                .load(Ordering::Relaxed)
+                .cast_signed()
+                .wrapping_sub(1)
     }
 
     #[inline(always)]
     pub(crate) fn put(&self, n: u64) -> Put {
-        with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
-            Some(slot) => slot.put(n, &self.capacity, false),
-            None => Put::Full,
-        })
+        with_local(
+            |local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
+                Some(slot) => slot.put(n, &self.capacity, false),
+                None => Put::Full,
+            },
+        )
     }
 }
 
 // === The slow path of a charge ===
 
 impl Counter {
-    /// Charge `n` after a miss. The group asks for reclaim itself, outside of any slow path. Returns the units that it took
-    /// up the tree: a batch, `n`, or none where it has hit after all.
+    /// Charge `n` after a miss. The group asks for reclaim itself, outside of any slow path.
+    /// Returns the units that it took up the tree: a batch, `n`, or none where it has hit after
+    /// all.
     #[cold]
     #[inline(never)]
-    pub(crate) fn try_charge_once_slow(&self, n: u64, missed: Consume) -> Result<u64, LevelRefusal<'_>> {
+    pub(crate) fn try_charge_once_slow(
+        &self,
+        n: u64,
+        missed: Consume,
+    ) -> Result<u64, LevelRefusal<'_>> {
         self.charge_slow(n, missed, How::Admit, AfterRefusal::Drain)
     }
 
-    /// The same for a charge that may not wait. It drains this thread's slot and central stocks, and no other one.
+    /// The same for a charge that may not wait. It drains this thread's slot and central stocks,
+    /// and no other one.
     #[cold]
     #[inline(never)]
-    pub(crate) fn try_charge_now_slow(&self, n: u64, missed: Consume) -> Result<u64, LevelRefusal<'_>> {
+    pub(crate) fn try_charge_now_slow(
+        &self,
+        n: u64,
+        missed: Consume,
+    ) -> Result<u64, LevelRefusal<'_>> {
         self.charge_slow(n, missed, How::Admit, AfterRefusal::Own)
     }
 
-    /// Force what does not fit, after a drain of stranded credit. Returns the units charged: fewer than `n` only where a
-    /// level cannot count them.
+    /// Force what does not fit, after a drain of stranded credit. Returns the units charged: fewer
+    /// than `n` only where a level cannot count them.
     #[cold]
     #[inline(never)]
     pub(crate) fn force_slow(&self, n: u64, missed: Consume) -> u64 {
-        if self.cover().is_none() && self.charge_slow(n, missed, How::AdmitOrForce, AfterRefusal::Drain).is_ok() {
+        if self.cover().is_none()
+            && self
+                .charge_slow(n, missed, How::AdmitOrForce, AfterRefusal::Drain)
+                .is_ok()
+        {
             return n;
         }
         let charged = n.min(self.countable());
@@ -111,7 +138,13 @@ impl Counter {
         let path = SlowPath::enter();
         let walked = walk::walk(self, charged, How::Force, None);
         counted::charged(self, path.own_block(), charged);
-        if let (Ok(Walked { above_max: Some(_), .. }), Some(outermost)) = (walked, path.outermost()) {
+        if let (
+            Ok(Walked {
+                above_max: Some(_), ..
+            }),
+            Some(outermost),
+        ) = (walked, path.outermost())
+        {
             at_limit::close_crossed(self, outermost);
         }
         charged
@@ -141,7 +174,11 @@ impl Counter {
             return reserve::charge(self, n, after);
         }
         let path = Lazily::outside();
-        let thread = if missed == Consume::Miss { self.outside_if_closed() } else { None };
+        let thread = if missed == Consume::Miss {
+            self.outside_if_closed()
+        } else {
+            None
+        };
         let Some((transit, first)) = self.begin_closed_transit(thread.as_ref()) else {
             return self.charge_in_slow_path(n, missed, how, after);
         };
@@ -163,12 +200,18 @@ impl Counter {
             Err(refusal) if path.is_outside() && refusal.without_credit() => return Err(refusal),
             _ => {}
         }
-        let refilled = walked.map(|walked| Refilled { walked, open: false, stocked: false, units: n, first });
+        let refilled = walked.map(|walked| Refilled {
+            walked,
+            open: false,
+            stocked: false,
+            units: n,
+            first,
+        });
         self.end_closed_charge(&path, n, refilled, after)
     }
 
-    /// [`end_charge`](Self::end_charge), out of line: the walk of a closed stock mostly ends without it, and saves fewer
-    /// registers so.
+    /// [`end_charge`](Self::end_charge), out of line: the walk of a closed stock mostly ends
+    /// without it, and saves fewer registers so.
     #[cold]
     #[inline(never)]
     fn end_closed_charge<'a>(
@@ -185,14 +228,23 @@ impl Counter {
     #[inline(always)]
     pub(super) fn outside_if_closed(&self) -> Option<Outside> {
         // Relaxed: a first look, there is another in transit.
-        let is_closed = self.header.capacity.load(Ordering::Relaxed) == 0 && !self.incarnation().slow_only;
-        if is_closed { Outside::this_thread() } else { None }
+        let is_closed =
+            self.header.capacity.load(Ordering::Relaxed) == 0 && !self.incarnation().slow_only;
+        if is_closed {
+            Outside::this_thread()
+        } else {
+            None
+        }
     }
 
-    /// Begins a transit where the stock is closed and this thread has no credit, outside of any slow path: then the walk is
-    /// all that there is to do. Also returns whether no thread has charged here before.
+    /// Begins a transit where the stock is closed and this thread has no credit, outside of any
+    /// slow path: then the walk is all that there is to do. Also returns whether no thread has
+    /// charged here before.
     #[inline(always)]
-    pub(super) fn begin_closed_transit<'t>(&self, thread: Option<&'t Outside>) -> Option<(InTransit<'t>, bool)> {
+    pub(super) fn begin_closed_transit<'t>(
+        &self,
+        thread: Option<&'t Outside>,
+    ) -> Option<(InTransit<'t>, bool)> {
         let block = thread?.block();
         let (transit, first) = self.begin_transit(block);
         // SeqCst (E5, E14): in transit, as in `refill`.
@@ -254,7 +306,9 @@ impl Counter {
     ) -> Option<Result<Refilled<'_>, LevelRefusal<'_>>> {
         // A hit that costs more: with a real fence, or counted twice.
         let missed = match self.slot_of(path.block()) {
-            Some((_, slot)) if self.incarnation().slow_only => slot.consume(n, self.incarnation().fenced),
+            Some((_, slot)) if self.incarnation().slow_only => {
+                slot.consume(n, self.incarnation().fenced)
+            }
             _ => missed,
         };
         // Mutation: e2-consume-is-not-undone
@@ -265,43 +319,86 @@ impl Counter {
         (missed != Consume::Hit).then(|| self.refill(path.own_block(), n, how))
     }
 
-    /// After the walk, out of transit: close stocks below a level above max, open or close the own one.
+    /// After the walk, out of transit: close stocks below a level above max, open or close the own
+    /// one.
     fn end_refill(&self, path: &Entered, refilled: Refilled<'_>, after: AfterRefusal) {
-        let Refilled { walked, open, stocked, first, .. } = refilled;
-        let Some(outermost) = path.outermost() else { return };
+        let Refilled {
+            walked,
+            open,
+            stocked,
+            first,
+            ..
+        } = refilled;
+        let Some(outermost) = path.outermost() else {
+            return;
+        };
         if walked.above_max.is_some() {
             at_limit::close_crossed(self, outermost);
         }
         if let Some(policies) = self.tree().policies().filter(|_| stocked) {
             policies.stock_moved(self, outermost, StockMove::Refill);
         }
-        // The first walk of a counter opens no stock: many are charged once. To close one takes a barrier and a wait for
-        // threads in transit.
+        // The first walk of a counter opens no stock: many are charged once. To close one takes a
+        // barrier and a wait for threads in transit.
         if !first && (!open || after != AfterRefusal::Own) {
             at_limit::adapt(self, open, walked.margin, outermost);
         }
     }
 
     /// Walk for a batch, whose surplus stays in the slot, or for exactly `n`.
-    pub(super) fn refill(&self, block: Option<&Block>, n: u64, how: How) -> Result<Refilled<'_>, LevelRefusal<'_>> {
+    pub(super) fn refill(
+        &self,
+        block: Option<&Block>,
+        n: u64,
+        how: How,
+    ) -> Result<Refilled<'_>, LevelRefusal<'_>> {
         let exactly = |open: bool, first: bool| {
             let walked = cover::walk(self, n, how, Side::Allocated);
-            walked.map(|walked| Refilled { walked, open, stocked: false, units: n, first })
+            walked.map(|walked| Refilled {
+                walked,
+                open,
+                stocked: false,
+                units: n,
+                first,
+            })
         };
-        let Some(block) = block else { return exactly(false, false) };
+        let Some(block) = block else {
+            return exactly(false, false);
+        };
         // Mutation: e5-capacity-read-before-transit
         let (_transit, first) = self.begin_transit(block);
-        // SeqCst (E5, E14): read in transit. A thread that closes the stock after this waits for this thread.
+        // SeqCst (E5, E14): read in transit. A thread that closes the stock after this waits for
+        // this thread.
         let capacity = self.header.capacity.load(Ordering::SeqCst);
-        // Inside reclaim a thread charges nothing in advance: credit here would be memory that reclaim lacks.
-        let (open, batch) = (capacity > 0, if capacity > 0 && context::in_reclaim() { 0 } else { capacity / 2 });
-        let Some(slot) = self.ready_slot(block, capacity).filter(|_| n <= batch) else { return exactly(open, first) };
-        let units = if self.tree().config.adaptive { block.next_refill(self.index, n, batch) } else { batch };
+        // Inside reclaim a thread charges nothing in advance: credit here would be memory that
+        // reclaim lacks.
+        let (open, batch) = (
+            capacity > 0,
+            if capacity > 0 && context::in_reclaim() {
+                0
+            } else {
+                capacity / 2
+            },
+        );
+        let Some(slot) = self.ready_slot(block, capacity).filter(|_| n <= batch) else {
+            return exactly(open, first);
+        };
+        let units = if self.tree().config.adaptive {
+            block.next_refill(self.index, n, batch)
+        } else {
+            batch
+        };
         if let Ok(walked) = cover::walk(self, units, How::Batch, Side::Allocated) {
             // Mutation: e6-transit-ends-early
             // Mutation: e3-allocator-puts-and-does-not-look-again
             self.keep_surplus(slot, units - n);
-            return Ok(Refilled { walked, open, stocked: true, units, first });
+            return Ok(Refilled {
+                walked,
+                open,
+                stocked: true,
+                units,
+                first,
+            });
         }
         // There is no room for a batch, or others wait for it: the stock closes.
         let mut refilled = exactly(open, first)?;
@@ -309,26 +406,36 @@ impl Counter {
         Ok(refilled)
     }
 
-    /// Begin a transit, as one of this counter's chargers. Also returns whether no thread has been one before.
+    /// Begin a transit, as one of this counter's chargers. Also returns whether no thread has been
+    /// one before.
     #[inline(always)]
     pub(crate) fn begin_transit<'b>(&self, block: &'b Block) -> (InTransit<'b>, bool) {
         let me = block.charger();
-        // SeqCst (E14), here and below: pairs with `retire::close_for_good`. Either the closer sees two chargers, or this
-        // thread reads capacity 0. Another thread's mark orders nothing here: a thread that finds the mark reads
-        // capacity after it.
+        // SeqCst (E14), here and below: pairs with `retire::close_for_good`. Either the closer sees
+        // two chargers, or this thread reads capacity 0. Another thread's mark orders nothing here:
+        // a thread that finds the mark reads capacity after it.
         let before = self.charger.load(Ordering::SeqCst);
         // Mutation: e14-mark-of-others-orders-nothing
         if before != me {
             let marks = before != SHARED;
             if marks
-                && (before != 0 || self.charger.compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed).is_err())
+                && (before != 0
+                    || self
+                        .charger
+                        .compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed)
+                        .is_err())
             {
                 // Mutation: e14-second-charger-not-marked
                 self.charger.swap(SHARED, Ordering::SeqCst);
             }
             fence_after_exchange();
         }
-        (block.transit.enter(self.tree().number, self.incarnation().fenced), before == 0)
+        (
+            block
+                .transit
+                .enter(self.tree().number, self.incarnation().fenced),
+            before == 0,
+        )
     }
 
     /// Keep units that are charged as credit, or uncharge them.
@@ -344,10 +451,12 @@ impl Counter {
         }
     }
 
-    /// This thread's slot, active: its share of the published bound is set aside. `None`: go without stock.
+    /// This thread's slot, active: its share of the published bound is set aside. `None`: go
+    /// without stock.
     pub(super) fn ready_slot<'a>(&self, block: &'a Block, capacity: u64) -> Option<&'a Slot> {
         if capacity == 0 {
-            // The barrier failed or the closer ran out of time and left this credit: perhaps no other thread drains it.
+            // The barrier failed or the closer ran out of time and left this credit: perhaps no
+            // other thread drains it.
             let slot = block.slot(self.index)?;
             self.uncharge_levels(slot.take_back(u64::MAX, self.incarnation().fenced));
             return None;
@@ -365,16 +474,28 @@ impl Counter {
     }
 
     /// Takes a step in transit, where the thread has a block and is in no transit yet.
-    pub(super) fn in_transit<T>(&self, block: Option<&Block>, step: impl FnOnce(Option<&Block>) -> T) -> T {
+    pub(super) fn in_transit<T>(
+        &self,
+        block: Option<&Block>,
+        step: impl FnOnce(Option<&Block>) -> T,
+    ) -> T {
         let _transit = block.map(|block| self.begin_transit(block));
         step(block)
     }
 
-    /// Put back what a charge consumed after a drainer had claimed the slot. The charge goes on as a miss.
+    /// Put back what a charge consumed after a drainer had claimed the slot. The charge goes on as
+    /// a miss.
     pub(super) fn undo(&self, block: Option<&Block>, n: u64) {
-        let Some((block, slot)) = self.slot_of(block) else { return };
+        let Some((block, slot)) = self.slot_of(block) else {
+            return;
+        };
         if slot.undo(n, &self.header.capacity, self.incarnation().fenced) == Put::Closed {
-            uncharge::take_back(self.header, Some((block, slot)), self.tree().number, self.incarnation().fenced);
+            uncharge::take_back(
+                self.header,
+                Some((block, slot)),
+                self.tree().number,
+                self.incarnation().fenced,
+            );
         }
     }
 

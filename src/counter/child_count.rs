@@ -18,7 +18,8 @@ pub(crate) struct HasChildren(pub(crate) usize);
 impl ChildCount {
     /// Children that are online.
     pub(crate) fn get(&self) -> u32 {
-        // Acquire (E37): a thread that finds no child finds nothing of one linked; pairs with the end of a child.
+        // Acquire (E37): a thread that finds no child finds nothing of one linked; pairs with the
+        // end of a child.
         self.0.load(Ordering::Acquire) & !BARRED
     }
 
@@ -29,8 +30,8 @@ impl ChildCount {
 
     /// Count one more child, unless the parent is barred. Returns whether it is the first.
     pub(super) fn add(&self) -> Option<bool> {
-        // AcqRel (E37): pairs with `bar`. Without a load before it: threads that create groups below one parent send
-        // each other the word once, not twice.
+        // AcqRel (E37): pairs with `bar`. Without a load before it: threads that create groups
+        // below one parent send each other the word once, not twice.
         let before = self.0.fetch_add(1, Ordering::AcqRel);
         // Mutation: e37-a-child-of-a-barred-parent
         if before & BARRED != 0 {
@@ -40,10 +41,14 @@ impl ChildCount {
         Some(before == 0)
     }
 
-    /// Refuse every further child and every opening of a stock: the group goes offline. Fails where it has children.
+    /// Refuse every further child and every opening of a stock: the group goes offline. Fails where
+    /// it has children.
     pub(crate) fn bar(&self) -> Result<(), HasChildren> {
         // SeqCst (E35, E37): pairs with `add`, and with the check in `Tree::open`.
-        match self.0.compare_exchange(0, BARRED, Ordering::SeqCst, Ordering::SeqCst) {
+        match self
+            .0
+            .compare_exchange(0, BARRED, Ordering::SeqCst, Ordering::SeqCst)
+        {
             Ok(_) => Ok(()),
             // Barred before. A thread may be about to take back a child that comes too late.
             Err(word) if word & BARRED != 0 => Ok(()),

@@ -1,11 +1,13 @@
 //! The children of a group, listed while other groups come and go.
 //!
-//! A [snapshot of the hierarchy](crate::counter::links) locks all shards, so no group is created meanwhile. A
-//! *listing* of the children of one parent holds the locks of a few shards, and over a few children only:
+//! A [snapshot of the hierarchy](crate::counter::links) locks all shards, so no group is created
+//! meanwhile. A *listing* of the children of one parent holds the locks of a few shards, and over a
+//! few children only:
 //!
-//! 1. Lock a few shards, in their order. Take handles on the next few children of the parent in their lists, from each list
-//!    in turn.
-//! 2. Where a list has more, leave a *cursor* in its shard, which names the next child. Unlock, and go on with 1.
+//! 1. Lock a few shards, in their order. Take handles on the next few children of the parent in
+//!    their lists, from each list in turn.
+//! 2. Where a list has more, leave a *cursor* in its shard, which names the next child. Unlock, and
+//!    go on with 1.
 //! 3. When the lists are over go on with the next few shards.
 //!
 //! | race | answer |
@@ -15,7 +17,8 @@
 //! | a name is taken again | both children are in one shard, and the new one is put before the others: a listing returns one of the two at most |
 //! | the parent goes offline | the caller keeps it; its lists are empty |
 //!
-//! So a child that is online through the whole listing is returned once, and any other once or not at all.
+//! So a child that is online through the whole listing is returned once, and any other once or not
+//! at all.
 
 use std::cmp::Reverse;
 
@@ -43,14 +46,14 @@ pub(crate) fn pin(parent: &Counter) -> Vec<Handle> {
     pinned
 }
 
-/// Calls `found` for each child of `parent` that is online, in no order, under the lock of its shard. The caller holds
-/// no lock.
+/// Calls `found` for each child of `parent` that is online, in no order, under the lock of its
+/// shard. The caller holds no lock.
 pub(crate) fn each(parent: &Counter, mut found: impl FnMut(&Counter)) {
     in_slices(parent, |listing| listing.step(&mut found));
 }
 
-/// Handles on the `n` children of `parent` with the highest usage, each with its usage, the highest first. It keeps no
-/// more handles than twice as many. The caller holds no lock.
+/// Handles on the `n` children of `parent` with the highest usage, each with its usage, the highest
+/// first. It keeps no more handles than twice as many. The caller holds no lock.
 pub(crate) fn largest(parent: &Counter, n: usize) -> Vec<(Handle, u64)> {
     let mut kept: Vec<(Handle, u64)> = Vec::new();
     // No child below this usage is among them.
@@ -70,7 +73,8 @@ pub(crate) fn largest(parent: &Counter, n: usize) -> Vec<(Handle, u64)> {
                 slice.push((Handle::pin(child), usage));
             }
         });
-        // Outside of the locks, because this may allocate, and the drop of a handle may release a group.
+        // Outside of the locks, because this may allocate, and the drop of a handle may release a
+        // group.
         kept.extend(slice);
         if kept.len() / 2 >= n {
             prune(&mut kept);
@@ -82,8 +86,9 @@ pub(crate) fn largest(parent: &Counter, n: usize) -> Vec<(Handle, u64)> {
     kept
 }
 
-/// Shards whose lists a listing follows at once. Each child lies on a page of its own. To find the next one of a list takes
-/// two loads from memory, one after the other, and those of several lists overlap.
+/// Shards whose lists a listing follows at once. Each child lies on a page of its own. To find the
+/// next one of a list takes two loads from memory, one after the other, and those of several lists
+/// overlap.
 const TOGETHER: usize = if SHARDS < 4 { SHARDS } else { 4 };
 
 /// The children of a parent in a few shards, from the next one on.
@@ -101,13 +106,18 @@ enum NextChild {
     None,
 }
 
-/// Makes all listings of the children, one after the other: `step` makes a step, and returns whether there are more.
+/// Makes all listings of the children, one after the other: `step` makes a step, and returns
+/// whether there are more.
 fn in_slices(parent: &Counter, mut step: impl FnMut(&mut Listing<'_>) -> bool) {
     if parent.child_count().get() == 0 {
         return;
     }
     for shards in parent.tree().hierarchy.shards.chunks(TOGETHER) {
-        let mut listing = Listing { parent, shards, next: [NextChild::First; TOGETHER] };
+        let mut listing = Listing {
+            parent,
+            shards,
+            next: [NextChild::First; TOGETHER],
+        };
         while step(&mut listing) {
             pause_point("between children");
         }
@@ -115,7 +125,8 @@ fn in_slices(parent: &Counter, mut step: impl FnMut(&mut Listing<'_>) -> bool) {
 }
 
 impl Listing<'_> {
-    /// Calls `found` for the next few children, under the locks of their shards. Returns whether there are more.
+    /// Calls `found` for the next few children, under the locks of their shards. Returns whether
+    /// there are more.
     fn step(&mut self, mut found: impl FnMut(&Counter)) -> bool {
         let _path = SlowPath::enter();
         let mut shards = LockGuards::lock(self.shards.iter().map(|shard| &**shard));
@@ -131,7 +142,9 @@ impl Listing<'_> {
         let mut slice: SmallVec<[Kept; SLICE]> = SmallVec::new();
         while slice.len() < SLICE && heads.iter().any(Option::is_some) {
             for head in &mut heads {
-                let Some(child) = head.filter(|_| slice.len() < SLICE) else { continue };
+                let Some(child) = head.filter(|_| slice.len() < SLICE) else {
+                    continue;
+                };
                 prefetch(&raw const *child.usage);
                 slice.push(child);
                 *head = child.links().next().map(linked);
@@ -146,15 +159,19 @@ impl Listing<'_> {
     }
 }
 
-/// Calls `found` for each group below `top` that went offline and still holds something, under the lock of its shard:
-/// until then no thread releases it. The caller holds no lock.
+/// Calls `found` for each group below `top` that went offline and still holds something, under the
+/// lock of its shard: until then no thread releases it. The caller holds no lock.
 pub(crate) fn each_dying(top: &Counter, mut found: impl FnMut(&Counter)) {
     for place in top.tree().hierarchy.places() {
         let _path = SlowPath::enter();
         let shard = place.lock();
         let mut next = shard.dying;
         while let Some(group) = next {
-            if group.path_to_root().skip(1).any(|level| std::ptr::eq(level, top)) {
+            if group
+                .path_to_root()
+                .skip(1)
+                .any(|level| std::ptr::eq(level, top))
+            {
                 found(&group);
             }
             next = group.links().next().map(linked);

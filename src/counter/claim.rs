@@ -1,4 +1,5 @@
-//! A thread whose step may have been the last claims the object, and queues its release for the end of its slow path.
+//! A thread whose step may have been the last claims the object, and queues its release for the end
+//! of its slow path.
 //!
 //! The steps are those of `incarnation`. Edge: E15 (last uncharge/last handle).
 
@@ -10,8 +11,8 @@ use crate::counter::raw;
 use crate::sync::{Ordering, fence_after_exchange, pause_point};
 use crate::thread::slow_path;
 
-/// Queue the release of an object, given by its first counter, if the caller's step was the last. Called in a slow path,
-/// after that step and a fence; the caller read `of` before the step.
+/// Queue the release of an object, given by its first counter, if the caller's step was the last.
+/// Called in a slow path, after that step and a fence; the caller read `of` before the step.
 #[inline]
 pub(crate) fn try_release_last(first: &'static Object, of: Generation) {
     // Mutation: e15-usage-before-state
@@ -42,7 +43,10 @@ fn claim_slow(first: &'static Object, of: Generation, word: Unreferenced) {
         if used.is_none() && !hides_guards && state.end_claimed(word) {
             // Relaxed: from here on the object belongs to this thread.
             let after = slow_path::exchange_release_queue(ptr::from_ref(first).cast());
-            first.usage.next_to_release.store(after.cast_mut().cast(), Ordering::Relaxed);
+            first
+                .usage
+                .next_to_release
+                .store(after.cast_mut().cast(), Ordering::Relaxed);
             return;
         }
         state.unclaim();

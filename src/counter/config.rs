@@ -7,7 +7,8 @@ use crate::sync::Arc;
 use crate::sync::barrier::BarrierMode;
 use crate::thread::directory::Header;
 
-/// Units that a thread charges in advance, unless configured otherwise: the kernel's MEMCG_CHARGE_BATCH.
+/// Units that a thread charges in advance, unless configured otherwise: the kernel's
+/// MEMCG_CHARGE_BATCH.
 pub(crate) const BATCH: u64 = 64;
 
 /// The same where units are bytes: 64 pages of 4 KiB.
@@ -19,8 +20,8 @@ pub(crate) const BATCH_MAX: u64 = 1 << 40;
 /// Share of the root's max that may be stranded as credit, unless configured otherwise.
 pub(crate) const BUDGET_SHARE: u64 = 16;
 
-/// Maker of the counters of a tree that has nodes or statistics: a layer above this one. Each counter is
-/// passed by its header.
+/// Maker of the counters of a tree that has nodes or statistics: a layer above this one. Each
+/// counter is passed by its header.
 pub(crate) trait Extension: Any + Send + Sync {
     /// Makes a root.
     fn root(&self, config: &CounterConfig) -> &'static Header;
@@ -28,7 +29,8 @@ pub(crate) trait Extension: Any + Send + Sync {
     /// Makes a counter below `parent`, which the caller keeps.
     fn child(&self, parent: &'static Header) -> &'static Header;
 
-    /// Ends a counter without children that no handle names any more. What is charged to it leaves its ancestors.
+    /// Ends a counter without children that no handle names any more. What is charged to it leaves
+    /// its ancestors.
     fn end(&self, counter: &'static Header);
 
     /// Counts of the statistics of the tree: flushes, visits, lists, unlists, foreign, nested.
@@ -61,7 +63,8 @@ pub struct CounterConfig {
 }
 
 impl CounterConfig {
-    /// Batch 64, adaptive, no audit, a sixteenth of the root's max for stranded credit, no max, the best barrier.
+    /// Batch 64, adaptive, no audit, a sixteenth of the root's max for stranded credit, no max, the
+    /// best barrier.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -83,17 +86,22 @@ impl CounterConfig {
         }
     }
 
-    /// A configuration for bytes: as [`new`](Self::new), with a batch of 256 KiB, which is 64 pages of 4 KiB.
+    /// A configuration for bytes: as [`new`](Self::new), with a batch of 256 KiB, which is 64 pages
+    /// of 4 KiB.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
     /// assert_eq!(PageCounter::root(CounterConfig::bytes()).batch(), 256 << 10);
     /// ```
     pub fn bytes() -> Self {
-        CounterConfig { batch: BATCH_OF_BYTES, ..CounterConfig::new() }
+        CounterConfig {
+            batch: BATCH_OF_BYTES,
+            ..CounterConfig::new()
+        }
     }
 
-    /// The name of the root, which [`PageCounter::name`](crate::PageCounter::name) returns. None by default.
+    /// The name of the root, which [`PageCounter::name`](crate::PageCounter::name) returns. None by
+    /// default.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -104,8 +112,9 @@ impl CounterConfig {
         self
     }
 
-    /// Units that a thread charges in advance, at most 2^40; an [adaptive](crate::expert::FixedBatch) stock begins with
-    /// fewer. 0 switches the stock off: every charge walks, usage is live.
+    /// Units that a thread charges in advance, at most 2^40; an
+    /// [adaptive](crate::expert::FixedBatch) stock begins with fewer. 0 switches the stock off:
+    /// every charge walks, usage is live.
     ///
     /// ```
     /// # use memcg::expert::FixedBatch as _;
@@ -122,8 +131,9 @@ impl CounterConfig {
         self
     }
 
-    /// Has the tree keep a second, independent count for [`PageCounter::verify`](crate::PageCounter::verify).
-    /// Costs a call and a store for each charge: for tests and for hunting drift.
+    /// Has the tree keep a second, independent count for
+    /// [`PageCounter::verify`](crate::PageCounter::verify). Costs a call and a store for each
+    /// charge: for tests and for hunting drift.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -140,8 +150,8 @@ impl CounterConfig {
         self
     }
 
-    /// The most units that may be stranded as credit below the root, over all threads and counters. Default: a
-    /// sixteenth of the root's max. At the budget, charges go up the tree one by one.
+    /// The most units that may be stranded as credit below the root, over all threads and counters.
+    /// Default: a sixteenth of the root's max. At the budget, charges go up the tree one by one.
     ///
     /// Exact: [`stocked_bound`](crate::PageCounter::stocked_bound) of the root is never above it.
     ///
@@ -186,8 +196,8 @@ impl CounterConfig {
         self
     }
 
-    /// Says if what a counter's children do not claim of its min or low protects those of them that use more than they
-    /// claim. It does so in proportion (default), or it protects no child.
+    /// Says if what a counter's children do not claim of its min or low protects those of them that
+    /// use more than they claim. It does so in proportion (default), or it protects no child.
     ///
     /// Source: the mount option `memory_recursiveprot`.
     ///
@@ -208,12 +218,14 @@ impl CounterConfig {
         self
     }
 
-    /// Sets a hook that a charge calls when it does not fit even after a drain of stranded credit, before it is
-    /// refused. The hook gets the error that the charge returns if the hook frees nothing.
+    /// Sets a hook that a charge calls when it does not fit even after a drain of stranded credit,
+    /// before it is refused. The hook gets the error that the charge returns if the hook frees
+    /// nothing.
     ///
-    /// The hook runs on the charging thread with no lock held; it may charge and uncharge; it returns the units that it
-    /// freed. While it returns more than 0 the charge tries again, at most 16 times. Pressure does not nest: a charge
-    /// made inside the hook that does not fit is refused at once.
+    /// The hook runs on the charging thread with no lock held; it may charge and uncharge; it
+    /// returns the units that it freed. While it returns more than 0 the charge tries again, at
+    /// most 16 times. Pressure does not nest: a charge made inside the hook that does not fit is
+    /// refused at once.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -229,7 +241,10 @@ impl CounterConfig {
     /// assert_eq!(cache.live(), 50);
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
-    pub fn on_pressure(mut self, hook: impl Fn(&CounterChargeError) -> u64 + Send + Sync + 'static) -> Self {
+    pub fn on_pressure(
+        mut self,
+        hook: impl Fn(&CounterChargeError) -> u64 + Send + Sync + 'static,
+    ) -> Self {
         self.hook = Some(Arc::new(hook));
         self
     }
@@ -245,15 +260,16 @@ debug_figures!(CounterConfig, |it| batch: it.batch, adaptive: it.adaptive, audit
     max: it.max, barrier: it.barrier, on_pressure: it.hook.is_some(), recursive_protection: it.recursive,
     name: it.name, declares: it.extension.is_some());
 
-/// Says whether stocks adapt, for [`RuntimeBuilder`](crate::RuntimeBuilder) and [`CounterConfig`]. They do by default.
+/// Says whether stocks adapt, for [`RuntimeBuilder`](crate::RuntimeBuilder) and [`CounterConfig`].
+/// They do by default.
 ///
-/// A stock that adapts closes near a limit and opens again with room. Near is less than 4 batches of room at any level,
-/// room is 16; both grow with the number of threads above two. It also begins small: a thread charges a 64th of a batch in
-/// advance, four times as much with each further refill, up to the batch.
-/// [`Runtime::release_idle_credit`](crate::Runtime::release_idle_credit) has it begin again. So a thread that charged
-/// little and sleeps leaves little behind. The kernel's stock is always open and takes whole batches: figures of usage
-/// are round then, and a comparison with the kernel is fair. The [bound](crate::PageCounter::stocked_bound) is the
-/// same.
+/// A stock that adapts closes near a limit and opens again with room. Near is less than 4 batches
+/// of room at any level, room is 16; both grow with the number of threads above two. It also begins
+/// small: a thread charges a 64th of a batch in advance, four times as much with each further
+/// refill, up to the batch. [`Runtime::release_idle_credit`](crate::Runtime::release_idle_credit)
+/// has it begin again. So a thread that charged little and sleeps leaves little behind. The
+/// kernel's stock is always open and takes whole batches: figures of usage are round then, and a
+/// comparison with the kernel is fair. The [bound](crate::PageCounter::stocked_bound) is the same.
 ///
 /// ```
 /// use memcg::expert::FixedBatch;

@@ -1,4 +1,5 @@
-//! Counts of a slow path beside usage: units that this thread has uncharged, for a round of reclaim, and the audit.
+//! Counts of a slow path beside usage: units that this thread has uncharged, for a round of
+//! reclaim, and the audit.
 
 use crate::counter::object::Counter;
 use crate::sync::Ordering;

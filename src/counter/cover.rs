@@ -1,5 +1,6 @@
-//! Bytes that come and go in groups that cover: usage is the larger of what is reserved and what is allocated. `cover.md` is
-//! the protocol. What an allocator calls takes no lock and runs no foreign code, as the rest of `allocator`.
+//! Bytes that come and go in groups that cover: usage is the larger of what is reserved and what is
+//! allocated. `cover.md` is the protocol. What an allocator calls takes no lock and runs no foreign
+//! code, as the rest of `allocator`.
 
 use std::ptr;
 
@@ -22,30 +23,41 @@ pub(crate) fn top(counter: &Counter) -> Option<&Counter> {
 
 /// A covering counter and the covering levels above it.
 fn covering(counter: &Counter) -> impl Iterator<Item = &Counter> {
-    std::iter::successors(counter.cover().map(|_| counter), |level| level.cover_above())
+    std::iter::successors(counter.cover().map(|_| counter), |level| {
+        level.cover_above()
+    })
 }
 
 /// Those below `end`.
-fn covering_below<'a>(counter: &'a Counter, end: Option<&'a Counter>) -> impl Iterator<Item = &'a Counter> {
+fn covering_below<'a>(
+    counter: &'a Counter,
+    end: Option<&'a Counter>,
+) -> impl Iterator<Item = &'a Counter> {
     covering(counter).take_while(move |&level| end.is_none_or(|end| !ptr::eq(level, end)))
 }
 
 /// Bytes by which `n` reserved bytes of a counter raise usage of a level of its path.
 pub(crate) fn rise_at(counter: &Counter, n: u64, level: &Counter) -> u64 {
     let mut covers = covering(counter);
-    let at = covers.find(|covering| ptr::eq(*covering, level)).or_else(|| top(counter));
-    at.and_then(Counter::cover).map_or(n, |cover| Side::Reserved.come(cover.spare(), n).1)
+    let at = covers
+        .find(|covering| ptr::eq(*covering, level))
+        .or_else(|| top(counter));
+    at.and_then(Counter::cover)
+        .map_or(n, |cover| Side::Reserved.come(cover.spare(), n).1)
 }
 
 /// The part of the `credit` below a counter that is in its usage.
 pub(crate) fn counted_credit(counter: &Counter, credit: u64) -> u64 {
-    counter.cover().map_or(credit, |cover| credit.min(cover.unpaid()))
+    counter
+        .cover()
+        .map_or(credit, |cover| credit.min(cover.unpaid()))
 }
 
 // === Bytes that come ===
 
-/// Takes `n` bytes at each covering level below `end`. `charge` charges a level, and all above it up to the given one: by
-/// exactly so much, or not at all. Returns what the highest of these levels has risen by.
+/// Takes `n` bytes at each covering level below `end`. `charge` charges a level, and all above it
+/// up to the given one: by exactly so much, or not at all. Returns what the highest of these levels
+/// has risen by.
 pub(crate) fn come<'a, E>(
     counter: &'a Counter,
     n: u64,
@@ -87,7 +99,8 @@ pub(crate) fn come<'a, E>(
             let covers = covering_below(counter, end).filter_map(Counter::cover);
             covers.for_each(|cover| _ = cover.reserved.fetch_add(n, Ordering::Relaxed));
         }
-        // E25: a thread that serves a line may have read usage with these bytes and spare without them.
+        // E25: a thread that serves a line may have read usage with these bytes and spare without
+        // them.
         // Mutation: e25-allocated-bytes-become-unpaid-and-serve-none
         Side::Allocated if is_charged => serve_waiters(counter),
         Side::Allocated => {}
@@ -97,13 +110,27 @@ pub(crate) fn come<'a, E>(
 
 /// Walks all levels of a counter. A level that covers is charged its unpaid units alone.
 #[inline]
-pub(crate) fn walk(counter: &Counter, n: u64, how: How, side: Side) -> Result<Walked<'_>, LevelRefusal<'_>> {
-    if counter.cover().is_none() { walk::walk(counter, n, how, None) } else { walk_covering(counter, n, how, side) }
+pub(crate) fn walk(
+    counter: &Counter,
+    n: u64,
+    how: How,
+    side: Side,
+) -> Result<Walked<'_>, LevelRefusal<'_>> {
+    if counter.cover().is_none() {
+        walk::walk(counter, n, how, None)
+    } else {
+        walk_covering(counter, n, how, side)
+    }
 }
 
 /// Out of line: a charge of a group that does not cover, as most, passes by it.
 #[inline(never)]
-fn walk_covering(counter: &Counter, n: u64, how: How, side: Side) -> Result<Walked<'_>, LevelRefusal<'_>> {
+fn walk_covering(
+    counter: &Counter,
+    n: u64,
+    how: How,
+    side: Side,
+) -> Result<Walked<'_>, LevelRefusal<'_>> {
     let mut all = Walked::ENDLESS;
     come(counter, n, side, None, |level, more, above| {
         let walked = walk::walk(level, more, how, above)?;
@@ -126,7 +153,8 @@ pub(crate) fn note_charged(level: &Counter, n: u64, above: Option<&Counter>) {
 
 // === Bytes that go ===
 
-/// Bytes by which the level below a common one would fall if so many went: a hint where other threads charge.
+/// Bytes by which the level below a common one would fall if so many went: a hint where other
+/// threads charge.
 pub(super) fn would_fall(counter: &Counter, n: u64) -> u64 {
     match top(counter).and_then(Counter::cover) {
         Some(top) => above_zero(top.spare()).min(n),
@@ -137,16 +165,24 @@ pub(super) fn would_fall(counter: &Counter, n: u64) -> u64 {
 /// More is unpaid than before: a charge in line needs less room, though usage has not fallen.
 pub(super) fn serve_waiters(counter: &Counter) {
     fence_after_exchange();
-    let waited_at = counter.path_to_root().filter(|level| level.limits.watched.is_for(WAITING));
+    let waited_at = counter
+        .path_to_root()
+        .filter(|level| level.limits.watched.is_for(WAITING));
     waited_at.for_each(|level| look::fell(level, &Lazily::inside()));
 }
 
-/// Takes up to `n` reserved bytes at each covering level below `end`. What is missing counts as an underflow; from then on
-/// only the handle keeps the counter for the caller.
-pub(super) fn take_reserved(counter: &Counter, n: u64, end: Option<&Counter>) -> (u64, Option<Handle>) {
+/// Takes up to `n` reserved bytes at each covering level below `end`. What is missing counts as an
+/// underflow; from then on only the handle keeps the counter for the caller.
+pub(super) fn take_reserved(
+    counter: &Counter,
+    n: u64,
+    end: Option<&Counter>,
+) -> (u64, Option<Handle>) {
     let n = n.min(USAGE_MAX);
     let mut covers = covering_below(counter, end).filter_map(Counter::cover);
-    let Some(own) = covers.next() else { return (n, None) };
+    let Some(own) = covers.next() else {
+        return (n, None);
+    };
     let taken = own.take_reserved(n);
     // Bytes that are reserved in a group are reserved in its parents.
     covers.for_each(|cover| _ = cover.reserved.fetch_sub(taken, Ordering::Relaxed));
@@ -158,12 +194,13 @@ pub(super) fn take_reserved(counter: &Counter, n: u64, end: Option<&Counter>) ->
     (taken, kept)
 }
 
-/// Lets go of `n` bytes at each covering level below `end`. They keep the counter until the last step. Returns the bytes
-/// that the highest of them has fallen by.
+/// Lets go of `n` bytes at each covering level below `end`. They keep the counter until the last
+/// step. Returns the bytes that the highest of them has fallen by.
 pub(super) fn go_below(counter: &Counter, n: u64, side: Side, end: Option<&Counter>) -> u64 {
     let (mut next, mut fall) = (Some(counter).filter(|_| n > 0), 0);
     while let Some(level) = next.filter(|&level| !end.is_some_and(|end| ptr::eq(level, end))) {
-        // Read before the bytes go: they keep the level, and at the level above they are still there.
+        // Read before the bytes go: they keep the level, and at the level above they are still
+        // there.
         let above = level.cover_above();
         // Mutation: e49-uncharged-before-spare-moves
         fall = level.cover().map_or(0, |cover| cover.go(n, side));

@@ -17,7 +17,9 @@ pub(crate) fn stocked(top: &Counter) -> u64 {
     let stocks = tree.lock(&path);
     let mut sum = Sum::new(top);
     let hierarchy = tree.hierarchy.snapshot();
-    hierarchy.subtree(top).for_each(|counter| sum.add(counter, credit_at(tree, counter)));
+    hierarchy
+        .subtree(top)
+        .for_each(|counter| sum.add(counter, credit_at(tree, counter)));
     pending_below(&stocks, top).for_each(|pending| sum.add(pending, tree.credit(pending)));
     sum.total()
 }
@@ -31,13 +33,21 @@ struct Sum<'a> {
 
 impl<'a> Sum<'a> {
     fn new(top: &'a Counter) -> Self {
-        Sum { top, credit: 0, covering: Vec::new() }
+        Sum {
+            top,
+            credit: 0,
+            covering: Vec::new(),
+        }
     }
 
     fn add(&mut self, counter: &'a Counter, credit: u64) {
         match cover::top(counter).filter(|_| self.top.cover().is_none() && credit > 0) {
             None => self.credit += credit,
-            Some(top) => match self.covering.iter_mut().find(|(known, _)| ptr::eq(*known, top)) {
+            Some(top) => match self
+                .covering
+                .iter_mut()
+                .find(|(known, _)| ptr::eq(*known, top))
+            {
                 Some((_, sum)) => *sum += credit,
                 None => self.covering.push((top, credit)),
             },
@@ -45,34 +55,54 @@ impl<'a> Sum<'a> {
     }
 
     fn total(&self) -> u64 {
-        let covering = self.covering.iter().map(|&(top, credit)| counted_credit(top, credit));
+        let covering = self
+            .covering
+            .iter()
+            .map(|&(top, credit)| counted_credit(top, credit));
         counted_credit(self.top, self.credit) + covering.sum::<u64>()
     }
 }
 
-/// Usage minus credit. The credit is read first: what is stocked between the two reads makes this larger, never negative.
+/// Usage minus credit. The credit is read first: what is stocked between the two reads makes this
+/// larger, never negative.
 pub(crate) fn live(top: &Counter) -> u64 {
     let stocked = stocked(top);
     top.usage().saturating_sub(stocked)
 }
 
-/// Calls `found` for each stock below `top` that a group left when it went offline, and that is not closed yet: with the
-/// nearest ancestor that is online, whose credit this counts as, and the units in its usage. It takes the tree's lock;
-/// there are few.
+/// Calls `found` for each stock below `top` that a group left when it went offline, and that is not
+/// closed yet: with the nearest ancestor that is online, whose credit this counts as, and the units
+/// in its usage. It takes the tree's lock; there are few.
 pub(crate) fn each_left(top: &Counter, mut found: impl FnMut(&Counter, u64)) {
     let path = SlowPath::enter();
     let tree = top.tree();
     for pending in &tree.lock(&path).pending_close {
         if let Some(above) = nearest_live_ancestor(pending).filter(|above| above.is_within(top)) {
             let credit = credit_at(tree, pending);
-            found(above, if above.cover().is_some() { credit } else { counted_credit(pending, credit) });
+            found(
+                above,
+                if above.cover().is_some() {
+                    credit
+                } else {
+                    counted_credit(pending, credit)
+                },
+            );
         }
     }
 }
 
 fn pending_below<'a>(stocks: &'a Stocks, top: &'a Counter) -> impl Iterator<Item = &'a Counter> {
-    let is_below = |counter: &Counter| counter.path_to_root().skip(1).any(|level| ptr::eq(level, top));
-    stocks.pending_close.iter().map(|pending| &**pending).filter(move |pending| is_below(pending))
+    let is_below = |counter: &Counter| {
+        counter
+            .path_to_root()
+            .skip(1)
+            .any(|level| ptr::eq(level, top))
+    };
+    stocks
+        .pending_close
+        .iter()
+        .map(|pending| &**pending)
+        .filter(move |pending| is_below(pending))
 }
 
 /// Usage of a counter without that of the counters below it that are online.
@@ -87,20 +117,26 @@ pub(crate) fn live_local(counter: &Counter) -> u64 {
     usage_local(counter).saturating_sub(stocked_local(counter))
 }
 
-/// Credit of a counter's own stock, and of the stocks below whose nearest live ancestor it is, as far as it is in usage.
+/// Credit of a counter's own stock, and of the stocks below whose nearest live ancestor it is, as
+/// far as it is in usage.
 fn stocked_local(counter: &Counter) -> u64 {
     let path = SlowPath::enter();
     let tree = counter.tree();
     let stocks = tree.lock(&path);
-    let counts_here = |below: &Counter| nearest_live_ancestor(below).is_some_and(|above| ptr::eq(above, counter));
-    let pending = stocks.pending_close.iter().filter(|pending| counts_here(pending));
+    let counts_here =
+        |below: &Counter| nearest_live_ancestor(below).is_some_and(|above| ptr::eq(above, counter));
+    let pending = stocks
+        .pending_close
+        .iter()
+        .filter(|pending| counts_here(pending));
     let mut sum = Sum::new(counter);
     sum.add(counter, credit_at(tree, counter));
     pending.for_each(|pending| sum.add(pending, tree.credit(pending)));
     sum.total()
 }
 
-/// Credit of the stocks that sit directly on a counter, and its usage: as they are together while no drain runs.
+/// Credit of the stocks that sit directly on a counter, and its usage: as they are together while
+/// no drain runs.
 pub(crate) fn own(counter: &Counter) -> (u64, u64) {
     let path = SlowPath::enter();
     let tree = counter.tree();
@@ -124,11 +160,14 @@ pub(crate) fn credit_at(tree: &Tree, counter: &Counter) -> u64 {
 
 /// The nearest ancestor that is online: the credit of stocks left below it counts as its own.
 fn nearest_live_ancestor(counter: &Counter) -> Option<&Counter> {
-    counter.path_to_root().skip(1).find(|level| !level.state().is_offline())
+    counter
+        .path_to_root()
+        .skip(1)
+        .find(|level| !level.state().is_offline())
 }
 
-/// The counter, or the nearest ancestor that is online; the root where none is. The caller keeps the counter, and with
-/// it its ancestors.
+/// The counter, or the nearest ancestor that is online; the root where none is. The caller keeps
+/// the counter, and with it its ancestors.
 pub(crate) fn online_or_above(counter: &Counter) -> &Counter {
     let mut level = counter;
     while level.first().state().is_offline()

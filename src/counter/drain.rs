@@ -1,10 +1,11 @@
 //! The tree's lock, and everything that moves stranded credit: closing, draining, opening.
 //!
-//! One lock for each tree serialises drains and openings. Its holder waits for other threads only by reading transit
-//! words, for a bounded time. So a thread that waits for the lock must not be in transit. `drain.md` has the steps.
+//! One lock for each tree serialises drains and openings. Its holder waits for other threads only
+//! by reading transit words, for a bounded time. So a thread that waits for the lock must not be in
+//! transit. `drain.md` has the steps.
 //!
-//! Edges: E2 and E3 (slots), E4 (forced charge/opening), E5 and E6 (transit), E10 (open count), E35 (opening/offline),
-//! E36 (closing/release).
+//! Edges: E2 and E3 (slots), E4 (forced charge/opening), E5 and E6 (transit), E10 (open count), E35
+//! (opening/offline), E36 (closing/release).
 
 use crate::counter::central;
 use crate::counter::object::tree::{Claim, Counters, Stocks, Tree};
@@ -17,11 +18,13 @@ use crate::thread::block::Block;
 use crate::thread::reports::{Drained, note_drain};
 use crate::thread::slot::Slot;
 
-/// Margins at which a stock closes and opens, in batches per registered thread: 4 and 16 batches for two threads.
+/// Margins at which a stock closes and opens, in batches per registered thread: 4 and 16 batches
+/// for two threads.
 const CLOSE_BELOW: u64 = 2;
 const OPEN_ABOVE: u64 = 8;
 
-/// Passes of a drain that leaves the stocks open. Further ones would find only what running threads put meanwhile.
+/// Passes of a drain that leaves the stocks open. Further ones would find only what running threads
+/// put meanwhile.
 const OPEN_PASSES: usize = 4;
 
 /// Why a close could not take all credit out.
@@ -48,8 +51,8 @@ enum Pass {
 }
 
 impl Tree {
-    /// Wait for the walks that are under way: what has left a lower level has then left those above it. The caller is
-    /// not in transit.
+    /// Wait for the walks that are under way: what has left a lower level has then left those above
+    /// it. The caller is not in transit.
     pub(crate) fn wait_for_walks(&self) {
         let path = SlowPath::enter();
         let _drains = self.lock(&path);
@@ -60,7 +63,10 @@ impl Tree {
     pub(crate) fn wait_transits(&self) -> Result<(), Stuck> {
         self.barrier.heavy()?;
         // Mutation: e6-closer-does-not-wait
-        let over = self.registry.listed().all(|block| block.transit.wait(self.number));
+        let over = self
+            .registry
+            .listed()
+            .all(|block| block.transit.wait(self.number));
         if over { Ok(()) } else { Err(Stuck::Transit) }
     }
 
@@ -76,8 +82,8 @@ impl Tree {
         self.margin(OPEN_ABOVE, batch)
     }
 
-    /// 0 where stocks do not adapt: they never close by margin. One has closed for a level above its max, and may open as
-    /// soon as the level is not.
+    /// 0 where stocks do not adapt: they never close by margin. One has closed for a level above
+    /// its max, and may open as soon as the level is not.
     fn margin(&self, batches: u64, batch: u64) -> u64 {
         if !self.config.adaptive {
             return 0;
@@ -94,19 +100,25 @@ impl Tree {
         let capacity = 2 * counter.batch();
         if !counter.is_open() {
             // Without memory the counter goes without stock.
-            if !stocks.has_room() || !stocks::reserve(counter, counter.usage.touched.load(Ordering::Relaxed) * capacity)
+            if !stocks.has_room()
+                || !stocks::reserve(
+                    counter,
+                    counter.usage.touched.load(Ordering::Relaxed) * capacity,
+                )
             {
                 return;
             }
             stocks.add_open(counter);
             for level in counter.path_to_root() {
-                // SeqCst (E10): counted before the first batch; pairs with `LevelRefusal::without_credit`.
+                // SeqCst (E10): counted before the first batch; pairs with
+                // `LevelRefusal::without_credit`.
                 // Mutation: e10-opening-is-not-counted
                 level.limits.open.fetch_add(OPENED, Ordering::SeqCst);
             }
         }
-        // E4: pairs with `close_crossed`. Either this thread sees that a forced charge has put a level above its max,
-        // or that thread sees this stock counted and closes it. E35: the same for a group that goes offline.
+        // E4: pairs with `close_crossed`. Either this thread sees that a forced charge has put a
+        // level above its max, or that thread sees this stock counted and closes it. E35: the same
+        // for a group that goes offline.
         // Mutation: e4-opening-without-fence
         fence_after_exchange();
         let forbids = |level: &Counter| level.is_tight() || level.forced() > 0;
@@ -114,7 +126,9 @@ impl Tree {
         // Mutation: e35-a-barred-stock-opens
         if counter.child_count().is_barred() || counter.path_to_root().any(forbids) {
             // A stock that has had no capacity holds no credit.
-            if counter.header.capacity.load(Ordering::Relaxed) == 0 && !counter.stuck.load(Ordering::Relaxed) {
+            if counter.header.capacity.load(Ordering::Relaxed) == 0
+                && !counter.stuck.load(Ordering::Relaxed)
+            {
                 self.uncount(stocks, counter);
             }
             return;
@@ -123,8 +137,8 @@ impl Tree {
         counter.header.capacity.store(capacity, Ordering::Release);
     }
 
-    /// Uncount a stock that holds no credit any more. This is the last access to the counter: from here on a thread may
-    /// release it.
+    /// Uncount a stock that holds no credit any more. This is the last access to the counter: from
+    /// here on a thread may release it.
     pub(crate) fn uncount(&self, stocks: &mut Stocks, counter: &Counter) {
         // Mutation: e48-bound-falls-before-the-count
         for level in counter.path_to_root() {
@@ -132,7 +146,10 @@ impl Tree {
             level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
         }
         // Mutation: e36-looked-at-after-it-was-closed
-        stocks::unreserve(counter, counter.usage.touched.load(Ordering::Relaxed) * 2 * counter.batch());
+        stocks::unreserve(
+            counter,
+            counter.usage.touched.load(Ordering::Relaxed) * 2 * counter.batch(),
+        );
         stocks.remove_open(counter);
     }
 
@@ -149,10 +166,16 @@ impl Tree {
         }
     }
 
-    /// Close every open stock in `scope` and take all its credit out, at the price of one barrier. On an error some
-    /// stocks stay counted as open, with capacity 0; the next close finds them.
-    pub(crate) fn close(&self, stocks: &mut Stocks, top: &Counter, scope: Scope) -> Result<(), Stuck> {
-        // E36: before the stock of threads. Once neither is counted as open, a thread may release the counter.
+    /// Close every open stock in `scope` and take all its credit out, at the price of one barrier.
+    /// On an error some stocks stay counted as open, with capacity 0; the next close finds them.
+    pub(crate) fn close(
+        &self,
+        stocks: &mut Stocks,
+        top: &Counter,
+        scope: Scope,
+    ) -> Result<(), Stuck> {
+        // E36: before the stock of threads. Once neither is counted as open, a thread may release
+        // the counter.
         // Mutation: central-stock-is-left-open-by-a-close
         central::close_own(stocks, top);
         let closed = self.close_of_threads(stocks, top, scope);
@@ -164,7 +187,12 @@ impl Tree {
         closed
     }
 
-    fn close_of_threads(&self, stocks: &mut Stocks, top: &Counter, scope: Scope) -> Result<(), Stuck> {
+    fn close_of_threads(
+        &self,
+        stocks: &mut Stocks,
+        top: &Counter,
+        scope: Scope,
+    ) -> Result<(), Stuck> {
         let closing = stocks.open_in(&self.hierarchy, top, scope);
         // Stocks in the queue of pending closes may hold what a limit above them lacks.
         if closing.is_empty() && (scope == Scope::Own || stocks.pending_close.is_empty()) {
@@ -181,7 +209,8 @@ impl Tree {
             return Ok(());
         }
         for stock in &closing {
-            // SeqCst (E3, E5): before the heavy barrier; a put or a transit that it does not wait for reads zero.
+            // SeqCst (E3, E5): before the heavy barrier; a put or a transit that it does not wait
+            // for reads zero.
             // Mutation: e3-drain-before-switch
             stock.header.capacity.store(0, Ordering::SeqCst);
         }
@@ -205,7 +234,11 @@ impl Tree {
 
     /// Close all stocks that wait for a barrier, with one.
     pub(crate) fn close_all_pending(&self, stocks: &mut Stocks) -> Result<(), Stuck> {
-        if stocks.pending_close.is_empty() { Ok(()) } else { self.close_all(stocks, Counters::new()) }
+        if stocks.pending_close.is_empty() {
+            Ok(())
+        } else {
+            self.close_all(stocks, Counters::new())
+        }
     }
 
     /// Take the credit of all offline groups out of their stocks.
@@ -231,14 +264,19 @@ impl Tree {
                     all &= stocks.claim(stock, block);
                 }
             }
-            // A first closing turn needs its barrier even where no slot shows credit: each thread must have seen
-            // capacity 0. A claim that was cut left credit to an owner that may be undoing a consume. Only after
-            // another barrier does this thread see what the owner puts back, or the owner see the cut.
+            // A first closing turn needs its barrier even where no slot shows credit: each thread
+            // must have seen capacity 0. A claim that was cut left credit to an owner that may be
+            // undoing a consume. Only after another barrier does this thread see what the owner
+            // puts back, or the owner see the cut.
             let first_closing = pass == Pass::Closing && turn == 0;
             if stocks.claims.is_empty() && !first_closing && !cut {
                 break;
             }
-            let seen = if first_closing { self.wait_transits() } else { self.barrier.heavy().map_err(Stuck::from) };
+            let seen = if first_closing {
+                self.wait_transits()
+            } else {
+                self.barrier.heavy().map_err(Stuck::from)
+            };
             result = result.and(seen);
             if seen == Err(Stuck::Barrier) {
                 self.release_claims(stocks);
@@ -251,10 +289,16 @@ impl Tree {
         for stock in from {
             units += stock.uncharge_settled();
         }
-        // After what it has given back: the first drain behind a burst of threads pays for it, and none after that.
+        // After what it has given back: the first drain behind a burst of threads pays for it, and
+        // none after that.
         self.sweep();
         let (closing, complete) = (pass == Pass::Closing, result.is_ok());
-        note_drain(Drained { stocks: from.len(), units, closing, complete });
+        note_drain(Drained {
+            stocks: from.len(),
+            units,
+            closing,
+            complete,
+        });
         result
     }
 
@@ -269,7 +313,8 @@ impl Tree {
         self.registry.sweep(leaves);
     }
 
-    /// Give claims back after a barrier that failed. The slots may be those of threads that have ended.
+    /// Give claims back after a barrier that failed. The slots may be those of threads that have
+    /// ended.
     pub(crate) fn release_claims(&self, stocks: &mut Stocks) {
         if !stocks.claims.is_empty() {
             stocks.release_claims();
@@ -298,7 +343,8 @@ impl Tree {
         self.counts.drained.load(Ordering::Relaxed) - before
     }
 
-    /// Close the stocks below a `level` under pressure: from here on an uncharge below it goes up the tree.
+    /// Close the stocks below a `level` under pressure: from here on an uncharge below it goes up
+    /// the tree.
     pub(crate) fn close_below(&self, level: &Counter) {
         let path = SlowPath::enter();
         let mut stocks = self.lock(&path);
@@ -310,8 +356,9 @@ impl Tree {
         self.reopen(&mut stocks, level);
     }
 
-    /// Change the batch of `level` and all below: capacity 0, barrier, drain, then the new batch. Never drain first: a
-    /// charge in transit that still reads the old capacity would refill the stock behind the drain.
+    /// Change the batch of `level` and all below: capacity 0, barrier, drain, then the new batch.
+    /// Never drain first: a charge in transit that still reads the old capacity would refill the
+    /// stock behind the drain.
     pub(crate) fn set_batch(&self, level: &Counter, batch: u64) {
         let path = SlowPath::enter();
         let mut stocks = self.lock(&path);
@@ -334,9 +381,12 @@ impl Tree {
 }
 
 impl Stocks {
-    /// Claim what a thread has in a stock, for the next barrier. False where there is no memory for the claim.
+    /// Claim what a thread has in a stock, for the next barrier. False where there is no memory for
+    /// the claim.
     fn claim(&mut self, stock: Kept, block: &Block) -> bool {
-        block.slot(stock.index).is_none_or(|slot| self.claim_slot(stock, slot))
+        block
+            .slot(stock.index)
+            .is_none_or(|slot| self.claim_slot(stock, slot))
     }
 
     pub(super) fn claim_slot(&mut self, stock: Kept, slot: &Slot) -> bool {
@@ -350,15 +400,20 @@ impl Stocks {
         true
     }
 
-    /// After the barrier: note what was claimed as settled, for `uncharge_settled`, and show each claim that held, with
-    /// its units, to `settled`. Whether an owner has consumed some of a claim.
+    /// After the barrier: note what was claimed as settled, for `uncharge_settled`, and show each
+    /// claim that held, with its units, to `settled`. Whether an owner has consumed some of a
+    /// claim.
     #[allow(unsafe_code)]
     pub(super) fn settle_claims(&mut self, mut settled: impl FnMut(Kept, u64)) -> bool {
         let mut cut = false;
         for claim in self.claims.drain(..) {
             // SAFETY: the slot lies in a block of the registry, which is never freed.
             let units = unsafe { &*claim.slot }.settle(claim.units);
-            claim.stock.usage.settled.fetch_add(units, Ordering::Relaxed);
+            claim
+                .stock
+                .usage
+                .settled
+                .fetch_add(units, Ordering::Relaxed);
             // Mutation: e2-cut-claim-is-not-drained-again
             cut |= units < claim.units;
             settled(claim.stock, units);
@@ -384,14 +439,21 @@ mod tests {
     use crate::counter::config::FixedBatch as _;
     use crate::{CounterConfig, PageCounter};
 
-    /// Near max a stock keeps no credit, and it opens again only where there is plenty of room. The margins follow the
-    /// threads that are registered, those of other tests among them: so these rooms are far from either margin.
+    /// Near max a stock keeps no credit, and it opens again only where there is plenty of room. The
+    /// margins follow the threads that are registered, those of other tests among them: so these
+    /// rooms are far from either margin.
     #[test]
     fn a_stock_closes_near_max() {
         let max = 1 << 40;
         let counter = PageCounter::root(CounterConfig::new().batch(10).max(max));
         let (near, far) = (10, max / 2);
-        for (room, open) in [(far, false), (far, true), (near, false), (near, false), (far, true)] {
+        for (room, open) in [
+            (far, false),
+            (far, true),
+            (near, false),
+            (near, false),
+            (far, true),
+        ] {
             counter.try_charge(max - room - counter.usage()).unwrap();
             assert_eq!(counter.counter().is_open(), open, "{room}");
             counter.uncharge(counter.live() - 2);
@@ -404,7 +466,8 @@ mod tests {
         listed.filter(|block| block.has_ended()).count()
     }
 
-    /// Threads that ran at once leave blocks, in which there is credit until a drain: later drains visit none of them.
+    /// Threads that ran at once leave blocks, in which there is credit until a drain: later drains
+    /// visit none of them.
     #[test]
     #[cfg_attr(miri, ignore = "Miri: a thousand threads take minutes")]
     fn blocks_of_ended_threads_are_visited_once() {
@@ -425,9 +488,16 @@ mod tests {
             assert!(counter.usage() > live);
             counter.drain();
             assert_eq!(counter.usage(), live);
-            assert!(visited_in_vain(&counter) < threads / 2, "{}", visited_in_vain(&counter));
+            assert!(
+                visited_in_vain(&counter) < threads / 2,
+                "{}",
+                visited_in_vain(&counter)
+            );
         }
         let all = counter.counter().tree().registry.blocks().count();
-        assert!(all < 2 * threads, "the second round has taken the blocks of the first: {all}");
+        assert!(
+            all < 2 * threads,
+            "the second round has taken the blocks of the first: {all}"
+        );
     }
 }

@@ -25,10 +25,12 @@ struct View<'a> {
     figures: ParentFigures,
 }
 
-/// Levels and figures that the protection of a counter against pressure from above follows from. The counter under
-/// pressure is protected by nothing and caps nothing: its children are protected as they are set.
+/// Levels and figures that the protection of a counter against pressure from above follows from.
+/// The counter under pressure is protected by nothing and caps nothing: its children are protected
+/// as they are set.
 pub(crate) struct Views<'a> {
-    /// The counter first, then the levels above it, up to the one under pressure, which is not among them.
+    /// The counter first, then the levels above it, up to the one under pressure, which is not
+    /// among them.
     levels: SmallVec<[View<'a>; 8]>,
     recursive: bool,
 }
@@ -36,14 +38,21 @@ pub(crate) struct Views<'a> {
 impl Views<'_> {
     /// Protected part of the counter.
     ///
-    /// A setting beyond usage claims nothing: what a group does not use protects its siblings. Where the siblings together
-    /// claim more than their parent has, each gets its share. With `recursive`, what they do not claim goes to the siblings
-    /// that use more than they claim, in proportion.
+    /// A setting beyond usage claims nothing: what a group does not use protects its siblings.
+    /// Where the siblings together claim more than their parent has, each gets its share. With
+    /// `recursive`, what they do not claim goes to the siblings that use more than they claim, in
+    /// proportion.
     pub(crate) fn protected(&self, kind: Protection) -> u64 {
         let kind = kind as usize;
         let mut levels = self.levels.iter().rev();
-        let Some(mut parent) = levels.next() else { return 0 };
-        let mut effective = if parent.figures.usage == 0 { 0 } else { parent.settings[kind] };
+        let Some(mut parent) = levels.next() else {
+            return 0;
+        };
+        let mut effective = if parent.figures.usage == 0 {
+            0
+        } else {
+            parent.settings[kind]
+        };
         for level in levels {
             effective = level.protected_below(parent.figures, kind, effective, self.recursive);
             parent = level;
@@ -52,25 +61,40 @@ impl Views<'_> {
     }
 
     /// Figures of the levels between the counter and the one under pressure.
-    pub(crate) fn parents(&mut self) -> impl ExactSizeIterator<Item = (&Counter, &mut ParentFigures)> {
+    pub(crate) fn parents(
+        &mut self,
+    ) -> impl ExactSizeIterator<Item = (&Counter, &mut ParentFigures)> {
         let between = self.levels.get_mut(1..).unwrap_or_default();
-        between.iter_mut().map(|view| (view.level, &mut view.figures))
+        between
+            .iter_mut()
+            .map(|view| (view.level, &mut view.figures))
     }
 }
 
 impl View<'_> {
     /// `above` is what is protected of the parent.
-    fn protected_below(&self, parent: ParentFigures, kind: usize, above: u64, recursive: bool) -> u64 {
+    fn protected_below(
+        &self,
+        parent: ParentFigures,
+        kind: usize,
+        above: u64,
+        recursive: bool,
+    ) -> u64 {
         let (usage, siblings) = (self.figures.usage, parent.children[kind]);
         let protected = usage.min(self.settings[kind]);
         if siblings > above {
-            // The figures are of one moment only while no thread charges: a share of more than all is all.
+            // The figures are of one moment only while no thread charges: a share of more than all
+            // is all.
             return proportion(protected, above, siblings).min(above);
         }
         if !recursive || usage <= protected || parent.usage <= siblings {
             return protected;
         }
-        protected.saturating_add(proportion(above - siblings, usage - protected, parent.usage - siblings))
+        protected.saturating_add(proportion(
+            above - siblings,
+            usage - protected,
+            parent.usage - siblings,
+        ))
     }
 }
 
@@ -80,22 +104,33 @@ pub(crate) fn proportion(of: u64, part: u64, whole: u64) -> u64 {
     u64::try_from(proportion).unwrap_or(u64::MAX)
 }
 
-/// The views of `counter` and of the levels between it and `root`. `None` where `root` is not above.
+/// The views of `counter` and of the levels between it and `root`. `None` where `root` is not
+/// above.
 pub(crate) fn views<'a>(counter: &'a Counter, root: &Counter) -> Option<Views<'a>> {
     let mut levels = SmallVec::new();
     for level in counter.path_to_root() {
         if ptr::eq(level, root) {
-            return Some(Views { levels, recursive: counter.tree().config.recursive });
+            return Some(Views {
+                levels,
+                recursive: counter.tree().config.recursive,
+            });
         }
         let children = Protection::ALL.map(|kind| marks::children_protected(level, kind));
-        let figures = ParentFigures { usage: level.usage(), children };
-        levels.push(View { level, settings: Protection::ALL.map(|kind| marks::protection(level, kind)), figures });
+        let figures = ParentFigures {
+            usage: level.usage(),
+            children,
+        };
+        levels.push(View {
+            level,
+            settings: Protection::ALL.map(|kind| marks::protection(level, kind)),
+            figures,
+        });
     }
     None
 }
 
-/// Part of a counter's usage that is protected against pressure on `root`. 0 for `root` itself, and where it is not
-/// above.
+/// Part of a counter's usage that is protected against pressure on `root`. 0 for `root` itself, and
+/// where it is not above.
 pub(crate) fn protected(counter: &Counter, kind: Protection, root: &Counter) -> u64 {
     views(counter, root).map_or(0, |views| views.protected(kind))
 }

@@ -1,12 +1,15 @@
-//! Groups above their max or their high: a mark at each, and the tree's word of alerts, which counts the marks.
+//! Groups above their max or their high: a mark at each, and the tree's word of alerts, which
+//! counts the marks.
 //!
-//! Usage passes max by a charge that was forced or where max has moved below it, and passes high by any charge. A task
-//! asks at its next checkpoint. While nothing is wrong, the task loads the tree's word and is done.
+//! Usage passes max by a charge that was forced or where max has moved below it, and passes high by
+//! any charge. A task asks at its next checkpoint. While nothing is wrong, the task loads the
+//! tree's word and is done.
 //!
-//! Each thread that changes usage, max or high, or takes the group offline, compares. Where the mark is wrong it corrects
-//! the mark, and then compares again, until both agree. Where usage is a little below the limits, either mark is right. A
-//! thread counts a mark before it sets it. A thread that clears a mark looks at usage again before it uncounts the mark:
-//! until then another thread may have found the mark set.
+//! Each thread that changes usage, max or high, or takes the group offline, compares. Where the
+//! mark is wrong it corrects the mark, and then compares again, until both agree. Where usage is a
+//! little below the limits, either mark is right. A thread counts a mark before it sets it. A
+//! thread that clears a mark looks at usage again before it uncounts the mark: until then another
+//! thread may have found the mark set.
 //!
 //! Edges: E43 (usage/mark), E44 (count/mark).
 
@@ -26,13 +29,14 @@ pub(crate) fn is_above_max(counter: &Object) -> bool {
         && !counter.state().is_offline()
 }
 
-/// Distance of usage below a limit at which the mark goes: a group that stays near its limit does not write the tree's
-/// word time and again. A checkpoint looks at usage itself.
+/// Distance of usage below a limit at which the mark goes: a group that stays near its limit does
+/// not write the tree's word time and again. A checkpoint looks at usage itself.
 fn slack(limit: u64) -> u64 {
     (limit >> SLACK_SHIFT).min(SLACK_MAX)
 }
 
-/// Usage has not fallen well below max, so a mark that is set may stay. This also answers for a counter that may be gone.
+/// Usage has not fallen well below max, so a mark that is set may stay. This also answers for a
+/// counter that may be gone.
 #[inline]
 pub(crate) fn is_near_max(counter: &Object) -> bool {
     let usage = counter.usage();
@@ -41,15 +45,20 @@ pub(crate) fn is_near_max(counter: &Object) -> bool {
     usage > max - slack(max)
 }
 
-/// Usage is above a limit, less `slack` of it: an observed max is none, and an observed high counts its events.
-/// Counters beside memory have no mark: no charge and no checkpoint asks for them.
+/// Usage is above a limit, less `slack` of it: an observed max is none, and an observed high counts
+/// its events. Counters beside memory have no mark: no charge and no checkpoint asks for them.
 #[inline]
 fn is_above(counter: &Object, slack: impl Fn(u64) -> u64) -> bool {
-    // SeqCst (E43): each after the exchange on usage, limit or mark. `marks::set_high` exchanges the bits after it has
-    // stored high: they are read before it.
+    // SeqCst (E43): each after the exchange on usage, limit or mark. `marks::set_high` exchanges
+    // the bits after it has stored high: they are read before it.
     let (usage, _) = (counter.usage(), counter.limits.watched.bits());
-    let limits = [counter.limits.max.load(Ordering::SeqCst), counter.high.load(Ordering::Relaxed)];
-    limits.into_iter().any(|limit| usage > limit - slack(limit)) && counter.is_memory() && !counter.state().is_offline()
+    let limits = [
+        counter.limits.max.load(Ordering::SeqCst),
+        counter.high.load(Ordering::Relaxed),
+    ];
+    limits.into_iter().any(|limit| usage > limit - slack(limit))
+        && counter.is_memory()
+        && !counter.state().is_offline()
 }
 
 /// The mark has to be there.
@@ -64,10 +73,16 @@ pub(crate) fn is_marked(counter: &Object) -> bool {
 /// The mark is set above a limit, and clear well below both; in between it may be either.
 pub(crate) fn is_mark_right(counter: &Counter) -> bool {
     let has_marks = counter.tree().policies().is_some();
-    !has_marks || if is_marked(counter) { is_above(counter, slack) } else { !is_exceeded(counter) }
+    !has_marks
+        || if is_marked(counter) {
+            is_above(counter, slack)
+        } else {
+            !is_exceeded(counter)
+        }
 }
 
-/// The mark is set, and usage has fallen well below the limits. This also answers for a counter that may be gone.
+/// The mark is set, and usage has fallen well below the limits. This also answers for a counter
+/// that may be gone.
 #[inline]
 pub(crate) fn has_fallen(counter: &Object) -> bool {
     is_marked(counter) && !is_above(counter, slack)
@@ -100,8 +115,8 @@ pub(crate) fn correct(counter: &Counter) {
                 tree.alerts.uncount_mark();
             }
         } else if has_fallen(counter) {
-            // E43: the mark, then usage. A thread that has raised usage meanwhile may have found the mark: then its count
-            // stays, and so does the mark.
+            // E43: the mark, then usage. A thread that has raised usage meanwhile may have found
+            // the mark: then its count stays, and so does the mark.
             let cleared = watched.clear(EXCEEDED) & EXCEEDED != 0;
             fence_after_exchange();
             // Mutation: e43-uncounted-without-a-look

@@ -9,7 +9,8 @@ use crate::counter::object::{Counter, Object};
 use crate::counter::slow_path::SlowPath;
 use crate::sync::model_failed;
 
-/// Keeps a counter and the group it belongs to. Its drop gives the count up; afterwards the group may be gone.
+/// Keeps a counter and the group it belongs to. Its drop gives the count up; afterwards the group
+/// may be gone.
 pub(crate) struct Handle(&'static Object);
 
 impl Handle {
@@ -43,7 +44,10 @@ pub(crate) struct Stale {
 impl Stale {
     #[inline]
     pub(crate) fn new(counter: &Counter) -> Stale {
-        Stale { object: counter.object(), of: counter.first().state().generation() }
+        Stale {
+            object: counter.object(),
+            of: counter.first().state().generation(),
+        }
     }
 
     /// True if the incarnation goes on, by the state that the thread reads now.
@@ -53,7 +57,11 @@ impl Stale {
 
     /// A new handle, if the group is still in that incarnation.
     pub(crate) fn try_pin(self) -> Option<Handle> {
-        self.object.first().state().try_pin(self.of).then(|| Handle(self.object))
+        self.object
+            .first()
+            .state()
+            .try_pin(self.of)
+            .then(|| Handle(self.object))
     }
 }
 
@@ -69,8 +77,8 @@ impl Deref for Handle {
     #[inline]
     #[allow(unsafe_code)]
     fn deref(&self) -> &Counter {
-        // SAFETY: this value is counted, and a group with a handle does not end. A bare counter ends in `retire`, once its
-        // last owner has given its handle up.
+        // SAFETY: this value is counted, and a group with a handle does not end. A bare counter
+        // ends in `retire`, once its last owner has given its handle up.
         unsafe { self.0.kept() }
     }
 }
@@ -88,11 +96,16 @@ impl Drop for Handle {
     }
 }
 
-/// The groups below `top` that are online, as the snapshot's `subtree` has them, each with a handle: what the
-/// caller does to them may need their shards.
+/// The groups below `top` that are online, as the snapshot's `subtree` has them, each with a
+/// handle: what the caller does to them may need their shards.
 pub(crate) fn pin_below(top: &Counter) -> Vec<Handle> {
     let _path = SlowPath::enter();
-    top.tree().hierarchy.snapshot().subtree(top).map(Handle::pin).collect()
+    top.tree()
+        .hierarchy
+        .snapshot()
+        .subtree(top)
+        .map(Handle::pin)
+        .collect()
 }
 
 /// The handle may have been the last.

@@ -1,9 +1,10 @@
-//! Idle credit is uncharged: that of threads that do not charge, for the threads that do, and for readers of usage.
+//! Idle credit is uncharged: that of threads that do not charge, for the threads that do, and for
+//! readers of usage.
 //!
-//! A *visit* looks at all slots of the tree and compares each with what the last two visits saw. It claims what
-//! has not moved, and what lies in the block of a thread that has ended, as a drain does: claim, one barrier, settle,
-//! uncharge. The stocks of threads stay open; a central stock that no thread uses closes. `idle.md` has the steps and the
-//! races.
+//! A *visit* looks at all slots of the tree and compares each with what the last two visits saw. It
+//! claims what has not moved, and what lies in the block of a thread that has ended, as a drain
+//! does: claim, one barrier, settle, uncharge. The stocks of threads stay open; a central stock
+//! that no thread uses closes. `idle.md` has the steps and the races.
 //!
 //! Edges: E2 (consume/claim), E36 (closing/release).
 
@@ -32,13 +33,13 @@ struct IdleSlot<'a> {
     slot: &'a Slot,
     pace: Option<Pace<'a>>,
     header: &'a Header,
-    /// The owner's word as the visit has read it. An owner that has moved credit since is awake; `None`: the slot has no
-    /// owner.
+    /// The owner's word as the visit has read it. An owner that has moved credit since is awake;
+    /// `None`: the slot has no owner.
     filled: Option<u64>,
 }
 
-/// Give back the credit of slots that have not moved for two visits, and that of ended threads. It waits while another
-/// thread visits. Returns the units of memory given back.
+/// Give back the credit of slots that have not moved for two visits, and that of ended threads. It
+/// waits while another thread visits. Returns the units of memory given back.
 pub(crate) fn release(tree: &Tree) -> u64 {
     let path = SlowPath::enter();
     if path.outermost().is_none() {
@@ -60,17 +61,29 @@ fn visit(tree: &Tree, path: &SlowPath, mut seen: LockGuard<'_, Seen>) -> u64 {
     let (mut due, mut released) = (Vec::new(), 0);
     for block in tree.registry.listed() {
         for (index, slot) in block.slots.made() {
-            // The owner's word first: credit that the owner puts there after this read makes the slot look moved.
+            // The owner's word first: credit that the owner puts there after this read makes the
+            // slot look moved.
             let filled = slot.filled();
             if slot.available() == 0 {
                 continue;
             }
-            let header = tree.registry.header(index).filter(|header| header.tree() == tree.number);
+            let header = tree
+                .registry
+                .header(index)
+                .filter(|header| header.tree() == tree.number);
             let Some(header) = header else { continue };
-            let (stood, ended) = (seen.has_stood(block.number(), index, filled), block.has_ended());
+            let (stood, ended) = (
+                seen.has_stood(block.number(), index, filled),
+                block.has_ended(),
+            );
             if (stood || ended) && due.try_reserve(1).is_ok() {
                 let (filled, pace) = ((!ended).then_some(filled), block.slots.pace(index));
-                due.push(IdleSlot { slot, pace, header, filled });
+                due.push(IdleSlot {
+                    slot,
+                    pace,
+                    header,
+                    filled,
+                });
             }
             if due.len() == CLAIMS_MAX {
                 released += take_out(tree, path, due.drain(..));
@@ -83,15 +96,25 @@ fn visit(tree: &Tree, path: &SlowPath, mut seen: LockGuard<'_, Seen>) -> u64 {
     released
 }
 
-/// Claim, barrier, settle, uncharge. An owner that consumes meanwhile keeps what it consumed, or puts it back and
-/// charges up the tree: then its credit stays for the visits to come.
-fn take_out<'a>(tree: &Tree, path: &SlowPath, due: impl ExactSizeIterator<Item = IdleSlot<'a>>) -> u64 {
+/// Claim, barrier, settle, uncharge. An owner that consumes meanwhile keeps what it consumed, or
+/// puts it back and charges up the tree: then its credit stays for the visits to come.
+fn take_out<'a>(
+    tree: &Tree,
+    path: &SlowPath,
+    due: impl ExactSizeIterator<Item = IdleSlot<'a>>,
+) -> u64 {
     if due.len() == 0 {
         return 0;
     }
     let mut stocks = tree.lock(path);
     stocks.claims.clear();
-    for IdleSlot { slot, pace, header, filled } in due {
+    for IdleSlot {
+        slot,
+        pace,
+        header,
+        filled,
+    } in due
+    {
         if filled.is_some_and(|filled| filled != slot.filled()) {
             continue;
         }
@@ -142,8 +165,8 @@ fn uncharge_claims(tree: &Tree, stocks: &mut Stocks) -> u64 {
     memory
 }
 
-/// Give back the credit in this thread's own slots. No barrier and no lock: the thread is the owner. Returns the units
-/// of memory given back.
+/// Give back the credit in this thread's own slots. No barrier and no lock: the thread is the
+/// owner. Returns the units of memory given back.
 #[allow(unsafe_code)]
 pub(crate) fn release_own(tree: &Tree) -> u64 {
     // A thread that has never charged needs no block for this.
@@ -151,13 +174,19 @@ pub(crate) fn release_own(tree: &Tree) -> u64 {
         return 0;
     }
     let path = SlowPath::enter();
-    let Some(block) = path.outermost().and_then(Outermost::block) else { return 0 };
+    let Some(block) = path.outermost().and_then(Outermost::block) else {
+        return 0;
+    };
     let mut memory = 0;
     for (index, slot) in block.slots.made().filter(|(_, slot)| slot.owned() > 0) {
-        let header = tree.registry.header(index).filter(|header| header.tree() == tree.number);
+        let header = tree
+            .registry
+            .header(index)
+            .filter(|header| header.tree() == tree.number);
         let Some(header) = header else { continue };
-        // With real fences, for any tree: the thread has neither a handle nor charge of this counter. Its object may
-        // be released, and taken by another tree, until the thread holds units of it.
+        // With real fences, for any tree: the thread has neither a handle nor charge of this
+        // counter. Its object may be released, and taken by another tree, until the thread holds
+        // units of it.
         let _transit = block.transit.enter(ANY, true);
         // Mutation: own-release-uncharges-what-it-has-not-taken
         let units = slot.take_back(u64::MAX, true);

@@ -1,4 +1,5 @@
-//! A counter joins a tree: an object of the pool begins an incarnation and is linked below its parent.
+//! A counter joins a tree: an object of the pool begins an incarnation and is linked below its
+//! parent.
 
 use crate::counter::config::CounterConfig;
 use crate::counter::handle::Handle;
@@ -24,19 +25,35 @@ pub(crate) struct Init {
 
 impl Init {
     pub(crate) fn root(tree: &Arc<Tree>, config: &CounterConfig) -> Self {
-        let &CounterConfig { batch, max, budget, .. } = config;
-        Init { tree: OfTree::root(tree), parent: None, batch, max, budget, covers: false }
+        let &CounterConfig {
+            batch, max, budget, ..
+        } = config;
+        Init {
+            tree: OfTree::root(tree),
+            parent: None,
+            batch,
+            max,
+            budget,
+            covers: false,
+        }
     }
 
     #[allow(unsafe_code)]
     pub(crate) fn below(parent: &Counter) -> Self {
         let tree = parent.incarnation().tree.below();
-        // SAFETY: a group is linked with a handle on its parent, and gives it up with its incarnation; before that the
-        // thread that creates it keeps the parent.
+        // SAFETY: a group is linked with a handle on its parent, and gives it up with its
+        // incarnation; before that the thread that creates it keeps the parent.
         let kept = unsafe { Kept::new(parent) };
         // A group that is created below one that covers does so, too.
         let covers = parent.cover().is_some();
-        Init { tree, parent: Some(kept), batch: parent.batch(), max: u64::MAX, budget: None, covers }
+        Init {
+            tree,
+            parent: Some(kept),
+            batch: parent.batch(),
+            max: u64::MAX,
+            budget: None,
+            covers,
+        }
     }
 }
 
@@ -55,7 +72,10 @@ fn join(tree: &Tree, init: Init) -> Handle {
     let counter = make::take(tree).unwrap_or_else(|refused| refused.abort());
     start(tree, counter, init);
     let counter = Handle::adopt(counter);
-    let first = tree.hierarchy.lock_for(&counter, Hash::of_unnamed(&counter)).link(&counter, false);
+    let first = tree
+        .hierarchy
+        .lock_for(&counter, Hash::of_unnamed(&counter))
+        .link(&counter, false);
     finish_join(tree, &counter, first == Some(true));
     counter
 }
@@ -71,13 +91,15 @@ pub(crate) fn start(tree: &Tree, counter: &Object, init: Init) {
         cover: Cover::default(),
         slow_only: fenced || tree.config.audit,
         fenced,
-        budget: init.budget.map_or(SHARE_OF_MAX, |budget| budget.min(SHARE_OF_MAX - 1)),
+        budget: init
+            .budget
+            .map_or(SHARE_OF_MAX, |budget| budget.min(SHARE_OF_MAX - 1)),
     };
     counter.begin(incarnation, init.batch, init.max);
 }
 
-/// Complete a counter that was linked, as its parent's `first` child or not. The creator's handle keeps it, even if
-/// another thread takes it offline at once.
+/// Complete a counter that was linked, as its parent's `first` child or not. The creator's handle
+/// keeps it, even if another thread takes it offline at once.
 pub(crate) fn finish_join(tree: &Tree, group: &Counter, first: bool) {
     if !first && tree.config.adaptive {
         return;
@@ -91,5 +113,7 @@ pub(crate) fn finish_join(tree: &Tree, group: &Counter, first: bool) {
             tree.open_at_start(&mut stocks, counter);
         }
     }
-    group.group().for_each(|counter| tree.open_at_start(&mut stocks, counter));
+    group
+        .group()
+        .for_each(|counter| tree.open_at_start(&mut stocks, counter));
 }

@@ -1,15 +1,17 @@
 //! Objects of a counter's group: the sums over all threads' counts. `cover.md` has the words.
 //!
-//! Each count only grows, so two readings bound what lies between them. At one moment between the first and the second
-//! reading, what was allocated is between the two counts of that, and what was freed between the two counts of that. What
-//! is reserved in a group that covers is read between them.
+//! Each count only grows, so two readings bound what lies between them. At one moment between the
+//! first and the second reading, what was allocated is between the two counts of that, and what was
+//! freed between the two counts of that. What is reserved in a group that covers is read between
+//! them.
 
 use std::ops::AddAssign;
 
 use crate::counter::object::Counter;
 use crate::thread::deferred::deferred;
 
-/// The ledger of a counter, or of a subtree. Live is what is reserved and allocated, less what is paid.
+/// The ledger of a counter, or of a subtree. Live is what is reserved and allocated, less what is
+/// paid.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LedgerSums {
     pub(crate) allocated: u64,
@@ -45,7 +47,12 @@ impl ObjectCounts {
 
     /// The bytes there are, and how far that may be off, by an earlier reading.
     fn since(self, earlier: ObjectCounts) -> (u64, u64) {
-        let there = self.allocated.wrapping_sub(self.freed).cast_signed().max(0).cast_unsigned();
+        let there = self
+            .allocated
+            .wrapping_sub(self.freed)
+            .cast_signed()
+            .max(0)
+            .cast_unsigned();
         let allocated = self.allocated.wrapping_sub(earlier.allocated);
         (there, allocated.max(self.freed.wrapping_sub(earlier.freed)))
     }
@@ -58,18 +65,29 @@ pub(crate) fn own(counter: &Counter) -> LedgerSums {
     }
     let earlier = counts(counter);
     let (allocated, error) = counts(counter).since(earlier);
-    LedgerSums { allocated, error, ..LedgerSums::default() }
+    LedgerSums {
+        allocated,
+        error,
+        ..LedgerSums::default()
+    }
 }
 
-/// The ledger of a counter's subtree, where `below` has the sums of it all: a group that covers compares them.
+/// The ledger of a counter's subtree, where `below` has the sums of it all: a group that covers
+/// compares them.
 pub(crate) fn compare(counter: &Counter, below: LedgerSums) -> LedgerSums {
-    counter.cover().map_or(below, |cover| below.compared_with(cover.reserved()))
+    counter
+        .cover()
+        .map_or(below, |cover| below.compared_with(cover.reserved()))
 }
 
 impl LedgerSums {
     /// The same, where so many bytes are reserved.
     pub(crate) fn compared_with(self, reserved: u64) -> LedgerSums {
-        LedgerSums { paid: self.allocated.min(reserved), unpaid: self.allocated.saturating_sub(reserved), ..self }
+        LedgerSums {
+            paid: self.allocated.min(reserved),
+            unpaid: self.allocated.saturating_sub(reserved),
+            ..self
+        }
     }
 }
 
@@ -77,7 +95,9 @@ fn counts(counter: &Counter) -> ObjectCounts {
     let mut owned = ObjectCounts::default();
     owned.add(counter.header.owned.counts());
     let blocks = counter.tree().registry.blocks();
-    blocks.filter_map(|block| block.owned(counter.index)).for_each(|cell| owned.add(cell.counts()));
+    blocks
+        .filter_map(|block| block.owned(counter.index))
+        .for_each(|cell| owned.add(cell.counts()));
     owned
 }
 

@@ -1,6 +1,7 @@
 //! A charge at one level: a first try, then what a walk does after it.
 //!
-//! Edges: E1 (charge/set_max), E4 (forced charge/opening), E43 (usage/mark). The walk over all levels is in `walk`.
+//! Edges: E1 (charge/set_max), E4 (forced charge/opening), E43 (usage/mark). The walk over all
+//! levels is in `walk`.
 
 use crate::counter::object::Counter;
 use crate::counter::peak::Peaks;
@@ -16,8 +17,8 @@ use crate::sync::{LOADS_FOR_FIGURES, Ordering, fence_after_exchange};
 pub(crate) enum How {
     /// The charge is refused.
     Admit,
-    /// The charge is refused, also if charges wait or if it would leave an observed level above its max. Its caller
-    /// needs less, and then walks for that.
+    /// The charge is refused, also if charges wait or if it would leave an observed level above its
+    /// max. Its caller needs less, and then walks for that.
     Batch,
     /// The charge goes above max if no drain makes room, and is refused if a drain may.
     AdmitOrForce,
@@ -43,53 +44,74 @@ pub(crate) struct TakenLevel {
 pub(crate) enum Tried {
     /// The level has no room, or another thread came first.
     NotAdded,
-    /// The units are added, and usage is `new`. `max` was read after that: something looks at the level, or max is
-    /// lower now.
+    /// The units are added, and usage is `new`. `max` was read after that: something looks at the
+    /// level, or max is lower now.
     Added { new: u64, max: u64 },
     /// The units are added by force.
     Forced(TakenLevel),
 }
 
-/// At a level without a max, a charge below the second adds to a usage below the first without a comparison: some four
-/// million threads would have to do so at once before usage could pass `USAGE_MAX`.
+/// At a level without a max, a charge below the second adds to a usage below the first without a
+/// comparison: some four million threads would have to do so at once before usage could pass
+/// `USAGE_MAX`.
 const ADDED_BELOW: u64 = 1 << 62;
 const ADDED_MAX: u64 = 1 << 40;
 
 impl Counter {
-    /// Adds `n` in one try, at a level that has room and that nothing looks at, as in most walks. Returns the room
-    /// left.
+    /// Adds `n` in one try, at a level that has room and that nothing looks at, as in most walks.
+    /// Returns the room left.
     #[inline(always)]
     pub(crate) fn take_at_once(&self, n: u64) -> Result<u64, Tried> {
         // Acquire (E1): max is read after usage, as in `take_after`.
         let usage = self.usage.units.load(Ordering::Acquire);
         let max = self.limits.max.load(Ordering::Acquire).min(USAGE_MAX);
-        // A usage below zero is a huge number here, which no max admits, unless `n` lifts the sum to zero or more: then
-        // `new` is right.
+        // A usage below zero is a huge number here, which no max admits, unless `n` lifts the sum
+        // to zero or more: then `new` is right.
         let mut new = usage.cast_unsigned().wrapping_add(n);
         if max == USAGE_MAX && new < ADDED_BELOW && n < ADDED_MAX {
-            // SeqCst (E1): as in `exchange`. A level without a max refuses nothing, so an addition leaves no trace of a
-            // refusal, and no other thread makes it fail.
-            new = self.usage.units.fetch_add(n.cast_signed(), Ordering::SeqCst).cast_unsigned().wrapping_add(n);
+            // SeqCst (E1): as in `exchange`. A level without a max refuses nothing, so an addition
+            // leaves no trace of a refusal, and no other thread makes it fail.
+            new = self
+                .usage
+                .units
+                .fetch_add(n.cast_signed(), Ordering::SeqCst)
+                .cast_unsigned()
+                .wrapping_add(n);
         } else if n > USAGE_MAX || new > max || self.exchange(usage, new.cast_signed()).is_err() {
             return Err(Tried::NotAdded);
         }
         let max = self.max_after();
-        let is_seen = self.limits.watched.is_for(!NOT_OF_WALKS) || self.limits.tight.load(Ordering::Relaxed);
-        if new > max || is_seen || self.peaks().rises(new) { Err(Tried::Added { new, max }) } else { Ok(max - new) }
+        let is_seen =
+            self.limits.watched.is_for(!NOT_OF_WALKS) || self.limits.tight.load(Ordering::Relaxed);
+        if new > max || is_seen || self.peaks().rises(new) {
+            Err(Tried::Added { new, max })
+        } else {
+            Ok(max - new)
+        }
     }
 
-    /// Adds `n` above max in one try, as a forced charge mostly goes: usage is above max already, and no stock is open
-    /// below.
+    /// Adds `n` above max in one try, as a forced charge mostly goes: usage is above max already,
+    /// and no stock is open below.
     #[inline(always)]
     pub(crate) fn force_at_once(&self, n: u64, path: &Lazily) -> Tried {
         // Acquire (E10): as in `take_after`.
         let open = self.limits.open.load(Ordering::Acquire);
-        let new = self.usage.units.load(Ordering::Acquire).cast_unsigned().wrapping_add(n);
+        let new = self
+            .usage
+            .units
+            .load(Ordering::Acquire)
+            .cast_unsigned()
+            .wrapping_add(n);
         if open as u32 > 0 || new <= self.max() || new >= ADDED_BELOW || n >= ADDED_MAX {
             return Tried::NotAdded;
         }
         // SeqCst (E4, E43): as in `add_forced`. It refuses nothing, so it needs no comparison.
-        let new = self.usage.units.fetch_add(n.cast_signed(), Ordering::SeqCst).cast_unsigned().wrapping_add(n);
+        let new = self
+            .usage
+            .units
+            .fetch_add(n.cast_signed(), Ordering::SeqCst)
+            .cast_unsigned()
+            .wrapping_add(n);
         Tried::Forced(self.count_forced(new, n, path))
     }
 
@@ -112,11 +134,12 @@ impl Counter {
             }
             Tried::NotAdded => {}
         }
-        // Acquire (E10): read before usage, compared after the refusal. Without an open stock below, a usage above max is as
-        // good as a refusal: a stock that opens in between is closed by `at_limit::close_crossed`.
+        // Acquire (E10): read before usage, compared after the refusal. Without an open stock
+        // below, a usage above max is as good as a refusal: a stock that opens in between is closed
+        // by `at_limit::close_crossed`.
         let open = self.limits.open.load(Ordering::Acquire);
-        // Acquire, here and where the exchange fails: max is read after usage, so that a refusal never pairs an old max
-        // with a newer usage.
+        // Acquire, here and where the exchange fails: max is read after usage, so that a refusal
+        // never pairs an old max with a newer usage.
         let mut usage = self.usage.units.load(Ordering::Acquire);
         loop {
             let max = self.limits.max.load(Ordering::Acquire);
@@ -132,12 +155,15 @@ impl Counter {
                 }
             } else {
                 // No drain makes room: the charge goes above max at once.
-                if how == How::Force || (how == How::AdmitOrForce && open as u32 == 0 && sum.is_some()) {
+                if how == How::Force
+                    || (how == How::AdmitOrForce && open as u32 == 0 && sum.is_some())
+                {
                     return Ok(self.add_forced(n, path));
                 }
-                // An exchange that adds 0 reads the latest value, so no refusal rests on a stale read.
-                // AcqRel would do (E10): the refusal and the read of the open stocks come after it. SeqCst, as every other
-                // exchange of usage: it is the same instruction, and Miri lets no later SeqCst load read what is older.
+                // An exchange that adds 0 reads the latest value, so no refusal rests on a stale
+                // read. AcqRel would do (E10): the refusal and the read of the open stocks come
+                // after it. SeqCst, as every other exchange of usage: it is the same instruction,
+                // and Miri lets no later SeqCst load read what is older.
                 let now = self.usage.units.fetch_add(0, Ordering::SeqCst);
                 if now != usage {
                     usage = now;
@@ -155,9 +181,11 @@ impl Counter {
 
     #[inline(always)]
     fn exchange(&self, usage: i64, new: i64) -> Result<i64, i64> {
-        // SeqCst (E1): pairs with `set_max`. Either this thread reads the new max in `max_after`, or `set_max` reads this
-        // usage.
-        self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Acquire)
+        // SeqCst (E1): pairs with `set_max`. Either this thread reads the new max in `max_after`,
+        // or `set_max` reads this usage.
+        self.usage
+            .units
+            .compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Acquire)
     }
 
     /// The units are added: read max again.
@@ -170,9 +198,16 @@ impl Counter {
         max.min(USAGE_MAX)
     }
 
-    /// The units are added, and max is that now: the usage `new` is within it and may stay, or this subtracts `n` again and
-    /// returns the max as an error.
-    fn settle(&self, new: u64, max: u64, n: u64, how: How, path: &Lazily) -> Result<TakenLevel, u64> {
+    /// The units are added, and max is that now: the usage `new` is within it and may stay, or this
+    /// subtracts `n` again and returns the max as an error.
+    fn settle(
+        &self,
+        new: u64,
+        max: u64,
+        n: u64,
+        how: How,
+        path: &Lazily,
+    ) -> Result<TakenLevel, u64> {
         let watched = self.limits.watched.bits();
         let waits = watched & WAITING != 0;
         let may_stay = match how {
@@ -184,7 +219,11 @@ impl Counter {
             self.take_off(n, path);
             return Err(max);
         }
-        let max = if watched & OBSERVED != 0 { self.max().min(USAGE_MAX) } else { max };
+        let max = if watched & OBSERVED != 0 {
+            self.max().min(USAGE_MAX)
+        } else {
+            max
+        };
         let room = max.saturating_sub(new);
         // Plenty of room, below max and below high: stocks below may open again.
         if self.limits.tight.load(Ordering::Relaxed)
@@ -193,13 +232,20 @@ impl Counter {
             self.limits.tight.store(false, Ordering::Relaxed);
         }
         let is_seen = watched & !NOT_OF_WALKS != 0 || self.peaks().rises(new);
-        Ok(TakenLevel { usage: new, room, is_above: new > max, is_seen })
+        Ok(TakenLevel {
+            usage: new,
+            room,
+            is_above: new > max,
+            is_seen,
+        })
     }
 
     /// True if a walk that has added `n` may pass the charges that wait here.
     fn may_barge(&self, n: u64, path: &Lazily) -> bool {
         path.enter();
-        self.tree().policies().is_none_or(|policies| policies.may_barge(self, n))
+        self.tree()
+            .policies()
+            .is_none_or(|policies| policies.may_barge(self, n))
     }
 
     /// Give back the barging budget of a walk that has passed this level and subtracts `n` from it.
@@ -214,7 +260,12 @@ impl Counter {
 
     fn refusal(&self, open: u64, usage: i64, max: u64) -> LevelRefusal<'_> {
         // Mutation: refusal-tells-a-later-max
-        LevelRefusal { level: self, open, usage: usage.max(0).cast_unsigned(), max }
+        LevelRefusal {
+            level: self,
+            open,
+            usage: usage.max(0).cast_unsigned(),
+            max,
+        }
     }
 
     /// A refusal for a charge that has not read usage before.
@@ -231,13 +282,19 @@ impl Counter {
         let new = loop {
             let new = checked_add(usage, n).unwrap_or_else(|| {
                 self.tree().counts.overflows.fetch_add(1, Ordering::Relaxed);
-                // Units that usage does not count keep nothing. Before the exchange, which shows this to a thread that
-                // claims the object.
+                // Units that usage does not count keep nothing. Before the exchange, which shows
+                // this to a thread that claims the object.
                 raw::keep_for_ever(self);
                 i64::MAX
             });
-            // SeqCst (E4): pairs with the read of usage in `Tree::open`, see `at_limit::close_crossed`.
-            match self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Relaxed) {
+            // SeqCst (E4): pairs with the read of usage in `Tree::open`, see
+            // `at_limit::close_crossed`.
+            match self.usage.units.compare_exchange_weak(
+                usage,
+                new,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => break new.max(0).cast_unsigned(),
                 Err(now) => usage = now,
             }
@@ -258,13 +315,19 @@ impl Counter {
         let is_seen = is_unmarked || watched & !NOT_OF_WALKS != 0 || self.peaks().rises(new);
         if above > 0 {
             self.limits.forced_total.fetch_add(above, Ordering::Relaxed);
-            // SeqCst (E4): as in `close_crossed`, which closes a stock that has opened meanwhile, in a slow path.
+            // SeqCst (E4): as in `close_crossed`, which closes a stock that has opened meanwhile,
+            // in a slow path.
             // Mutation: e4-forced-at-once-without-a-look
             if self.limits.open.load(Ordering::SeqCst) as u32 > 0 {
                 path.enter();
             }
         }
-        TakenLevel { usage: new, room: max.saturating_sub(new), is_above: above > 0, is_seen }
+        TakenLevel {
+            usage: new,
+            room: max.saturating_sub(new),
+            is_above: above > 0,
+            is_seen,
+        }
     }
 
     pub(crate) fn peaks(&self) -> &Peaks {
@@ -279,14 +342,21 @@ impl Counter {
     /// A walk has left this usage behind.
     pub(crate) fn record_peak(&self, usage: u64) {
         if LOADS_FOR_FIGURES && self.peaks().rises(usage) {
-            // A stock that opens or closes meanwhile is part of one of the two bounds. One that does both is part of
-            // neither, but of the count of transitions; only a thread that takes credit and ends meanwhile is in none.
-            // No edge: Acquire keeps these loads in their order, for a figure alone.
-            let (open, before) = (self.limits.open.load(Ordering::Acquire), self.usage.bound.load(Ordering::Acquire));
+            // A stock that opens or closes meanwhile is part of one of the two bounds. One that
+            // does both is part of neither, but of the count of transitions; only a thread that
+            // takes credit and ends meanwhile is in none. No edge: Acquire keeps these loads in
+            // their order, for a figure alone.
+            let (open, before) = (
+                self.limits.open.load(Ordering::Acquire),
+                self.usage.bound.load(Ordering::Acquire),
+            );
             // No edge: as above.
             let (now, after) = (self.usage(), self.usage.bound.load(Ordering::Acquire));
             if self.limits.open.load(Ordering::Relaxed) == open {
-                self.live_peak.fetch_max(now.min(usage).saturating_sub(before.max(after)), Ordering::Relaxed);
+                self.live_peak.fetch_max(
+                    now.min(usage).saturating_sub(before.max(after)),
+                    Ordering::Relaxed,
+                );
             }
         }
         self.peaks().record(usage);

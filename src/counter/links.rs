@@ -1,13 +1,14 @@
 //! The hierarchy of a tree: each group's parent, children and name.
 //!
-//! Many threads create and release groups at once, so no single lock guards the hierarchy. Names and lists of siblings
-//! lie in *shards*, each behind a lock of its own; a group's parent and name decide its shard. One word of the parent
-//! has what must hold of a parent and all its children together: the number of its children, and whether there may be
-//! more. A parent that goes offline *bars* the word; a new child counts itself there last (E37). A thread that needs
-//! the hierarchy to stand still takes a *snapshot*: it locks all shards, in their order.
+//! Many threads create and release groups at once, so no single lock guards the hierarchy. Names
+//! and lists of siblings lie in *shards*, each behind a lock of its own; a group's parent and name
+//! decide its shard. One word of the parent has what must hold of a parent and all its children
+//! together: the number of its children, and whether there may be more. A parent that goes offline
+//! *bars* the word; a new child counts itself there last (E37). A thread that needs the hierarchy
+//! to stand still takes a *snapshot*: it locks all shards, in their order.
 //!
-//! Only groups are linked, each by its first counter. A linked group is online, and keeps its place as long as its
-//! shard is locked.
+//! Only groups are linked, each by its first counter. A linked group is online, and keeps its place
+//! as long as its shard is locked.
 //!
 //! Edge: E37 (a child comes/its parent goes offline).
 
@@ -29,28 +30,40 @@ use crate::sync::{Ordering, SHARDS};
 pub(crate) struct Hash(u64);
 
 fn set(link: &StatPtr<Object>, counter: Option<&Counter>) {
-    let object = counter.map_or(std::ptr::null(), |counter| std::ptr::from_ref(counter.object()));
+    let object = counter.map_or(std::ptr::null(), |counter| {
+        std::ptr::from_ref(counter.object())
+    });
     link.store(object.cast_mut(), Ordering::Relaxed);
 }
 
 /// The counter that `set` has stored. The caller has locked the shard.
 #[allow(unsafe_code)]
 fn get(link: &StatPtr<Object>) -> Option<&Counter> {
-    // SAFETY: `set` has stored it; objects are never freed, and a linked counter is in its incarnation.
-    unsafe { link.load(Ordering::Relaxed).as_ref().map(|object| object.kept()) }
+    // SAFETY: `set` has stored it; objects are never freed, and a linked counter is in its
+    // incarnation.
+    unsafe {
+        link.load(Ordering::Relaxed)
+            .as_ref()
+            .map(|object| object.kept())
+    }
 }
 
 /// The group as its shard has it, which the caller has locked.
 #[allow(unsafe_code)]
 pub(in crate::counter) fn linked(group: &Counter) -> Kept {
-    // SAFETY: a group that ends is unlinked before, under the same lock; the children that are linked keep their parent.
+    // SAFETY: a group that ends is unlinked before, under the same lock; the children that are
+    // linked keep their parent.
     unsafe { Kept::new(group) }
 }
 
 impl Links {
     pub(crate) fn new() -> Links {
         let unlinked = || StatPtr::new(std::ptr::null_mut());
-        Links { hash: StatU64::new(0), next: unlinked(), prev: unlinked() }
+        Links {
+            hash: StatU64::new(0),
+            next: unlinked(),
+            prev: unlinked(),
+        }
     }
 
     fn hash(&self) -> u64 {
@@ -63,7 +76,8 @@ impl Links {
     }
 }
 
-/// Take the group out of its parent's count: the last step of leaving it. The parent may go offline then.
+/// Take the group out of its parent's count: the last step of leaving it. The parent may go offline
+/// then.
 pub(crate) fn leave_parent(group: &Counter) {
     if let Some(parent) = group.parent() {
         parent.child_count().remove();
@@ -91,20 +105,27 @@ impl Hierarchy {
     }
 
     /// The child of that hash that is `the_one`.
-    pub(crate) fn find(&self, Hash(hash): Hash, the_one: impl Fn(&Counter) -> bool) -> Option<Handle> {
+    pub(crate) fn find(
+        &self,
+        Hash(hash): Hash,
+        the_one: impl Fn(&Counter) -> bool,
+    ) -> Option<Handle> {
         let shard = self.lock_shard(hash);
         // Mutation: a-found-child-is-not-kept
         shard.child(hash, the_one).map(Handle::pin)
     }
 
-    /// Groups that are online or dying, and bytes of the tables. Takes the locks of the shards one after the other.
+    /// Groups that are online or dying, and bytes of the tables. Takes the locks of the shards one
+    /// after the other.
     pub(crate) fn sizes(&self) -> (u64, u64) {
         let sizes = self.places().map(|place| {
             let shard = place.lock();
             let tables = shard.names.allocation_size() + shard.parents.allocation_size();
             (u64::from(shard.online + shard.dead), tables as u64)
         });
-        sizes.fold((0, 0), |(groups, bytes), shard| (groups + shard.0, bytes + shard.1))
+        sizes.fold((0, 0), |(groups, bytes), shard| {
+            (groups + shard.0, bytes + shard.1)
+        })
     }
 
     /// No group is linked or unlinked for as long as the result lives.
@@ -161,45 +182,71 @@ impl Shard {
 
     /// The youngest child of `parent` in this shard.
     pub(in crate::counter) fn first_child(&self, parent: &Counter) -> Option<&Counter> {
-        Some(&*self.parents.find(spread(parent.number), |children| children.are_of(parent))?.first)
+        Some(
+            &*self
+                .parents
+                .find(spread(parent.number), |children| children.are_of(parent))?
+                .first,
+        )
     }
 
     /// Leave a cursor that names `at`. Returns the cursor's number.
     pub(in crate::counter) fn begin_cursor(&mut self, at: &Counter) -> u64 {
-        let number = self.cursors.iter().map(|cursor| cursor.number + 1).max().unwrap_or(0);
-        self.cursors.push(Cursor { number, at: Some(linked(at)) });
+        let number = self
+            .cursors
+            .iter()
+            .map(|cursor| cursor.number + 1)
+            .max()
+            .unwrap_or(0);
+        self.cursors.push(Cursor {
+            number,
+            at: Some(linked(at)),
+        });
         number
     }
 
     /// Take a cursor out. Returns the child that it names by now, if one is left.
     pub(in crate::counter) fn end_cursor(&mut self, number: u64) -> Option<Kept> {
-        let at = self.cursors.iter().position(|cursor| cursor.number == number)?;
+        let at = self
+            .cursors
+            .iter()
+            .position(|cursor| cursor.number == number)?;
         self.cursors.swap_remove(at).at
     }
 
     /// Reserve room for one more group; no step after this allocates.
     pub(crate) fn reserve(&mut self) -> Result<(), NoMemory> {
         let names = self.names.try_reserve(1, |named| spread(named.hash));
-        let both = names.and_then(|()| self.parents.try_reserve(1, |children| spread(children.of.number)));
+        let both = names.and_then(|()| {
+            self.parents
+                .try_reserve(1, |children| spread(children.of.number))
+        });
         both.map_err(|refused| match refused {
-            TryReserveError::AllocError { layout } => NoMemory { bytes: layout.size() },
+            TryReserveError::AllocError { layout } => NoMemory {
+                bytes: layout.size(),
+            },
             TryReserveError::CapacityOverflow => NoMemory { bytes: usize::MAX },
         })
     }
 
-    /// Link a group into its parent's children, if the parent may have any; a root is only counted. A search finds the
-    /// group where it is `named`. Returns whether the group is the first child.
+    /// Link a group into its parent's children, if the parent may have any; a root is only counted.
+    /// A search finds the group where it is `named`. Returns whether the group is the first child.
     pub(crate) fn link(&mut self, group: &Counter, named: bool) -> Option<bool> {
         let mut first = false;
         if let Some(parent) = group.parent() {
             // This is the last step that may refuse (E37).
             first = parent.child_count().add()?;
-            // From here on the group pins its ancestors. Next to the count: one line of the processor has both.
+            // From here on the group pins its ancestors. Next to the count: one line of the
+            // processor has both.
             Handle::pin(parent).into_raw();
             self.push(group, parent.first());
             if named {
-                let new = NamedGroup { hash: group.links().hash() as u32, number: group.number };
-                self.names.insert_unique(spread(new.hash), new, |named| spread(named.hash));
+                let new = NamedGroup {
+                    hash: group.links().hash() as u32,
+                    number: group.number,
+                };
+                self.names
+                    .insert_unique(spread(new.hash), new, |named| spread(named.hash));
             }
         }
         self.online += 1;
@@ -208,32 +255,49 @@ impl Shard {
 
     fn push(&mut self, group: &Counter, parent: &Counter) {
         let first = linked(group);
-        let next = match self.parents.find_mut(spread(parent.number), |children| children.are_of(parent)) {
+        let next = match self
+            .parents
+            .find_mut(spread(parent.number), |children| children.are_of(parent))
+        {
             Some(children) => Some(std::mem::replace(&mut children.first, first)),
             None => {
                 let rehash = |children: &Children| spread(children.of.number);
-                let children = Children { of: linked(parent), first };
-                self.parents.insert_unique(spread(parent.number), children, rehash);
+                let children = Children {
+                    of: linked(parent),
+                    first,
+                };
+                self.parents
+                    .insert_unique(spread(parent.number), children, rehash);
                 None
             }
         };
         link_before(group, next.as_deref());
     }
 
-    /// Unlink a group from its parent's children: its name is free. The parent counts it until `leave_parent`.
+    /// Unlink a group from its parent's children: its name is free. The parent counts it until
+    /// `leave_parent`.
     fn pull(&mut self, group: &Counter) {
         let Some(parent) = group.parent() else { return };
         let parent = parent.first();
-        for cursor in self.cursors.iter_mut().filter(|cursor| cursor.at.is_some_and(|at| std::ptr::eq(&*at, group))) {
+        for cursor in self
+            .cursors
+            .iter_mut()
+            .filter(|cursor| cursor.at.is_some_and(|at| std::ptr::eq(&*at, group)))
+        {
             // Mutation: a-listing-is-not-moved-on
             cursor.at = group.links().next().map(linked);
         }
         let hash = spread(group.links().hash() as u32);
-        if let Ok(named) = self.names.find_entry(hash, |named| named.number == group.number) {
+        if let Ok(named) = self
+            .names
+            .find_entry(hash, |named| named.number == group.number)
+        {
             named.remove();
         }
         if let Some(next) = unlink(group)
-            && let Ok(mut children) = self.parents.find_entry(spread(parent.number), |children| children.are_of(parent))
+            && let Ok(mut children) = self
+                .parents
+                .find_entry(spread(parent.number), |children| children.are_of(parent))
         {
             match next {
                 Some(next) => children.get_mut().first = linked(next),
@@ -296,7 +360,8 @@ pub(crate) struct HierarchySnapshot<'a>(LockGuards<'a, Shard>);
 impl NamedGroup {
     #[allow(unsafe_code)]
     fn group(&self) -> Option<&Counter> {
-        // SAFETY: a linked group is in its incarnation; the caller has locked the shard that has this entry.
+        // SAFETY: a linked group is in its incarnation; the caller has locked the shard that has
+        // this entry.
         group(self.number).map(|group| unsafe { group.kept() })
     }
 }
@@ -317,12 +382,16 @@ impl HierarchySnapshot<'_> {
         if parent.child_count().get() == 0 {
             return None;
         }
-        self.0.iter().skip(from).find_map(|shard| shard.first_child(parent))
+        self.0
+            .iter()
+            .skip(from)
+            .find_map(|shard| shard.first_child(parent))
     }
 
     fn next_sibling<'a>(&'a self, group: &'a Counter) -> Option<&'a Counter> {
         let parent = group.parent()?.first();
-        get(&group.links().next).or_else(|| self.first_child(parent, shard_of(group.links().hash()) + 1))
+        get(&group.links().next)
+            .or_else(|| self.first_child(parent, shard_of(group.links().hash()) + 1))
     }
 
     /// The group after `group` in a walk over all below `top`, parents first.
@@ -336,8 +405,8 @@ impl HierarchySnapshot<'_> {
         next
     }
 
-    /// The groups below `top` that are online, parents first, `top` itself first of all; for a further counter, the
-    /// same counter of each group.
+    /// The groups below `top` that are online, parents first, `top` itself first of all; for a
+    /// further counter, the same counter of each group.
     pub(crate) fn subtree<'a>(&'a self, top: &'a Counter) -> impl Iterator<Item = &'a Counter> {
         let (first, number) = (top.first(), top.number_in_group());
         let groups = std::iter::successors(Some(first), move |&group| self.after(group, first));
@@ -348,20 +417,35 @@ impl HierarchySnapshot<'_> {
         std::iter::successors(self.first_child(group, 0), |child| self.next_sibling(child))
     }
 
-    /// The counters below `top` that went offline and still hold something, parents before children.
+    /// The counters below `top` that went offline and still hold something, parents before
+    /// children.
     pub(crate) fn dying_below<'a>(&'a self, top: &'a Counter) -> Vec<&'a Counter> {
         let number = top.number_in_group();
         let lists = self.0.iter().filter_map(|shard| shard.dying.as_deref());
-        let groups = lists.flat_map(|first| std::iter::successors(Some(first), |group| get(&group.links().next)));
-        let below = |counter: &&Counter| counter.path_to_root().skip(1).any(|level| std::ptr::eq(level, top));
-        let mut dying: Vec<_> = groups.filter_map(|group| group.group().nth(number)).filter(below).collect();
+        let groups = lists
+            .flat_map(|first| std::iter::successors(Some(first), |group| get(&group.links().next)));
+        let below = |counter: &&Counter| {
+            counter
+                .path_to_root()
+                .skip(1)
+                .any(|level| std::ptr::eq(level, top))
+        };
+        let mut dying: Vec<_> = groups
+            .filter_map(|group| group.group().nth(number))
+            .filter(below)
+            .collect();
         dying.sort_by_key(|counter| counter.path_to_root().count());
         dying
     }
 
     /// The numbers of groups that are online, and that are dying.
     pub(crate) fn groups(&self) -> (usize, usize) {
-        let counts = self.0.iter().map(|shard| (shard.online as usize, shard.dead as usize));
-        counts.fold((0, 0), |(online, dying), shard| (online + shard.0, dying + shard.1))
+        let counts = self
+            .0
+            .iter()
+            .map(|shard| (shard.online as usize, shard.dead as usize));
+        counts.fold((0, 0), |(online, dying), shard| {
+            (online + shard.0, dying + shard.1)
+        })
     }
 }

@@ -1,10 +1,12 @@
-//! Looks: the marks of a level against its usage. A change of usage or of a limit is followed by one.
+//! Looks: the marks of a level against its usage. A change of usage or of a limit is followed by
+//! one.
 //!
-//! A look reads usage anew and leaves the marks as that usage has them. So a second look finds nothing to do, and of
-//! two threads the one that looks last leaves the level right.
+//! A look reads usage anew and leaves the marks as that usage has them. So a second look finds
+//! nothing to do, and of two threads the one that looks last leaves the level right.
 //!
-//! Edges: E11 (protection), E12 (a report/the next counter with the object), E23 (soft limit), E25 (a waiter), E43
-//! (usage above a limit), E45 (usage changes/the counter is looked at), E55 (reclaim in the background).
+//! Edges: E11 (protection), E12 (a report/the next counter with the object), E23 (soft limit), E25
+//! (a waiter), E43 (usage above a limit), E45 (usage changes/the counter is looked at), E55
+//! (reclaim in the background).
 
 use std::ptr;
 
@@ -18,14 +20,16 @@ use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::slow_path::is_no_alloc;
 
-/// Corrects the marks of a level. With `serves`, usage has fallen or max has moved, so charges that wait may fit now.
-/// The caller may hold the tree's lock, and may be in transit.
+/// Corrects the marks of a level. With `serves`, usage has fallen or max has moved, so charges that
+/// wait may fit now. The caller may hold the tree's lock, and may be in transit.
 #[cold]
 pub(crate) fn look(level: &Counter, serves: bool, path: &Lazily) {
     // Mutation: e11-uncharge-reports-nothing
     marks::report_protected(level);
     // Mutation: e55-crossing-is-not-looked-for
-    let crossed = marks::is_excess_wrong(level) || marks::is_to_reclaim(level) || pressure_mark::is_wrong(level);
+    let crossed = marks::is_excess_wrong(level)
+        || marks::is_to_reclaim(level)
+        || pressure_mark::is_wrong(level);
     if crossed || (serves && level.limits.watched.is_for(WAITING)) {
         if is_no_alloc() {
             // Mutation: e45-free-is-not-deferred
@@ -38,14 +42,17 @@ pub(crate) fn look(level: &Counter, serves: bool, path: &Lazily) {
     exceeded::moved(level);
 }
 
-/// Tells the policies of the levels that a charge has left above their max: from `lowest` on, below `top`. The caller
-/// keeps them; in no slow path, it is not in transit: listeners may run.
+/// Tells the policies of the levels that a charge has left above their max: from `lowest` on, below
+/// `top`. The caller keeps them; in no slow path, it is not in transit: listeners may run.
 #[cold]
 pub(crate) fn tell_above_max(lowest: &Counter, top: Option<&Counter>) {
     if is_no_alloc() {
         defer(lowest, DEFERRED | DEFERRED_ABOVE);
     } else if let Some(policies) = lowest.tree().policies() {
-        lowest.path_below(top).filter(|level| level.forced() > 0).for_each(|level| policies.above_max(level));
+        lowest
+            .path_below(top)
+            .filter(|level| level.forced() > 0)
+            .for_each(|level| policies.above_max(level));
     }
 }
 
@@ -57,11 +64,13 @@ pub(crate) fn fell(level: &Counter, path: &Lazily) {
     }
 }
 
-/// Does what [`fell`] does, where the caller no longer keeps the level. This thread takes a handle meanwhile: another
-/// thread that has reported to the parent may have taken the last step.
+/// Does what [`fell`] does, where the caller no longer keeps the level. This thread takes a handle
+/// meanwhile: another thread that has reported to the parent may have taken the last step.
 pub(crate) fn fell_unkept(level: Stale) {
     let object = level.object;
-    let LimitWords { watched, protected, .. } = &object.limits;
+    let LimitWords {
+        watched, protected, ..
+    } = &object.limits;
     let bits = watched.bits();
     if bits == 0 || (bits == EXCEEDED && exceeded::is_near_max(object)) {
         return;
@@ -82,8 +91,8 @@ pub(crate) fn fell_unkept(level: Stale) {
 
 // === Looks that an allocator leaves to the next slow path: see `allocator.md` ===
 
-/// Has the next outer slow path of any thread look at a counter and the levels above, after a change of usage. The
-/// caller keeps the counter; from here on a handle of the list does.
+/// Has the next outer slow path of any thread look at a counter and the levels above, after a
+/// change of usage. The caller keeps the counter; from here on a handle of the list does.
 #[cold]
 #[inline(never)]
 pub(crate) fn defer(counter: &Counter, what: u64) {
@@ -92,8 +101,8 @@ pub(crate) fn defer(counter: &Counter, what: u64) {
         return;
     }
     let watched = &counter.limits.watched;
-    // SeqCst (E45), in both: after the exchange on usage; pairs with `take_deferred`. Where the look is deferred already, the
-    // thread that takes the mark reads that usage.
+    // SeqCst (E45), in both: after the exchange on usage; pairs with `take_deferred`. Where the
+    // look is deferred already, the thread that takes the mark reads that usage.
     if watched.bits() & what == what {
         return;
     }
@@ -101,14 +110,17 @@ pub(crate) fn defer(counter: &Counter, what: u64) {
         let counter = Handle::pin(counter).into_raw();
         let all = deferred();
         all.looks.push(ptr::from_ref(counter).cast(), |next| {
-            counter.usage.next_to_release.store(next.cast_mut().cast(), Ordering::Relaxed);
+            counter
+                .usage
+                .next_to_release
+                .store(next.cast_mut().cast(), Ordering::Relaxed);
         });
         all.announce(LISTS);
     }
 }
 
-/// Takes the marks of a counter that a thread has taken off the list: whether a level was left above its max. The
-/// thread reads usage afterwards.
+/// Takes the marks of a counter that a thread has taken off the list: whether a level was left
+/// above its max. The thread reads usage afterwards.
 pub(crate) fn take_deferred(counter: &Counter) -> bool {
     // SeqCst (E45): before the read of usage; pairs with `defer`.
     let bits = counter.limits.watched.clear(DEFERRED | DEFERRED_ABOVE);

@@ -1,8 +1,9 @@
 //! Objects of the pool: type-stable, owned by the process, recycled across trees.
 //!
-//! An object keeps its memory, its slot indices and its headers for ever; only the incarnations of its counters change.
-//! So a late read of a header or a state word finds a header or a state word, and a stale id finds another generation.
-//! The tree's cache is made before the tree: no counter exists without it.
+//! An object keeps its memory, its slot indices and its headers for ever; only the incarnations of
+//! its counters change. So a late read of a header or a state word finds a header or a state word,
+//! and a stale id finds another generation. The tree's cache is made before the tree: no counter
+//! exists without it.
 
 use std::mem::offset_of;
 use std::ptr::NonNull;
@@ -19,7 +20,12 @@ use crate::thread::{objects, owner};
 /// The cache of counters alone, which are no group's.
 pub(crate) fn counter_cache() -> Shared<Cache> {
     let asked = size_of::<CounterObject>();
-    cache(Shape { kind: Kind::Counter, asked, align: PoolAlign::default(), node: None })
+    cache(Shape {
+        kind: Kind::Counter,
+        asked,
+        align: PoolAlign::default(),
+        node: None,
+    })
 }
 
 /// True if `counter` is initialised, or still zeroed memory.
@@ -30,12 +36,20 @@ pub(crate) fn counter_cache() -> Shared<Cache> {
 #[allow(unsafe_code)]
 pub(crate) unsafe fn is_made(counter: NonNull<Object>) -> bool {
     // SAFETY: the caller guarantees the place: the pointer read is null or a header.
-    unsafe { !counter.byte_add(offset_of!(Object, header)).cast::<*const Header>().read().is_null() }
+    unsafe {
+        !counter
+            .byte_add(offset_of!(Object, header))
+            .cast::<*const Header>()
+            .read()
+            .is_null()
+    }
 }
 
 /// A counter that the caller writes to `at`, with a header of its own.
 pub(crate) fn new_counter(at: NonNull<Object>, place: PlaceInGroup) -> Result<Object, NoMemory> {
-    let (index, header) = registry().take_index().map_err(|bytes| NoMemory { bytes })?;
+    let (index, header) = registry()
+        .take_index()
+        .map_err(|bytes| NoMemory { bytes })?;
     header.bind(at.as_ptr().cast(), owner::word(index));
     Ok(Object::new(place, index, header))
 }
@@ -49,16 +63,25 @@ pub(crate) fn take(tree: &Tree) -> Result<&'static Object, NoMemory> {
     // SAFETY: an object of `counter_cache`, zeroed or made, that no other thread has.
     unsafe {
         if !is_made(first.cast()) {
-            let place = PlaceInGroup { object: first.as_ptr(), number: object.number, position: 0, next: 0 };
-            let counter = new_counter(first.cast(), place).inspect_err(|_| objects::put(cache, object.number))?;
-            first.write(CounterObject { counter, links: Links::new() });
+            let place = PlaceInGroup {
+                object: first.as_ptr(),
+                number: object.number,
+                position: 0,
+                next: 0,
+            };
+            let counter = new_counter(first.cast(), place)
+                .inspect_err(|_| objects::put(cache, object.number))?;
+            first.write(CounterObject {
+                counter,
+                links: Links::new(),
+            });
         }
     }
     Ok(made(first.cast()))
 }
 
-/// Give an object back that no other thread has seen, or whose last user is the caller. Drops what its incarnations
-/// held.
+/// Give an object back that no other thread has seen, or whose last user is the caller. Drops what
+/// its incarnations held.
 pub(crate) fn give_back(tree: &Tree, group: &'static Object) {
     group.state().end();
     drop(recycle(tree, group));
@@ -91,7 +114,7 @@ pub(crate) fn group(number: u32) -> Option<&'static Object> {
 /// The counter in an initialised place, which stays a counter for ever.
 #[allow(unsafe_code)]
 pub(crate) fn made(counter: NonNull<Object>) -> &'static Object {
-    // SAFETY: the counter is initialised. Its chunk is never freed while a thread may use a counter: the process or the
-    // model owns the cache.
+    // SAFETY: the counter is initialised. Its chunk is never freed while a thread may use a
+    // counter: the process or the model owns the cache.
     unsafe { counter.as_ref() }
 }

@@ -1,6 +1,8 @@
-//! The numbers that a change of usage is compared with: min, low, soft, high, the mark of reclaim in the background.
+//! The numbers that a change of usage is compared with: min, low, soft, high, the mark of reclaim
+//! in the background.
 //!
-//! Edges: E11 (protection), E23 (soft limit), E43 (usage above a limit), E55 (reclaim in the background).
+//! Edges: E11 (protection), E23 (soft limit), E43 (usage above a limit), E55 (reclaim in the
+//! background).
 
 use crate::counter::object::{Counter, Object};
 use crate::counter::protection::{Protected, Protection};
@@ -25,7 +27,9 @@ pub(crate) fn set_protection(counter: &Counter, kind: Protection, units: u64) {
 
 /// Nothing of the counter is protected from here on.
 pub(crate) fn unprotect(counter: &Counter) {
-    Protection::ALL.into_iter().for_each(|kind| set_protection(counter, kind, 0));
+    Protection::ALL
+        .into_iter()
+        .for_each(|kind| set_protection(counter, kind, 0));
 }
 
 fn report(counter: &Counter, kind: Protection) {
@@ -57,10 +61,11 @@ pub(crate) fn soft(counter: &Counter) -> u64 {
     counter.limits.soft.load(Ordering::Relaxed)
 }
 
-/// The caller holds the lock of the group's shard, or the group is not linked yet. It corrects the mark of excess
-/// afterwards.
+/// The caller holds the lock of the group's shard, or the group is not linked yet. It corrects the
+/// mark of excess afterwards.
 pub(crate) fn set_soft(counter: &Counter, soft: u64) {
-    // SeqCst (E23): the limit, then usage; pairs with the exchange on usage before `is_excess_wrong`.
+    // SeqCst (E23): the limit, then usage; pairs with the exchange on usage before
+    // `is_excess_wrong`.
     // Mutation: e23-soft-limit-without-fence
     counter.limits.soft.swap(soft, Ordering::SeqCst);
     if soft < u64::MAX {
@@ -116,14 +121,16 @@ pub(crate) fn reclaim_down_to(counter: &Counter) -> u64 {
     above - (above >> BELOW_SHIFT)
 }
 
-/// Usage is above the mark, and no thread reclaims yet. The thread that then takes the bit has a thread reclaim.
+/// Usage is above the mark, and no thread reclaims yet. The thread that then takes the bit has a
+/// thread reclaim.
 #[inline]
 pub(crate) fn is_to_reclaim(counter: &Counter) -> bool {
     // E55: after the exchange on usage, or on the bits.
     counter.limits.watched.is_for(RECLAIMS) && counter.usage() > reclaim_above(counter)
 }
 
-/// The caller holds the lock of the group's shard, or no thread charges the group yet. It looks at usage afterwards.
+/// The caller holds the lock of the group's shard, or no thread charges the group yet. It looks at
+/// usage afterwards.
 pub(crate) fn set_reclaim_above(counter: &Counter, bytes: u64) {
     counter.usage.reclaim_above.store(bytes, Ordering::Relaxed);
     // E55: the mark, then the exchange of the bits, then usage.
@@ -136,7 +143,8 @@ pub(crate) fn set_reclaim_above(counter: &Counter, bytes: u64) {
     fence_after_exchange();
 }
 
-/// Usage is no longer to be reclaimed. True: it is, for it has passed the mark meanwhile, and this thread has the bit.
+/// Usage is no longer to be reclaimed. True: it is, for it has passed the mark meanwhile, and this
+/// thread has the bit.
 pub(crate) fn arm(counter: &Counter) -> bool {
     // E55: the bit, then usage; a thread that raises usage exchanges it before it reads the bit.
     counter.limits.watched.set(RECLAIMS);

@@ -1,4 +1,5 @@
-//! A tree of counters with stock: limits that are exact and may refuse. Complete without any policy.
+//! A tree of counters with stock: limits that are exact and may refuse. Complete without any
+//! policy.
 //!
 //! ```text
 //! try_charge(n)
@@ -9,10 +10,10 @@
 //!   close and drain L's subtree ─> retry ─> pressure hook ─> retry ─> refuse
 //! ```
 //!
-//! `charge` begins a charge, `walk` goes over all levels, and `level` changes one. `uncharge` has the whole way back,
-//! what moves credit in `drain`, `at_limit` and `idle`, what keeps an object in `incarnation`, `claim` and `handle`. Charging
-//! notifies the policies through `object::tree::Policies` alone. The protocol, its races and their answers are in
-//! `README.md`.
+//! `charge` begins a charge, `walk` goes over all levels, and `level` changes one. `uncharge` has
+//! the whole way back, what moves credit in `drain`, `at_limit` and `idle`, what keeps an object in
+//! `incarnation`, `claim` and `handle`. Charging notifies the policies through
+//! `object::tree::Policies` alone. The protocol, its races and their answers are in `README.md`.
 
 pub(crate) mod alerts;
 pub(crate) mod allocator;

@@ -7,8 +7,9 @@
 //! | `Kept`, `KeptHeader` | something else keeps it; the `unsafe` block that made the value says what |
 //! | `Stale`, `&'static Object` | it may be gone, and the object another counter's: `Stale::try_pin` finds out |
 //!
-//! `walk` has the walk of a charge to the root; `level` has what a walk does at one level. `incarnation` has what keeps
-//! an object alive. `thread::slot` has what credit is, and `drain` how it moves. After `mm/page_counter.c`.
+//! `walk` has the walk of a charge to the root; `level` has what a walk does at one level.
+//! `incarnation` has what keeps an object alive. `thread::slot` has what credit is, and `drain` how
+//! it moves. After `mm/page_counter.c`.
 
 pub(crate) mod tree;
 
@@ -25,33 +26,40 @@ use crate::counter::spare::Cover;
 use crate::counter::watch::{OBSERVED, WAITING, Watched};
 use crate::error::{CounterId, USAGE_MAX};
 use crate::pool::PoolAlign;
-use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU32 as StatU32, AtomicU64 as StatU64};
-use crate::sync::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering, PlainCell, fence_after_exchange};
+use crate::sync::stat_atomic::{
+    AtomicBool, AtomicPtr as StatPtr, AtomicU32 as StatU32, AtomicU64 as StatU64,
+};
+use crate::sync::{
+    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering, PlainCell, fence_after_exchange,
+};
 use crate::thread::directory::{Header, SlotIndex};
 
 /// The steps of `LimitWords::open`: one open stock more or less below a level, and one transition.
 pub(crate) const OPENED: u64 = (1 << 32) | 1;
 pub(crate) const CLOSED: u64 = (1 << 32) - 1;
 
-/// A counter: one incarnation of an [`Object`], which no other thread ends as long as the reference lives.
+/// A counter: one incarnation of an [`Object`], which no other thread ends as long as the reference
+/// lives.
 ///
-/// Something keeps it meanwhile: a handle, live charge, a counter below, or a lock. After a step that may be the last
-/// one of the incarnation a thread has a [`Stale`](crate::counter::handle::Stale): see `incarnation`.
+/// Something keeps it meanwhile: a handle, live charge, a counter below, or a lock. After a step
+/// that may be the last one of the incarnation a thread has a
+/// [`Stale`](crate::counter::handle::Stale): see `incarnation`.
 #[repr(transparent)]
 pub(crate) struct Counter(Object);
 
-/// An object of the pool, which is never freed. Each of its words may be read at any time: where nothing keeps the
-/// incarnation, they may be those of a later one.
+/// An object of the pool, which is never freed. Each of its words may be read at any time: where
+/// nothing keeps the incarnation, they may be those of a later one.
 ///
-/// Usage has a line of its own, and limits begin on the next one. Lines are those of the object; the pool decides
-/// whether they are lines of the processor.
+/// Usage has a line of its own, and limits begin on the next one. Lines are those of the object;
+/// the pool decides whether they are lines of the processor.
 #[repr(C)]
 pub(crate) struct Object {
     pub(crate) usage: Padded<Usage, { line_rest(size_of::<Usage>()) }>,
     pub(crate) limits: LimitWords,
 
     // Every walk reads these.
-    /// The state of the stock, and what the hit path reads. Not null from the object's first use on.
+    /// The state of the stock, and what the hit path reads. Not null from the object's first use
+    /// on.
     pub(crate) header: &'static Header,
     /// The index of its slot in each thread's block.
     pub(crate) index: SlotIndex,
@@ -67,7 +75,8 @@ pub(crate) struct Object {
     // Slow paths.
     /// The counter's index in `Stocks::opened`, plus 1; 0 while its stock is not counted as open.
     pub(crate) opened: AtomicU32,
-    /// The counter's index in `Stocks::central`, plus 1; 0 while its central stock is not counted as open.
+    /// The counter's index in `Stocks::central`, plus 1; 0 while its central stock is not counted
+    /// as open.
     pub(crate) central_opened: AtomicU32,
     /// Its central stock, from the first use on.
     pub(crate) central: StatPtr<CentralWord>,
@@ -77,11 +86,13 @@ pub(crate) struct Object {
     pub(crate) stuck: AtomicBool,
     /// More was uncharged than charged here: the stock stays closed.
     pub(crate) poisoned: AtomicBool,
-    /// Not 0: the block of an ended thread may have a slot of this counter, active and empty, which no drain visits.
+    /// Not 0: the block of an ended thread may have a slot of this counter, active and empty, which
+    /// no drain visits.
     pub(crate) swept: AtomicU32,
     /// A sum has reached its end, so the object is never released: see `raw`.
     pub(crate) kept: AtomicBool,
-    /// Percentages of max from which the pressure is elevated and critical: see `pressure_mark`. 0: none.
+    /// Percentages of max from which the pressure is elevated and critical: see `pressure_mark`. 0:
+    /// none.
     pub(crate) pressure_from: StatU32,
     /// The thread that has charged here, or [`SHARED`]: see [`Counter::begin_transit`].
     pub(crate) charger: AtomicU64,
@@ -89,19 +100,22 @@ pub(crate) struct Object {
     pub(crate) batch: StatU64,
     /// Usage above this delays charges; `u64::MAX`: never.
     pub(crate) high: StatU64,
-    /// The highest usage without the bound on its credit, of those that walks have left behind as a new peak.
+    /// The highest usage without the bound on its credit, of those that walks have left behind as a
+    /// new peak.
     pub(crate) live_peak: StatU64,
 }
 
-// SAFETY: only `begin` and `end` write `incarnation`. Their caller took the object from the pool and has shown it to no
-// other thread, or has won its release. `object` and `next` never change; all else is atomic.
+// SAFETY: only `begin` and `end` write `incarnation`. Their caller took the object from the pool
+// and has shown it to no other thread, or has won its release. `object` and `next` never change;
+// all else is atomic.
 #[allow(unsafe_code)]
 unsafe impl Sync for Object {}
 // SAFETY: nothing in it is tied to a thread.
 #[allow(unsafe_code)]
 unsafe impl Send for Object {}
 
-/// Head of an object of the pool: a counter alone, or the first one of a group, and its place in the tree.
+/// Head of an object of the pool: a counter alone, or the first one of a group, and its place in
+/// the tree.
 #[repr(C)]
 pub(crate) struct CounterObject {
     pub(crate) counter: Object,
@@ -110,7 +124,8 @@ pub(crate) struct CounterObject {
 
 /// A group's place among its siblings, and its children: see `links`.
 pub(crate) struct Links {
-    /// The hash that decides the group's shard. The lock of that shard protects this and its neighbours.
+    /// The hash that decides the group's shard. The lock of that shard protects this and its
+    /// neighbours.
     pub(super) hash: StatU64,
     pub(super) next: StatPtr<Object>,
     pub(super) prev: StatPtr<Object>,
@@ -150,7 +165,10 @@ const fn line_rest(size: usize) -> usize {
 
 impl<T, const REST: usize> Padded<T, REST> {
     fn new(value: T) -> Self {
-        Padded { value, rest: [0; REST] }
+        Padded {
+            value,
+            rest: [0; REST],
+        }
     }
 }
 
@@ -163,20 +181,24 @@ impl<T, const REST: usize> Deref for Padded<T, REST> {
     }
 }
 
-/// Usage, and fields that threads rarely touch, on a line of their own. Before it is a line that walks read and threads
-/// rarely write: a walk that has left usage to another thread's walk does not fetch that line again.
+/// Usage, and fields that threads rarely touch, on a line of their own. Before it is a line that
+/// walks read and threads rarely write: a walk that has left usage to another thread's walk does
+/// not fetch that line again.
 ///
-/// Words that each child writes at its parent beside its handle lie together: usage, and the count of children.
+/// Words that each child writes at its parent beside its handle lie together: usage, and the count
+/// of children.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Usage {
-    /// The first counter's keeps all of a group; that of a further counter has generation and offline only.
+    /// The first counter's keeps all of a group; that of a further counter has generation and
+    /// offline only.
     pub(crate) state: State,
     pub(crate) peaks: Peaks,
-    /// The max as it was set, while the level is only observed and `limits.max` admits every charge.
+    /// The max as it was set, while the level is only observed and `limits.max` admits every
+    /// charge.
     pub(crate) observed_max: StatU64,
-    /// The next counter that the same thread has to release, or whose look an allocator has deferred: that one has a
-    /// handle, so no thread releases it.
+    /// The next counter that the same thread has to release, or whose look an allocator has
+    /// deferred: that one has a handle, so no thread releases it.
     pub(crate) next_to_release: AtomicPtr<Object>,
     /// The number of (thread, counter) pairs that may hold credit.
     pub(crate) touched: StatU64,
@@ -184,16 +206,19 @@ pub(crate) struct Usage {
     pub(crate) bound: AtomicU64,
     pub(crate) underflows: StatU64,
 
-    /// Live charge and credit of the whole subtree. Signed: a walk sees an underflow instead of a wrapped number.
+    /// Live charge and credit of the whole subtree. Signed: a walk sees an underflow instead of a
+    /// wrapped number.
     pub(crate) units: AtomicI64,
     /// The children of the group; that of a further counter has none.
     children: ChildCount,
     /// The counter's number in a walk over a `HierarchySnapshot`.
     pub(crate) mark: StatU32,
     pub(crate) failcnt: StatU64,
-    /// Units that were uncharged and never charged. `raw` decides by it whether guards hold something.
+    /// Units that were uncharged and never charged. `raw` decides by it whether guards hold
+    /// something.
     pub(crate) underflowed: AtomicU64,
-    /// The audit of threads that have no block, and of charges inside a slow path: charged and not uncharged, wraps.
+    /// The audit of threads that have no block, and of charges inside a slow path: charged and not
+    /// uncharged, wraps.
     pub(crate) audit_shared: StatU64,
     /// Units that the same threads have charged without a guard and not uncharged: see `raw`.
     pub(crate) raw_shared: AtomicI64,
@@ -216,9 +241,9 @@ pub(crate) struct PlaceInGroup {
 pub(crate) struct LimitWords {
     /// The usage that charges are admitted to.
     pub(crate) max: AtomicU64,
-    /// Open stocks below this level in the low half, transitions in the high half (E10). A thread counts an opening
-    /// before the first batch, and uncounts a close after the last drain. A level that reads zero twice with the same
-    /// number had no credit below it in between.
+    /// Open stocks below this level in the low half, transitions in the high half (E10). A thread
+    /// counts an opening before the first batch, and uncounts a close after the last drain. A level
+    /// that reads zero twice with the same number had no credit below it in between.
     pub(crate) open: AtomicU64,
     /// A charge was refused here lately: no stock below opens. Cleared by a charge that sees room.
     pub(crate) tight: AtomicBool,
@@ -237,7 +262,12 @@ pub(crate) struct LimitWords {
 
 impl Object {
     pub(crate) fn new(place: PlaceInGroup, index: SlotIndex, header: &'static Header) -> Object {
-        let PlaceInGroup { object, number, position, next } = place;
+        let PlaceInGroup {
+            object,
+            number,
+            position,
+            next,
+        } = place;
         Object {
             usage: Padded::new(Usage {
                 observed_max: StatU64::new(u64::MAX),
@@ -275,11 +305,26 @@ impl Object {
     /// Start an incarnation of an object that the caller has taken from the pool.
     #[allow(unsafe_code)]
     pub(crate) fn begin(&self, incarnation: Incarnation, batch: u64, max: u64) {
-        debug_assert!(self.is_clean(), "a thread has written to an object in the pool");
-        let shown = if incarnation.slow_only { SlotIndex::NONE } else { self.index };
-        self.header.slots.show(if incarnation.covers { SlotIndex::NONE } else { shown });
+        debug_assert!(
+            self.is_clean(),
+            "a thread has written to an object in the pool"
+        );
+        let shown = if incarnation.slow_only {
+            SlotIndex::NONE
+        } else {
+            self.index
+        };
+        self.header.slots.show(if incarnation.covers {
+            SlotIndex::NONE
+        } else {
+            shown
+        });
         self.header.objects.show(shown);
-        self.header.cells.show(if incarnation.fenced { SlotIndex::NONE } else { self.index });
+        self.header.cells.show(if incarnation.fenced {
+            SlotIndex::NONE
+        } else {
+            self.index
+        });
         self.header.set_tree(incarnation.tree.get().number);
         self.batch.store(batch, Ordering::Relaxed);
         self.begin_max(max);
@@ -288,13 +333,15 @@ impl Object {
         self.state().begin();
     }
 
-    /// True if each word that `end` resets is as new. A new word has to have its place here and in `end`.
+    /// True if each word that `end` resets is as new. A new word has to have its place here and in
+    /// `end`.
     #[rustfmt::skip]
     fn is_clean(&self) -> bool {
         let Object {
             usage, limits, opened, central_opened, queued, stuck, poisoned, kept, charger, high, live_peak,
             pressure_from,
-            // A late sweep may set `swept`: then the next counter looks at more blocks than it has to.
+            // A late sweep may set `swept`: then the next counter looks at more blocks than it has
+            // to.
             swept: _,
             // The object's for ever; `begin` sets the batch and the incarnation.
             header: _, index: _, object: _, number: _, position: _, next: _, central: _, batch: _, incarnation: _,
@@ -321,8 +368,8 @@ impl Object {
             && watched.bits() == 0
     }
 
-    /// End the incarnation: the object is as new, ready for the pool. No thread uses it any more. The caller may drop
-    /// the result without a lock.
+    /// End the incarnation: the object is as new, ready for the pool. No thread uses it any more.
+    /// The caller may drop the result without a lock.
     #[rustfmt::skip]
     #[allow(unsafe_code)]
     pub(crate) fn end(&self) -> Option<Incarnation> {
@@ -375,8 +422,8 @@ impl Object {
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) fn first(&self) -> &'static Object {
-        // SAFETY: the pool initialises all counters of an object before it shows the first one to a thread; objects are
-        // never freed.
+        // SAFETY: the pool initialises all counters of an object before it shows the first one to a
+        // thread; objects are never freed.
         unsafe { &(*self.object).counter }
     }
 
@@ -395,7 +442,9 @@ impl Object {
 
     /// The next counter of the group.
     pub(crate) fn next(&self) -> Option<NonNull<Object>> {
-        let next = self.object.wrapping_byte_add(usize::from(self.next) * PoolAlign::WORD);
+        let next = self
+            .object
+            .wrapping_byte_add(usize::from(self.next) * PoolAlign::WORD);
         NonNull::new(next.cast_mut().cast()).filter(|_| self.next > 0)
     }
 
@@ -408,7 +457,9 @@ impl Object {
     #[allow(unsafe_code)]
     pub(crate) fn objects(&self) -> impl Iterator<Item = &'static Object> + use<> {
         // SAFETY: as in `first`.
-        std::iter::successors(Some(self.first()), |counter| counter.next().map(|next| unsafe { next.as_ref() }))
+        std::iter::successors(Some(self.first()), |counter| {
+            counter.next().map(|next| unsafe { next.as_ref() })
+        })
     }
 
     pub(crate) fn number_in_group(&self) -> usize {
@@ -444,14 +495,15 @@ impl Object {
 
     /// The stock is counted as open. Its capacity may already be 0: a close has begun.
     pub(crate) fn is_open(&self) -> bool {
-        // SeqCst (E35): after `ChildCount::bar`, pairs with `add_open`. Acquire (E36): a thread that finds it closed comes
-        // after every access to the stock.
+        // SeqCst (E35): after `ChildCount::bar`, pairs with `add_open`. Acquire (E36): a thread
+        // that finds it closed comes after every access to the stock.
         self.opened.load(Ordering::SeqCst) != 0
     }
 
     /// The central stock is counted as open.
     pub(crate) fn is_open_central(&self) -> bool {
-        // SeqCst (E35): after `ChildCount::bar`, pairs with `central::open`. Acquire (E36): as in `is_open`.
+        // SeqCst (E35): after `ChildCount::bar`, pairs with `central::open`. Acquire (E36): as in
+        // `is_open`.
         self.central_opened.load(Ordering::SeqCst) != 0
     }
 
@@ -483,7 +535,8 @@ impl Object {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn of(header: &Header) -> &'static Object {
-        // SAFETY: the pool ties each header to its object before it shows either to a thread, and never frees one.
+        // SAFETY: the pool ties each header to its object before it shows either to a thread, and
+        // never frees one.
         unsafe { &*header.owner().cast::<Object>() }
     }
 
@@ -512,8 +565,11 @@ impl Counter {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn incarnation(&self) -> &Incarnation {
-        // SAFETY: the incarnation goes on as long as the reference lives; no thread writes the cell during it.
-        unsafe { self.incarnation.get() }.as_ref().expect("a counter in use is in an incarnation")
+        // SAFETY: the incarnation goes on as long as the reference lives; no thread writes the cell
+        // during it.
+        unsafe { self.incarnation.get() }
+            .as_ref()
+            .expect("a counter in use is in an incarnation")
     }
 
     #[inline]
@@ -530,7 +586,8 @@ impl Counter {
 
     /// The counter above, where both cover.
     pub(crate) fn cover_above(&self) -> Option<&Counter> {
-        self.parent().filter(|above| self.incarnation().covers && above.incarnation().covers)
+        self.parent()
+            .filter(|above| self.incarnation().covers && above.incarnation().covers)
     }
 
     #[inline]
@@ -567,7 +624,9 @@ impl Counter {
 
     /// A level of this counter's path, for as long as this counter is kept.
     pub(crate) fn level(&self, level: &Counter) -> &Counter {
-        self.path_to_root().find(|&at| ptr::eq(at, level)).expect("a level of the path")
+        self.path_to_root()
+            .find(|&at| ptr::eq(at, level))
+            .expect("a level of the path")
     }
 
     /// True if it is `top`, or below it.
@@ -576,28 +635,40 @@ impl Counter {
     }
 
     pub(crate) fn path_below(&self, top: Option<&Counter>) -> impl Iterator<Item = &Counter> {
-        self.path_to_root().take_while(move |&level| top.is_none_or(|top| !ptr::eq(level, top)))
+        self.path_to_root()
+            .take_while(move |&level| top.is_none_or(|top| !ptr::eq(level, top)))
     }
 
     /// Units that a charge can add before one of the levels cannot count them.
     pub(crate) fn countable(&self) -> u64 {
-        self.path_to_root().map(|level| USAGE_MAX - level.usage()).min().unwrap_or(USAGE_MAX)
+        self.path_to_root()
+            .map(|level| USAGE_MAX - level.usage())
+            .min()
+            .unwrap_or(USAGE_MAX)
     }
 
     /// The least max of the levels above. A max that is only observed refuses no charge.
     pub(crate) fn effective_max(&self) -> u64 {
-        self.path_to_root().filter(|level| !level.is_observed()).map(|level| level.max()).min().unwrap_or(u64::MAX)
+        self.path_to_root()
+            .filter(|level| !level.is_observed())
+            .map(|level| level.max())
+            .min()
+            .unwrap_or(u64::MAX)
     }
 
     /// Units that each level has room for, credit in stocks taken for used.
     pub(crate) fn headroom(&self) -> u64 {
-        self.path_to_root().map(|level| level.room(level.admits())).min().unwrap_or(USAGE_MAX)
+        self.path_to_root()
+            .map(|level| level.room(level.admits()))
+            .min()
+            .unwrap_or(USAGE_MAX)
     }
 }
 
 // === A counter as a value that is stored, where this crate counts no handle for it ===
 
-/// A counter that something else keeps as long as this value is used: a place in a list, a ticket, a guard.
+/// A counter that something else keeps as long as this value is used: a place in a list, a ticket,
+/// a guard.
 #[derive(Clone, Copy)]
 pub(crate) struct Kept(&'static Object);
 
@@ -677,12 +748,12 @@ impl Deref for KeptHeader {
 // === Usage and limits: E1 (charge/set_max) ===
 
 impl Object {
-    /// Store a max. Where usage is above it, this restores the old max and returns the usage. The caller holds the
-    /// tree's lock.
+    /// Store a max. Where usage is above it, this restores the old max and returns the usage. The
+    /// caller holds the tree's lock.
     pub(crate) fn store_max(&self, max: u64) -> Result<(), u64> {
         let old = self.limits.max.load(Ordering::Relaxed);
-        // SeqCst (E1): pairs with the exchange in `take_after`. Either the charger reads this max, or this thread reads
-        // its usage.
+        // SeqCst (E1): pairs with the exchange in `take_after`. Either the charger reads this max,
+        // or this thread reads its usage.
         self.limits.max.swap(max, Ordering::SeqCst);
         // Mutation: e1-set-max-without-fence
         fence_after_exchange();
@@ -694,7 +765,8 @@ impl Object {
         Err(usage)
     }
 
-    /// Store a max, whatever usage is. An observed level admits every charge. The caller holds the tree's lock.
+    /// Store a max, whatever usage is. An observed level admits every charge. The caller holds the
+    /// tree's lock.
     pub(crate) fn impose_max(&self, max: u64) {
         self.usage.observed_max.store(max, Ordering::Relaxed);
         let max = if self.is_observed() { u64::MAX } else { max };
@@ -703,7 +775,8 @@ impl Object {
         fence_after_exchange();
     }
 
-    /// Stores the max that acts once the level is no longer only observed. The caller holds the tree's lock.
+    /// Stores the max that acts once the level is no longer only observed. The caller holds the
+    /// tree's lock.
     pub(crate) fn store_acting_max(&self, max: u64) {
         // SeqCst (E43): before the exchange of the mark.
         self.limits.max.swap(max, Ordering::SeqCst);
@@ -743,11 +816,17 @@ impl Object {
     }
 
     pub(crate) fn usage(&self) -> u64 {
-        // SeqCst (E4, E23): a thread that compares it with a limit or a mark reads it after the fence of that edge.
-        self.usage.units.load(Ordering::SeqCst).max(0).cast_unsigned()
+        // SeqCst (E4, E23): a thread that compares it with a limit or a mark reads it after the
+        // fence of that edge.
+        self.usage
+            .units
+            .load(Ordering::SeqCst)
+            .max(0)
+            .cast_unsigned()
     }
 
-    /// Units above max: no charge puts them there but a forced one, or a max that was set below usage.
+    /// Units above max: no charge puts them there but a forced one, or a max that was set below
+    /// usage.
     pub(crate) fn forced(&self) -> u64 {
         self.usage().saturating_sub(self.max())
     }

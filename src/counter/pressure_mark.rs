@@ -1,8 +1,10 @@
-//! The pressure of a group, as bits in its word: from usage beside max, and from stalls. One load reads it.
+//! The pressure of a group, as bits in its word: from usage beside max, and from stalls. One load
+//! reads it.
 //!
-//! Each thread that changes usage or max, sets the thresholds, or takes the group offline, compares. Where the bits are
-//! wrong it corrects them in one exchange of the word, and then compares again, until both agree. The pressure falls
-//! only once usage is a sixteenth below the threshold. In between, the bits stay as they are.
+//! Each thread that changes usage or max, sets the thresholds, or takes the group offline,
+//! compares. Where the bits are wrong it corrects them in one exchange of the word, and then
+//! compares again, until both agree. The pressure falls only once usage is a sixteenth below the
+//! threshold. In between, the bits stay as they are.
 //!
 //! Edge: E43 (usage/mark).
 
@@ -25,12 +27,15 @@ pub(crate) fn thresholds(counter: &Object) -> [u8; 2] {
     [elevated, critical]
 }
 
-/// Sets the thresholds that are named. The caller corrects the bits afterwards; it forgets them where this returns false:
-/// no threshold is left.
+/// Sets the thresholds that are named. The caller corrects the bits afterwards; it forgets them
+/// where this returns false: no threshold is left.
 pub(crate) fn set_thresholds(counter: &Object, wanted: [Option<u8>; 2]) -> bool {
     let [elevated, critical] = thresholds(counter);
     let [elevated, critical] = [wanted[0].unwrap_or(elevated), wanted[1].unwrap_or(critical)];
-    counter.pressure_from.store(u32::from_le_bytes([elevated, critical, 0, 0]), Ordering::Relaxed);
+    counter.pressure_from.store(
+        u32::from_le_bytes([elevated, critical, 0, 0]),
+        Ordering::Relaxed,
+    );
     if [elevated, critical] == [0, 0] {
         return false;
     }
@@ -41,9 +46,13 @@ pub(crate) fn set_thresholds(counter: &Object, wanted: [Option<u8>; 2]) -> bool 
     true
 }
 
-/// The group has the pressure of the groups above from now on. Calls `changed` where it had pressure of its own.
+/// The group has the pressure of the groups above from now on. Calls `changed` where it had
+/// pressure of its own.
 pub(crate) fn forget(counter: &Object, changed: impl FnOnce()) {
-    let before = counter.limits.watched.clear(PRESSURE_KNOWN | PRESSURE_PARTS);
+    let before = counter
+        .limits
+        .watched
+        .clear(PRESSURE_KNOWN | PRESSURE_PARTS);
     if part(before, SHOWN) > 0 {
         changed();
     }
@@ -61,15 +70,25 @@ fn part(bits: u64, at: u32) -> u64 {
 
 /// The pressure by usage, where the bits are these.
 fn by_usage(counter: &Object, bits: u64) -> u64 {
-    // SeqCst (E43): usage and max are read after the bits, of which `watched.bits` has the order. Where the level is
-    // observed from now on, or no longer, the bits have changed.
+    // SeqCst (E43): usage and max are read after the bits, of which `watched.bits` has the order.
+    // Where the level is observed from now on, or no longer, the bits have changed.
     let (usage, now) = (counter.usage(), part(bits, BY_USAGE));
     let observed = || counter.usage.observed_max.load(Ordering::Relaxed);
-    let max = if bits & OBSERVED != 0 { observed() } else { counter.limits.max.load(Ordering::SeqCst) };
+    let max = if bits & OBSERVED != 0 {
+        observed()
+    } else {
+        counter.limits.max.load(Ordering::SeqCst)
+    };
     let is_from = |pressure: u64, percent: u8| {
         // A part that rounds to nothing is one byte.
         let from = share(max, percent).max(1);
-        percent > 0 && usage >= if now >= pressure { from - (from >> SLACK_SHIFT) } else { from }
+        percent > 0
+            && usage
+                >= if now >= pressure {
+                    from - (from >> SLACK_SHIFT)
+                } else {
+                    from
+                }
     };
     let [elevated, critical] = thresholds(counter);
     if max == u64::MAX {
@@ -87,7 +106,11 @@ fn with_stalls(counter: &Object, bits: u64, by_stalls: u64) -> u64 {
         return bits;
     }
     let is_gone = counter.state().is_offline();
-    let [usage, stalls] = if is_gone { [0, 0] } else { [by_usage(counter, bits), by_stalls] };
+    let [usage, stalls] = if is_gone {
+        [0, 0]
+    } else {
+        [by_usage(counter, bits), by_stalls]
+    };
     bits & !PRESSURE_PARTS | usage << BY_USAGE | stalls << BY_STALLS | usage.max(stalls) << SHOWN
 }
 
@@ -117,10 +140,16 @@ pub(crate) fn correct(counter: &Object, changed: impl FnMut()) {
 /// Sets the pressure by stalls, and does what [`correct`] does.
 #[cold]
 pub(crate) fn set_by_stalls(counter: &Object, by_stalls: u64, changed: impl FnMut()) {
-    exchange_until(counter, changed, |counter, bits| with_stalls(counter, bits, by_stalls));
+    exchange_until(counter, changed, |counter, bits| {
+        with_stalls(counter, bits, by_stalls)
+    });
 }
 
-fn exchange_until(counter: &Object, mut changed: impl FnMut(), right: impl Fn(&Object, u64) -> u64) {
+fn exchange_until(
+    counter: &Object,
+    mut changed: impl FnMut(),
+    right: impl Fn(&Object, u64) -> u64,
+) {
     let watched = &counter.limits.watched;
     loop {
         let bits = watched.bits();
@@ -140,16 +169,26 @@ fn exchange_until(counter: &Object, mut changed: impl FnMut(), right: impl Fn(&O
     }
 }
 
-/// The pressure that is shown: 0 to 2. That of the nearest group above that has thresholds, where this one has none.
+/// The pressure that is shown: 0 to 2. That of the nearest group above that has thresholds, where
+/// this one has none.
 #[inline]
 pub(crate) fn shown(counter: &Counter) -> u64 {
     let bits = counter.limits.watched.bits_for_figures();
-    if bits & PRESSURE_KNOWN != 0 { part(bits, SHOWN) } else { shown_above(counter) }
+    if bits & PRESSURE_KNOWN != 0 {
+        part(bits, SHOWN)
+    } else {
+        shown_above(counter)
+    }
 }
 
 #[cold]
 #[inline(never)]
 fn shown_above(counter: &Counter) -> u64 {
-    let mut above = counter.path_to_root().skip(1).map(|level| level.limits.watched.bits_for_figures());
-    above.find(|bits| bits & PRESSURE_KNOWN != 0).map_or(0, |bits| part(bits, SHOWN))
+    let mut above = counter
+        .path_to_root()
+        .skip(1)
+        .map(|level| level.limits.watched.bits_for_figures());
+    above
+        .find(|bits| bits & PRESSURE_KNOWN != 0)
+        .map_or(0, |bits| part(bits, SHOWN))
 }

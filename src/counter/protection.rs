@@ -1,7 +1,7 @@
 //! min and low as a level stores them, and what it reports to its parent.
 //!
-//! A parent keeps the sum over its children of min(usage, setting), from which effective protection is computed. Each
-//! level remembers what it last reported and adds the difference.
+//! A parent keeps the sum over its children of min(usage, setting), from which effective protection
+//! is computed. Each level remembers what it last reported and adds the difference.
 //!
 //! Edge: E11. After `propagate_protected_usage` in `mm/page_counter.c`.
 
@@ -40,8 +40,8 @@ impl Protected {
 
     /// A fence and a report follow.
     pub(crate) fn set(&self, units: u64) {
-        // SeqCst (E11): pairs with the exchanges on usage. Either the charger reads this setting, or this thread its
-        // usage.
+        // SeqCst (E11): pairs with the exchanges on usage. Either the charger reads this setting,
+        // or this thread its usage.
         self.setting.swap(units, Ordering::SeqCst);
     }
 
@@ -55,14 +55,16 @@ impl Protected {
         self.setting.load(Ordering::SeqCst) > 0
     }
 
-    /// Exchange the last report, add the difference to the parent, check again. The thread that exchanges last has seen
-    /// every change before it, so the last report is right: the kernel's one-shot form can leave a stale one.
+    /// Exchange the last report, add the difference to the parent, check again. The thread that
+    /// exchanges last has seen every change before it, so the last report is right: the kernel's
+    /// one-shot form can leave a stale one.
     #[cold]
     pub(crate) fn report(&self, usage: impl Fn() -> u64, parent: &Protected) {
         loop {
             // SeqCst (E11): usage and the setting after the exchange of the turn before.
             let protected = usage().min(self.setting.load(Ordering::SeqCst));
-            // AcqRel (E11): reading another thread's report orders that thread's usage before the next read here.
+            // AcqRel (E11): reading another thread's report orders that thread's usage before the
+            // next read here.
             let reported = self.reported.swap(protected, Ordering::AcqRel);
             let change = protected.wrapping_sub(reported).cast_signed();
             if change != 0 {

@@ -15,37 +15,46 @@ pub(crate) struct LevelRefusal<'a> {
 }
 
 impl LevelRefusal<'_> {
-    /// Find the max that explains the refusal. A level without a max refuses only what it cannot count; then this is
-    /// the nearest max above.
+    /// Find the max that explains the refusal. A level without a max refuses only what it cannot
+    /// count; then this is the nearest max above.
     pub(crate) fn limited(self) -> Self {
         if self.max < USAGE_MAX {
             return self;
         }
-        match self.level.path_to_root().skip(1).find(|level| level.max() < USAGE_MAX) {
+        match self
+            .level
+            .path_to_root()
+            .skip(1)
+            .find(|level| level.max() < USAGE_MAX)
+        {
             Some(level) => level.refusal_now(),
             None => self,
         }
     }
 
-    /// No stock was open below the level from before the refusal until now, so there is no credit to drain.
+    /// No stock was open below the level from before the refusal until now, so there is no credit
+    /// to drain.
     pub(crate) fn without_credit(&self) -> bool {
         // Acquire (E10): pairs with the exchanges in `Tree::open` and `uncount`.
         // Mutation: e10-refused-without-a-second-look
         // Mutation: e10-refusal-trusts-one-zero
-        self.open & u64::from(u32::MAX) == 0 && self.level.limits.open.load(Ordering::Acquire) == self.open
+        self.open & u64::from(u32::MAX) == 0
+            && self.level.limits.open.load(Ordering::Acquire) == self.open
     }
 
-    /// Even if all credit came back that may lie below the level, `n` would not fit: there is no use to drain.
+    /// Even if all credit came back that may lie below the level, `n` would not fit: there is no
+    /// use to drain.
     pub(crate) fn is_beyond_credit(&self, n: u64) -> bool {
-        // Acquire (E48): the bound, then the count; pairs with `stocks::unreserve`. Where the count is as before the
-        // refusal, the bound holds for the usage that refused.
+        // Acquire (E48): the bound, then the count; pairs with `stocks::unreserve`. Where the count
+        // is as before the refusal, the bound holds for the usage that refused.
         let bound = self.level.usage.bound.load(Ordering::Acquire);
         let after = self.usage.saturating_sub(bound).saturating_add(n);
         // Mutation: e48-bound-of-another-count
         after > self.max && self.level.limits.open.load(Ordering::Acquire) == self.open
     }
 
-    /// A drain cannot make room for `n`, and no line of waiting charges has refused: a forced charge may go above max.
+    /// A drain cannot make room for `n`, and no line of waiting charges has refused: a forced
+    /// charge may go above max.
     pub(crate) fn is_for_good(&self, n: u64) -> bool {
         let after = self.usage.saturating_add(n);
         after > self.max && after <= USAGE_MAX && self.without_credit()

@@ -16,7 +16,11 @@ use crate::thread::slow_path::Entered;
 
 /// Charges `n` bytes to a covering counter. Returns the bytes by which usage has risen.
 #[cold]
-pub(crate) fn charge<'a>(counter: &'a Counter, n: u64, after: AfterRefusal) -> Result<u64, LevelRefusal<'a>> {
+pub(crate) fn charge<'a>(
+    counter: &'a Counter,
+    n: u64,
+    after: AfterRefusal,
+) -> Result<u64, LevelRefusal<'a>> {
     let path = SlowPath::enter();
     let mut rise = 0;
     come(counter, n, Side::Reserved, None, |level, more, above| {
@@ -35,7 +39,9 @@ pub(crate) fn force(counter: &Counter, n: u64) {
     let path = SlowPath::enter();
     let forced = come(counter, n, Side::Reserved, None, |level, more, above| {
         if admit(level, &path, more, above, AfterRefusal::Drain).is_err()
-            && let Ok(Walked { above_max: Some(_), .. }) = walk::walk(level, more, How::Force, above)
+            && let Ok(Walked {
+                above_max: Some(_), ..
+            }) = walk::walk(level, more, How::Force, above)
             && let Some(outermost) = path.outermost()
         {
             at_limit::close_crossed(level, outermost);
@@ -55,12 +61,15 @@ pub(super) fn admit<'a>(
     above: Option<&'a Counter>,
     after: AfterRefusal,
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
-    let walked = level.in_transit(path.own_block(), |_| walk::walk(level, n, How::Admit, above));
+    let walked = level.in_transit(path.own_block(), |_| {
+        walk::walk(level, n, How::Admit, above)
+    });
     // Mutation: transfer-refused-while-credit-is-stranded
     walked.or_else(|refusal| at_limit::retry(level, path, n, above, refusal, after))
 }
 
-/// Gives back `n` bytes that were charged to a covering counter, and keep it. Afterwards the counter may be gone.
+/// Gives back `n` bytes that were charged to a covering counter, and keep it. Afterwards the
+/// counter may be gone.
 #[cold]
 pub(crate) fn release(counter: &Counter, n: u64) {
     let path = SlowPath::enter();

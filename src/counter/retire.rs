@@ -1,8 +1,9 @@
 //! A counter leaves its tree, and a stock closes for good.
 //!
-//! A [`PageCounter`](crate::PageCounter) is *retired* with its last handle: what it holds leaves its ancestors. The
-//! stock of a group that goes offline closes for good. Where more than one thread has charged the group, that needs a
-//! barrier. Such stocks queue, and one barrier serves all of them: after 64, with the next close, or in `settle`.
+//! A [`PageCounter`](crate::PageCounter) is *retired* with its last handle: what it holds leaves
+//! its ancestors. The stock of a group that goes offline closes for good. Where more than one
+//! thread has charged the group, that needs a barrier. Such stocks queue, and one barrier serves
+//! all of them: after 64, with the next close, or in `settle`.
 //!
 //! Edges: E12 (vacated slots/the next counter with the object), E14 (a second charger/offline).
 
@@ -24,13 +25,15 @@ pub(crate) fn retire(counter: &Counter) {
     uncharge_all(counter);
     tree.hierarchy.lock_of(counter).retire(counter);
     marks::unprotect(counter);
-    let parent = counter.parent().map(|parent| Handle::adopt(parent.object()));
+    let parent = counter
+        .parent()
+        .map(|parent| Handle::adopt(parent.object()));
     make::give_back(&tree, counter.object());
     drop(parent);
 }
 
-/// Take all that is charged to a counter off its path to the root. No handle names it, so no thread charges it any more;
-/// it has no children. Its stock closes for good.
+/// Take all that is charged to a counter off its path to the root. No handle names it, so no thread
+/// charges it any more; it has no children. Its stock closes for good.
 pub(crate) fn uncharge_all(counter: &Counter) {
     let path = SlowPath::enter();
     let tree = counter.tree();
@@ -49,14 +52,16 @@ pub(crate) fn uncharge_all(counter: &Counter) {
     }
 }
 
-/// Make all slots of a counter vacant, which no thread uses any more. Returns the credit that was in them.
+/// Make all slots of a counter vacant, which no thread uses any more. Returns the credit that was
+/// in them.
 pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
-    // Relaxed: E12, see below. A thread marks itself as a charger (`Counter::begin_transit`) before it makes a slot active, so
-    // this thread need not visit the blocks of other threads. The audit counts without that mark.
+    // Relaxed: E12, see below. A thread marks itself as a charger (`Counter::begin_transit`) before
+    // it makes a slot active, so this thread need not visit the blocks of other threads. The audit
+    // counts without that mark.
     let charger = counter.charger.load(Ordering::Relaxed);
     let in_block = |block: &Block| {
-        // E12: no barrier. The last handle's drop, or the last uncharge, orders every use of the counter before
-        // this. The pool's locks order this before the next counter with the object.
+        // E12: no barrier. The last handle's drop, or the last uncharge, orders every use of the
+        // counter before this. The pool's locks order this before the next counter with the object.
         if let Some(cell) = block.audit.get(counter.index) {
             cell.reset();
         }
@@ -71,8 +76,8 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
         credit
     } else if of_all {
         let listed: u64 = registry.listed().map(in_block).sum();
-        // Acquire (E54): after the walk over the list; pairs with `Tree::sweep`. A block that was off the list is visited
-        // now.
+        // Acquire (E54): after the walk over the list; pairs with `Tree::sweep`. A block that was
+        // off the list is visited now.
         // Mutation: e54-vacated-without-a-look-for-swept-blocks
         if counter.swept.load(Ordering::Acquire) != 0 || tree.config.audit {
             registry.blocks().for_each(|block| _ = in_block(block));
@@ -80,18 +85,20 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
         }
         listed
     } else {
-        Block::number_of_charger(charger).and_then(|number| registry.block(number)).map_or(0, in_block)
+        Block::number_of_charger(charger)
+            .and_then(|number| registry.block(number))
+            .map_or(0, in_block)
     };
     raw::reset(counter);
     credit
 }
 
-/// Close a stock that no thread opens again. This needs no barrier where only this thread has ever charged the counter;
-/// else the stock waits for the next barrier.
+/// Close a stock that no thread opens again. This needs no barrier where only this thread has ever
+/// charged the counter; else the stock waits for the next barrier.
 #[allow(unsafe_code)]
 pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &Counter) {
-    // SeqCst (E14): pairs with `Counter::begin_transit`. Either a second charger reads capacity 0, or this thread sees the
-    // charger's mark.
+    // SeqCst (E14): pairs with `Counter::begin_transit`. Either a second charger reads capacity 0,
+    // or this thread sees the charger's mark.
     // Mutation: e14-offline-looks-before-it-closes
     counter.header.capacity.swap(0, Ordering::SeqCst);
     fence_after_exchange();
@@ -99,7 +106,9 @@ pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &Counter
     let charger = counter.charger.load(Ordering::SeqCst);
     let mine = local::with_block(|block| match block {
         Some(block) if charger == block.charger() => {
-            Some(block.slot(counter.index).map_or(0, |slot| slot.take_back(u64::MAX, counter.incarnation().fenced)))
+            Some(block.slot(counter.index).map_or(0, |slot| {
+                slot.take_back(u64::MAX, counter.incarnation().fenced)
+            }))
         }
         _ => (charger == 0).then_some(0),
     });
@@ -108,13 +117,15 @@ pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &Counter
         tree.uncount(stocks, counter);
         return;
     }
-    // The credit waits for the barrier and pays for no charge: a thread that finds the group offline reads capacity 0.
+    // The credit waits for the barrier and pays for no charge: a thread that finds the group
+    // offline reads capacity 0.
     counter.queued.store(true, Ordering::Relaxed);
     // SAFETY: it is counted as open: see `Stocks::add_open`.
     stocks.pending_close.push(unsafe { Kept::new(counter) });
 }
 
-/// Uncount the stocks of a group whose usage is zero: neither a slot nor a thread in transit has credit of them.
+/// Uncount the stocks of a group whose usage is zero: neither a slot nor a thread in transit has
+/// credit of them.
 pub(crate) fn forget_open(tree: &Tree, stocks: &mut Stocks, group: &Counter) {
     let queued = stocks.pending_close.len();
     for counter in group.group().filter(|counter| counter.is_open()) {

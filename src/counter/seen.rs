@@ -1,7 +1,9 @@
-//! Memory of visits of idle credit: the slots that had credit at the last visit, and their owners' words then.
+//! Memory of visits of idle credit: the slots that had credit at the last visit, and their owners'
+//! words then.
 //!
-//! A list in the order in which a visit finds slots: older blocks first, in each the lower index first. A visit merges
-//! it with what it finds, so a slot has no word for this, and one without credit takes no memory here.
+//! A list in the order in which a visit finds slots: older blocks first, in each the lower index
+//! first. A visit merges it with what it finds, so a slot has no word for this, and one without
+//! credit takes no memory here.
 
 use std::mem;
 
@@ -18,14 +20,20 @@ pub(crate) struct IdleVisits {
 
 impl IdleVisits {
     pub(crate) fn new() -> IdleVisits {
-        IdleVisits { seen: Lock::new(Rank::Visit, Seen::default()), bytes: AtomicU64::new(0) }
+        IdleVisits {
+            seen: Lock::new(Rank::Visit, Seen::default()),
+            bytes: AtomicU64::new(0),
+        }
     }
 
     /// The visit is over: the next one compares with what this one has seen.
     pub(crate) fn end(&self, mut seen: LockGuard<'_, Seen>) {
         seen.last = mem::take(&mut seen.now);
         seen.at = 0;
-        self.bytes.store((seen.last.capacity() * size_of::<SeenSlot>()) as u64, Ordering::Relaxed);
+        self.bytes.store(
+            (seen.last.capacity() * size_of::<SeenSlot>()) as u64,
+            Ordering::Relaxed,
+        );
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -37,8 +45,8 @@ impl IdleVisits {
 struct SeenSlot {
     block: u32,
     index: SlotIndex,
-    /// The low 31 bits of the owner's word, then whether the visit before found the same. A slot that has moved by a multiple
-    /// of 2^31 looks idle, which costs a refill.
+    /// The low 31 bits of the owner's word, then whether the visit before found the same. A slot
+    /// that has moved by a multiple of 2^31 looks idle, which costs a refill.
     filled: u32,
 }
 
@@ -57,13 +65,23 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Notes a slot with credit, which comes after those noted before. Whether it has not moved for two periods: the
-    /// last two visits found the same word.
+    /// Notes a slot with credit, which comes after those noted before. Whether it has not moved for
+    /// two periods: the last two visits found the same word.
     pub(crate) fn has_stood(&mut self, block: u32, index: SlotIndex, filled: u64) -> bool {
-        let mut slot = SeenSlot { block, index, filled: (filled as u32) << 1 };
-        let passed = self.last[self.at..].iter().take_while(|seen| seen.place() < slot.place()).count();
+        let mut slot = SeenSlot {
+            block,
+            index,
+            filled: (filled as u32) << 1,
+        };
+        let passed = self.last[self.at..]
+            .iter()
+            .take_while(|seen| seen.place() < slot.place())
+            .count();
         self.at += passed;
-        let before = self.last.get(self.at).filter(|seen| seen.place() == slot.place());
+        let before = self
+            .last
+            .get(self.at)
+            .filter(|seen| seen.place() == slot.place());
         let (mut stood, mut twice) = (false, false);
         if let Some(before) = before {
             stood = before.filled >> 1 == slot.filled >> 1;
@@ -85,7 +103,10 @@ mod tests {
     /// One visit: what it says of each slot, as (block, word) at the first index.
     fn visit(visits: &IdleVisits, slots: &[(u32, u64)]) -> Vec<bool> {
         let mut seen = visits.seen.lock();
-        let stood = slots.iter().map(|&(block, filled)| seen.has_stood(block, SlotIndex::FIRST, filled)).collect();
+        let stood = slots
+            .iter()
+            .map(|&(block, filled)| seen.has_stood(block, SlotIndex::FIRST, filled))
+            .collect();
         visits.end(seen);
         stood
     }
@@ -93,7 +114,15 @@ mod tests {
     #[test]
     fn a_slot_has_stood_at_the_third_visit_that_finds_its_word() {
         let visits = IdleVisits::new();
-        for (filled, stood) in [(7, false), (7, false), (7, true), (7, true), (8, false), (8, false), (8, true)] {
+        for (filled, stood) in [
+            (7, false),
+            (7, false),
+            (7, true),
+            (7, true),
+            (8, false),
+            (8, false),
+            (8, true),
+        ] {
             assert_eq!(visit(&visits, &[(0, filled)]), [stood]);
         }
     }
@@ -104,9 +133,16 @@ mod tests {
         visit(&visits, &[(1, 7), (3, 7)]);
         // A newer block comes, and one has no credit any more.
         visit(&visits, &[(1, 7), (4, 7)]);
-        assert_eq!(visit(&visits, &[(0, 7), (1, 7), (3, 7), (4, 7)]), [false, true, false, false]);
+        assert_eq!(
+            visit(&visits, &[(0, 7), (1, 7), (3, 7), (4, 7)]),
+            [false, true, false, false]
+        );
         assert_eq!(visit(&visits, &[(4, 7)]), [true]);
         assert!(visit(&visits, &[]).is_empty());
-        assert_eq!(visits.bytes(), 0, "a visit that finds no credit leaves no memory behind");
+        assert_eq!(
+            visits.bytes(),
+            0,
+            "a visit that finds no credit leaves no memory behind"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! A slow path of a thread, and what the thread does at its end, when it holds no lock: it releases the objects that it
-//! has claimed, and serves the counters that it has scheduled.
+//! A slow path of a thread, and what the thread does at its end, when it holds no lock: it releases
+//! the objects that it has claimed, and serves the counters that it has scheduled.
 
 use std::cell::OnceCell;
 use std::ops::Deref;
@@ -32,7 +32,10 @@ impl SlowPath {
     #[inline]
     pub(crate) fn enter() -> SlowPath {
         let entered = Entered::enter();
-        let end = End { outermost: entered.outermost().is_some(), unwinding: thread::panicking() };
+        let end = End {
+            outermost: entered.outermost().is_some(),
+            unwinding: thread::panicking(),
+        };
         SlowPath { entered, _end: end }
     }
 }
@@ -48,8 +51,8 @@ impl Deref for SlowPath {
     }
 }
 
-/// A slow path that a thread enters when it first needs one. Until then its caller takes no lock, waits for no thread,
-/// allocates nothing and calls no foreign code.
+/// A slow path that a thread enters when it first needs one. Until then its caller takes no lock,
+/// waits for no thread, allocates nothing and calls no foreign code.
 pub(crate) struct Lazily {
     path: OnceCell<SlowPath>,
     outside: bool,
@@ -59,13 +62,19 @@ impl Lazily {
     /// Makes a path for a thread that may be in no slow path.
     #[inline(always)]
     pub(crate) const fn outside() -> Lazily {
-        Lazily { path: OnceCell::new(), outside: true }
+        Lazily {
+            path: OnceCell::new(),
+            outside: true,
+        }
     }
 
     /// Makes a path for a thread that is in a slow path already, and so has nothing to enter.
     #[inline(always)]
     pub(crate) const fn inside() -> Lazily {
-        Lazily { path: OnceCell::new(), outside: false }
+        Lazily {
+            path: OnceCell::new(),
+            outside: false,
+        }
     }
 
     #[inline(always)]
@@ -81,7 +90,8 @@ impl Lazily {
         }
     }
 
-    /// Returns the slow path, which it enters if need be. Only for a path made with [`outside`](Self::outside).
+    /// Returns the slow path, which it enters if need be. Only for a path made with
+    /// [`outside`](Self::outside).
     pub(crate) fn entered(&self) -> &SlowPath {
         self.path.get_or_init(SlowPath::enter)
     }
@@ -121,19 +131,25 @@ pub(crate) fn release_all_claimed() {
 #[allow(unsafe_code)]
 fn release_claimed_slow(first: *const ()) {
     let mut next = first.cast::<Object>();
-    // SAFETY: `claim` queued it, and its exchange gave the object to this thread, which ends the incarnation.
+    // SAFETY: `claim` queued it, and its exchange gave the object to this thread, which ends the
+    // incarnation.
     while let Some(group) = unsafe { next.as_ref().map(|object| object.kept()) } {
         next = group.usage.next_to_release.load(Ordering::Relaxed);
         // The parent may follow, and with the root the tree: the queue starts anew with it.
         let entered = Entered::enter();
-        let gone = group.tree().policies().and_then(|policies| policies.release(group));
+        let gone = group
+            .tree()
+            .policies()
+            .and_then(|policies| policies.release(group));
         drop(entered);
-        // With the last group goes its tree, and foreign values of the tree: outside of any slow path.
+        // With the last group goes its tree, and foreign values of the tree: outside of any slow
+        // path.
         drop(Foreign::new(gone));
     }
 }
 
-/// Do what allocators have left. Work that allocators defer meanwhile waits for the next slow path: the turns end.
+/// Do what allocators have left. Work that allocators defer meanwhile waits for the next slow path:
+/// the turns end.
 #[cold]
 #[inline(never)]
 #[allow(unsafe_code)]
@@ -161,8 +177,16 @@ fn serve_deferred_slow() {
 fn serve_slow() {
     let scheduled = slow_path::exchange_served(ptr::null());
     // SAFETY: `hierarchy::service::schedule` took a handle, which the policies give up.
-    let first = unsafe { scheduled.cast::<Object>().as_ref().map(|object| object.kept()) };
-    if let Some(serve) = first.and_then(|first| first.tree().policies()).map(Policies::server) {
+    let first = unsafe {
+        scheduled
+            .cast::<Object>()
+            .as_ref()
+            .map(|object| object.kept())
+    };
+    if let Some(serve) = first
+        .and_then(|first| first.tree().policies())
+        .map(Policies::server)
+    {
         serve(scheduled);
     }
 }

@@ -1,4 +1,5 @@
-//! Spare: one word of a group that covers, which tells what the larger of its two sums moves by. `cover.md` is the protocol.
+//! Spare: one word of a group that covers, which tells what the larger of its two sums moves by.
+//! `cover.md` is the protocol.
 //!
 //! Edge: E49 (usage rises, then spare moves/spare moves, then usage falls).
 
@@ -43,7 +44,9 @@ impl Side {
     pub(super) fn fall(self, spare: i64, n: u64) -> u64 {
         match self {
             Side::Reserved => above_zero(spare) - above_zero(spare.wrapping_sub(n.cast_signed())),
-            Side::Allocated => n - (above_zero(spare.wrapping_add(n.cast_signed())) - above_zero(spare)),
+            Side::Allocated => {
+                n - (above_zero(spare.wrapping_add(n.cast_signed())) - above_zero(spare))
+            }
         }
     }
 }
@@ -64,9 +67,14 @@ impl Cover {
         self.spare().min(0).unsigned_abs()
     }
 
-    /// Moves spare for `n` bytes that come, after `charge` has raised usage by what the larger sum rises by. It may have
-    /// raised usage further. Returns what the sum has risen by.
-    pub(super) fn come<E>(&self, n: u64, side: Side, mut charge: impl FnMut(u64) -> Result<(), E>) -> Result<u64, E> {
+    /// Moves spare for `n` bytes that come, after `charge` has raised usage by what the larger sum
+    /// rises by. It may have raised usage further. Returns what the sum has risen by.
+    pub(super) fn come<E>(
+        &self,
+        n: u64,
+        side: Side,
+        mut charge: impl FnMut(u64) -> Result<(), E>,
+    ) -> Result<u64, E> {
         let mut charged = 0;
         // Acquire (E49): what made spare is charged.
         let mut spare = self.spare.load(Ordering::Acquire);
@@ -77,19 +85,25 @@ impl Cover {
                 charge(rise - charged)?;
                 charged = rise;
             }
-            // SeqCst (E49): after usage has risen; pairs with `go`. E25: before the mark of a waiter is read.
+            // SeqCst (E49): after usage has risen; pairs with `go`. E25: before the mark of a
+            // waiter is read.
             // Mutation: e49-spare-moves-before-the-charge
             // Mutation: e49-spare-moves-whatever-it-was
-            match self.spare.compare_exchange(spare, next, Ordering::SeqCst, Ordering::Acquire) {
+            match self
+                .spare
+                .compare_exchange(spare, next, Ordering::SeqCst, Ordering::Acquire)
+            {
                 Ok(_) => return Ok(rise),
                 Err(now) => spare = now,
             }
         }
     }
 
-    /// Moves spare for `n` bytes that go. Returns what the larger sum falls by: the caller uncharges it.
+    /// Moves spare for `n` bytes that go. Returns what the larger sum falls by: the caller
+    /// uncharges it.
     pub(super) fn go(&self, n: u64, side: Side) -> u64 {
-        // SeqCst (E49): before usage falls, and after it has risen for what made spare; pairs with `come`. E25: as there.
+        // SeqCst (E49): before usage falls, and after it has risen for what made spare; pairs with
+        // `come`. E25: as there.
         let spare = match side {
             Side::Reserved => self.spare.fetch_sub(n.cast_signed(), Ordering::SeqCst),
             Side::Allocated => self.spare.fetch_add(n.cast_signed(), Ordering::SeqCst),
@@ -100,6 +114,8 @@ impl Cover {
     /// Takes up to `n` of what is reserved. Returns how many.
     pub(super) fn take_reserved(&self, n: u64) -> u64 {
         let less = |reserved: u64| Some(reserved.saturating_sub(n));
-        self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).map_or(0, |reserved| reserved.min(n))
+        self.reserved
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+            .map_or(0, |reserved| reserved.min(n))
     }
 }

@@ -1,10 +1,11 @@
-//! The stocks of a tree that are counted as open, and those of groups that went offline with one. The tree's lock
-//! guards them.
+//! The stocks of a tree that are counted as open, and those of groups that went offline with one.
+//! The tree's lock guards them.
 //!
-//! No thread releases a counter whose stock is counted here without this lock, so its holder may read all of them.
+//! No thread releases a counter whose stock is counted here without this lock, so its holder may
+//! read all of them.
 //!
-//! Edges: E35 (a stock opens/its group goes offline), E36 (a stock closes/its group is released), E48 (a stock is
-//! uncounted/a refusal looks at its bound).
+//! Edges: E35 (a stock opens/its group goes offline), E36 (a stock closes/its group is released),
+//! E48 (a stock is uncounted/a refusal looks at its bound).
 
 use crate::counter::config::BUDGET_SHARE;
 use crate::counter::object::tree::{Claim, Counters, Hierarchy, Stocks};
@@ -13,7 +14,8 @@ use crate::sync::Ordering;
 use crate::sync::barrier::BarrierState;
 use crate::thread::directory::{Header, SlotIndex};
 
-/// Open stocks that a search passes over for each one of a subtree, before it walks the subtree instead.
+/// Open stocks that a search passes over for each one of a subtree, before it walks the subtree
+/// instead.
 const OPENED_COMMON: usize = 64;
 
 /// Which stocks a close reaches.
@@ -27,7 +29,10 @@ pub(crate) enum Scope {
 impl Stocks {
     /// Bytes that have been written to.
     pub(crate) fn bytes(&self) -> u64 {
-        let counters = self.opened.len() + self.central.len() + self.scratch.capacity() + self.pending_close.capacity();
+        let counters = self.opened.len()
+            + self.central.len()
+            + self.scratch.capacity()
+            + self.pending_close.capacity();
         (counters * size_of::<&Counter>() + self.claims.capacity() * size_of::<Claim>()) as u64
     }
 
@@ -36,7 +41,8 @@ impl Stocks {
         self.opened.try_reserve(1).is_ok()
     }
 
-    /// Move the queue of pending closes into `closing`. Without memory for that, the queue waits for the next close.
+    /// Move the queue of pending closes into `closing`. Without memory for that, the queue waits
+    /// for the next close.
     pub(crate) fn take_pending_close(&mut self, closing: &mut Counters) {
         if closing.try_reserve(self.pending_close.len()).is_ok() {
             closing.extend(self.pending_close.drain(..));
@@ -46,16 +52,22 @@ impl Stocks {
     /// Note that a stock is counted as open.
     #[allow(unsafe_code)]
     pub(crate) fn add_open(&mut self, counter: &Counter) {
-        // SAFETY: no thread releases a counter that is counted as open; `remove_open` takes it out of the list.
+        // SAFETY: no thread releases a counter that is counted as open; `remove_open` takes it out
+        // of the list.
         self.opened.push(unsafe { Kept::new(counter) });
-        // SeqCst (E35): counted, then a check whether the group is going offline; pairs with `ChildCount::bar`.
-        counter.opened.swap(self.opened.len() as u32, Ordering::SeqCst);
+        // SeqCst (E35): counted, then a check whether the group is going offline; pairs with
+        // `ChildCount::bar`.
+        counter
+            .opened
+            .swap(self.opened.len() as u32, Ordering::SeqCst);
     }
 
-    /// Note that a stock is not counted as open any more. This is the last access: from here on a thread may release the
-    /// counter.
+    /// Note that a stock is not counted as open any more. This is the last access: from here on a
+    /// thread may release the counter.
     pub(crate) fn remove_open(&mut self, counter: &Counter) {
-        let Some(at) = counter.opened.load(Ordering::Relaxed).checked_sub(1) else { return };
+        let Some(at) = counter.opened.load(Ordering::Relaxed).checked_sub(1) else {
+            return;
+        };
         self.opened.swap_remove(at as usize);
         if let Some(moved) = self.opened.get(at as usize) {
             moved.opened.store(at + 1, Ordering::Relaxed);
@@ -65,16 +77,26 @@ impl Stocks {
         counter.opened.store(0, Ordering::Release);
     }
 
-    /// Stocks in `scope` that are counted as open, in the scratch list. Leaves out those in the queue of pending
-    /// closes.
-    pub(crate) fn open_in(&mut self, hierarchy: &Hierarchy, top: &Counter, scope: Scope) -> Counters {
+    /// Stocks in `scope` that are counted as open, in the scratch list. Leaves out those in the
+    /// queue of pending closes.
+    pub(crate) fn open_in(
+        &mut self,
+        hierarchy: &Hierarchy,
+        top: &Counter,
+        scope: Scope,
+    ) -> Counters {
         let mut stocks = std::mem::take(&mut self.scratch);
         let mut visit = |counter: &Counter| {
             if counter.is_open() && !counter.is_queued() {
-                stocks.extend(self.opened.get(counter.opened.load(Ordering::Relaxed) as usize - 1).copied());
+                stocks.extend(
+                    self.opened
+                        .get(counter.opened.load(Ordering::Relaxed) as usize - 1)
+                        .copied(),
+                );
             }
         };
-        // Changes under the tree's lock alone. Few stocks are open near a limit, however many groups there are.
+        // Changes under the tree's lock alone. Few stocks are open near a limit, however many
+        // groups there are.
         let below = top.limits.open.load(Ordering::Relaxed) as u32 as usize;
         match scope {
             Scope::Own => visit(top),
@@ -90,7 +112,8 @@ impl Stocks {
         stocks
     }
 
-    /// The stock behind a header, if this tree counts it as open. Leaves out those in the queue of pending closes.
+    /// The stock behind a header, if this tree counts it as open. Leaves out those in the queue of
+    /// pending closes.
     pub(crate) fn open_behind(&self, header: &Header) -> Option<Kept> {
         let object = Object::of(header);
         let at = object.opened.load(Ordering::Relaxed).checked_sub(1)?;
@@ -101,7 +124,8 @@ impl Stocks {
 
     /// Take a stock of a released group out of the queue of pending closes: it holds no credit.
     pub(crate) fn forget_pending_close(&mut self, counter: &Counter) {
-        self.pending_close.retain(|pending| !std::ptr::eq(&**pending, counter));
+        self.pending_close
+            .retain(|pending| !std::ptr::eq(&**pending, counter));
     }
 }
 
@@ -114,13 +138,20 @@ pub(crate) fn may_open(counter: &Counter) -> bool {
         && !counter.poisoned.load(Ordering::Relaxed)
         && counter.tree().barrier.state() != BarrierState::Degraded
         && (counter.parent().is_some() || counter.child_count().get() == 0)
-        && may_reserve(counter, counter.usage.touched.load(Ordering::Relaxed).max(1) * 2 * counter.batch())
+        && may_reserve(
+            counter,
+            counter.usage.touched.load(Ordering::Relaxed).max(1) * 2 * counter.batch(),
+        )
 }
 
 /// The most credit that may be stranded below this root.
 pub(crate) fn budget(root: &Counter) -> u64 {
     let budget = root.incarnation().budget;
-    if budget == SHARE_OF_MAX { root.max() / BUDGET_SHARE } else { budget }
+    if budget == SHARE_OF_MAX {
+        root.max() / BUDGET_SHARE
+    } else {
+        budget
+    }
 }
 
 pub(crate) fn root(counter: &Counter) -> &Counter {
@@ -137,10 +168,18 @@ pub(crate) fn reserve(counter: &Counter, units: u64) -> bool {
     let root = root(counter);
     let most = budget(root);
     let more = |bound: u64| bound.checked_add(units).filter(|&bound| bound <= most);
-    if root.usage.bound.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+    if root
+        .usage
+        .bound
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+        .is_err()
+    {
         return false;
     }
-    for level in counter.path_to_root().filter(|level| level.parent().is_some()) {
+    for level in counter
+        .path_to_root()
+        .filter(|level| level.parent().is_some())
+    {
         level.usage.bound.fetch_add(units, Ordering::Relaxed);
     }
     true
@@ -164,6 +203,10 @@ mod tests {
         stocks.pending_close.reserve_exact(30);
         stocks.claims.reserve_exact(20);
         let least = (130 * size_of::<&Counter>() + 20 * size_of::<Claim>()) as u64;
-        assert!((least..2 * least).contains(&stocks.bytes()), "{} bytes", stocks.bytes());
+        assert!(
+            (least..2 * least).contains(&stocks.bytes()),
+            "{} bytes",
+            stocks.bytes()
+        );
     }
 }

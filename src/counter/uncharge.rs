@@ -30,18 +30,22 @@ pub(crate) fn uncharge_slow(header: &Header, n: u64, missed: Put) {
         Put::Kept => {}
         // SAFETY: the units that did not fit keep the counter.
         Put::Full => unsafe { Object::of(header).kept() }.give_back(n),
-        // The slot has the units, and the stock has closed meanwhile: a drainer may have taken them already.
+        // The slot has the units, and the stock has closed meanwhile: a drainer may have taken them
+        // already.
         Put::Closed => {
             let path = SlowPath::enter();
-            let slot = path.block().and_then(|block| Some((block, block.slot_behind(header)?)));
+            let slot = path
+                .block()
+                .and_then(|block| Some((block, block.slot_behind(header)?)));
             // Mutation: e3-put-into-a-dying-stock-stays
             take_back(header, slot, ANY, false);
         }
     }
 }
 
-/// Uncharge everything in the slot of a counter that closed while this thread put credit there. Credit found in the
-/// slot keeps the counter alive; where the slot is empty, the thread does not touch the counter.
+/// Uncharge everything in the slot of a counter that closed while this thread put credit there.
+/// Credit found in the slot keeps the counter alive; where the slot is empty, the thread does not
+/// touch the counter.
 #[allow(unsafe_code)]
 pub(super) fn take_back(header: &Header, slot: Option<(&Block, &Slot)>, tree: u32, fenced: bool) {
     let Some((block, slot)) = slot else { return };
@@ -84,8 +88,8 @@ impl Counter {
         self.give_back_entered(&SlowPath::enter(), n);
     }
 
-    /// Uncharge at least one unit. An allocator's path takes no lock, and counts without a block: a cell's page may be
-    /// missing.
+    /// Uncharge at least one unit. An allocator's path takes no lock, and counts without a block: a
+    /// cell's page may be missing.
     pub(super) fn give_back_entered(&self, path: &Entered, n: u64) {
         let (incarnation, tree) = (self.incarnation(), self.tree().number);
         // The audit counts first: once the credit is put back the object may be another counter's.
@@ -95,15 +99,20 @@ impl Counter {
         counted::audit_uncharged(self, path.outermost().and_then(Outermost::block), n);
         if incarnation.slow_only {
             let (fenced, slot) = (incarnation.fenced, self.slot_of(path.block()));
-            match slot.map_or(Put::Full, |(_, slot)| slot.put(n, &self.header.capacity, fenced)) {
+            match slot.map_or(Put::Full, |(_, slot)| {
+                slot.put(n, &self.header.capacity, fenced)
+            }) {
                 Put::Kept => return,
                 Put::Closed => return take_back(self.header, slot, tree, fenced),
                 Put::Full => {}
             }
         }
-        // Statistics count first for the same reason. A stock that this thread has not used yet does not overflow.
+        // Statistics count first for the same reason. A stock that this thread has not used yet
+        // does not overflow.
         if let Some(outermost) = path.outermost()
-            && outermost.block().is_some_and(|block| self.is_full_for(block, n))
+            && outermost
+                .block()
+                .is_some_and(|block| self.is_full_for(block, n))
             && let Some(policies) = self.tree().policies()
         {
             policies.stock_moved(self, outermost, StockMove::Return);
@@ -113,7 +122,8 @@ impl Counter {
             Some(block) => self.cut(block, n),
             None => self.uncharge_levels(n),
         });
-        // E15: the holder of a handle has uncharged more than it had charged, or a guard has, whose group may be gone.
+        // E15: the holder of a handle has uncharged more than it had charged, or a guard has, whose
+        // group may be gone.
         if (poisoned || !whole)
             && let Some(outermost) = path.outermost()
             && stale.object.header.capacity.load(Ordering::Relaxed) > 0
@@ -129,17 +139,20 @@ impl Counter {
         capacity > 0 && owned >= 0 && n.saturating_add(owned.cast_unsigned()) > capacity
     }
 
-    /// Keep one batch and uncharge the rest: if only the excess went, the slot would overflow again at once. False
-    /// where a level had less to take.
+    /// Keep one batch and uncharge the rest: if only the excess went, the slot would overflow again
+    /// at once. False where a level had less to take.
     fn cut(&self, block: &Block, n: u64) -> bool {
         // SeqCst (E5, E14): as in `refill`.
         let capacity = self.header.capacity.load(Ordering::SeqCst);
-        let Some(slot) = self.ready_slot(block, capacity) else { return self.uncharge_levels(n) };
+        let Some(slot) = self.ready_slot(block, capacity) else {
+            return self.uncharge_levels(n);
+        };
         let fenced = self.incarnation().fenced;
         match slot.put(n, &self.header.capacity, fenced) {
             Put::Kept => return true,
             Put::Closed => {
-                // Credit in the slot keeps the counter; where a drainer has taken all, the counter may be gone.
+                // Credit in the slot keeps the counter; where a drainer has taken all, the counter
+                // may be gone.
                 let back = slot.take_back(u64::MAX, fenced);
                 return back == 0 || self.uncharge_levels(back);
             }
@@ -159,9 +172,9 @@ impl Counter {
 // === All levels ===
 
 impl Counter {
-    /// Uncharges `n` at each level up to `top`, which is left out. `None`: up to the root. If a level underflows, only
-    /// what it really held is uncharged from its ancestors. Returns what the lowest level had. Afterwards the counter
-    /// may be gone. The caller is in a slow path.
+    /// Uncharges `n` at each level up to `top`, which is left out. `None`: up to the root. If a
+    /// level underflows, only what it really held is uncharged from its ancestors. Returns what the
+    /// lowest level had. Afterwards the counter may be gone. The caller is in a slow path.
     #[inline(never)]
     pub(crate) fn uncharge(&self, n: u64, top: Option<&Counter>) -> u64 {
         self.uncharge_up_to(n, top, &Lazily::inside())
@@ -171,8 +184,10 @@ impl Counter {
     #[inline(always)]
     fn uncharge_up_to(&self, n: u64, top: Option<&Counter>, path: &Lazily) -> u64 {
         let (mut level, mut left, mut lowest) = (Some(self), n, None);
-        while let Some(at) = level.filter(|&at| left > 0 && top.is_none_or(|top| !ptr::eq(at, top))) {
-            // The parent is read before the subtraction: units that are still charged keep the parent alive.
+        while let Some(at) = level.filter(|&at| left > 0 && top.is_none_or(|top| !ptr::eq(at, top)))
+        {
+            // The parent is read before the subtraction: units that are still charged keep the
+            // parent alive.
             level = at.parent();
             left = at.subtract(left, path);
             lowest = lowest.or(Some(left));
@@ -180,8 +195,8 @@ impl Counter {
         lowest.unwrap_or(n)
     }
 
-    /// Uncharge `n` at all levels. False: a level had less. In a group that covers, the units are credit, or an
-    /// allocator's. Afterwards the counter may be gone.
+    /// Uncharge `n` at all levels. False: a level had less. In a group that covers, the units are
+    /// credit, or an allocator's. Afterwards the counter may be gone.
     pub(crate) fn uncharge_levels(&self, n: u64) -> bool {
         if self.cover().is_some() {
             cover::go_below(self, n, Side::Allocated, None);
@@ -195,16 +210,22 @@ impl Counter {
         self.uncharge_drained(self.usage.settled.swap(0, Ordering::Relaxed))
     }
 
-    /// Uncharge credit that a drain has taken out, and return how much. What a poisoned counter holds beyond its usage
-    /// was never charged.
+    /// Uncharge credit that a drain has taken out, and return how much. What a poisoned counter
+    /// holds beyond its usage was never charged.
     pub(crate) fn uncharge_drained(&self, units: u64) -> u64 {
         if units == 0 {
             return 0;
         }
-        let backed = if self.poisoned.load(Ordering::Relaxed) { units.min(self.usage()) } else { units };
+        let backed = if self.poisoned.load(Ordering::Relaxed) {
+            units.min(self.usage())
+        } else {
+            units
+        };
         let counts = &self.tree().counts;
         self.uncharge_levels(backed);
-        counts.discarded.fetch_add(units - backed, Ordering::Relaxed);
+        counts
+            .discarded
+            .fetch_add(units - backed, Ordering::Relaxed);
         counts.drained.fetch_add(backed, Ordering::Relaxed);
         backed
     }
@@ -213,8 +234,8 @@ impl Counter {
 // === One level ===
 
 impl Counter {
-    /// Subtract `n` from this level. Returns what was there to subtract: less than `n` is an underflow, counted and
-    /// clamped. Afterwards the counter may be gone.
+    /// Subtract `n` from this level. Returns what was there to subtract: less than `n` is an
+    /// underflow, counted and clamped. Afterwards the counter may be gone.
     #[inline(always)]
     pub(crate) fn subtract(&self, n: u64, path: &Lazily) -> u64 {
         let level = Stale::new(self);
@@ -223,7 +244,8 @@ impl Counter {
         let Stale { object, of } = level;
         // Usage that falls passes no mark of reclaim.
         let watched = object.limits.watched.bits() & !RECLAIMS;
-        // The last units that keep the object, or something looks at the level and may be wrong now.
+        // The last units that keep the object, or something looks at the level and may be wrong
+        // now.
         let is_right = watched == 0 || (watched == EXCEEDED && exceeded::is_near_max(object));
         if !is_right || object.first().state().unreferenced(of).is_some() {
             fell_slow(level, path);
@@ -231,27 +253,38 @@ impl Counter {
         taken
     }
 
-    /// One subtraction where usage is at least `n`, which only a caller's bug prevents; else what is there.
+    /// One subtraction where usage is at least `n`, which only a caller's bug prevents; else what
+    /// is there.
     #[inline(always)]
     fn subtract_usage(&self, n: u64) -> u64 {
         let n = n.min(USAGE_MAX);
         if self.usage.units.load(Ordering::Relaxed) >= n.cast_signed() {
-            // SeqCst (E1, E11): a thread that sets a limit or a protection meanwhile sees it, or this thread sees the
-            // protection afterwards.
-            let usage = self.usage.units.fetch_sub(n.cast_signed(), Ordering::SeqCst);
-            if usage >= n.cast_signed() { n } else { self.put_back(n, usage) }
+            // SeqCst (E1, E11): a thread that sets a limit or a protection meanwhile sees it, or
+            // this thread sees the protection afterwards.
+            let usage = self
+                .usage
+                .units
+                .fetch_sub(n.cast_signed(), Ordering::SeqCst);
+            if usage >= n.cast_signed() {
+                n
+            } else {
+                self.put_back(n, usage)
+            }
         } else {
             self.subtract_clamped(n)
         }
     }
 
-    /// Between the look at usage and the subtraction another thread has uncharged more than it had charged.
+    /// Between the look at usage and the subtraction another thread has uncharged more than it had
+    /// charged.
     #[cold]
     #[inline(never)]
     fn put_back(&self, n: u64, usage: i64) -> u64 {
         let taken = usage.max(0).cast_unsigned();
         // SeqCst (E1, E11): as in `subtract_usage`.
-        self.usage.units.fetch_add((n - taken).cast_signed(), Ordering::SeqCst);
+        self.usage
+            .units
+            .fetch_add((n - taken).cast_signed(), Ordering::SeqCst);
         self.underflow(n, taken)
     }
 
@@ -259,12 +292,18 @@ impl Counter {
     #[inline(never)]
     fn subtract_clamped(&self, n: u64) -> u64 {
         let mut usage = self.usage.units.load(Ordering::Relaxed);
-        // A plain subtraction would take usage far below zero for an instant, in which every charge passes the limit.
+        // A plain subtraction would take usage far below zero for an instant, in which every charge
+        // passes the limit.
         loop {
             let taken = n.min(usage.max(0).cast_unsigned());
             let left = usage - taken.cast_signed();
             // SeqCst (E1, E11): as above.
-            match self.usage.units.compare_exchange_weak(usage, left, Ordering::SeqCst, Ordering::Relaxed) {
+            match self.usage.units.compare_exchange_weak(
+                usage,
+                left,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) if taken == n => return n,
                 Ok(_) => return self.underflow(n, taken),
                 Err(now) => usage = now,
@@ -279,16 +318,24 @@ impl Counter {
         taken
     }
 
-    /// Counts `missing` units that were uncharged and never charged. Units that a guard holds keep the object until
-    /// they are counted here (`raw`). Afterwards the counter may be gone, unless the caller has a handle.
+    /// Counts `missing` units that were uncharged and never charged. Units that a guard holds keep
+    /// the object until they are counted here (`raw`). Afterwards the counter may be gone, unless
+    /// the caller has a handle.
     pub(crate) fn count_underflow(&self, missing: u64) {
         let sum = |sum: u64| Some(sum.saturating_add(missing));
         self.usage.underflows.fetch_add(1, Ordering::Relaxed);
         // Mutation: e15-underflow-is-counted-before-the-last-use
-        self.tree().counts.underflows.fetch_add(1, Ordering::Relaxed);
-        // Release (E15): a thread that reads this and releases the object comes after all uses of it.
+        self.tree()
+            .counts
+            .underflows
+            .fetch_add(1, Ordering::Relaxed);
+        // Release (E15): a thread that reads this and releases the object comes after all uses of
+        // it.
         // Mutation: e15-underflow-is-counted-relaxed
-        let _ = self.usage.underflowed.fetch_update(Ordering::Release, Ordering::Relaxed, sum);
+        let _ = self
+            .usage
+            .underflowed
+            .fetch_update(Ordering::Release, Ordering::Relaxed, sum);
     }
 
     /// Subtracts units that this walk has just added.

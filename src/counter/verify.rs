@@ -1,7 +1,7 @@
 //! `verify`: does the count add up?
 //!
-//! With audit it checks at every level that usage = audited live charge of the subtree + credit in its slots. Without
-//! audit it checks what the counters alone show, which is less.
+//! With audit it checks at every level that usage = audited live charge of the subtree + credit in
+//! its slots. Without audit it checks what the counters alone show, which is less.
 
 use std::fmt;
 
@@ -58,8 +58,8 @@ pub struct Verdict {
 pub struct Fault {
     /// The counter at which the count does not add up.
     pub counter: CounterId,
-    /// The path of its group, as `/acme`, after the name of a further counter, as `spill of /acme`; `None` for a
-    /// counter alone.
+    /// The path of its group, as `/acme`, after the name of a further counter, as `spill of /acme`;
+    /// `None` for a counter alone.
     pub path: Option<String>,
     /// The kind of sum that does not add up.
     pub kind: FaultKind,
@@ -94,8 +94,8 @@ pub enum FaultKind {
     StockBound,
     /// The protected usage that the children report is not what they have.
     Protection,
-    /// The children that are counted as in excess of their soft limits, themselves or somewhere below, are not those that
-    /// are.
+    /// The children that are counted as in excess of their soft limits, themselves or somewhere
+    /// below, are not those that are.
     Excess,
     /// Units were uncharged that had not been charged.
     Underflow,
@@ -104,7 +104,8 @@ pub enum FaultKind {
     Ledger,
     /// Usage of a group that covers is not the larger of what is reserved and what is allocated.
     Cover,
-    /// Usage is above max or high and no mark tells checkpoints so, or the reverse; or the marks were miscounted.
+    /// Usage is above max or high and no mark tells checkpoints so, or the reverse; or the marks
+    /// were miscounted.
     Mark,
 }
 
@@ -139,7 +140,11 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = if self.audited { "against the audited count" } else { "without a second count (audit is off)" };
+        let how = if self.audited {
+            "against the audited count"
+        } else {
+            "without a second count (audit is off)"
+        };
         let many = if self.counters == 1 { "" } else { "s" };
         write!(f, "{} counter{many} verified {how}: ", self.counters)?;
         if self.faults.is_empty() {
@@ -154,22 +159,43 @@ impl fmt::Display for Verdict {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Fault { expected, found, .. } = self;
-        let counter = self.path.clone().unwrap_or_else(|| self.counter.to_string());
+        let Fault {
+            expected, found, ..
+        } = self;
+        let counter = self
+            .path
+            .clone()
+            .unwrap_or_else(|| self.counter.to_string());
         let by = found.abs_diff(*expected);
-        let sign = if found < expected { "too few" } else { "too many" };
+        let sign = if found < expected {
+            "too few"
+        } else {
+            "too many"
+        };
         match self.kind {
             FaultKind::Identity => {
-                write!(f, "{counter}: usage is {found}, live charge and credit are {expected}: {by} {sign}")
+                write!(
+                    f,
+                    "{counter}: usage is {found}, live charge and credit are {expected}: {by} {sign}"
+                )
             }
             FaultKind::Children => {
-                write!(f, "{counter}: usage is {found}, its children hold {expected}: {by} too few")
+                write!(
+                    f,
+                    "{counter}: usage is {found}, its children hold {expected}: {by} too few"
+                )
             }
             FaultKind::StockBound => {
-                write!(f, "{counter}: {found} stocked, bound {expected}: {by} too many")
+                write!(
+                    f,
+                    "{counter}: {found} stocked, bound {expected}: {by} too many"
+                )
             }
             FaultKind::Protection => {
-                write!(f, "{counter}: children report {found} protected, they have {expected}: {by} {sign}")
+                write!(
+                    f,
+                    "{counter}: children report {found} protected, they have {expected}: {by} {sign}"
+                )
             }
             FaultKind::Excess => {
                 write!(
@@ -178,7 +204,10 @@ impl fmt::Display for Fault {
                 )
             }
             FaultKind::Ledger => {
-                write!(f, "{counter}: {found} are counted as allocated, {expected} are or may be: {by} {sign}")
+                write!(
+                    f,
+                    "{counter}: {found} are counted as allocated, {expected} are or may be: {by} {sign}"
+                )
             }
             FaultKind::Cover => {
                 write!(
@@ -186,8 +215,13 @@ impl fmt::Display for Fault {
                     "{counter}: usage is {found}, the larger of reserved and allocated is {expected}: {by} {sign}"
                 )
             }
-            FaultKind::Mark => write!(f, "{counter}: {found} marks of excess, {expected} are right: {by} {sign}"),
-            FaultKind::Underflow => write!(f, "{counter}: {found} uncharged that were never charged"),
+            FaultKind::Mark => write!(
+                f,
+                "{counter}: {found} marks of excess, {expected} are right: {by} {sign}"
+            ),
+            FaultKind::Underflow => {
+                write!(f, "{counter}: {found} uncharged that were never charged")
+            }
         }
     }
 }
@@ -217,7 +251,10 @@ pub(crate) struct Known<'a> {
 
 impl Known<'_> {
     /// For bare counters, which have neither names nor soft limits.
-    pub(crate) const NOTHING: Known<'static> = Known { path: &|_| None, children_in_excess: &|_| 0 };
+    pub(crate) const NOTHING: Known<'static> = Known {
+        path: &|_| None,
+        children_in_excess: &|_| 0,
+    };
 }
 
 /// Checks the counts below `top`. Takes the tree's lock and all locks of its hierarchy.
@@ -225,10 +262,16 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
     let path = SlowPath::enter();
     let _stocks = tree.lock(&path);
     let hierarchy = tree.hierarchy.snapshot();
-    let order = numbered(hierarchy.subtree(top).chain(hierarchy.dying_below(top)).collect());
+    let order = numbered(
+        hierarchy
+            .subtree(top)
+            .chain(hierarchy.dying_below(top))
+            .collect(),
+    );
     let mut sums = vec![Sums::default(); order.len()];
     let mut faults = Vec::new();
-    // Children stand after their parents: in reverse order each counter finds its own sums complete.
+    // Children stand after their parents: in reverse order each counter finds its own sums
+    // complete.
     for (at, &counter) in order.iter().enumerate().rev() {
         let sum = &mut sums[at];
         sum.credit = sum.credit.saturating_add(credit_at(tree, counter));
@@ -237,7 +280,11 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
         sum.marks += u64::from(exceeded::is_marked(counter));
         let sum = *sum;
         judge(tree, counter, &sum, known, &mut faults);
-        let sum = if counter.cover_above().is_some() { sum } else { sum.of_top(counter) };
+        let sum = if counter.cover_above().is_some() {
+            sum
+        } else {
+            sum.of_top(counter)
+        };
         let parent = counter.parent().and_then(|parent| number(&order, parent));
         if let Some(above) = parent.filter(|_| at > 0) {
             let usage = counter.usage();
@@ -246,7 +293,11 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
             above.live = above.live.wrapping_add(sum.live);
             above.credit = above.credit.saturating_add(sum.credit);
             // One child may have allocated the bytes that another has reserved.
-            above.children = if covers { above.children.max(usage) } else { above.children.saturating_add(usage) };
+            above.children = if covers {
+                above.children.max(usage)
+            } else {
+                above.children.saturating_add(usage)
+            };
             for (sum, kind) in above.protected.iter_mut().zip(Protection::ALL) {
                 *sum = sum.saturating_add(usage.min(marks::protection(counter, kind)));
             }
@@ -256,13 +307,23 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
         }
     }
     faults.reverse();
-    Verdict { audited: tree.config.audit, counters: order.len(), faults }
+    Verdict {
+        audited: tree.config.audit,
+        counters: order.len(),
+        faults,
+    }
 }
 
 fn judge(tree: &Tree, counter: &Counter, sum: &Sums, known: &Known<'_>, faults: &mut Vec<Fault>) {
     let usage = counter.usage();
     let mut fault = |kind, expected, found| {
-        faults.push(Fault { counter: counter.id(), path: (known.path)(counter), kind, expected, found });
+        faults.push(Fault {
+            counter: counter.id(),
+            path: (known.path)(counter),
+            kind,
+            expected,
+            found,
+        });
     };
     let underflowed = counter.usage.underflowed.load(Ordering::Relaxed);
     if underflowed > 0 {
@@ -290,7 +351,9 @@ fn judge(tree: &Tree, counter: &Counter, sum: &Sums, known: &Known<'_>, faults: 
         fault(FaultKind::Excess, sum.excess, excess);
     }
     // The sums that allocators and checkpoints rely on.
-    let LedgerSums { allocated, paid, .. } = sum.ledger;
+    let LedgerSums {
+        allocated, paid, ..
+    } = sum.ledger;
     match counter.cover() {
         None => {
             let live = counter.usage().saturating_sub(sum.credit);
@@ -300,7 +363,9 @@ fn judge(tree: &Tree, counter: &Counter, sum: &Sums, known: &Known<'_>, faults: 
         }
         Some(cover) => {
             let expected = allocated.saturating_add(sum.credit);
-            let counted = cover.reserved().saturating_add_signed(cover.spare().saturating_neg());
+            let counted = cover
+                .reserved()
+                .saturating_add_signed(cover.spare().saturating_neg());
             if counted != expected {
                 fault(FaultKind::Ledger, expected, counted);
             }
@@ -329,7 +394,8 @@ impl Sums {
         let allocated = self.ledger.allocated;
         match counter.cover() {
             None => held(self.live.wrapping_add_unsigned(self.credit)),
-            Some(_) => held(self.live.wrapping_sub_unsigned(allocated)).max(allocated.saturating_add(self.credit)),
+            Some(_) => held(self.live.wrapping_sub_unsigned(allocated))
+                .max(allocated.saturating_add(self.credit)),
         }
     }
 
@@ -340,18 +406,29 @@ impl Sums {
         }
         let credit = cover::counted_credit(counter, self.credit);
         let live = self.usage(counter).saturating_sub(credit).cast_signed();
-        Sums { live, credit, ledger: ledger::compare(counter, self.ledger), ..self }
+        Sums {
+            live,
+            credit,
+            ledger: ledger::compare(counter, self.ledger),
+            ..self
+        }
     }
 }
 
-/// Store in each counter its index in `order`. The caller holds the tree's lock and all locks of its hierarchy.
+/// Store in each counter its index in `order`. The caller holds the tree's lock and all locks of
+/// its hierarchy.
 fn numbered(order: Vec<&Counter>) -> Vec<&Counter> {
-    (0..).zip(&order).for_each(|(number, counter)| counter.usage.mark.store(number, Ordering::Relaxed));
+    (0..)
+        .zip(&order)
+        .for_each(|(number, counter)| counter.usage.mark.store(number, Ordering::Relaxed));
     order
 }
 
 /// The index of a counter in `order`, if it is there.
 fn number(order: &[&Counter], counter: &Counter) -> Option<usize> {
     let at = counter.usage.mark.load(Ordering::Relaxed) as usize;
-    order.get(at).is_some_and(|&there| std::ptr::eq(there, counter)).then_some(at)
+    order
+        .get(at)
+        .is_some_and(|&there| std::ptr::eq(there, counter))
+        .then_some(at)
 }

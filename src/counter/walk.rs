@@ -1,10 +1,11 @@
 //! The walk of a charge from a counter to its root: numbers first, then looks.
 //!
-//! After `mm/page_counter.c`, with two differences. A level admits by compare-exchange (`level`), so a refusal leaves
-//! no trace at its own level. A walk records peaks once it is through, so a doomed charge leaves none at all.
+//! After `mm/page_counter.c`, with two differences. A level admits by compare-exchange (`level`),
+//! so a refusal leaves no trace at its own level. A walk records peaks once it is through, so a
+//! doomed charge leaves none at all.
 //!
-//! A walk itself takes no lock. It allocates only if it has to look again at more than 256 levels. Before it calls a
-//! policy, or goes above max over open stocks, it enters a slow path.
+//! A walk itself takes no lock. It allocates only if it has to look again at more than 256 levels.
+//! Before it calls a policy, or goes above max over open stocks, it enters a slow path.
 
 use std::ptr;
 
@@ -16,8 +17,8 @@ use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::Lazily;
 
-/// Levels to look at again that one frame of a walk keeps, and most frames on the thread's stack. The last frame
-/// allocates for further levels.
+/// Levels to look at again that one frame of a walk keeps, and most frames on the thread's stack.
+/// The last frame allocates for further levels.
 const PASSED_MAX: usize = 8;
 const FRAMES_MAX: usize = 32;
 
@@ -26,12 +27,16 @@ const FRAMES_MAX: usize = 32;
 pub(crate) struct Walked<'a> {
     /// The smallest room that the walk's own exchanges left.
     pub(crate) margin: u64,
-    /// The lowest level that the walk left above its max: by force, or because the level is only observed.
+    /// The lowest level that the walk left above its max: by force, or because the level is only
+    /// observed.
     pub(crate) above_max: Option<&'a Counter>,
 }
 
 impl<'a> Walked<'a> {
-    pub(super) const ENDLESS: Walked<'static> = Walked { margin: u64::MAX, above_max: None };
+    pub(super) const ENDLESS: Walked<'static> = Walked {
+        margin: u64::MAX,
+        above_max: None,
+    };
 
     /// Adds a level that has been charged, and has so much room.
     #[inline(always)]
@@ -55,9 +60,9 @@ struct Walk<'a, 'w> {
     path: &'w Lazily,
 }
 
-/// Levels that a walk looks at again once it is through, with the usage that it left there, so that a doomed walk
-/// leaves no trace at them. They are in frames of the thread's stack: an allocator of the program may charge inside
-/// each allocation, so an allocation here would call the walk again.
+/// Levels that a walk looks at again once it is through, with the usage that it left there, so that
+/// a doomed walk leaves no trace at them. They are in frames of the thread's stack: an allocator of
+/// the program may charge inside each allocation, so an allocation here would call the walk again.
 struct PassedLevels<'a, 'below> {
     /// The frame of the levels further down; `frames_below` counts these frames.
     below: Option<&'below PassedLevels<'a, 'below>>,
@@ -65,8 +70,9 @@ struct PassedLevels<'a, 'below> {
     passed: SmallVec<[(&'a Counter, u64); PASSED_MAX]>,
 }
 
-/// Charges exactly `n` at each level from `counter` up to `top`, which is left out, or at none. `None`: up to the root.
-/// A doomed walk is visible below the refusing level until it is undone. The caller is in a slow path.
+/// Charges exactly `n` at each level from `counter` up to `top`, which is left out, or at none.
+/// `None`: up to the root. A doomed walk is visible below the refusing level until it is undone.
+/// The caller is in a slow path.
 #[inline(never)]
 pub(crate) fn walk<'a>(
     counter: &'a Counter,
@@ -77,8 +83,9 @@ pub(crate) fn walk<'a>(
     walk_from(counter, n, how, top, &Lazily::inside())
 }
 
-/// Does [`walk`] on a thread that may be outside of any slow path. In one try for each level it serves
-/// levels that nothing has to look at, with room or above max by force. At any other level it goes on in `climb`.
+/// Does [`walk`] on a thread that may be outside of any slow path. In one try for each level it
+/// serves levels that nothing has to look at, with room or above max by force. At any other level
+/// it goes on in `climb`.
 #[inline(always)]
 pub(crate) fn walk_from<'a>(
     counter: &'a Counter,
@@ -97,9 +104,18 @@ pub(crate) fn walk_from<'a>(
         };
         match tried {
             Ok(room) => walked.pass(room, None),
-            Err(Tried::Forced(taken)) if !taken.is_seen => walked.pass(taken.room, taken.is_above.then_some(level)),
+            Err(Tried::Forced(taken)) if !taken.is_seen => {
+                walked.pass(taken.room, taken.is_above.then_some(level))
+            }
             Err(tried) => {
-                walked = Walk { bottom: counter, n, how, top, path }.climb((level, tried), None, walked)?;
+                walked = Walk {
+                    bottom: counter,
+                    n,
+                    how,
+                    top,
+                    path,
+                }
+                .climb((level, tried), None, walked)?;
                 break;
             }
         }
@@ -118,8 +134,8 @@ pub(crate) fn walk_from<'a>(
 }
 
 impl<'a> Walk<'a, '_> {
-    /// Takes the levels from `first` on, which was tried, up to the first level that refuses. Looks at them once all
-    /// are taken.
+    /// Takes the levels from `first` on, which was tried, up to the first level that refuses. Looks
+    /// at them once all are taken.
     #[inline(never)]
     fn climb(
         &self,
@@ -128,7 +144,11 @@ impl<'a> Walk<'a, '_> {
         mut walked: Walked<'a>,
     ) -> Result<Walked<'a>, LevelRefusal<'a>> {
         let frames_below = below.map_or(0, |below| below.frames_below + 1);
-        let mut frame = PassedLevels { below, frames_below, passed: SmallVec::new() };
+        let mut frame = PassedLevels {
+            below,
+            frames_below,
+            passed: SmallVec::new(),
+        };
         let (mut level, mut tried) = (first, Err(tried));
         loop {
             let above = level.parent();
@@ -144,9 +164,13 @@ impl<'a> Walk<'a, '_> {
                     Err(refusal) => return Err(self.roll_back_slow(refusal)),
                 },
             }
-            let Some(next) = above.filter(|&above| self.top.is_none_or(|top| !ptr::eq(above, top))) else { break };
+            let Some(next) = above.filter(|&above| self.top.is_none_or(|top| !ptr::eq(above, top)))
+            else {
+                break;
+            };
             (level, tried) = (next, next.take_at_once(self.n));
-            // The frame is full: the next one lies on the stack of a walk for the levels that are left.
+            // The frame is full: the next one lies on the stack of a walk for the levels that are
+            // left.
             if let Err(tried) = tried
                 && frame.passed.len() == PASSED_MAX
                 && frames_below + 1 < FRAMES_MAX

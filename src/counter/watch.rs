@@ -1,14 +1,17 @@
-//! Reasons to watch a level, in one word: a walk loads it once, and where no bit is set the walk does no more.
+//! Reasons to watch a level, in one word: a walk loads it once, and where no bit is set the walk
+//! does no more.
 //!
-//! A thread that sets a bit sets it first and reads usage afterwards. A thread that changes usage changes it first and
-//! reads the word afterwards. So one of the two threads sees the other's change.
+//! A thread that sets a bit sets it first and reads usage afterwards. A thread that changes usage
+//! changes it first and reads the word afterwards. So one of the two threads sees the other's
+//! change.
 //!
-//! Edges: E11 (protection), E23 (soft limit), E25 (a waiter), E26 (a thread that waits for an event), E43 (usage above a
-//! limit), E55 (reclaim in the background).
+//! Edges: E11 (protection), E23 (soft limit), E25 (a waiter), E26 (a thread that waits for an
+//! event), E43 (usage above a limit), E55 (reclaim in the background).
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// min, low or a soft limit has been set in this incarnation: a change of usage is reported to the levels above.
+/// min, low or a soft limit has been set in this incarnation: a change of usage is reported to the
+/// levels above.
 pub(crate) const REPORTED: u64 = 1;
 /// Charges wait for room here.
 pub(crate) const WAITING: u64 = 1 << 1;
@@ -16,13 +19,15 @@ pub(crate) const WAITING: u64 = 1 << 1;
 pub(crate) const OBSERVED: u64 = 1 << 2;
 /// The group has a high.
 pub(crate) const HIGH: u64 = 1 << 3;
-/// Usage is above max or high: see `exceeded`. A walk that raises usage further has nothing to do about it.
+/// Usage is above max or high: see `exceeded`. A walk that raises usage further has nothing to do
+/// about it.
 pub(crate) const EXCEEDED: u64 = 1 << 4;
 /// An allocator has changed usage, and the next slow path looks at the counter: see `look::defer`.
 pub(crate) const DEFERRED: u64 = 1 << 5;
 /// It has left a level above its max.
 pub(crate) const DEFERRED_ABOVE: u64 = 1 << 6;
-/// Usage has not passed the mark of reclaim in the background since a thread last set the bit: see `marks`.
+/// Usage has not passed the mark of reclaim in the background since a thread last set the bit: see
+/// `marks`.
 pub(crate) const RECLAIMS: u64 = 1 << 7;
 /// The group has thresholds of pressure.
 pub(crate) const PRESSURE_KNOWN: u64 = 1 << 23;
@@ -31,7 +36,8 @@ pub(crate) const PRESSURE_PARTS: u64 = 0x3f << 24;
 /// A thread is to look at the group's stalls.
 pub(crate) const STALLS_LOOKED_AT: u64 = 1 << 30;
 /// Bits that a walk does not look at.
-pub(crate) const NOT_OF_WALKS: u64 = EXCEEDED | DEFERRED | DEFERRED_ABOVE | PRESSURE_PARTS | STALLS_LOOKED_AT;
+pub(crate) const NOT_OF_WALKS: u64 =
+    EXCEEDED | DEFERRED | DEFERRED_ABOVE | PRESSURE_PARTS | STALLS_LOOKED_AT;
 /// From this bit on the policies name the bits.
 pub(crate) const FIRST_OF_POLICIES: u32 = 8;
 
@@ -41,22 +47,24 @@ pub(crate) struct Watched(AtomicU64);
 impl Watched {
     /// Set bits, before a read of usage. Returns the bits before.
     pub(crate) fn set(&self, bits: u64) -> u64 {
-        // SeqCst (E11, E23, E25, E26, E43, E55): after what the bits stand for, before the read of usage. Release
-        // (E44): after the count of a mark.
+        // SeqCst (E11, E23, E25, E26, E43, E55): after what the bits stand for, before the read of
+        // usage. Release (E44): after the count of a mark.
         self.0.fetch_or(bits, Ordering::SeqCst)
     }
 
     /// Clear bits. Returns the bits before.
     pub(crate) fn clear(&self, bits: u64) -> u64 {
-        // SeqCst (E11, E23, E25, E26, E43, E55): after what the bits stood for. A thread that still sees them checks
-        // once in vain.
+        // SeqCst (E11, E23, E25, E26, E43, E55): after what the bits stood for. A thread that still
+        // sees them checks once in vain.
         self.0.fetch_and(!bits, Ordering::SeqCst)
     }
 
     /// Exchange all bits, where they are `from` still.
     pub(crate) fn exchange(&self, from: u64, to: u64) -> bool {
         // SeqCst (E43): after the read of usage on which `to` rests, and before the next one.
-        self.0.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        self.0
+            .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
     }
 
     #[inline]
@@ -66,8 +74,8 @@ impl Watched {
 
     #[inline]
     pub(crate) fn bits(&self) -> u64 {
-        // SeqCst (E11, E23, E25, E26, E43, E55): after the exchange on usage, or on the count of an event. Acquire
-        // (E44).
+        // SeqCst (E11, E23, E25, E26, E43, E55): after the exchange on usage, or on the count of an
+        // event. Acquire (E44).
         self.0.load(Ordering::SeqCst)
     }
 

@@ -1,12 +1,13 @@
 //! Pages without code: the mechanism, its exactness and its limits.
 //!
-//! * [`protocol`], [`drain`], [`central`], [`idle`]: the glossary; states, steps and races of a charge, of a drain, of
-//!   credit that threads hand to each other, and of idle credit.
+//! * [`protocol`], [`drain`], [`central`], [`idle`]: the glossary; states, steps and races of a
+//!   charge, of a drain, of credit that threads hand to each other, and of idle credit.
 //! * [`cover`]: charges that pay for what an allocator hands out.
 //! * [`threads`]: what one thread owns.
 //! * [`barrier`]: the asymmetric barrier that both rest on.
 //! * [`lifecycle`], [`pools`]: how a group comes and goes; where its memory comes from.
-//! * [`reclaim`], [`pressure`]: which groups give memory back; what becomes of a charge that cannot be met at once.
+//! * [`reclaim`], [`pressure`]: which groups give memory back; what becomes of a charge that cannot
+//!   be met at once.
 //! * [`stalls`]: for how long chargers stood still.
 //! * [`statistics`], [`nodes`]: how events are counted and read; how memory is accounted by node.
 //! * [`orderings`]: every ordering edge, its two ends and its model.

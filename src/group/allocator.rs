@@ -13,18 +13,20 @@ use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::slot::Put;
 use crate::thread::unowned::{self, Which};
 
-/// The group that is charged for an object of an allocator, as a word of 4 bytes that the allocator keeps beside the
-/// object.
+/// The group that is charged for an object of an allocator, as a word of 4 bytes that the allocator
+/// keeps beside the object.
 ///
-/// The word names the group's object in the process, whichever [`Runtime`](crate::Runtime) made the group. The bytes of
-/// the object keep the group. So the word counts no handle, and is good from [`charge`](Self::charge) to
-/// [`uncharge`](Self::uncharge), on any thread, after the group went offline and after its runtime is gone.
+/// The word names the group's object in the process, whichever [`Runtime`](crate::Runtime) made the
+/// group. The bytes of the object keep the group. So the word counts no handle, and is good from
+/// [`charge`](Self::charge) to [`uncharge`](Self::uncharge), on any thread, after the group went
+/// offline and after its runtime is gone.
 ///
-/// The calls are for the inside of an allocator. A charge is forced: it is never refused and never delayed. It takes no
-/// lock, allocates nothing, runs no foreign code and does not unwind. That holds before `main`, in destructors of
-/// thread-locals, on threads that others made, in a child after `fork`, and inside the crate's own slow paths and
-/// callbacks. What a charge would do beyond its count waits for the next call of the crate outside of an allocator: to
-/// drain stocks below a level above its max, to wake waiters, to release a group.
+/// The calls are for the inside of an allocator. A charge is forced: it is never refused and never
+/// delayed. It takes no lock, allocates nothing, runs no foreign code and does not unwind. That
+/// holds before `main`, in destructors of thread-locals, on threads that others made, in a child
+/// after `fork`, and inside the crate's own slow paths and callbacks. What a charge would do beyond
+/// its count waits for the next call of the crate outside of an allocator: to drain stocks below a
+/// level above its max, to wake waiters, to release a group.
 ///
 /// ```
 /// use memcg::allocator::Owner;
@@ -76,32 +78,37 @@ impl Owner {
     /// No group: the bytes count as [unowned](unowned_bytes).
     pub const NONE: Owner = Owner(0);
 
-    /// Charges an object of so many bytes to the thread's [current group](Group::current), or to the nearest group above
-    /// that is online. Where the thread has no current group, or allocates inside a slow path of this crate, the bytes
-    /// are [unowned](unowned_bytes).
+    /// Charges an object of so many bytes to the thread's [current group](Group::current), or to
+    /// the nearest group above that is online. Where the thread has no current group, or allocates
+    /// inside a slow path of this crate, the bytes are [unowned](unowned_bytes).
     #[inline(always)]
     #[allow(unsafe_code)]
     pub fn charge(bytes: usize) -> Owner {
         // SAFETY: begun for these bytes.
-        Owner::begin_charge(bytes).unwrap_or_else(|rest| unsafe { Owner::finish_charge(bytes, rest) })
+        Owner::begin_charge(bytes)
+            .unwrap_or_else(|rest| unsafe { Owner::finish_charge(bytes, rest) })
     }
 
-    /// The first part of [`charge`](Self::charge): all of it where the thread charges one group again and again. It calls
-    /// nothing. So an allocator saves no registers, where it does the rest in a function of its own, as its last step.
+    /// The first part of [`charge`](Self::charge): all of it where the thread charges one group
+    /// again and again. It calls nothing. So an allocator saves no registers, where it does the
+    /// rest in a function of its own, as its last step.
     ///
     /// # Errors
     ///
     /// The rest of the step, for [`finish_charge`](Self::finish_charge).
     #[inline(always)]
     pub fn begin_charge(bytes: usize) -> Result<Owner, Unfinished> {
-        cached::charge(current::word(), bytes as u64).map(Owner).map_err(Unfinished)
+        cached::charge(current::word(), bytes as u64)
+            .map(Owner)
+            .map_err(Unfinished)
     }
 
     /// The rest of [`begin_charge`](Self::begin_charge).
     ///
     /// # Safety
     ///
-    /// This thread has begun the charge, for so many bytes, and has called nothing of this crate since.
+    /// This thread has begun the charge, for so many bytes, and has called nothing of this crate
+    /// since.
     #[inline(always)]
     #[allow(unsafe_code)]
     pub unsafe fn finish_charge(bytes: usize, rest: Unfinished) -> Owner {
@@ -150,7 +157,8 @@ impl Owner {
         }
     }
 
-    /// The first part of [`grow`](Self::grow), as [`begin_charge`](Self::begin_charge) is of a charge.
+    /// The first part of [`grow`](Self::grow), as [`begin_charge`](Self::begin_charge) is of a
+    /// charge.
     ///
     /// # Errors
     ///
@@ -199,7 +207,8 @@ impl Owner {
         }
     }
 
-    /// The first part of [`uncharge`](Self::uncharge), as [`begin_charge`](Self::begin_charge) is of a charge.
+    /// The first part of [`uncharge`](Self::uncharge), as [`begin_charge`](Self::begin_charge) is
+    /// of a charge.
     ///
     /// # Errors
     ///
@@ -250,7 +259,8 @@ impl Owner {
         Owner(word)
     }
 
-    /// Returns the group; `None` for [`NONE`](Self::NONE). It is not for the inside of an allocator.
+    /// Returns the group; `None` for [`NONE`](Self::NONE). It is not for the inside of an
+    /// allocator.
     ///
     /// # Safety
     ///
@@ -277,8 +287,8 @@ pub fn uncharge_unowned(bytes: usize) {
     unowned::count(Which::Freed, bytes as u64);
 }
 
-/// Does the work of [`uncharge_unowned`] if that needs no call: as [`Owner::begin_uncharge`]. False: nothing is
-/// counted, and the caller calls `uncharge_unowned`.
+/// Does the work of [`uncharge_unowned`] if that needs no call: as [`Owner::begin_uncharge`].
+/// False: nothing is counted, and the caller calls `uncharge_unowned`.
 ///
 /// ```
 /// use memcg::allocator::{charge_unowned, try_uncharge_unowned, uncharge_unowned, unowned_bytes};
@@ -296,17 +306,18 @@ pub fn try_uncharge_unowned(bytes: usize) -> bool {
     unowned::try_count(Which::Freed, bytes as u64)
 }
 
-/// Returns the bytes of the process that an allocator has handed out and no group owns. Exact where no thread allocates
-/// meanwhile. It visits each thread's count.
+/// Returns the bytes of the process that an allocator has handed out and no group owns. Exact where
+/// no thread allocates meanwhile. It visits each thread's count.
 pub fn unowned_bytes() -> u64 {
     unowned_group::sum()
 }
 
-/// Charges [`unowned_bytes`] to a group from here on, or to none. The group keeps that charge until the next call, also
-/// where the group goes offline.
+/// Charges [`unowned_bytes`] to a group from here on, or to none. The group keeps that charge until
+/// the next call, also where the group goes offline.
 ///
-/// The charge follows the bytes: it lags by less than 1.1 MiB for each thread, and by what is allocated until a thread calls
-/// the crate again outside of an allocator. After [`settle`] it is exact.
+/// The charge follows the bytes: it lags by less than 1.1 MiB for each thread, and by what is
+/// allocated until a thread calls the crate again outside of an allocator. After [`settle`] it is
+/// exact.
 ///
 /// ```
 /// use memcg::allocator::{charge_unowned, charge_unowned_to, settle, uncharge_unowned};
@@ -327,8 +338,8 @@ pub fn charge_unowned_to(group: Option<&Group>) {
     unowned_group::charge_to(group.map(Group::first));
 }
 
-/// Does what allocators have left to a call outside of them, and charges what [`unowned_bytes`] has moved by. It may run
-/// listeners and wakers, as any call that uncharges.
+/// Does what allocators have left to a call outside of them, and charges what [`unowned_bytes`] has
+/// moved by. It may run listeners and wakers, as any call that uncharges.
 pub fn settle() {
     // Work that an allocator left is announced by a hint: this call looks for it in any case.
     deferred().announce(LISTS);
@@ -340,18 +351,22 @@ pub fn settle() {
 #[inline]
 pub(super) fn catch_up(header: Option<KeptHeader>) {
     // Relaxed: a hint. A new group has a closed stock, and an allocator opens none.
-    let is_closed = |header: KeptHeader| deferred().charges() && header.capacity.load(Ordering::Relaxed) == 0;
+    let is_closed =
+        |header: KeptHeader| deferred().charges() && header.capacity.load(Ordering::Relaxed) == 0;
     if deferred().is_due() || header.is_some_and(is_closed) {
         catch_up_slow(header);
     }
 }
 
-/// Does the work of [`settle`], without foreign code and without the last bytes; and opens the stock of a group that no
-/// thread has charged yet.
+/// Does the work of [`settle`], without foreign code and without the last bytes; and opens the
+/// stock of a group that no thread has charged yet.
 #[cold]
 #[inline(never)]
 fn catch_up_slow(header: Option<KeptHeader>) {
-    let new = header.as_ref().map(KeptHeader::counter).filter(|counter| allocator::is_new(counter));
+    let new = header
+        .as_ref()
+        .map(KeptHeader::counter)
+        .filter(|counter| allocator::is_new(counter));
     if new.is_none() && !deferred().is_due() {
         return;
     }

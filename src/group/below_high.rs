@@ -11,8 +11,8 @@ use crate::pressure::victims::has_ended;
 use crate::pressure::{high, throttle};
 use crate::sync::{is_over, sleep};
 
-/// The future looks at usage once more after this time, at the latest. Within it the thread of delays looks more often
-/// than that at first, and then less and less.
+/// The future looks at usage once more after this time, at the latest. Within it the thread of
+/// delays looks more often than that at first, and then less and less.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// Waits until usage is not above a high: see [`Group::below_high`].
@@ -25,15 +25,17 @@ pub struct BelowHigh {
 
 /// # A wait for usage below high
 impl Group {
-    /// Waits until the usage of this group, and of each group above, is not above its [`high`](crate::Limits::high). It
-    /// is for a service that spills or sheds work above high, and takes it up again below. The wait charges nothing,
-    /// asks no reclaimer and holds up no charge.
+    /// Waits until the usage of this group, and of each group above, is not above its
+    /// [`high`](crate::Limits::high). It is for a service that spills or sheds work above high, and
+    /// takes it up again below. The wait charges nothing, asks no reclaimer and holds up no charge.
     ///
-    /// As a future it needs no async runtime; [`BelowHigh::wait`] blocks. It ends within 30 ms after usage has fallen,
-    /// if a processor is free, and at once if the group is offline or cancelled: then usage may still be above, and
-    /// [`wait`](BelowHigh::wait) returns false. Other charges may have come by then. A
-    /// limit that is [only observed](crate::expert::Inspect::set_observe_only) does not count. A thread of this crate
-    /// looks at usage meanwhile, one for the process; without one, because the system gives none, the future is ready.
+    /// As a future it needs no async runtime; [`BelowHigh::wait`] blocks. It ends within 30 ms
+    /// after usage has fallen, if a processor is free, and at once if the group is offline or
+    /// cancelled: then usage may still be above, and [`wait`](BelowHigh::wait) returns false. Other
+    /// charges may have come by then. A limit that is [only
+    /// observed](crate::expert::Inspect::set_observe_only) does not count. A thread of this crate
+    /// looks at usage meanwhile, one for the process; without one, because the system gives none,
+    /// the future is ready.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -49,13 +51,17 @@ impl Group {
     /// # }
     /// ```
     pub fn below_high(&self) -> BelowHigh {
-        BelowHigh { alarm: None, group: self.clone() }
+        BelowHigh {
+            alarm: None,
+            group: self.clone(),
+        }
     }
 }
 
 impl BelowHigh {
-    /// Blocks until usage is not above a high, for at most `time`, and then returns true. Returns false if that time is
-    /// over or the group is cancelled while usage is above, and if the group is offline.
+    /// Blocks until usage is not above a high, for at most `time`, and then returns true. Returns
+    /// false if that time is over or the group is cancelled while usage is above, and if the group
+    /// is offline.
     ///
     /// ```
     /// # use memcg::{Limits, Runtime};
@@ -74,7 +80,9 @@ impl BelowHigh {
             if until.is_some_and(is_over) || has_ended(self.group.first()) {
                 return false;
             }
-            let left = until.map_or(high::LOOK, |until| until.saturating_duration_since(Instant::now()));
+            let left = until.map_or(high::LOOK, |until| {
+                until.saturating_duration_since(Instant::now())
+            });
             sleep(left.min(high::LOOK));
         }
         // A high of a group that is offline delays nothing more, whatever usage is.
@@ -94,10 +102,15 @@ impl Future for BelowHigh {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         while self.is_above() {
-            if self.alarm.as_ref().is_some_and(|alarm| alarm.renew(context.waker())) {
+            if self
+                .alarm
+                .as_ref()
+                .is_some_and(|alarm| alarm.renew(context.waker()))
+            {
                 return Poll::Pending;
             }
-            self.alarm = throttle::alarm(self.group.first(), Instant::now() + AGAIN, context.waker());
+            self.alarm =
+                throttle::alarm(self.group.first(), Instant::now() + AGAIN, context.waker());
             if self.alarm.is_none() {
                 break;
             }
@@ -118,28 +131,42 @@ mod tests {
     use crate::{Bytes, Limits, OomPolicy, Runtime};
 
     fn is_ready(group: &Group) -> bool {
-        pin!(group.below_high()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        pin!(group.below_high())
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
     }
 
     /// A wait for a group that is to give its memory back, or is gone, is over.
     #[test]
     fn a_wait_ends_with_its_group() {
-        let runtime = Runtime::builder().audit(true).max(100).oom_time(Duration::from_secs(600)).build().unwrap();
+        let runtime = Runtime::builder()
+            .audit(true)
+            .max(100)
+            .oom_time(Duration::from_secs(600))
+            .build()
+            .unwrap();
         runtime.root().set_oom_policy(OomPolicy::Choose);
-        let [group, other] = ["q", "other"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+        let [group, other] =
+            ["q", "other"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
         group.set_limits(Limits::new().high(10)).unwrap();
         let _hook = group.on_cancel(|_| ());
         let held = group.force_charge(Bytes(90));
         assert!(!is_ready(&group) && !group.below_high().wait(Duration::ZERO));
         let mut charge = pin!(other.charge_async(50));
         assert!(
-            charge.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(),
+            charge
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending(),
             "the group is told to stop"
         );
         assert!(is_ready(&group));
         assert!(!group.below_high().wait(Duration::MAX), "it would not end");
         group.offline().unwrap();
-        assert!(is_ready(&group) && !group.below_high().wait(Duration::MAX), "it holds 90 of 10 bytes still");
+        assert!(
+            is_ready(&group) && !group.below_high().wait(Duration::MAX),
+            "it holds 90 of 10 bytes still"
+        );
         drop(held);
     }
 }

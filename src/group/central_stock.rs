@@ -13,28 +13,30 @@ use crate::thread::context;
 use crate::thread::slot::Consume;
 use crate::units::{Bytes, IntoBytes};
 
-/// Credit of a group that all threads share: for a producer that charges what a consumer gives back on another thread,
-/// as through a channel.
+/// Credit of a group that all threads share: for a producer that charges what a consumer gives back
+/// on another thread, as through a channel.
 ///
-/// A thread keeps credit of its own as long as there is room. Near a limit it keeps none, and each charge and each drop
-/// writes the usage of the group and of all groups above. Two threads that do so pay for each line that goes to and fro.
-/// Here the consumer leaves the bytes charged, as credit, and the producer takes them: one word goes to and fro.
+/// A thread keeps credit of its own as long as there is room. Near a limit it keeps none, and each
+/// charge and each drop writes the usage of the group and of all groups above. Two threads that do
+/// so pay for each line that goes to and fro. Here the consumer leaves the bytes charged, as
+/// credit, and the producer takes them: one word goes to and fro.
 ///
-/// The credit is part of [`usage`](Group::usage) and [`stocked`](crate::PageCounter::stocked), not of
-/// [`live`](Group::live). It makes no charge fail: a charge that lacks bytes drains it, as all credit. So do a lower
-/// max and a group that goes offline. A charge that never blocks ([`OnFull::Now`]) takes it, too, unless another thread
-/// has the tree's lock. The stock keeps nothing while a charge waits at the group or above it, nor inside a reclaimer.
-/// It neither keeps nor gives anything while one of these groups is above a limit, or only
-/// [counts](crate::expert::Inspect::set_observe_only). After a charge or a limit has closed the stock, eight charges go
-/// up the tree before it keeps the next.
+/// The credit is part of [`usage`](Group::usage) and [`stocked`](crate::PageCounter::stocked), not
+/// of [`live`](Group::live). It makes no charge fail: a charge that lacks bytes drains it, as all
+/// credit. So do a lower max and a group that goes offline. A charge that never blocks
+/// ([`OnFull::Now`]) takes it, too, unless another thread has the tree's lock. The stock keeps
+/// nothing while a charge waits at the group or above it, nor inside a reclaimer. It neither keeps
+/// nor gives anything while one of these groups is above a limit, or only
+/// [counts](crate::expert::Inspect::set_observe_only). After a charge or a limit has closed the
+/// stock, eight charges go up the tree before it keeps the next.
 ///
-/// At most one batch lies here, or a quarter of the root's [budget](crate::RuntimeBuilder::budget) where that is less, and
-/// never more than 4 GiB. Where stocks are off, nothing does. All values of one group are the same stock. The value keeps
-/// the group.
+/// At most one batch lies here, or a quarter of the root's [budget](crate::RuntimeBuilder::budget)
+/// where that is less, and never more than 4 GiB. Where stocks are off, nothing does. All values of
+/// one group are the same stock. The value keeps the group.
 ///
-/// **Cost**: where the thread has a stock of its own, that of [`Group::try_charge`]. Else one exchange of a shared word;
-/// while a group of the tree is above a limit, also a load for each group above this one. Where the stock has too little,
-/// a walk.
+/// **Cost**: where the thread has a stock of its own, that of [`Group::try_charge`]. Else one
+/// exchange of a shared word; while a group of the tree is above a limit, also a load for each
+/// group above this one. Where the stock has too little, a walk.
 ///
 /// Source: the transfer cache of TCMalloc, between the caches of threads.
 ///
@@ -68,19 +70,24 @@ pub struct CentralStock {
 impl CentralStock {
     /// Returns the central stock of `group`.
     ///
-    /// The call takes the tree's lock, and may wait for a drain. The first one for a group allocates a line or two,
-    /// which the next groups take over: [`Runtime::own_bytes`](crate::Runtime::own_bytes) counts them.
+    /// The call takes the tree's lock, and may wait for a drain. The first one for a group
+    /// allocates a line or two, which the next groups take over:
+    /// [`Runtime::own_bytes`](crate::Runtime::own_bytes) counts them.
     pub fn of(group: &Group) -> CentralStock {
-        CentralStock { group: group.clone(), stock: central::get_or_make(group.first()) }
+        CentralStock {
+            group: group.clone(),
+            stock: central::get_or_make(group.first()),
+        }
     }
 
-    /// Charges `bytes` where this thread's stock or this one has them, or else where there is room for them at each
-    /// level. It waits for no room. As with [`OnFull::IfRoom`], wakers of charges in line may run on this thread.
+    /// Charges `bytes` where this thread's stock or this one has them, or else where there is room
+    /// for them at each level. It waits for no room. As with [`OnFull::IfRoom`], wakers of charges
+    /// in line may run on this thread.
     ///
-    /// If a part of the bytes is here, it takes that, and walks for the rest. It need not look for credit elsewhere, so
-    /// `None` says nothing more. A caller that has to go on does so with [`Group::try_charge`] or
-    /// [`Group::charge_async`], which drain the credit of all, or with [`OnFull::Now`], which takes that of central
-    /// stocks.
+    /// If a part of the bytes is here, it takes that, and walks for the rest. It need not look for
+    /// credit elsewhere, so `None` says nothing more. A caller that has to go on does so with
+    /// [`Group::try_charge`] or [`Group::charge_async`], which drain the credit of all, or with
+    /// [`OnFull::Now`], which takes that of central stocks.
     #[inline]
     pub fn charge_if_room(&self, bytes: impl IntoBytes) -> Option<Charge> {
         let Bytes(bytes) = bytes.into_bytes();
@@ -99,8 +106,8 @@ impl CentralStock {
     fn charge_near(&self, bytes: u64) -> Option<Charge> {
         let (header, counter) = (self.group.header, self.group.first());
         let credit = self.credit().min(bytes);
-        // A producer that is ahead finds a level full at most of its looks: some loads, and no walk. A walk that is refused
-        // would close the stock.
+        // A producer that is ahead finds a level full at most of its looks: some loads, and no
+        // walk. A walk that is refused would close the stock.
         let is_full = |level: &Counter| level.room(level.admits()) < bytes - credit;
         if counter.path_to_root().any(is_full) && !context::in_reclaim() {
             return None;
@@ -119,8 +126,9 @@ impl CentralStock {
         Some(charge)
     }
 
-    /// Gives a charge back, and keeps its bytes as credit where no charge lacks them. Else it drops the charge: one of
-    /// another group, one of a group that [covers](crate::Limits::cover_allocations), and each that a reclaimer gives back.
+    /// Gives a charge back, and keeps its bytes as credit where no charge lacks them. Else it drops
+    /// the charge: one of another group, one of a group that
+    /// [covers](crate::Limits::cover_allocations), and each that a reclaimer gives back.
     #[inline]
     pub fn give_back(&self, charge: Charge) {
         let charge = ManuallyDrop::new(charge);
@@ -139,12 +147,14 @@ impl CentralStock {
         self.group.header.capacity.load(Ordering::Relaxed) == 0
     }
 
-    /// Closes the stock until the next charge is given back, and returns the credit that it had. Where it is open, the call
-    /// takes the tree's lock, and may wait for a drain.
+    /// Closes the stock until the next charge is given back, and returns the credit that it had.
+    /// Where it is open, the call takes the tree's lock, and may wait for a drain.
     ///
-    /// For the end of a channel. In between a charge that lacks the credit takes it back. Once the stock has not changed
-    /// for two visits of [`Runtime::release_idle_credit`](crate::Runtime::release_idle_credit) or of a
-    /// [flusher](crate::Runtime::start_flusher), it closes, and its part of the budget is free for other stocks.
+    /// For the end of a channel. In between a charge that lacks the credit takes it back. Once the
+    /// stock has not changed for two visits of
+    /// [`Runtime::release_idle_credit`](crate::Runtime::release_idle_credit) or of a
+    /// [flusher](crate::Runtime::start_flusher), it closes, and its part of the budget is free for
+    /// other stocks.
     pub fn release(&self) -> u64 {
         central::release(self.group.first())
     }
@@ -163,7 +173,9 @@ impl CentralStock {
 #[cold]
 #[inline(never)]
 fn charge_if_room_slow(header: KeptHeader, bytes: u64, missed: Consume) -> Option<Charge> {
-    charge_slow(header, bytes, missed, OnFull::IfRoom).ok().map(|bytes| Charge::new(header, bytes))
+    charge_slow(header, bytes, missed, OnFull::IfRoom)
+        .ok()
+        .map(|bytes| Charge::new(header, bytes))
 }
 
 debug_figures!(CentralStock, |stock| group: stock.group, credit: stock.credit());

@@ -1,8 +1,8 @@
 //! `Charge`: bytes held, as a value.
 //!
-//! A charge is two words. Its bytes keep the group's object alive, so a charge and its drop count nothing else. A
-//! charge of zero bytes holds a handle instead. It takes the handle before its last bytes go, and gives it up after its
-//! first bytes came.
+//! A charge is two words. Its bytes keep the group's object alive, so a charge and its drop count
+//! nothing else. A charge of zero bytes holds a handle instead. It takes the handle before its last
+//! bytes go, and gives it up after its first bytes came.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -20,17 +20,19 @@ use crate::sync::model_failed;
 use crate::thread::slot::{Consume, Put};
 use crate::units::{Bytes, IntoBytes};
 
-/// Bytes charged to a group and all its ancestors. The drop gives them back, on whatever thread it runs.
+/// Bytes charged to a group and all its ancestors. The drop gives them back, on whatever thread it
+/// runs.
 ///
 /// A caller that has only an amount charges without a guard: [`Group::raw`].
 ///
-/// A charge is two words, owned, `Send + 'static`. It may outlive every handle of its group and the runtime, and its
-/// group may go offline before it. To make one and to drop it costs 2.5 ns where the thread has credit.
-/// [`group.force_charge(0)`](Group::force_charge) makes an empty one, which is never refused, to grow as its memory does.
+/// A charge is two words, owned, `Send + 'static`. It may outlive every handle of its group and the
+/// runtime, and its group may go offline before it. To make one and to drop it costs 2.5 ns where
+/// the thread has credit. [`group.force_charge(0)`](Group::force_charge) makes an empty one, which
+/// is never refused, to grow as its memory does.
 ///
-/// **`let _ = group.try_charge(n)?` charges nothing**: `_` is no variable, so the charge is dropped at once. The compiler
-/// warns of the call without `let _ =` and proposes to write it; bind `let _charge = …`, or keep the value and its
-/// charge as one: [`Charged`](crate::Charged).
+/// **`let _ = group.try_charge(n)?` charges nothing**: `_` is no variable, so the charge is dropped
+/// at once. The compiler warns of the call without `let _ =` and proposes to write it; bind `let
+/// _charge = …`, or keep the value and its charge as one: [`Charged`](crate::Charged).
 ///
 /// ```
 /// use memcg::{Limits, Runtime};
@@ -97,9 +99,10 @@ impl Charge {
         Group::pinned(self.header.counter().first())
     }
 
-    /// Charges `bytes` more, whatever the limits say, as [`Group::force_charge`] does. Use it for memory that exists already.
-    /// A charge holds 2^63 - 1 bytes at most: only where a bug has uncharged by amount what this charge holds could they
-    /// be more, and those are given back at once.
+    /// Charges `bytes` more, whatever the limits say, as [`Group::force_charge`] does. Use it for
+    /// memory that exists already. A charge holds 2^63 - 1 bytes at most: only where a bug has
+    /// uncharged by amount what this charge holds could they be more, and those are given back at
+    /// once.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
@@ -136,15 +139,16 @@ impl Charge {
         match self.header.consume_open(bytes) {
             Consume::Hit => {}
             missed if bytes > 0 => charge_and_sleep_slow(self.header, bytes, missed)?,
-            // To grow by 0 bytes needs no admission, and the charge has its handle or its bytes already.
+            // To grow by 0 bytes needs no admission, and the charge has its handle or its bytes
+            // already.
             _ => {}
         }
         self.grown(bytes);
         Ok(())
     }
 
-    /// Records that `bytes` more have been charged. From here on they keep the group. Gives back what no charge can hold:
-    /// some, where a caller has uncharged by amount what it holds.
+    /// Records that `bytes` more have been charged. From here on they keep the group. Gives back
+    /// what no charge can hold: some, where a caller has uncharged by amount what it holds.
     #[inline]
     pub(super) fn grown(&mut self, bytes: u64) {
         let held = self.bytes;
@@ -185,8 +189,8 @@ impl Charge {
         bytes
     }
 
-    /// Grows or shrinks to exactly `bytes`. To grow may block, as [`try_grow`](Self::try_grow): in async code
-    /// use [`grow_async`](Self::grow_async).
+    /// Grows or shrinks to exactly `bytes`. To grow may block, as [`try_grow`](Self::try_grow): in
+    /// async code use [`grow_async`](Self::grow_async).
     ///
     /// # Errors
     ///
@@ -213,8 +217,8 @@ impl Charge {
         }
     }
 
-    /// Grows or shrinks to exactly `bytes`, whatever the limits say, as [`force_grow`](Self::force_grow) grows. Use it
-    /// for memory that has become larger already.
+    /// Grows or shrinks to exactly `bytes`, whatever the limits say, as
+    /// [`force_grow`](Self::force_grow) grows. Use it for memory that has become larger already.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
@@ -235,7 +239,8 @@ impl Charge {
         }
     }
 
-    /// Never gives the bytes back. Returns how many they are. The group's object and its usage stay for ever.
+    /// Never gives the bytes back. Returns how many they are. The group's object and its usage stay
+    /// for ever.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -252,24 +257,28 @@ impl Charge {
 
 /// # Charges
 impl Group {
-    /// Charges `bytes` here and at all ancestors, or nowhere. Call it before you allocate the memory. It may block: in
-    /// async code use [`charge_async`](Self::charge_async) or [`OnFull::Reclaim`](crate::OnFull::Reclaim).
+    /// Charges `bytes` here and at all ancestors, or nowhere. Call it before you allocate the
+    /// memory. It may block: in async code use [`charge_async`](Self::charge_async) or
+    /// [`OnFull::Reclaim`](crate::OnFull::Reclaim).
     ///
-    /// Before a refusal the charge drains all credit below the refusing level. It also asks the reclaimers there to
-    /// give memory back ([`Reclaim`](crate::Reclaim)): foreign code runs on this thread, for at most
-    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time). Above a [`high`](crate::Limits::high) the charge sleeps,
-    /// and where the [policy](crate::OomPolicy) chooses victims it waits for each of them. Both times are bounded. 0
-    /// bytes always fit and hold the group's object.
+    /// Before a refusal the charge drains all credit below the refusing level. It also asks the
+    /// reclaimers there to give memory back ([`Reclaim`](crate::Reclaim)): foreign code runs on
+    /// this thread, for at most [`reclaim_time`](crate::RuntimeBuilder::reclaim_time). Above a
+    /// [`high`](crate::Limits::high) the charge sleeps, and where the [policy](crate::OomPolicy)
+    /// chooses victims it waits for each of them. Both times are bounded. 0 bytes always fit and
+    /// hold the group's object.
     ///
-    /// A charge and its return cost 2.5 ns where this thread has credit, else two or three read-modify-write
-    /// instructions a level. It is exact: from a success on usage is within max at every level.
+    /// A charge and its return cost 2.5 ns where this thread has credit, else two or three
+    /// read-modify-write instructions a level. It is exact: from a success on usage is within max
+    /// at every level.
     ///
     /// Source: `try_charge_memcg` in `mm/memcontrol.c`.
     ///
     /// # Errors
     ///
-    /// [`ChargeError::Limit`] says which ancestor is full. [`ChargeError::InReclaim`] says the same to a reclaimer, for
-    /// which no reclaimer is asked. [`ChargeError::Offline`]: the group takes no charges any more.
+    /// [`ChargeError::Limit`] says which ancestor is full. [`ChargeError::InReclaim`] says the same
+    /// to a reclaimer, for which no reclaimer is asked. [`ChargeError::Offline`]: the group takes
+    /// no charges any more.
     /// [`ChargeError::Cancelled`]: the group was chosen to give its memory back.
     ///
     /// ```
@@ -289,11 +298,12 @@ impl Group {
         Charge::attempt(self.header, bytes)
     }
 
-    /// Charges `bytes` here and at all ancestors, whatever the limits say. It also charges a group that is offline. Use
-    /// it for memory that exists already.
+    /// Charges `bytes` here and at all ancestors, whatever the limits say. It also charges a group
+    /// that is offline. Use it for memory that exists already.
     ///
-    /// The charge drains stranded credit first. What still does not fit goes above max, and [`forced`](Self::forced)
-    /// counts it. The charge is smaller than `bytes` only where usage would pass 2^63.
+    /// The charge drains stranded credit first. What still does not fit goes above max, and
+    /// [`forced`](Self::forced) counts it. The charge is smaller than `bytes` only where usage
+    /// would pass 2^63.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
@@ -309,10 +319,15 @@ impl Group {
     }
 }
 
-/// Makes a charge that did not hit, and sleeps where it is above a high. A charge of 0 bytes takes a handle.
+/// Makes a charge that did not hit, and sleeps where it is above a high. A charge of 0 bytes takes
+/// a handle.
 #[cold]
 #[inline(never)]
-pub(super) fn charge_and_sleep_slow(header: KeptHeader, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
+pub(super) fn charge_and_sleep_slow(
+    header: KeptHeader,
+    bytes: u64,
+    missed: Consume,
+) -> Result<(), ChargeError> {
     let walked = charge_undelayed(header, bytes, missed, WaitFor::Others)?;
     // The charge keeps the group.
     throttle::sleep_after(header.counter(), walked, None);
@@ -327,7 +342,8 @@ pub(super) fn charge_undelayed(
     wait_for: WaitFor,
 ) -> Result<u64, ChargeError> {
     let counter = header.counter();
-    steps::charge(counter, bytes, missed, wait_for).map_err(|failure| ChargeError::new(failure, counter, bytes))
+    steps::charge(counter, bytes, missed, wait_for)
+        .map_err(|failure| ChargeError::new(failure, counter, bytes))
 }
 
 // === The handles of charges of zero bytes ===
@@ -386,6 +402,9 @@ impl Drop for Charge {
 
 impl fmt::Debug for Charge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Charge").field("group", &self.group().shown_path()).field("bytes", &self.bytes()).finish()
+        f.debug_struct("Charge")
+            .field("group", &self.group().shown_path())
+            .field("bytes", &self.bytes())
+            .finish()
     }
 }

@@ -10,22 +10,23 @@ use crate::thread::slot::Consume;
 
 /// # Charges to counters beside memory
 impl Group {
-    /// Charges one counter or several, the last one first: all of them, or none. It may block if memory is among them:
-    /// in async code call it on a thread for blocking work.
+    /// Charges one counter or several, the last one first: all of them, or none. It may block if
+    /// memory is among them: in async code call it on a thread for blocking work.
     ///
-    /// Returns a charge for each counter, in the order of the amounts. Each is a charge of its own, which the caller
-    /// may drop, grow or keep apart from the others. Each amount is in its counter's unit; the array has one type for
-    /// all of them, `u64`. Memory asks reclaimers and waits as [`try_charge`](Self::try_charge) does. A counter beside
-    /// memory refuses at once an amount that does not fit ([`Counter`]). A refusal uncharges the other counters again,
-    /// the last charged first.
+    /// Returns a charge for each counter, in the order of the amounts. Each is a charge of its own,
+    /// which the caller may drop, grow or keep apart from the others. Each amount is in its
+    /// counter's unit; the array has one type for all of them, `u64`. Memory asks reclaimers and
+    /// waits as [`try_charge`](Self::try_charge) does. A counter beside memory refuses at once an
+    /// amount that does not fit ([`Counter`]). A refusal uncharges the other counters again, the
+    /// last charged first.
     ///
-    /// Each counter has a stock of its own. A set costs what its charges cost, and a search for each counter: a few
-    /// loads.
+    /// Each counter has a stock of its own. A set costs what its charges cost, and a search for
+    /// each counter: a few loads.
     ///
     /// # Errors
     ///
-    /// [`ChargeError::Limit`] names the counter and the group that was full. [`ChargeError::UnknownCounter`] names a
-    /// counter that this runtime does not have.
+    /// [`ChargeError::Limit`] names the counter and the group that was full.
+    /// [`ChargeError::UnknownCounter`] names a counter that this runtime does not have.
     ///
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
@@ -66,7 +67,10 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_charge_set<const N: usize>(&self, amounts: &[(Counter, u64); N]) -> Result<[Charge; N], ChargeError> {
+    pub fn try_charge_set<const N: usize>(
+        &self,
+        amounts: &[(Counter, u64); N],
+    ) -> Result<[Charge; N], ChargeError> {
         let mut headers = [self.header; N];
         for at in (0..N).rev() {
             let (counter, bytes) = amounts[at];
@@ -81,11 +85,13 @@ impl Group {
                 self.charge_one_of_set_slow(amounts, at, missed)?;
             }
         }
-        // Charges are made of numbers here, and not kept while others are made: then none of them goes through memory.
+        // Charges are made of numbers here, and not kept while others are made: then none of them
+        // goes through memory.
         Ok(array::from_fn(|at| Charge::new(headers[at], amounts[at].1)))
     }
 
-    /// Makes the charge at `at`, which has missed. Where it is refused, those behind it, which were made, go back.
+    /// Makes the charge at `at`, which has missed. Where it is refused, those behind it, which were
+    /// made, go back.
     #[cold]
     #[inline(never)]
     fn charge_one_of_set_slow(
@@ -95,15 +101,21 @@ impl Group {
         missed: Consume,
     ) -> Result<(), ChargeError> {
         let (counter, bytes) = amounts[at];
-        let behind = Behind { group: self, charged: &amounts[at + 1..] };
-        let header = self.header_of(counter).ok_or_else(|| self.unknown_counter_slow(counter))?;
+        let behind = Behind {
+            group: self,
+            charged: &amounts[at + 1..],
+        };
+        let header = self
+            .header_of(counter)
+            .ok_or_else(|| self.unknown_counter_slow(counter))?;
         charge_and_sleep_slow(header, bytes, missed)?;
         mem::forget(behind);
         Ok(())
     }
 }
 
-/// The charges of a set that were made already. The drop gives them back, the last one that was made first.
+/// The charges of a set that were made already. The drop gives them back, the last one that was
+/// made first.
 struct Behind<'a> {
     group: &'a Group,
     charged: &'a [(Counter, u64)],
@@ -112,7 +124,11 @@ struct Behind<'a> {
 impl Drop for Behind<'_> {
     fn drop(&mut self) {
         for &(counter, bytes) in self.charged {
-            drop(self.group.header_of(counter).map(|header| Charge::new(header, bytes)));
+            drop(
+                self.group
+                    .header_of(counter)
+                    .map(|header| Charge::new(header, bytes)),
+            );
         }
     }
 }

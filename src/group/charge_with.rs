@@ -35,7 +35,8 @@ use crate::units::{Bytes, IntoBytes};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnFull {
-    /// It drains, reclaims and has victims cancelled, then is refused. It may sleep and wait for others.
+    /// It drains, reclaims and has victims cancelled, then is refused. It may sleep and wait for
+    /// others.
     #[default]
     Refuse,
     /// As `Refuse`, and then it waits in line, for so long at most.
@@ -54,8 +55,8 @@ pub enum OnFull {
 
 /// # Charges that say what to do without room
 impl Group {
-    /// Charges `bytes` here and at all ancestors, or nowhere. It may block, where `full` lets it. Where the bytes do not
-    /// fit at once, it does what `full` says:
+    /// Charges `bytes` here and at all ancestors, or nowhere. It may block, where `full` lets it.
+    /// Where the bytes do not fit at once, it does what `full` says:
     ///
     /// | | it sleeps, or waits for others | foreign code on this thread | before it refuses |
     /// |---|---|---|---|
@@ -66,48 +67,55 @@ impl Group {
     /// | [`Start`](OnFull::Start) | no | [`start`](crate::Reclaim::start) of reclaimers | has other threads drain, reclaim, cancel one |
     /// | [`Now`](OnFull::Now), [`IfRoom`](OnFull::IfRoom) | no | no; after `IfRoom` wakers | nothing |
     ///
-    /// The first three are for threads, the fourth is for tasks. The last three are for code that may never block: an
-    /// allocator, an event loop, a holder of locks. Where a charge fits, all cost what `try_charge` costs. Where it does
-    /// not, the last two cost one walk. Each is exact: from a success on usage is within max at every level, but for
-    /// `Force`.
+    /// The first three are for threads, the fourth is for tasks. The last three are for code that
+    /// may never block: an allocator, an event loop, a holder of locks. Where a charge fits, all
+    /// cost what `try_charge` costs. Where it does not, the last two cost one walk. Each is exact:
+    /// from a success on usage is within max at every level, but for `Force`.
     ///
-    /// * `Wait`: the charge waits in line at the group whose max is met, behind those that came before and are no
-    ///   less [important](crate::Limits::importance). A thread that gives bytes back there charges them for the first
-    ///   in line, and wakes it with the charge made. A charge that waits holds nothing. Reclaimers are asked again from
-    ///   time to time. Other charges may barge past the first, until together they have been admitted as many bytes as
-    ///   the first asks for. (They exceed this only by what other threads had in flight at the moment in which the
-    ///   charge became first.) The time bounds all that the call waits for: the line, victims, reclaim, and the delay
-    ///   above a [high](crate::Limits::high), at whose end the charge returns. A reclaimer at work is not interrupted.
-    ///   With no time at all reclaimers are asked as by `Refuse`. Do not wait while you hold memory that other charges
-    ///   wait for.
-    /// * `Force`: [`forced`](Self::forced) counts the bytes that go above max. The charge is smaller than `bytes` only
-    ///   if usage would pass 2^63.
-    /// * `Reclaim`: the charge gets the bytes that reclaimers and the victim's hooks give at once. It does not wait for
-    ///   memory that comes later. Above a high the charge is made without its delay, which
-    ///   [`high_delay`](crate::expert::Inspect::high_delay) returns.
+    /// * `Wait`: the charge waits in line at the group whose max is met, behind those that came
+    ///   before and are no less [important](crate::Limits::importance). A thread that gives bytes
+    ///   back there charges them for the first in line, and wakes it with the charge made. A charge
+    ///   that waits holds nothing. Reclaimers are asked again from time to time. Other charges may
+    ///   barge past the first, until together they have been admitted as many bytes as the first
+    ///   asks for. (They exceed this only by what other threads had in flight at the moment in
+    ///   which the charge became first.) The time bounds all that the call waits for: the line,
+    ///   victims, reclaim, and the delay above a [high](crate::Limits::high), at whose end the
+    ///   charge returns. A reclaimer at work is not interrupted. With no time at all reclaimers are
+    ///   asked as by `Refuse`. Do not wait while you hold memory that other charges wait for.
+    /// * `Force`: [`forced`](Self::forced) counts the bytes that go above max. The charge is
+    ///   smaller than `bytes` only if usage would pass 2^63.
+    /// * `Reclaim`: the charge gets the bytes that reclaimers and the victim's hooks give at once.
+    ///   It does not wait for memory that comes later. Above a high the charge is made without its
+    ///   delay, which [`high_delay`](crate::expert::Inspect::high_delay) returns.
     /// * `Start`: the call tells reclaimers below the level that has refused by
-    ///   [`Reclaim::start`](crate::Reclaim::start), which must not block. If they promise fewer bytes than are missing,
-    ///   the runtime's thread `memcg-reclaim` does once what `Refuse` does. That thread starts when it is needed and
-    ///   ends a second after its last work. Bytes that are freed belong to no charge: try again a little later. Above a
-    ///   high the charge is made, and the thread reclaims the bytes above it.
-    /// * `Now`: the call takes no lock that another thread holds over a drain, a barrier, or foreign code. It allocates
-    ///   where the thread charges for the first time. Credit of other threads is not drained. What it finds to wake or to
-    ///   notify, a thread of the crate does; only where the system gives no thread, this one does.
+    ///   [`Reclaim::start`](crate::Reclaim::start), which must not block. If they promise fewer
+    ///   bytes than are missing, the runtime's thread `memcg-reclaim` does once what `Refuse` does.
+    ///   That thread starts when it is needed and ends a second after its last work. Bytes that are
+    ///   freed belong to no charge: try again a little later. Above a high the charge is made, and
+    ///   the thread reclaims the bytes above it.
+    /// * `Now`: the call takes no lock that another thread holds over a drain, a barrier, or
+    ///   foreign code. It allocates where the thread charges for the first time. Credit of other
+    ///   threads is not drained. What it finds to wake or to notify, a thread of the crate does;
+    ///   only where the system gives no thread, this one does.
     /// * `IfRoom`: it is the first step of a charge that goes on otherwise. No event and no
-    ///   [`refused_count`](Self::refused_count) counts its refusal, and [`ChargeError::NoRoom`] has no figures.
+    ///   [`refused_count`](Self::refused_count) counts its refusal, and [`ChargeError::NoRoom`] has
+    ///   no figures.
     ///
-    /// Source: `try_charge_memcg` in `mm/memcontrol.c`; `Now` is a charge without `__GFP_DIRECT_RECLAIM`.
+    /// Source: `try_charge_memcg` in `mm/memcontrol.c`; `Now` is a charge without
+    /// `__GFP_DIRECT_RECLAIM`.
     ///
     /// # Errors
     ///
     /// As [`try_charge`](Self::try_charge), and:
     ///
-    /// * `Wait`: [`ChargeError::TimedOut`] after the time; [`Event::TimedOut`](crate::Event::TimedOut) counts it.
-    ///   [`ChargeError::Limit`] at once, for a charge that could never fit. [`ChargeError::Deadlock`] where no wait in
-    ///   the line can end.
+    /// * `Wait`: [`ChargeError::TimedOut`] after the time;
+    ///   [`Event::TimedOut`](crate::Event::TimedOut) counts it. [`ChargeError::Limit`] at once, for
+    ///   a charge that could never fit. [`ChargeError::Deadlock`] where no wait in the line can
+    ///   end.
     /// * `Force`: only [`ChargeError::Offline`].
-    /// * `Reclaim`, `Start`, `Now`: [`ChargeError::WouldBlock`] where memory may come. Then try again later, or wait. The
-    ///   refusals of `Start` and `Now` are counted by `refused_count` and by no event, as in the kernel.
+    /// * `Reclaim`, `Start`, `Now`: [`ChargeError::WouldBlock`] where memory may come. Then try
+    ///   again later, or wait. The refusals of `Start` and `Now` are counted by `refused_count` and
+    ///   by no event, as in the kernel.
     /// * `IfRoom`: [`ChargeError::NoRoom`], whatever stands in the way.
     ///
     /// ```
@@ -154,7 +162,11 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_charge_with(&self, bytes: impl IntoBytes, full: OnFull) -> Result<Charge, ChargeError> {
+    pub fn try_charge_with(
+        &self,
+        bytes: impl IntoBytes,
+        full: OnFull,
+    ) -> Result<Charge, ChargeError> {
         let Bytes(bytes) = bytes.into_bytes();
         let charged = match self.header.consume_open(bytes) {
             Consume::Hit => bytes,
@@ -165,9 +177,9 @@ impl Group {
 }
 
 impl Charge {
-    /// Charges `bytes` more, as [`Group::charge_async`] does: it waits in line and blocks no thread. A future that is
-    /// dropped before it is done leaves the charge as it was. A charge of a counter beside memory does not wait: there it
-    /// is refused where [`OnFull::Reclaim`] is.
+    /// Charges `bytes` more, as [`Group::charge_async`] does: it waits in line and blocks no
+    /// thread. A future that is dropped before it is done leaves the charge as it was. A charge of
+    /// a counter beside memory does not wait: there it is refused where [`OnFull::Reclaim`] is.
     ///
     /// # Errors
     ///
@@ -191,7 +203,8 @@ impl Charge {
     pub async fn grow_async(&mut self, bytes: impl IntoBytes) -> Result<(), ChargeError> {
         let Bytes(bytes) = bytes.into_bytes();
         let group = self.group();
-        // To grow by 0 bytes needs no admission, and the charge has its handle or its bytes already.
+        // To grow by 0 bytes needs no admission, and the charge has its handle or its bytes
+        // already.
         if bytes == 0 {
             return Ok(());
         }
@@ -206,20 +219,34 @@ impl Charge {
     }
 }
 
-/// Makes a charge that did not hit. Returns the bytes charged, fewer only by force. A charge of 0 bytes takes a handle.
+/// Makes a charge that did not hit. Returns the bytes charged, fewer only by force. A charge of 0
+/// bytes takes a handle.
 #[cold]
 #[inline(never)]
-pub(super) fn charge_slow(header: KeptHeader, bytes: u64, missed: Consume, full: OnFull) -> Result<u64, ChargeError> {
+pub(super) fn charge_slow(
+    header: KeptHeader,
+    bytes: u64,
+    missed: Consume,
+    full: OnFull,
+) -> Result<u64, ChargeError> {
     let counter = header.counter();
     let (walked, end) = match full {
-        OnFull::Refuse => (charge_undelayed(header, bytes, missed, WaitFor::Others)?, None),
+        OnFull::Refuse => (
+            charge_undelayed(header, bytes, missed, WaitFor::Others)?,
+            None,
+        ),
         OnFull::Wait(time) => {
             let time = LineTime::begin(Some(time));
-            (charge_undelayed(header, bytes, missed, WaitFor::Until(time))?, time.until)
+            (
+                charge_undelayed(header, bytes, missed, WaitFor::Until(time))?,
+                time.until,
+            )
         }
         OnFull::Force => match steps::charge_without_victims(counter, bytes, missed) {
             Ok(walked) => (walked, None),
-            Err(ChargeFailure::Offline) => return Err(ChargeError::new(ChargeFailure::Offline, counter, bytes)),
+            Err(ChargeFailure::Offline) => {
+                return Err(ChargeError::new(ChargeFailure::Offline, counter, bytes));
+            }
             Err(_) => {
                 let charged = counter.force_slow(bytes, Consume::Miss);
                 if charged == 0 {
@@ -230,14 +257,17 @@ pub(super) fn charge_slow(header: KeptHeader, bytes: u64, missed: Consume, full:
         },
         OnFull::Reclaim => {
             let walked = charge_undelayed(header, bytes, missed, WaitFor::Nothing)?;
-            // Reclaim takes the excess above a high, and the caller asks for the delay that remains.
+            // Reclaim takes the excess above a high, and the caller asks for the delay that
+            // remains.
             let _ = throttle::delay_after(counter, walked, false, None);
             return Ok(bytes);
         }
         OnFull::Start | OnFull::Now => {
-            return context::without_foreign(|| match at_once::charge(counter, bytes, missed, full == OnFull::Start) {
-                Ok(_) => Ok(bytes),
-                Err(failure) => Err(ChargeError::new(failure, counter, bytes)),
+            return context::without_foreign(|| {
+                match at_once::charge(counter, bytes, missed, full == OnFull::Start) {
+                    Ok(_) => Ok(bytes),
+                    Err(failure) => Err(ChargeError::new(failure, counter, bytes)),
+                }
             });
         }
         OnFull::IfRoom => return charge_if_room(header, bytes, missed),
@@ -247,8 +277,8 @@ pub(super) fn charge_slow(header: KeptHeader, bytes: u64, missed: Consume, full:
     Ok(bytes)
 }
 
-/// It has no edge of its own: the walk is that of `OnFull::Now`, and what is above a high is given back as any charge is,
-/// which serves a waiter that came meanwhile (E25).
+/// It has no edge of its own: the walk is that of `OnFull::Now`, and what is above a high is given
+/// back as any charge is, which serves a waiter that came meanwhile (E25).
 fn charge_if_room(header: KeptHeader, bytes: u64, missed: Consume) -> Result<u64, ChargeError> {
     let counter = header.counter();
     if let Ok(walked) = steps::try_with(counter, bytes, missed, Counter::try_charge_now_slow) {
@@ -258,5 +288,8 @@ fn charge_if_room(header: KeptHeader, bytes: u64, missed: Consume) -> Result<u64
         // Above a high it is given back: the caller's next step makes it, with its delay.
         drop(Charge::new(header, bytes));
     }
-    Err(ChargeError::NoRoom { group: Group::pinned(counter.first()), requested: bytes })
+    Err(ChargeError::NoRoom {
+        group: Group::pinned(counter.first()),
+        requested: bytes,
+    })
 }

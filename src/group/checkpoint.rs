@@ -28,26 +28,30 @@ const ASK_AGAIN: Duration = Duration::from_millis(10);
 /// # Checkpoints
 impl Group {
     /// Asks whether the work of the current group may go on. It may block: in async code use
-    /// [`checkpoint_async`](Self::checkpoint_async). `group.run(Group::checkpoint)` asks for another group.
+    /// [`checkpoint_async`](Self::checkpoint_async). `group.run(Group::checkpoint)` asks for
+    /// another group.
     ///
     /// A task that allocates without a charge that may be refused calls it in its loops.
     ///
-    /// A charge that cannot be refused, as an allocator's, takes a group above its max. The next checkpoint in that
-    /// group or below it then does the work of a charge that does not fit: it drains credit, asks reclaimers, has a
-    /// victim cancelled and waits for it. It is refused if the group is still above. Above a
-    /// [high](crate::Limits::high) the thread is delayed as by a charge of 256 KiB. In a group that went offline the
-    /// checkpoint asks for the nearest group above that is online. Without a current group, and inside an allocator, it
-    /// always succeeds.
+    /// A charge that cannot be refused, as an allocator's, takes a group above its max. The next
+    /// checkpoint in that group or below it then does the work of a charge that does not fit: it
+    /// drains credit, asks reclaimers, has a victim cancelled and waits for it. It is refused if
+    /// the group is still above. Above a [high](crate::Limits::high) the thread is delayed as by a
+    /// charge of 256 KiB. In a group that went offline the checkpoint asks for the nearest group
+    /// above that is online. Without a current group, and inside an allocator, it always succeeds.
     ///
-    /// While no group of the runtime is above a limit or being cancelled, a checkpoint costs a few loads, of words that no
-    /// thread writes. While one is, a checkpoint in another group loads a few words of each group above it.
+    /// While no group of the runtime is above a limit or being cancelled, a checkpoint costs a few
+    /// loads, of words that no thread writes. While one is, a checkpoint in another group loads a
+    /// few words of each group above it.
     ///
-    /// Source: `mem_cgroup_handle_over_high` in `mm/memcontrol.c`, which a thread calls on its way back from the kernel.
+    /// Source: `mem_cgroup_handle_over_high` in `mm/memcontrol.c`, which a thread calls on its way
+    /// back from the kernel.
     ///
     /// # Errors
     ///
-    /// [`ChargeError::Limit`], which asks for 0 bytes, says which group is above its max. [`ChargeError::Cancelled`]: the
-    /// group was chosen to give its memory back. [`ChargeError::InReclaim`] says to a reclaimer what `Limit` says.
+    /// [`ChargeError::Limit`], which asks for 0 bytes, says which group is above its max.
+    /// [`ChargeError::Cancelled`]: the group was chosen to give its memory back.
+    /// [`ChargeError::InReclaim`] says to a reclaimer what `Limit` says.
     ///
     /// ```
     /// use memcg::{Charge, ChargeError, Group, Limits, Runtime};
@@ -76,18 +80,25 @@ impl Group {
     #[inline]
     pub fn checkpoint() -> Result<(), ChargeError> {
         allocator::catch_up(None);
-        let Some(header) = current_header() else { return Ok(()) };
-        if is_alert(header) { checkpoint_slow(header) } else { Ok(()) }
+        let Some(header) = current_header() else {
+            return Ok(());
+        };
+        if is_alert(header) {
+            checkpoint_slow(header)
+        } else {
+            Ok(())
+        }
     }
 
-    /// [`checkpoint`](Self::checkpoint) for async code: a future of the group that is current now. It never sleeps.
-    /// Reclaimers run in its poll, and so do the cancel hooks of one victim. It waits for memory that others are about to
-    /// give, for [`oom_time`](crate::RuntimeBuilder::oom_time) at most, and for the delay above a high.
+    /// [`checkpoint`](Self::checkpoint) for async code: a future of the group that is current now.
+    /// It never sleeps. Reclaimers run in its poll, and so do the cancel hooks of one victim. It
+    /// waits for memory that others are about to give, for
+    /// [`oom_time`](crate::RuntimeBuilder::oom_time) at most, and for the delay above a high.
     ///
     /// # Errors
     ///
-    /// As [`checkpoint`](Self::checkpoint), and [`ChargeError::WouldBlock`] where what was about to come has not come in
-    /// time.
+    /// As [`checkpoint`](Self::checkpoint), and [`ChargeError::WouldBlock`] where what was about to
+    /// come has not come in time.
     ///
     /// ```
     /// use memcg::{Group, InGroup, Limits, Runtime};
@@ -136,14 +147,19 @@ fn checkpoint_slow(header: KeptHeader) -> Result<(), ChargeError> {
     }
     // Foreign code may leave the scope that keeps the group: this handle keeps it.
     let group = asked(header);
-    let delayed_as = check(group.first(), WaitFor::Others).map_err(|failure| refused(failure, &group))?;
+    let delayed_as =
+        check(group.first(), WaitFor::Others).map_err(|failure| refused(failure, &group))?;
     throttle::sleep_after(group.first(), delayed_as, None);
     went_on(&group)
 }
 
 /// The delay is over: perhaps because the group was cancelled meanwhile.
 fn went_on(group: &Group) -> Result<(), ChargeError> {
-    if is_cancelled(group.first()) { Err(refused(ChargeFailure::Cancelled, group)) } else { Ok(()) }
+    if is_cancelled(group.first()) {
+        Err(refused(ChargeFailure::Cancelled, group))
+    } else {
+        Ok(())
+    }
 }
 
 /// A checkpoint that does not block: see [`Group::checkpoint_async`].
@@ -160,16 +176,24 @@ enum Pause {
     /// The group has been asked, and is above a high.
     Delay(Delayed),
     /// It waits for what others are about to give, until then.
-    Asks { until: Instant, alarm: Alarm, _stall: Option<Stall> },
+    Asks {
+        until: Instant,
+        alarm: Alarm,
+        _stall: Option<Stall>,
+    },
 }
 
 impl Checkpoint {
     #[inline]
     fn new(header: Option<KeptHeader>) -> Checkpoint {
-        Checkpoint { pause: None, group: header.filter(|&header| is_alert(header)).map(asked) }
+        Checkpoint {
+            pause: None,
+            group: header.filter(|&header| is_alert(header)).map(asked),
+        }
     }
 
-    /// Asks, and says for how long the task has to pause; `until` is when to give up what others are about to give.
+    /// Asks, and says for how long the task has to pause; `until` is when to give up what others
+    /// are about to give.
     fn ask(group: &Group, until: Instant, waker: &Waker) -> Result<Option<Pause>, ChargeError> {
         let counter = group.first();
         let failure = match check(counter, WaitFor::Nothing) {
@@ -177,21 +201,41 @@ impl Checkpoint {
             Err(failure) => failure,
         };
         let level = match &failure {
-            ChargeFailure::Refused { refusal, kind: RefusalKind::Full(Some(_)), .. } if !is_over(until) => {
-                refusal.level
-            }
+            ChargeFailure::Refused {
+                refusal,
+                kind: RefusalKind::Full(Some(_)),
+                ..
+            } if !is_over(until) => refusal.level,
             _ => return Err(refused(failure, group)),
         };
         // If the system has no thread to wake the task, it does not wait.
         let again = Alarm::set(None, Instant::now() + ASK_AGAIN, waker);
-        let Some(alarm) = again else { return Err(refused(failure, group)) };
-        Ok(Some(Pause::Asks { until, alarm, _stall: Stall::begin(counter, level, Instant::now()) }))
+        let Some(alarm) = again else {
+            return Err(refused(failure, group));
+        };
+        Ok(Some(Pause::Asks {
+            until,
+            alarm,
+            _stall: Stall::begin(counter, level, Instant::now()),
+        }))
     }
 
-    fn poll_asked(pause: &mut Option<Pause>, group: &Group, waker: &Waker) -> Poll<Result<(), ChargeError>> {
+    fn poll_asked(
+        pause: &mut Option<Pause>,
+        group: &Group,
+        waker: &Waker,
+    ) -> Poll<Result<(), ChargeError>> {
         let until = match pause {
-            None => Instant::now() + group_tree::of(group.first()).settings.oom_time.min(TIME_MAX),
-            Some(Pause::Delay(delayed)) if !delayed.lasts(waker) => return Poll::Ready(went_on(group)),
+            None => {
+                Instant::now()
+                    + group_tree::of(group.first())
+                        .settings
+                        .oom_time
+                        .min(TIME_MAX)
+            }
+            Some(Pause::Delay(delayed)) if !delayed.lasts(waker) => {
+                return Poll::Ready(went_on(group));
+            }
             Some(Pause::Asks { until, alarm, .. }) if !alarm.renew(waker) => *until,
             Some(_) => return Poll::Pending,
         };
@@ -210,7 +254,13 @@ impl Future for Checkpoint {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Checkpoint { pause, group: Some(group) } = &mut *self else { return Poll::Ready(Ok(())) };
+        let Checkpoint {
+            pause,
+            group: Some(group),
+        } = &mut *self
+        else {
+            return Poll::Ready(Ok(()));
+        };
         let polled = Checkpoint::poll_asked(pause, group, context.waker());
         if polled.is_ready() {
             (self.pause, self.group) = (None, None);

@@ -3,15 +3,17 @@
 use crate::counter::object;
 use crate::hierarchy::group_tree;
 
-/// Names one counter of every group of a runtime: [`MEMORY`](Self::MEMORY), or one that the builder declared.
+/// Names one counter of every group of a runtime: [`MEMORY`](Self::MEMORY), or one that the builder
+/// declared.
 ///
-/// No counter beside memory asks reclaimers, cancels a group, waits in line, or slows a charge above a high. A charge
-/// to it that does not fit is refused at once, by every call.
+/// No counter beside memory asks reclaimers, cancels a group, waits in line, or slows a charge
+/// above a high. A charge to it that does not fit is refused at once, by every call.
 ///
 /// A thread charges in advance as for memory: a batch of 262,144 units, or what
-/// [`RuntimeBuilder::batch`](crate::RuntimeBuilder::batch) says. Until the thread charges it, that credit is in the
-/// usage, and not in the live charge. [`GroupCounter::set_batch`](crate::PageCounter::set_batch) sets the batch of one
-/// counter for a group, the groups below and those created there later. 0 suits a counter of few things.
+/// [`RuntimeBuilder::batch`](crate::RuntimeBuilder::batch) says. Until the thread charges it, that
+/// credit is in the usage, and not in the live charge.
+/// [`GroupCounter::set_batch`](crate::PageCounter::set_batch) sets the batch of one counter for a
+/// group, the groups below and those created there later. 0 suits a counter of few things.
 ///
 /// ```
 /// use memcg::{Counter, Limits, Runtime};
@@ -36,7 +38,10 @@ pub struct Counter {
 
 impl Counter {
     /// The counter that [`Group::try_charge`](crate::Group::try_charge) charges.
-    pub const MEMORY: Counter = Counter { number: 0, builder: 0 };
+    pub const MEMORY: Counter = Counter {
+        number: 0,
+        builder: 0,
+    };
 
     pub(crate) fn new(number: usize, builder: u64) -> Self {
         Counter { number, builder }
@@ -45,7 +50,9 @@ impl Counter {
     /// Returns the name of that counter of a group.
     pub(super) fn of_counter(counter: &object::Counter) -> Counter {
         let number = counter.number_in_group();
-        let declared = number.checked_sub(1).and_then(|at| group_tree::of(counter).further.get(at));
+        let declared = number
+            .checked_sub(1)
+            .and_then(|at| group_tree::of(counter).further.get(at));
         Counter::new(number, declared.map_or(0, |further| further.builder))
     }
 }

@@ -1,4 +1,5 @@
-//! More counters than memory: spill files, swap, a tier of memory. Each has its own limits; one call charges a set.
+//! More counters than memory: spill files, swap, a tier of memory. Each has its own limits; one
+//! call charges a set.
 
 use super::counter::Counter;
 use super::error::{ChargeError, LimitError};
@@ -16,9 +17,9 @@ use crate::units::{IntoLimit, Limit};
 
 /// # Counters
 impl Group {
-    /// Returns the counter of memory, which each group has: to drain its stock, to set its batch, to open a peak of the
-    /// caller's own. [`GroupCounter`] has its figures; those of the group are of this counter, and so are the group's
-    /// limits.
+    /// Returns the counter of memory, which each group has: to drain its stock, to set its batch,
+    /// to open a peak of the caller's own. [`GroupCounter`] has its figures; those of the group are
+    /// of this counter, and so are the group's limits.
     ///
     /// ```
     /// # use memcg::expert::FixedBatch as _;
@@ -54,8 +55,8 @@ impl Group {
         }
     }
 
-    /// Returns the counters of this group beside memory, tiers among them, in the order in which the builder declared
-    /// them.
+    /// Returns the counters of this group beside memory, tiers among them, in the order in which
+    /// the builder declared them.
     ///
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
@@ -77,17 +78,22 @@ impl Group {
     pub(super) fn header_of(&self, counter: Counter) -> Option<KeptHeader> {
         match counter.number {
             0 => Some(self.header),
-            number => group_object::declared(self.first(), number, counter.builder).map(|counter| {
-                // SAFETY: a group keeps all of its counters.
-                unsafe { KeptHeader::new(counter.header) }
-            }),
+            number => {
+                group_object::declared(self.first(), number, counter.builder).map(|counter| {
+                    // SAFETY: a group keeps all of its counters.
+                    unsafe { KeptHeader::new(counter.header) }
+                })
+            }
         }
     }
 
     #[cold]
     #[inline(never)]
     pub(super) fn unknown_counter_slow(&self, counter: Counter) -> ChargeError {
-        ChargeError::UnknownCounter { group: self.clone(), counter: counter.number }
+        ChargeError::UnknownCounter {
+            group: self.clone(),
+            counter: counter.number,
+        }
     }
 
     /// Sets limits of a counter of this group: all, or none. Returns the usage above a max then.
@@ -97,24 +103,29 @@ impl Group {
         wanted: &[(LimitKind, Option<Limit>)],
         also: impl FnOnce(),
     ) -> Result<u64, LimitError> {
-        let has_soft = |&(kind, limit): &(_, Option<Limit>)| kind == LimitKind::Soft && limit.is_some();
+        let has_soft =
+            |&(kind, limit): &(_, Option<Limit>)| kind == LimitKind::Soft && limit.is_some();
         if wanted.iter().any(has_soft) {
             rings::make_in_any_case(counter);
         }
-        limits::set(counter, wanted, also).map_err(|(kind, none)| self.limit_error(kind, none, None))
+        limits::set(counter, wanted, also)
+            .map_err(|(kind, none)| self.limit_error(kind, none, None))
     }
 }
 
-/// One counter of a group. Its figures are those of the subtree. [`Group`]'s methods say what each figure means and
-/// costs.
+/// One counter of a group. Its figures are those of the subtree. [`Group`]'s methods say what each
+/// figure means and costs.
 ///
-/// It is a [`PageCounter`] that keeps its group. So it has the methods of that type beside those listed for this one:
-/// * what is charged: [`usage`](PageCounter::usage), [`live`](PageCounter::live), [`peak`](PageCounter::peak),
-///   [`peak_window`](PageCounter::peak_window), [`forced`](PageCounter::forced);
-/// * its limits: [`max`](PageCounter::max), [`min`](PageCounter::min), [`low`](PageCounter::low), and
-///   [`refused_count`](PageCounter::refused_count);
-/// * its stock: [`batch`](PageCounter::batch), [`set_batch`](PageCounter::set_batch), [`drain`](PageCounter::drain),
-///   [`stocked`](PageCounter::stocked), [`stocked_bound`](PageCounter::stocked_bound).
+/// It is a [`PageCounter`] that keeps its group. So it has the methods of that type beside those
+/// listed for this one:
+/// * what is charged: [`usage`](PageCounter::usage), [`live`](PageCounter::live),
+///   [`peak`](PageCounter::peak), [`peak_window`](PageCounter::peak_window),
+///   [`forced`](PageCounter::forced);
+/// * its limits: [`max`](PageCounter::max), [`min`](PageCounter::min), [`low`](PageCounter::low),
+///   and [`refused_count`](PageCounter::refused_count);
+/// * its stock: [`batch`](PageCounter::batch), [`set_batch`](PageCounter::set_batch),
+///   [`drain`](PageCounter::drain), [`stocked`](PageCounter::stocked),
+///   [`stocked_bound`](PageCounter::stocked_bound).
 ///
 /// Charges go through the group: [`Group::try_charge_set`].
 ///
@@ -142,7 +153,8 @@ impl GroupCounter {
         group_tree::unit(self.counter())
     }
 
-    /// Does what [`Group::set_max`] does. It may block: in async code use [`set_max_now`](Self::set_max_now).
+    /// Does what [`Group::set_max`] does. It may block: in async code use
+    /// [`set_max_now`](Self::set_max_now).
     ///
     /// # Errors
     ///
@@ -150,11 +162,15 @@ impl GroupCounter {
     pub fn set_max(&self, limit: impl IntoLimit) -> Result<u64, LimitError> {
         let excess = self.set_max_now(limit)?;
         // Reclaimers and victims give memory back and no other resource.
-        Ok(if self.counter().is_memory() { lowered::shrink_to_max(self.counter()) } else { excess })
+        Ok(if self.counter().is_memory() {
+            lowered::shrink_to_max(self.counter())
+        } else {
+            excess
+        })
     }
 
-    /// Does what [`set_max`](Self::set_max) does, but asks no reclaimer and cancels no group, and so waits for neither.
-    /// Bytes above the max stay until they are given back.
+    /// Does what [`set_max`](Self::set_max) does, but asks no reclaimer and cancels no group, and
+    /// so waits for neither. Bytes above the max stay until they are given back.
     ///
     /// Source: a write to `memory.max` with `O_NONBLOCK`.
     ///
@@ -170,10 +186,15 @@ impl GroupCounter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_max_now(&self, limit: impl IntoLimit) -> Result<u64, LimitError> {
-        self.keep_of().set_kinds(self.counter(), &[(LimitKind::Max, Some(limit.into_limit()))], || {})
+        self.keep_of().set_kinds(
+            self.counter(),
+            &[(LimitKind::Max, Some(limit.into_limit()))],
+            || {},
+        )
     }
 
-    /// Reads the events of this counter in the subtree, as [`Group::events`] does. Those of memory are the group's.
+    /// Reads the events of this counter in the subtree, as [`Group::events`] does. Those of memory
+    /// are the group's.
     pub fn events(&self) -> Events {
         Events::read(self.keep_of(), self.counter(), false)
     }

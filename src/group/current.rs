@@ -8,21 +8,24 @@ use crate::thread::current::{self, EnteredScope};
 
 /// # The current group
 impl Group {
-    /// Makes this the current group of the thread until the guard is dropped: for a body of synchronous code. An
-    /// allocator that charges, and [`Group::current`], take the current group from the thread.
+    /// Makes this the current group of the thread until the guard is dropped: for a body of
+    /// synchronous code. An allocator that charges, and [`Group::current`], take the current group
+    /// from the thread.
     ///
-    /// A future that holds the guard over an `.await` would leave its group to other tasks of the thread. So the guard is
-    /// not `Send`, and a runtime that moves tasks between threads refuses such a future. Use
-    /// [`in_group`](crate::InGroup::in_group) for a future, and [`run`](Self::run) where a closure will do.
+    /// A future that holds the guard over an `.await` would leave its group to other tasks of the
+    /// thread. So the guard is not `Send`, and a runtime that moves tasks between threads refuses
+    /// such a future. Use [`in_group`](crate::InGroup::in_group) for a future, and
+    /// [`run`](Self::run) where a closure will do.
     ///
-    /// The current group is that of the newest guard that is there, whatever the order in which guards are dropped.
-    /// The end of a closure or of a poll that [`run`](Self::run) or `in_group` makes also ends what was entered in it. A
-    /// guard that is dropped after that changes nothing, and neither does it on another scope. A guard that is forgotten
-    /// (`mem::forget`) leaves the thread in the group until the closure or poll around it ends, and keeps the group's
-    /// object for ever.
+    /// The current group is that of the newest guard that is there, whatever the order in which
+    /// guards are dropped. The end of a closure or of a poll that [`run`](Self::run) or `in_group`
+    /// makes also ends what was entered in it. A guard that is dropped after that changes nothing,
+    /// and neither does it on another scope. A guard that is forgotten (`mem::forget`) leaves the
+    /// thread in the group until the closure or poll around it ends, and keeps the group's object
+    /// for ever.
     ///
-    /// The switch moves no credit. The guard is a handle on the group, and takes no other memory: eight guards of a thread
-    /// have a place there. Each further one takes 16 bytes of the heap.
+    /// The switch moves no credit. The guard is a handle on the group, and takes no other memory:
+    /// eight guards of a thread have a place there. Each further one takes 16 bytes of the heap.
     ///
     /// ```
     /// use memcg::{Group, Limits, Runtime};
@@ -47,14 +50,18 @@ impl Group {
     #[inline]
     pub fn enter(&self) -> EnterGuard {
         allocator::catch_up(Some(self.header));
-        EnterGuard { _entry: EnteredScope::enter(self.header.header()), group: self.clone() }
+        EnterGuard {
+            _entry: EnteredScope::enter(self.header.header()),
+            group: self.clone(),
+        }
     }
 
-    /// Runs `work` with this as the current group of the thread. Afterwards the current group is what it was before,
-    /// also where `work` panics. To switch there and back writes two words of the thread and counts nothing.
+    /// Runs `work` with this as the current group of the thread. Afterwards the current group is
+    /// what it was before, also where `work` panics. To switch there and back writes two words of
+    /// the thread and counts nothing.
     ///
-    /// A task, a thread or a job of a pool that `work` spawns starts without a group. Give each its group: a clone of
-    /// the handle, and `run` or [`in_group`](crate::InGroup::in_group) in it.
+    /// A task, a thread or a job of a pool that `work` spawns starts without a group. Give each its
+    /// group: a clone of the handle, and `run` or [`in_group`](crate::InGroup::in_group) in it.
     ///
     /// ```
     /// use memcg::{Group, Limits, Runtime};
@@ -76,9 +83,9 @@ impl Group {
         current::within(Some(self.header.header()), work)
     }
 
-    /// Returns the current group of this thread. `None` outside of [`enter`](Self::enter), [`run`](Self::run) and
-    /// [`in_group`](crate::InGroup::in_group). Where the current group went offline, it is the nearest group above that
-    /// is online.
+    /// Returns the current group of this thread. `None` outside of [`enter`](Self::enter),
+    /// [`run`](Self::run) and [`in_group`](crate::InGroup::in_group). Where the current group went
+    /// offline, it is the nearest group above that is online.
     ///
     /// ```
     /// use memcg::{Group, Limits, Runtime};

@@ -1,5 +1,5 @@
-//! The errors of groups. Each prints as one line: which group refused, its usage and limit, which group asked for how
-//! much.
+//! The errors of groups. Each prints as one line: which group refused, its usage and limit, which
+//! group asked for how much.
 
 use std::fmt;
 use std::time::Duration;
@@ -37,17 +37,22 @@ use crate::units::{Bytes, Percent};
 pub enum ChargeError {
     /// It does not fit below a max.
     Limit(OverLimitError),
-    /// It does not fit below a max. The call was made inside reclaim, which does not ask for more reclaim.
+    /// It does not fit below a max. The call was made inside reclaim, which does not ask for more
+    /// reclaim.
     InReclaim(OverLimitError),
-    /// It does not fit below a max yet, and this call does not block. Only calls that never wait return it: see the
-    /// table of [`Group::try_charge_with`]. Try again later, or wait with [`Group::charge_async`].
+    /// It does not fit below a max yet, and this call does not block. Only calls that never wait
+    /// return it: see the table of [`Group::try_charge_with`]. Try again later, or wait with
+    /// [`Group::charge_async`].
     ///
-    /// From [`OnFull::Reclaim`](crate::OnFull::Reclaim): a victim, a reclaimer that has promised, or another thread's
-    /// reclaim is about to give memory back. From [`OnFull::Start`](crate::OnFull::Start): work to make room was started.
-    /// From [`OnFull::Now`](crate::OnFull::Now): a stock may have credit, a reclaimer can be asked or a victim chosen.
+    /// From [`OnFull::Reclaim`](crate::OnFull::Reclaim): a victim, a reclaimer that has promised,
+    /// or another thread's reclaim is about to give memory back. From
+    /// [`OnFull::Start`](crate::OnFull::Start): work to make room was started. From
+    /// [`OnFull::Now`](crate::OnFull::Now): a stock may have credit, a reclaimer can be asked or a
+    /// victim chosen.
     WouldBlock(OverLimitError),
-    /// It does not fit at once, and the call does nothing to make room ([`OnFull::IfRoom`](crate::OnFull::IfRoom)). Or it
-    /// was forced, and would take usage past 2^63.
+    /// It does not fit at once, and the call does nothing to make room
+    /// ([`OnFull::IfRoom`](crate::OnFull::IfRoom)). Or it was forced, and would take usage past
+    /// 2^63.
     ///
     /// ```
     /// # use memcg::{OnFull, Runtime};
@@ -70,9 +75,10 @@ pub enum ChargeError {
         /// The time that the charge waited: no less than its time limit, if that ended it.
         waited: Duration,
     },
-    /// It waited in line, and no wait there could end: groups whose [tasks](crate::Limits::tasks) all wait in that line
-    /// hold all that the group with the max uses. This is the youngest of these waits. To wait again is vain: release
-    /// what the task holds, and the others go on. [`Event::Deadlock`](crate::Event::Deadlock) counts it.
+    /// It waited in line, and no wait there could end: groups whose [tasks](crate::Limits::tasks)
+    /// all wait in that line hold all that the group with the max uses. This is the youngest of
+    /// these waits. To wait again is vain: release what the task holds, and the others go on.
+    /// [`Event::Deadlock`](crate::Event::Deadlock) counts it.
     Deadlock(OverLimitError),
     /// The group was chosen to give its memory back, by this charge or by another one.
     Cancelled {
@@ -83,7 +89,8 @@ pub enum ChargeError {
         /// The amount asked for, in the counter's unit.
         requested: u64,
     },
-    /// The group is offline, perhaps because its runtime is gone: then no group of it takes charges any more.
+    /// The group is offline, perhaps because its runtime is gone: then no group of it takes charges
+    /// any more.
     Offline {
         /// The group that was charged.
         group: Group,
@@ -112,13 +119,23 @@ impl fmt::Display for ChargeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Limit(inner) => fmt::Display::fmt(inner, f),
-            Self::InReclaim(inner) => inner.write(f, "inside reclaim, which does not nest", inner.helps, None),
-            Self::WouldBlock(inner) => {
-                inner.write(f, "memory may come, and this charge does not wait for it", self.helps(), Some(WAIT))
+            Self::InReclaim(inner) => {
+                inner.write(f, "inside reclaim, which does not nest", inner.helps, None)
             }
+            Self::WouldBlock(inner) => inner.write(
+                f,
+                "memory may come, and this charge does not wait for it",
+                self.helps(),
+                Some(WAIT),
+            ),
             Self::Deadlock(inner) => {
                 let release = format!("release what {} holds", inner.requester().shown_path());
-                inner.write(f, "groups that wait in this line hold all of it", Helps::Nothing, Some(&release))
+                inner.write(
+                    f,
+                    "groups that wait in this line hold all of it",
+                    Helps::Nothing,
+                    Some(&release),
+                )
             }
             Self::NoRoom { group, requested } => {
                 let (path, bytes) = (group.shown_path(), Bytes(*requested));
@@ -132,29 +149,63 @@ impl fmt::Display for ChargeError {
             }
             Self::TimedOut { refusal, waited } => {
                 let longer = (refusal.helps != Helps::Nothing).then_some("wait longer");
-                refusal.write(f, &format!("after {waited:.1?} in line"), refusal.helps, longer)
+                refusal.write(
+                    f,
+                    &format!("after {waited:.1?} in line"),
+                    refusal.helps,
+                    longer,
+                )
             }
-            Self::Cancelled { counter, group, requested } => {
+            Self::Cancelled {
+                counter,
+                group,
+                requested,
+            } => {
                 // A charge of 0 bytes is never refused there.
-                let asked =
-                    if *requested == 0 { "a checkpoint" } else { &amount(group.nth(counter.number), *requested) };
+                let asked = if *requested == 0 {
+                    "a checkpoint"
+                } else {
+                    &amount(group.nth(counter.number), *requested)
+                };
                 let path = group.shown_path();
-                write!(f, "{path} is cancelled to make room: {asked} refused; release what it holds")
+                write!(
+                    f,
+                    "{path} is cancelled to make room: {asked} refused; release what it holds"
+                )
             }
-            Self::Offline { counter, group, requested } => {
-                let (path, amount) = (group.shown_path(), amount(group.nth(counter.number), *requested));
+            Self::Offline {
+                counter,
+                group,
+                requested,
+            } => {
+                let (path, amount) = (
+                    group.shown_path(),
+                    amount(group.nth(counter.number), *requested),
+                );
                 if runtime_is_gone(group) {
                     write!(f, "the runtime of {path} is gone: {amount} refused; ")?;
                     f.write_str("keep a handle of the Runtime as long as its groups charge")
                 } else {
-                    write!(f, "{path} is offline: {amount} refused; charge a group that is online")
+                    write!(
+                        f,
+                        "{path} is offline: {amount} refused; charge a group that is online"
+                    )
                 }
             }
             Self::OtherRuntime { from, to } => {
-                write!(f, "{} and {} belong to two runtimes", from.shown_path(), to.shown_path())
+                write!(
+                    f,
+                    "{} and {} belong to two runtimes",
+                    from.shown_path(),
+                    to.shown_path()
+                )
             }
             Self::UnknownCounter { counter, group } => {
-                write!(f, "{} has no counter number {counter}: it is one of another runtime", group.shown_path())
+                write!(
+                    f,
+                    "{} has no counter number {counter}: it is one of another runtime",
+                    group.shown_path()
+                )
             }
         }
     }
@@ -188,7 +239,8 @@ impl ChargeError {
         }
     }
 
-    /// Returns which group's max was in the way, with its figures. Returns `None` where no limit was.
+    /// Returns which group's max was in the way, with its figures. Returns `None` where no limit
+    /// was.
     pub fn over_limit(&self) -> Option<&OverLimitError> {
         match self {
             ChargeError::Limit(refusal)
@@ -200,34 +252,64 @@ impl ChargeError {
         }
     }
 
-    /// Returns what can make the same charge fit later, by the figures of the refusal: see [`Helps`]. A
-    /// [`NoRoom`](Self::NoRoom) has none: its answer is of now, a few loads and a lock for each level.
+    /// Returns what can make the same charge fit later, by the figures of the refusal: see
+    /// [`Helps`]. A [`NoRoom`](Self::NoRoom) has none: its answer is of now, a few loads and a lock
+    /// for each level.
     pub fn helps(&self) -> Helps {
         match self {
             ChargeError::NoRoom { group, requested } => Helps::now(group, *requested),
             ChargeError::Deadlock(_) => Helps::Nothing,
             ChargeError::WouldBlock(refusal) if refusal.helps == Helps::Nothing => Helps::Waiting,
-            _ => self.over_limit().map_or(Helps::Nothing, |refusal| refusal.helps),
+            _ => self
+                .over_limit()
+                .map_or(Helps::Nothing, |refusal| refusal.helps),
         }
     }
 
     /// Makes the error that a charge to `counter` returns.
     #[cold]
-    pub(super) fn new(failure: ChargeFailure<'_>, counter: &object::Counter, requested: u64) -> ChargeError {
-        let (group, named) = (|| Group::pinned(counter.first()), || Counter::of_counter(counter));
+    pub(super) fn new(
+        failure: ChargeFailure<'_>,
+        counter: &object::Counter,
+        requested: u64,
+    ) -> ChargeError {
+        let (group, named) = (
+            || Group::pinned(counter.first()),
+            || Counter::of_counter(counter),
+        );
         let (refusal, kind) = match failure {
             ChargeFailure::Refused { refusal, kind, .. } => (refusal, kind),
-            ChargeFailure::Offline => return ChargeError::Offline { group: group(), counter: named(), requested },
-            ChargeFailure::Cancelled => return ChargeError::Cancelled { group: group(), counter: named(), requested },
+            ChargeFailure::Offline => {
+                return ChargeError::Offline {
+                    group: group(),
+                    counter: named(),
+                    requested,
+                };
+            }
+            ChargeFailure::Cancelled => {
+                return ChargeError::Cancelled {
+                    group: group(),
+                    counter: named(),
+                    requested,
+                };
+            }
         };
         let error = OverLimitError::new(counter, requested, &refusal);
         let (kind, error) = match kind {
-            RefusalKind::Full(_) if context::in_reclaim() => (IncidentKind::Refused, ChargeError::InReclaim(error)),
-            RefusalKind::Full(Some(_)) => (IncidentKind::WouldBlock, ChargeError::WouldBlock(error)),
-            RefusalKind::Full(None) => (IncidentKind::Refused, ChargeError::Limit(error)),
-            RefusalKind::TimedOut(waited) => {
-                (IncidentKind::TimedOut, ChargeError::TimedOut { refusal: Box::new(error), waited })
+            RefusalKind::Full(_) if context::in_reclaim() => {
+                (IncidentKind::Refused, ChargeError::InReclaim(error))
             }
+            RefusalKind::Full(Some(_)) => {
+                (IncidentKind::WouldBlock, ChargeError::WouldBlock(error))
+            }
+            RefusalKind::Full(None) => (IncidentKind::Refused, ChargeError::Limit(error)),
+            RefusalKind::TimedOut(waited) => (
+                IncidentKind::TimedOut,
+                ChargeError::TimedOut {
+                    refusal: Box::new(error),
+                    waited,
+                },
+            ),
             RefusalKind::Deadlock => (IncidentKind::Deadlock, ChargeError::Deadlock(error)),
         };
         incidents::note(kind, counter, requested, &refusal);
@@ -238,16 +320,22 @@ impl ChargeError {
 /// A group, or a child of it that was to be created.
 fn place(group: &Group, name: Option<&str>) -> String {
     let path = group.shown_path();
-    name.map_or(path.clone(), |name| format!("{:?} in {path}", beginning(name)))
+    name.map_or(path.clone(), |name| {
+        format!("{:?} in {path}", beginning(name))
+    })
 }
 
 /// The root goes offline with its runtime alone.
 fn runtime_is_gone(group: &Group) -> bool {
-    group.first().path_to_root().last().is_some_and(|root| root.state().is_offline())
+    group
+        .first()
+        .path_to_root()
+        .last()
+        .is_some_and(|root| root.state().is_offline())
 }
 
-/// Nothing was reclaimed: this thread is in a reclaimer, or in an allocator that this crate has called. Reclaim does not
-/// nest.
+/// Nothing was reclaimed: this thread is in a reclaimer, or in an allocator that this crate has
+/// called. Reclaim does not nest.
 ///
 /// ```
 /// use memcg::errors::ReclaimError;
@@ -279,7 +367,10 @@ pub struct ReclaimError {
 impl fmt::Display for ReclaimError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.group.shown_path();
-        write!(f, "nothing reclaimed of {path}: this thread is in a reclaimer already, and reclaim does not nest")
+        write!(
+            f,
+            "nothing reclaimed of {path}: this thread is in a reclaimer already, and reclaim does not nest"
+        )
     }
 }
 
@@ -331,8 +422,8 @@ pub enum CreateError {
         /// The configured most.
         most: u32,
     },
-    /// The system gives no memory for it, and no object of another group is free. Nothing is lost: once memory is given
-    /// back, the same call succeeds.
+    /// The system gives no memory for it, and no object of another group is free. Nothing is lost:
+    /// once memory is given back, the same call succeeds.
     Memory {
         /// The group that was to be its parent.
         parent: Group,
@@ -347,21 +438,38 @@ impl fmt::Display for CreateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = |parent: &Group, name: &str| place(parent, Some(name));
         let (place, why) = match self {
-            Self::Name { parent, name, fault } => (named(parent, name), fault.to_string()),
+            Self::Name {
+                parent,
+                name,
+                fault,
+            } => (named(parent, name), fault.to_string()),
             Self::Taken { group } => {
-                let place = group.parent().map_or_else(String::new, |parent| named(&parent, &group.name()));
-                (place, "the name is taken; get_or_create returns that group".to_string())
+                let place = group
+                    .parent()
+                    .map_or_else(String::new, |parent| named(&parent, &group.name()));
+                (
+                    place,
+                    "the name is taken; get_or_create returns that group".to_string(),
+                )
             }
             Self::Offline { parent, name } => {
-                let gone = if runtime_is_gone(parent) { "its runtime is gone, and " } else { "" };
+                let gone = if runtime_is_gone(parent) {
+                    "its runtime is gone, and "
+                } else {
+                    ""
+                };
                 (named(parent, name), format!("{gone}it is offline"))
             }
-            Self::Full { parent, name, most } => {
-                (named(parent, name), format!("there are {most} groups, as many as groups_max allows"))
-            }
+            Self::Full { parent, name, most } => (
+                named(parent, name),
+                format!("there are {most} groups, as many as groups_max allows"),
+            ),
             Self::Memory { parent, bytes } => {
                 let bytes = Bytes(*bytes as u64);
-                (format!("in {}", parent.shown_path()), format!("the system has no {bytes} of memory for it"))
+                (
+                    format!("in {}", parent.shown_path()),
+                    format!("the system has no {bytes} of memory for it"),
+                )
             }
             Self::Limit(inner) => return fmt::Display::fmt(inner, f),
         };
@@ -393,8 +501,8 @@ pub enum NameError {
     Slash,
     /// It has a control character, which would break the line of an error.
     Control,
-    /// It has a character that formats others, as U+202E does, or that separates lines: what is printed would not be
-    /// the name.
+    /// It has a character that formats others, as U+202E does, or that separates lines: what is
+    /// printed would not be the name.
     Format,
     /// It begins with `#`, as the id that stands for an unnamed group in a path.
     Sharp,
@@ -411,7 +519,9 @@ impl fmt::Display for NameError {
             Self::TooLong => write!(f, "a name has at most {} bytes", Group::NAME_MAX),
             Self::Slash => f.write_str("a name has no `/`"),
             Self::Control => f.write_str("a name has no control characters"),
-            Self::Format => f.write_str("a name has no format characters and no separators of lines"),
+            Self::Format => {
+                f.write_str("a name has no format characters and no separators of lines")
+            }
             Self::Sharp => f.write_str("a name does not begin with `#`"),
             Self::Dots => f.write_str("a name is neither `.` nor `..`"),
             Self::TooMany => f.write_str("a process keeps 255 names of settings"),
@@ -470,8 +580,8 @@ pub enum LimitError {
         /// The fault of the setting's name.
         fault: NameError,
     },
-    /// The group was created without [`cover_allocations`](crate::Limits::cover_allocations), and it is too late to
-    /// ask.
+    /// The group was created without [`cover_allocations`](crate::Limits::cover_allocations), and
+    /// it is too late to ask.
     CoversNot {
         /// The group.
         group: Group,
@@ -481,15 +591,31 @@ pub enum LimitError {
 impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoLimitedAncestor { group, name, limit, percent } => {
+            Self::NoLimitedAncestor {
+                group,
+                name,
+                limit,
+                percent,
+            } => {
                 let of = place(group, name.as_deref());
-                write!(f, "no {limit} {percent} for {of}: no group above has a max; set one, or bytes here")
+                write!(
+                    f,
+                    "no {limit} {percent} for {of}: no group above has a max; set one, or bytes here"
+                )
             }
             Self::Setting { group, name, fault } => {
-                write!(f, "no setting's name for {}: {fault}", place(group, name.as_deref()))
+                write!(
+                    f,
+                    "no setting's name for {}: {fault}",
+                    place(group, name.as_deref())
+                )
             }
             Self::CoversNot { group } => {
-                write!(f, "{} does not cover allocations: a group asks for that when it is created", group.shown_path())
+                write!(
+                    f,
+                    "{} does not cover allocations: a group asks for that when it is created",
+                    group.shown_path()
+                )
             }
         }
     }
@@ -523,10 +649,20 @@ impl fmt::Display for OfflineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, children) = (self.group.shown_path(), self.children);
         if self.group.parent().is_none() {
-            return write!(f, "{path} is the root: it goes offline when the last handle of its Runtime is dropped");
+            return write!(
+                f,
+                "{path} is the root: it goes offline when the last handle of its Runtime is dropped"
+            );
         }
-        let (noun, them) = if children == 1 { ("child", "it") } else { ("children", "them") };
-        write!(f, "{path} has {children} {noun} online: take {them} offline first, or all with offline_tree")
+        let (noun, them) = if children == 1 {
+            ("child", "it")
+        } else {
+            ("children", "them")
+        };
+        write!(
+            f,
+            "{path} has {children} {noun} online: take {them} offline first, or all with offline_tree"
+        )
     }
 }
 

@@ -15,7 +15,8 @@ use crate::pressure::wakers::{park_until, parked_waker};
 use crate::state::events::Event;
 use crate::state::listeners::Happened;
 
-/// Counts of each event, as of the moment when they were read. From there on a caller can wait for the next one.
+/// Counts of each event, as of the moment when they were read. From there on a caller can wait for
+/// the next one.
 ///
 /// ```
 /// use memcg::Event;
@@ -40,7 +41,12 @@ impl Events {
         let counts = Event::ALL.map(|event| events::read(counter, event, local));
         // SAFETY: the counter is one of the group, on which the value has a handle.
         let counter = unsafe { Kept::new(counter) };
-        Events { counts, group: group.clone(), counter, local }
+        Events {
+            counts,
+            group: group.clone(),
+            counter,
+            local,
+        }
     }
 
     /// Reads what happened to the limits of this group alone, as it is now.
@@ -71,11 +77,12 @@ impl Events {
         Event::ALL.into_iter().zip(self.counts)
     }
 
-    /// Blocks until `event` has happened more often than this count says, or for `time`. Returns whether it has. In
-    /// async code use [`changed`](Self::changed).
+    /// Blocks until `event` has happened more often than this count says, or for `time`. Returns
+    /// whether it has. In async code use [`changed`](Self::changed).
     ///
-    /// If the event has happened since these counts were read, the call returns at once. So it misses nothing between
-    /// the reading and the wait. A group that goes offline wakes no listener. The call takes one lock.
+    /// If the event has happened since these counts were read, the call returns at once. So it
+    /// misses nothing between the reading and the wait. A group that goes offline wakes no
+    /// listener. The call takes one lock.
     ///
     /// ```
     /// # use memcg::{Event, Runtime};
@@ -99,8 +106,8 @@ impl Events {
         true
     }
 
-    /// Waits as [`wait`](Self::wait) without blocking, and without an end. The future resolves to the new count. It
-    /// needs no async runtime, and dropping it ends the wait.
+    /// Waits as [`wait`](Self::wait) without blocking, and without an end. The future resolves to
+    /// the new count. It needs no async runtime, and dropping it ends the wait.
     ///
     /// ```
     /// # use memcg::{Event, Runtime};
@@ -115,7 +122,9 @@ impl Events {
     /// # }
     /// ```
     pub fn changed(&self, event: Event) -> EventFuture {
-        EventFuture { listener: self.listener(event) }
+        EventFuture {
+            listener: self.listener(event),
+        }
     }
 
     fn listener(&self, event: Event) -> ListenerGuard {
@@ -125,7 +134,9 @@ impl Events {
 
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.iter().map(|(event, count)| (event.name(), count))).finish()
+        f.debug_map()
+            .entries(self.iter().map(|(event, count)| (event.name(), count)))
+            .finish()
     }
 }
 
@@ -153,7 +164,9 @@ impl Future for EventFuture {
     type Output = u64;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<u64> {
-        self.listener.poll(context.waker()).map_or(Poll::Pending, Poll::Ready)
+        self.listener
+            .poll(context.waker())
+            .map_or(Poll::Pending, Poll::Ready)
     }
 }
 
@@ -168,7 +181,8 @@ impl Happened {
 
 /// # Events
 impl Group {
-    /// Reads what happened to the limits of this group and of all groups below it. It costs a few loads.
+    /// Reads what happened to the limits of this group and of all groups below it. It costs a few
+    /// loads.
     ///
     /// Source: `memory.events`.
     pub fn events(&self) -> Events {
@@ -177,11 +191,12 @@ impl Group {
 
     /// Registers `listener`, to be called after `event` has happened here or below.
     ///
-    /// The thread that made the event happen calls it, at the end of that operation, with no lock of this crate held.
-    /// The listener may use the whole crate; where its thread is in a reclaimer or a hook, it is inside reclaim, too.
-    /// One call may stand for several events. Where a listener makes its own event happen, the thread calls it for that
-    /// at once, up to four deep, then together with the next event. A panic is caught and counted as [`Event::Panic`],
-    /// also a panic in the listener's drop.
+    /// The thread that made the event happen calls it, at the end of that operation, with no lock
+    /// of this crate held. The listener may use the whole crate; where its thread is in a reclaimer
+    /// or a hook, it is inside reclaim, too. One call may stand for several events. Where a
+    /// listener makes its own event happen, the thread calls it for that at once, up to four deep,
+    /// then together with the next event. A panic is caught and counted as [`Event::Panic`], also a
+    /// panic in the listener's drop.
     ///
     /// ```
     /// # use memcg::{Event, Runtime};
@@ -202,7 +217,11 @@ impl Group {
     /// assert_eq!(refused.load(Ordering::Relaxed), 1);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
-    pub fn on_event(&self, event: Event, listener: impl Fn(&Happened) + Send + Sync + 'static) -> Registration {
+    pub fn on_event(
+        &self,
+        event: Event,
+        listener: impl Fn(&Happened) + Send + Sync + 'static,
+    ) -> Registration {
         Registration::new(listeners::call(self.first(), event, Box::new(listener)))
     }
 }

@@ -66,14 +66,16 @@ enum Stage {
 }
 
 impl ChargeFuture {
-    /// Gives the charge up where it is not made `time` after the first poll. The future then returns
-    /// [`ChargeError::TimedOut`], and the group that refused counts [`Event::TimedOut`](crate::Event::TimedOut).
+    /// Gives the charge up where it is not made `time` after the first poll. The future then
+    /// returns [`ChargeError::TimedOut`], and the group that refused counts
+    /// [`Event::TimedOut`](crate::Event::TimedOut).
     ///
     /// A charge that was made in time holds, also if the future is polled later. The delay above a
-    /// [high](crate::Limits::high) ends with the time, too: a charge that was made then returns. Reclaimers are asked
-    /// within the time only, and the one at work is waited for. With a time of zero they are asked once, as
-    /// [`Group::try_charge`] asks. A thread of this crate wakes the future at the end of the time, within 1 ms if a
-    /// processor is free. If the system gives no thread, the first poll in line gives the charge up.
+    /// [high](crate::Limits::high) ends with the time, too: a charge that was made then returns.
+    /// Reclaimers are asked within the time only, and the one at work is waited for. With a time of
+    /// zero they are asked once, as [`Group::try_charge`] asks. A thread of this crate wakes the
+    /// future at the end of the time, within 1 ms if a processor is free. If the system gives no
+    /// thread, the first poll in line gives the charge up.
     ///
     /// ```
     /// # use memcg::{ChargeError, Event, Runtime};
@@ -96,9 +98,10 @@ impl ChargeFuture {
         self
     }
 
-    /// Gives the charge up where it waits in line when `sleep` is ready, as [`timeout`](Self::timeout) does, and ends its
-    /// delay above a high: for the timer of an async runtime, or any other future. What `sleep` returns is dropped. It is
-    /// polled only while the charge waits or is delayed.
+    /// Gives the charge up where it waits in line when `sleep` is ready, as
+    /// [`timeout`](Self::timeout) does, and ends its delay above a high: for the timer of an async
+    /// runtime, or any other future. What `sleep` returns is dropped. It is polled only while the
+    /// charge waits or is delayed.
     ///
     /// ```
     /// # use memcg::{ChargeError, Runtime};
@@ -128,7 +131,11 @@ impl ChargeFuture {
             let this = &mut self;
             let mut ended = None;
             if let Stage::InLine(in_line) = &mut this.state {
-                ended = Some(of_group(in_line.time_out(this.group.first()), &this.group, this.bytes));
+                ended = Some(of_group(
+                    in_line.time_out(this.group.first()),
+                    &this.group,
+                    this.bytes,
+                ));
             }
             this.undelayed = true;
             this.ended(ended, context.waker())
@@ -136,9 +143,10 @@ impl ChargeFuture {
         .await
     }
 
-    /// Makes the future ready as soon as the charge is made, also above a [high](crate::Limits::high). It is for a
-    /// caller that has a timer of its own, and asks [`high_delay`](crate::expert::Inspect::high_delay) for the delay,
-    /// before this charge or after it.
+    /// Makes the future ready as soon as the charge is made, also above a
+    /// [high](crate::Limits::high). It is for a caller that has a timer of its own, and asks
+    /// [`high_delay`](crate::expert::Inspect::high_delay) for the delay, before this charge or
+    /// after it.
     ///
     /// ```
     /// # use memcg::expert::Inspect as _;
@@ -161,7 +169,11 @@ impl ChargeFuture {
     }
 
     /// Returns the charge, or why there is none. Pending while it waits or is delayed.
-    fn ended(&mut self, ended: Option<Result<u64, ChargeError>>, waker: &Waker) -> Poll<Result<Charge, ChargeError>> {
+    fn ended(
+        &mut self,
+        ended: Option<Result<u64, ChargeError>>,
+        waker: &Waker,
+    ) -> Poll<Result<Charge, ChargeError>> {
         let group = self.group.first();
         match ended {
             Some(Ok(walked)) => {
@@ -181,7 +193,9 @@ impl ChargeFuture {
             }
             None => {}
         }
-        let Stage::Delayed(delayed, _) = &self.state else { return Poll::Pending };
+        let Stage::Delayed(delayed, _) = &self.state else {
+            return Poll::Pending;
+        };
         if !self.undelayed && delayed.lasts(waker) {
             return Poll::Pending;
         }
@@ -204,7 +218,10 @@ impl Future for ChargeFuture {
         let waker = context.waker();
         let this = &mut *self;
         let mut ended = None;
-        assert!(!matches!(this.state, Stage::Done), "a `ChargeFuture` is polled after it has returned its result");
+        assert!(
+            !matches!(this.state, Stage::Done),
+            "a `ChargeFuture` is polled after it has returned its result"
+        );
         if let Stage::New = this.state {
             match this.group.header.consume_open(this.bytes) {
                 Consume::Hit => {
@@ -232,30 +249,31 @@ impl Future for ChargeFuture {
 /// # Charges that wait for room
 impl Group {
     /// Charges `bytes` without blocking, and where they do not fit waits in line as
-    /// [`OnFull::Wait`](crate::OnFull::Wait) does, without an end. A poll waits for no thread, and may run
-    /// reclaimers and cancel hooks.
+    /// [`OnFull::Wait`](crate::OnFull::Wait) does, without an end. A poll waits for no thread, and
+    /// may run reclaimers and cancel hooks.
     ///
     /// The future needs no async runtime, only a [`Waker`]. A future that is dropped before it is
-    /// done leaves the line, and nothing of it remains. One that is dropped after it was given the bytes, and before it
-    /// was polled again, gives them back. For a time limit use [`timeout`](ChargeFuture::timeout), or
-    /// [`until`](ChargeFuture::until) with a timer of any runtime. The refusal then names the group and the amount, and
-    /// is counted; a timer around the future would leave no trace.
+    /// done leaves the line, and nothing of it remains. One that is dropped after it was given the
+    /// bytes, and before it was polled again, gives them back. For a time limit use
+    /// [`timeout`](ChargeFuture::timeout), or [`until`](ChargeFuture::until) with a timer of any
+    /// runtime. The refusal then names the group and the amount, and is counted; a timer around the
+    /// future would leave no trace.
     ///
-    /// The polling thread asks reclaimers at the first poll and where the charge has moved to another group's line. It
-    /// asks again where other threads were asking at the same time; the thread of this crate that ends delays wakes the
-    /// future for that. Where the policy chooses victims, this charge cancels one group, and others cancel the next
-    /// one.
+    /// The polling thread asks reclaimers at the first poll and where the charge has moved to
+    /// another group's line. It asks again where other threads were asking at the same time; the
+    /// thread of this crate that ends delays wakes the future for that. Where the policy chooses
+    /// victims, this charge cancels one group, and others cancel the next one.
     ///
-    /// Above a high the future does not sleep. A thread of this crate wakes it once, when the delay is over or usage is
-    /// not above high any more. That thread is one for the process. It starts with the first such delay and ends a
-    /// second after the last. Where the system gives no thread, the charge is made without a delay.
-    /// [`undelayed`](ChargeFuture::undelayed) leaves the delay to the caller;
-    /// [`high_delay`](crate::expert::Inspect::high_delay) says it.
+    /// Above a high the future does not sleep. A thread of this crate wakes it once, when the delay
+    /// is over or usage is not above high any more. That thread is one for the process. It starts
+    /// with the first such delay and ends a second after the last. Where the system gives no
+    /// thread, the charge is made without a delay. [`undelayed`](ChargeFuture::undelayed) leaves
+    /// the delay to the caller; [`high_delay`](crate::expert::Inspect::high_delay) says it.
     ///
     /// # Errors
     ///
-    /// As [`try_charge`](Self::try_charge), and at once in line as soon as the group goes offline or is cancelled.
-    /// [`ChargeError::TimedOut`] only where the future has a time limit.
+    /// As [`try_charge`](Self::try_charge), and at once in line as soon as the group goes offline
+    /// or is cancelled. [`ChargeError::TimedOut`] only where the future has a time limit.
     /// [`ChargeError::Deadlock`] where no wait in the line can end.
     ///
     /// ```
@@ -276,11 +294,19 @@ impl Group {
     /// ```
     pub fn charge_async(&self, bytes: impl IntoBytes) -> ChargeFuture {
         let Bytes(bytes) = bytes.into_bytes();
-        ChargeFuture { group: self.clone(), bytes, undelayed: false, time: None, end: None, state: Stage::New }
+        ChargeFuture {
+            group: self.clone(),
+            bytes,
+            undelayed: false,
+            time: None,
+            end: None,
+            state: Stage::New,
+        }
     }
 
-    /// Returns the number of charges that wait in line at this group because its own max has refused them. The group
-    /// counts [`Event::Max`](crate::Event::Max) a moment before such a charge is in line.
+    /// Returns the number of charges that wait in line at this group because its own max has
+    /// refused them. The group counts [`Event::Max`](crate::Event::Max) a moment before such a
+    /// charge is in line.
     pub fn waiting_count(&self) -> usize {
         line::length(self.first())
     }

@@ -8,20 +8,23 @@ use crate::counter::incarnation::Generation;
 use crate::counter::object::{KeptHeader, Object};
 use crate::counter::{make, object};
 
-/// A handle on a group, the unit that is charged. A handle is cheap to clone, send and share. Clones name the same
-/// group, and comparison is by identity.
+/// A handle on a group, the unit that is charged. A handle is cheap to clone, send and share.
+/// Clones name the same group, and comparison is by identity.
 ///
-/// A group is in its parent from [`create`](Self::create) to [`offline`](Self::offline), whether or not a handle
-/// exists. [`Runtime::group`](crate::Runtime::group) finds it by its path. An offline group takes no charges, and it is
-/// gone with its last handle and its last [`Charge`](crate::Charge).
+/// A group is in its parent from [`create`](Self::create) to [`offline`](Self::offline), whether or
+/// not a handle exists. [`Runtime::group`](crate::Runtime::group) finds it by its path. An offline
+/// group takes no charges, and it is gone with its last handle and its last
+/// [`Charge`](crate::Charge).
 ///
-/// Most programs need six calls: [`create`](Self::create) or [`scope`](Self::scope), [`try_charge`](Self::try_charge)
-/// (async: [`charge_async`](Self::charge_async)), [`live`](Self::live), [`snapshot`](Self::snapshot),
+/// Most programs need six calls: [`create`](Self::create) or [`scope`](Self::scope),
+/// [`try_charge`](Self::try_charge) (async: [`charge_async`](Self::charge_async)),
+/// [`live`](Self::live), [`snapshot`](Self::snapshot),
 /// [`register_reclaimer`](Self::register_reclaimer) and [`offline`](Self::offline).
 ///
-/// [`try_charge_with`](Self::try_charge_with) has a table of the ways to charge: what each waits for, which foreign code
-/// it runs, and what it does before it refuses. A drain of credit takes a lock and a barrier, and waits at most a
-/// millisecond for a thread that was preempted at a bad moment.
+/// [`try_charge_with`](Self::try_charge_with) has a table of the ways to charge: what each waits
+/// for, which foreign code it runs, and what it does before it refuses. A drain of credit takes a
+/// lock and a barrier, and waits at most a millisecond for a thread that was preempted at a bad
+/// moment.
 ///
 /// ```
 /// use memcg::{Limits, Runtime};
@@ -72,7 +75,11 @@ impl fmt::Display for GroupId {
 impl GroupId {
     /// A handle on the group, if it still exists.
     pub(crate) fn pin(self) -> Option<Handle> {
-        Stale { object: make::group(self.number)?, of: self.generation }.try_pin()
+        Stale {
+            object: make::group(self.number)?,
+            of: self.generation,
+        }
+        .try_pin()
     }
 }
 
@@ -107,7 +114,10 @@ impl Group {
 
     /// Returns the group's id, which names it for as long as the process runs.
     pub fn id(&self) -> GroupId {
-        GroupId { number: self.first().number, generation: self.first().state().generation() }
+        GroupId {
+            number: self.first().number,
+            generation: self.first().state().generation(),
+        }
     }
 }
 

@@ -30,15 +30,20 @@ use crate::thread::current::within;
 /// # }
 /// ```
 pub trait InGroup: Sized {
-    /// Wraps the value so that it runs in `group`. A wrapper inside another one runs in its own group.
+    /// Wraps the value so that it runs in `group`. A wrapper inside another one runs in its own
+    /// group.
     ///
-    /// The wrapper switches the thread's current group at each poll, and around the drop of the value. A task that is
-    /// aborted is dropped outside of any poll, on whatever thread. What the value spawns has no group of its own. The
-    /// wrapper is a handle on the group, so a poll counts nothing.
+    /// The wrapper switches the thread's current group at each poll, and around the drop of the
+    /// value. A task that is aborted is dropped outside of any poll, on whatever thread. What the
+    /// value spawns has no group of its own. The wrapper is a handle on the group, so a poll counts
+    /// nothing.
     fn in_group(self, group: &Group) -> Grouped<Self> {
         // Once, for all polls: the stock of a new group opens.
         allocator::catch_up(Some(group.header));
-        Grouped { value: ManuallyDrop::new(self), group: group.clone() }
+        Grouped {
+            value: ManuallyDrop::new(self),
+            group: group.clone(),
+        }
     }
 }
 
@@ -46,7 +51,8 @@ impl<T> InGroup for T {}
 
 /// A value that runs in a group: see [`InGroup::in_group`]. It is a future where the value is one.
 ///
-/// For any other trait of polls, such as that of a stream or of a reader, [`poll_in`](Self::poll_in) is one line:
+/// For any other trait of polls, such as that of a stream or of a reader,
+/// [`poll_in`](Self::poll_in) is one line:
 ///
 /// ```
 /// use std::pin::{Pin, pin};
@@ -85,11 +91,13 @@ impl<T> Grouped<T> {
         &self.group
     }
 
-    /// Calls `poll` with the value, in the group: for traits that the crate does not know, such as `Stream`.
+    /// Calls `poll` with the value, in the group: for traits that the crate does not know, such as
+    /// `Stream`.
     #[inline]
     #[allow(unsafe_code)]
     pub fn poll_in<R>(self: Pin<&mut Self>, poll: impl FnOnce(Pin<&mut T>) -> R) -> R {
-        // SAFETY: the value stays where the wrapper is: nothing moves it out, and the drop drops it in place.
+        // SAFETY: the value stays where the wrapper is: nothing moves it out, and the drop drops it
+        // in place.
         let Grouped { value, group } = unsafe { self.get_unchecked_mut() };
         allocator::catch_up(None);
         // SAFETY: as above; `self` was pinned.
@@ -112,6 +120,8 @@ impl<T> Drop for Grouped<T> {
     fn drop(&mut self) {
         let Grouped { value, group } = self;
         // SAFETY: nothing uses the value any more.
-        within(Some(group.header.header()), || unsafe { ManuallyDrop::drop(value) });
+        within(Some(group.header.header()), || unsafe {
+            ManuallyDrop::drop(value)
+        });
     }
 }

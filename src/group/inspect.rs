@@ -1,4 +1,5 @@
-//! Figures and settings that few programs need: the kernel's own readers, parts of a figure, and figures for adapters.
+//! Figures and settings that few programs need: the kernel's own readers, parts of a figure, and
+//! figures for adapters.
 
 use std::iter;
 use std::time::Duration;
@@ -17,8 +18,8 @@ use crate::state::oom::{EXEMPT, TOGETHER};
 use crate::sync::Ordering;
 use crate::units::{Bytes, IntoBytes};
 
-/// Figures and settings of a group beside those of [`Group`]. A name that ends in `_local` leaves out what the children
-/// that are online account for.
+/// Figures and settings of a group beside those of [`Group`]. A name that ends in `_local` leaves
+/// out what the children that are online account for.
 ///
 /// | | |
 /// |---|---|
@@ -70,16 +71,17 @@ pub trait Inspect: ThisGroup {
         marks::high(self.this().first())
     }
 
-    /// Returns the soft limit in bytes, `u64::MAX` if there is none. One load, and two locks where a group of the
-    /// runtime has a [share](crate::Limits::share).
+    /// Returns the soft limit in bytes, `u64::MAX` if there is none. One load, and two locks where
+    /// a group of the runtime has a [share](crate::Limits::share).
     fn soft(&self) -> u64 {
         shares::look(self.this().first().tree());
         marks::soft(self.this().first())
     }
 
-    /// Tells the runtime how many bytes the max of the root leaves out, because memory of the process holds them that no
-    /// group is charged for. Refusals of the root, its row of a snapshot and [`uncharged`](Self::uncharged) show the
-    /// figure; nothing else depends on it. One store. `memcg-host` calls this (`less_uncharged`).
+    /// Tells the runtime how many bytes the max of the root leaves out, because memory of the
+    /// process holds them that no group is charged for. Refusals of the root, its row of a snapshot
+    /// and [`uncharged`](Self::uncharged) show the figure; nothing else depends on it. One store.
+    /// `memcg-host` calls this (`less_uncharged`).
     ///
     /// ```
     /// # use memcg::Limits;
@@ -94,18 +96,21 @@ pub trait Inspect: ThisGroup {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     fn show_uncharged(&self, bytes: impl IntoBytes) {
-        group_tree::of(self.this().first()).uncharged.store(bytes.into_bytes().as_u64(), Ordering::Relaxed);
+        group_tree::of(self.this().first())
+            .uncharged
+            .store(bytes.into_bytes().as_u64(), Ordering::Relaxed);
     }
 
-    /// Returns the bytes that [`show_uncharged`](Self::show_uncharged) has set; 0 for a group that is not the root. One
-    /// load.
+    /// Returns the bytes that [`show_uncharged`](Self::show_uncharged) has set; 0 for a group that
+    /// is not the root. One load.
     fn uncharged(&self) -> u64 {
         group_tree::uncharged(self.this().first())
     }
 
-    /// Returns the delay of a charge of `bytes` that walks the tree now: the greatest delay among this group and its
-    /// ancestors. Charges do not sleep for 10 ms or less. The call costs a few loads a level. If credit alone may be
-    /// above a high, the call drains it first, which takes a barrier.
+    /// Returns the delay of a charge of `bytes` that walks the tree now: the greatest delay among
+    /// this group and its ancestors. Charges do not sleep for 10 ms or less. The call costs a few
+    /// loads a level. If credit alone may be above a high, the call drains it first, which takes a
+    /// barrier.
     ///
     /// Source: `calculate_high_delay` in `mm/memcontrol.c`.
     ///
@@ -123,16 +128,18 @@ pub trait Inspect: ThisGroup {
         throttle::delay_now(self.this().first(), bytes)
     }
 
-    /// Makes the limits here and below only count, or act again. It may block: in async code use a thread for blocking
-    /// work.
+    /// Makes the limits here and below only count, or act again. It may block: in async code use a
+    /// thread for blocking work.
     ///
-    /// A charge that the max or high there would have refused or delayed is let through. For a max, the group of that
-    /// max counts [`Event::Max`](crate::Event::Max) and [`Event::Observed`](crate::Event::Observed). No group is asked
-    /// to give anything back for such charges. Limits above this group hold.
+    /// A charge that the max or high there would have refused or delayed is let through. For a max,
+    /// the group of that max counts [`Event::Max`](crate::Event::Max) and
+    /// [`Event::Observed`](crate::Event::Observed). No group is asked to give anything back for
+    /// such charges. Limits above this group hold.
     ///
-    /// The setting holds for further counters, too. Charges that wait here when it begins are made at once. When the
-    /// limits act again, bytes above a max count as if they had been [forced](Group::forced), and reclaimers are asked
-    /// for them. The call takes the tree's lock and looks at all groups below.
+    /// The setting holds for further counters, too. Charges that wait here when it begins are made
+    /// at once. When the limits act again, bytes above a max count as if they had been
+    /// [forced](Group::forced), and reclaimers are asked for them. The call takes the tree's lock
+    /// and looks at all groups below.
     ///
     /// ```
     /// # use memcg::expert::Inspect as _;
@@ -159,9 +166,9 @@ pub trait Inspect: ThisGroup {
         self.this().first().is_observed()
     }
 
-    /// Returns whether usage is above the soft limit. Pressure from here or above asks such a group, and all groups
-    /// below it, first. One load, and two locks where a group of the runtime has a [share](crate::Limits::share);
-    /// exact.
+    /// Returns whether usage is above the soft limit. Pressure from here or above asks such a
+    /// group, and all groups below it, first. One load, and two locks where a group of the runtime
+    /// has a [share](crate::Limits::share); exact.
     ///
     /// ```
     /// # use memcg::expert::Inspect as _;
@@ -178,8 +185,8 @@ pub trait Inspect: ThisGroup {
         marks::is_in_excess(self.this().first())
     }
 
-    /// Returns the number of groups below, at any depth, that are above their soft limits. Exact where none crosses
-    /// meanwhile. It visits the groups that have one below, and their children.
+    /// Returns the number of groups below, at any depth, that are above their soft limits. Exact
+    /// where none crosses meanwhile. It visits the groups that have one below, and their children.
     ///
     /// Source: `children_in_excess`, soft limit rework (Hocko, 2013).
     ///
@@ -197,11 +204,12 @@ pub trait Inspect: ThisGroup {
         excess::count_below(self.this().first())
     }
 
-    /// Returns the [live](Group::live) bytes without those of the children that are online. That is the group's own, and
-    /// what groups that went offline left behind. It costs one load for each child, and holds no lock over more than a few.
-    /// It is exact at every quiescent point, an estimate while other threads charge. Where the group
-    /// [covers](crate::Limits::cover_allocations) it is the larger of what is reserved and what is allocated in the
-    /// group alone.
+    /// Returns the [live](Group::live) bytes without those of the children that are online. That is
+    /// the group's own, and what groups that went offline left behind. It costs one load for each
+    /// child, and holds no lock over more than a few. It is exact at every quiescent point, an
+    /// estimate while other threads charge. Where the group
+    /// [covers](crate::Limits::cover_allocations) it is the larger of what is reserved and what is
+    /// allocated in the group alone.
     ///
     /// ```
     /// # use memcg::expert::Inspect as _;
@@ -219,8 +227,9 @@ pub trait Inspect: ThisGroup {
         credit::live_local(self.this().first())
     }
 
-    /// Returns the [ledger](Group::ledger) of this group without the groups below that are online: that of the bytes of
-    /// [`live_local`](Self::live_local). It costs as much as that call, and visits the counts of each thread.
+    /// Returns the [ledger](Group::ledger) of this group without the groups below that are online:
+    /// that of the bytes of [`live_local`](Self::live_local). It costs as much as that call, and
+    /// visits the counts of each thread.
     ///
     /// ```
     /// use memcg::allocator::Owner; // what an allocator does
@@ -241,14 +250,14 @@ pub trait Inspect: ThisGroup {
         self.this().ledger_alone()
     }
 
-    /// Returns the bytes of the objects that this group owns, without those of any group below, online or offline. It
-    /// allocates nothing.
+    /// Returns the bytes of the objects that this group owns, without those of any group below,
+    /// online or offline. It allocates nothing.
     fn allocated_local(&self) -> u64 {
         ledger::own(self.this().first()).allocated
     }
 
-    /// With true, compares the whole subtree of this group as one, and cancels all of it if any of its groups is
-    /// chosen.
+    /// With true, compares the whole subtree of this group as one, and cancels all of it if any of
+    /// its groups is chosen.
     ///
     /// Source: `memory.oom.group`.
     ///
@@ -270,7 +279,8 @@ pub trait Inspect: ThisGroup {
         victims::marks(self.this().first()).has(TOGETHER)
     }
 
-    /// With true, never cancels this group and the groups below it, not even with the subtree that they are in.
+    /// With true, never cancels this group and the groups below it, not even with the subtree that
+    /// they are in.
     ///
     /// Source: an `oom_score_adj` of -1000.
     fn set_oom_exempt(&self, exempt: bool) {
@@ -282,8 +292,8 @@ pub trait Inspect: ThisGroup {
         victims::marks(self.this().first()).has(EXEMPT)
     }
 
-    /// Returns the groups below that are online, parents first. Groups may be created and go offline meanwhile: the
-    /// walk looks up the children of a group when it reaches that group.
+    /// Returns the groups below that are online, parents first. Groups may be created and go
+    /// offline meanwhile: the walk looks up the children of a group when it reaches that group.
     ///
     /// ```
     /// # use memcg::expert::Inspect as _;
@@ -315,9 +325,10 @@ pub trait Inspect: ThisGroup {
         self.this().first().child_count().get() as usize
     }
 
-    /// Returns the `n` children of largest usage with the usage of each in bytes, the largest first. The call reads
-    /// them one after the other, and locks only a few at a time: a child that is created or goes offline meanwhile may
-    /// be missing. It keeps few of them at a time: of a million it takes some ten handles for each of the `n`.
+    /// Returns the `n` children of largest usage with the usage of each in bytes, the largest
+    /// first. The call reads them one after the other, and locks only a few at a time: a child that
+    /// is created or goes offline meanwhile may be missing. It keeps few of them at a time: of a
+    /// million it takes some ten handles for each of the `n`.
     ///
     /// ```
     /// # use memcg::Limits;
@@ -330,15 +341,18 @@ pub trait Inspect: ThisGroup {
     /// ```
     fn top(&self, n: usize) -> Vec<(Group, u64)> {
         let largest = children::largest(self.this().first(), n).into_iter();
-        largest.map(|(child, usage)| (Group::from_handle(child), usage)).collect()
+        largest
+            .map(|(child, usage)| (Group::from_handle(child), usage))
+            .collect()
     }
 
-    /// Returns the last refusals and victims of this group and of the groups below it, the oldest first. A refusal
-    /// belongs to the group that asked and to the group whose max was met. The list is empty unless
-    /// [`Runtime::keep_incidents`](crate::Runtime::keep_incidents) has asked to keep incidents.
+    /// Returns the last refusals and victims of this group and of the groups below it, the oldest
+    /// first. A refusal belongs to the group that asked and to the group whose max was met. The
+    /// list is empty unless [`Runtime::keep_incidents`](crate::Runtime::keep_incidents) has asked
+    /// to keep incidents.
     ///
-    /// The call finds groups by their paths, so incidents of an earlier group of the same path are among them. It takes
-    /// one lock and copies what it returns.
+    /// The call finds groups by their paths, so incidents of an earlier group of the same path are
+    /// among them. It takes one lock and copies what it returns.
     ///
     /// ```
     /// use memcg::expert::Inspect as _;
@@ -360,16 +374,17 @@ pub trait Inspect: ThisGroup {
         incidents::of(self.this().first())
     }
 
-    /// Publishes all statistics that were written in this subtree before the call. It costs half of an
-    /// [exact](crate::Freshness::Exact) read.
+    /// Publishes all statistics that were written in this subtree before the call. It costs half of
+    /// an [exact](crate::Freshness::Exact) read.
     ///
     /// Source: `do_flush_stats` in `mm/memcontrol.c`.
     fn flush(&self) {
         stats::flush(self.this().first(), Unlist::Many);
     }
 
-    /// Does what [`flush`](Self::flush) does if more than [`Freshness::Threshold`](crate::Freshness::Threshold) allows
-    /// may be missing, and the periodic flush is more than one full cycle late. Returns true if it flushed.
+    /// Does what [`flush`](Self::flush) does if more than
+    /// [`Freshness::Threshold`](crate::Freshness::Threshold) allows may be missing, and the
+    /// periodic flush is more than one full cycle late. Returns true if it flushed.
     ///
     /// Source: `mem_cgroup_flush_stats_ratelimited` in `mm/memcontrol.c`.
     ///

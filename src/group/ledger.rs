@@ -9,10 +9,12 @@ use crate::hierarchy::preorder::{self, Visited};
 use crate::stat::{Stat, Stats};
 use crate::thread::slow_path;
 
-/// A group's charges, and the objects that an allocator has handed out for it: see [`Group::ledger`].
+/// A group's charges, and the objects that an allocator has handed out for it: see
+/// [`Group::ledger`].
 ///
-/// All figures are in bytes. Where no thread charges or allocates meanwhile, `live` of the group is what is reserved and
-/// allocated together; of a group that [covers](crate::Limits::cover_allocations), the larger of the two.
+/// All figures are in bytes. Where no thread charges or allocates meanwhile, `live` of the group is
+/// what is reserved and allocated together; of a group that
+/// [covers](crate::Limits::cover_allocations), the larger of the two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Ledger {
@@ -27,33 +29,51 @@ impl Ledger {
     pub(super) fn of(group: &Counter, live: u64, sums: LedgerSums) -> Ledger {
         let reserved = match group.cover() {
             Some(cover) => cover.reserved(),
-            None => live.saturating_add(sums.paid).saturating_sub(sums.allocated),
+            None => live
+                .saturating_add(sums.paid)
+                .saturating_sub(sums.allocated),
         };
         Ledger::new(reserved, sums)
     }
 
-    fn new(reserved: u64, LedgerSums { allocated, unpaid, error, .. }: LedgerSums) -> Ledger {
-        Ledger { reserved, allocated, unpaid, max_error: error }
+    fn new(
+        reserved: u64,
+        LedgerSums {
+            allocated,
+            unpaid,
+            error,
+            ..
+        }: LedgerSums,
+    ) -> Ledger {
+        Ledger {
+            reserved,
+            allocated,
+            unpaid,
+            max_error: error,
+        }
     }
 
-    /// Bytes that values and calls have charged: each [`Charge`](crate::Charge), and charges without a guard.
+    /// Bytes that values and calls have charged: each [`Charge`](crate::Charge), and charges
+    /// without a guard.
     pub fn reserved(&self) -> u64 {
         self.reserved
     }
 
-    /// Bytes of all objects that the group owns. Objects below the allocator's threshold are not among them.
+    /// Bytes of all objects that the group owns. Objects below the allocator's threshold are not
+    /// among them.
     pub fn allocated(&self) -> u64 {
         self.allocated
     }
 
-    /// Bytes that are allocated beyond what is reserved, of the groups that [cover](crate::Limits::cover_allocations): they
-    /// are charged by force.
+    /// Bytes that are allocated beyond what is reserved, of the groups that
+    /// [cover](crate::Limits::cover_allocations): they are charged by force.
     pub fn unpaid(&self) -> u64 {
         self.unpaid
     }
 
-    /// The error of allocated and of unpaid bytes, each: the bytes that threads have allocated or freed during the
-    /// call. 0 where there is nothing of that. [`reserved`](Self::reserved) is as exact as [`Group::live`].
+    /// The error of allocated and of unpaid bytes, each: the bytes that threads have allocated or
+    /// freed during the call. 0 where there is nothing of that. [`reserved`](Self::reserved) is as
+    /// exact as [`Group::live`].
     pub fn max_error(&self) -> u64 {
         self.max_error
     }
@@ -61,7 +81,10 @@ impl Ledger {
     /// The figures that statistics have as items, each with the item's name.
     pub(super) fn items(self) -> impl Iterator<Item = (&'static str, Stat, u64)> {
         let figures = [self.reserved, self.allocated, self.unpaid];
-        Stat::LEDGER.into_iter().zip(figures).map(|((name, stat), figure)| (name, stat, figure))
+        Stat::LEDGER
+            .into_iter()
+            .zip(figures)
+            .map(|((name, stat), figure)| (name, stat, figure))
     }
 
     /// True if an allocator has handed out nothing.
@@ -72,12 +95,12 @@ impl Ledger {
 
 /// # What was charged, and what was allocated
 impl Group {
-    /// Returns what this group and the groups below it have charged, beside what they have allocated. Without an
-    /// allocator that charges groups all of it is reserved.
+    /// Returns what this group and the groups below it have charged, beside what they have
+    /// allocated. Without an allocator that charges groups all of it is reserved.
     ///
-    /// The call visits each group below, and for each the counts of each thread, twice: [`Ledger::max_error`] is what moved
-    /// between. It holds no lock over more than a few groups. What a group has that goes offline during the call may be
-    /// missing.
+    /// The call visits each group below, and for each the counts of each thread, twice:
+    /// [`Ledger::max_error`] is what moved between. It holds no lock over more than a few groups.
+    /// What a group has that goes offline during the call may be missing.
     ///
     /// ```
     /// use memcg::allocator::Owner; // what an allocator does
@@ -95,11 +118,13 @@ impl Group {
     /// ```
     pub fn ledger(&self) -> Ledger {
         let of = |visited: Visited<'_>| Ledger::of(visited.group, visited.live, visited.ledger);
-        preorder::read(self.first(), 0, of).pop().unwrap_or_default()
+        preorder::read(self.first(), 0, of)
+            .pop()
+            .unwrap_or_default()
     }
 
-    /// Adds the ledger to an exact read. Where no allocator charges groups there is none. Inside another slow path the
-    /// thread may hold the locks that it takes.
+    /// Adds the ledger to an exact read. Where no allocator charges groups there is none. Inside
+    /// another slow path the thread may hold the locks that it takes.
     pub(super) fn with_ledger(&self, stats: Stats) -> Stats {
         if !ledger::any() || slow_path::is_running() {
             return stats;
@@ -136,13 +161,22 @@ mod tests {
     #[test]
     #[allow(unsafe_code)]
     fn credit_below_a_cover_adds_up() {
-        let runtime = Runtime::builder().batch(Bytes::kib(64)).adaptive(false).build().unwrap();
+        let runtime = Runtime::builder()
+            .batch(Bytes::kib(64))
+            .adaptive(false)
+            .build()
+            .unwrap();
         let root = runtime.root();
-        let top = root.create("top", Limits::new().cover_allocations()).unwrap();
+        let top = root
+            .create("top", Limits::new().cover_allocations())
+            .unwrap();
         for (number, name) in [1, 2].into_iter().zip(["a", "b"]) {
             let group = top.create(name, Limits::new()).unwrap();
             let owner = group.run(|| Owner::charge(1_000));
-            assert_eq!((root.memory().usage(), root.memory().stocked()), (number << 16, (number << 16) - 1_000));
+            assert_eq!(
+                (root.memory().usage(), root.memory().stocked()),
+                (number << 16, (number << 16) - 1_000)
+            );
             // SAFETY: it was charged just now.
             unsafe { owner.uncharge(1_000) };
         }

@@ -11,8 +11,8 @@ use crate::state::limits::LimitKind;
 use crate::units::{IntoLimit, Limit, Percent};
 
 /// Limits of a group, set together by [`create`](crate::Group::create), or later by
-/// [`set_limits`](crate::Group::set_limits). `create` leaves a limit that is not named at its default (none, and
-/// nothing protected); `set_limits` leaves it as it was.
+/// [`set_limits`](crate::Group::set_limits). `create` leaves a limit that is not named at its
+/// default (none, and nothing protected); `set_limits` leaves it as it was.
 ///
 /// ```
 /// use memcg::{Limit, Limits};
@@ -26,7 +26,11 @@ use crate::units::{IntoLimit, Limit, Percent};
 /// ```
 #[must_use = "no group has these limits yet"]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(default, deny_unknown_fields)
+)]
 #[non_exhaustive]
 pub struct Limits {
     /// Bytes that reclaim never touches.
@@ -41,9 +45,11 @@ pub struct Limits {
     pub soft: Option<Limit>,
     /// The weight among siblings that makes the soft limit: see [`share`](Self::share).
     pub share: Option<u32>,
-    /// Usage above which a thread of the runtime reclaims: see [`reclaim_above`](Self::reclaim_above).
+    /// Usage above which a thread of the runtime reclaims: see
+    /// [`reclaim_above`](Self::reclaim_above).
     pub reclaim_above: Option<Limit>,
-    /// The share of max from which the pressure is elevated: see [`pressure_levels`](Self::pressure_levels).
+    /// The share of max from which the pressure is elevated: see
+    /// [`pressure_levels`](Self::pressure_levels).
     pub elevated: Option<Percent>,
     /// The share of max from which the pressure is critical.
     pub critical: Option<Percent>,
@@ -54,9 +60,11 @@ pub struct Limits {
     pub importance: Option<u8>,
     /// The tasks that give the group's memory back: see [`tasks`](Self::tasks).
     pub tasks: Option<u16>,
-    /// Per cent of max that one wait which cannot end may take above it: see [`overdraft`](Self::overdraft).
+    /// Per cent of max that one wait which cannot end may take above it: see
+    /// [`overdraft`](Self::overdraft).
     pub overdraft: Option<u8>,
-    /// The service's name for its setting of these limits: see [`setting`](Self::setting). It has no text form.
+    /// The service's name for its setting of these limits: see [`setting`](Self::setting). It has
+    /// no text form.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub(super) setting: Option<Result<SettingName, NameError>>,
 }
@@ -67,8 +75,8 @@ impl Limits {
         Limits::default()
     }
 
-    /// Sets the bytes that reclaim never touches, 0 by default. The parent sums what its children protect; charges do
-    /// not compare usage with it. A group that is offline protects nothing.
+    /// Sets the bytes that reclaim never touches, 0 by default. The parent sums what its children
+    /// protect; charges do not compare usage with it. A group that is offline protects nothing.
     ///
     /// ```
     /// # use memcg::Limits;
@@ -83,21 +91,22 @@ impl Limits {
         self
     }
 
-    /// Sets the bytes that reclaim touches last, 0 by default. The parent sums what its children protect; charges do
-    /// not compare usage with it. A group that is offline protects nothing.
+    /// Sets the bytes that reclaim touches last, 0 by default. The parent sums what its children
+    /// protect; charges do not compare usage with it. A group that is offline protects nothing.
     pub fn low(mut self, limit: impl IntoLimit) -> Self {
         self.low = Some(limit.into_limit());
         self
     }
 
-    /// Sets the usage in bytes above which charges slow down. The default is [`Limit::Unlimited`]: no charge slows
-    /// down.
+    /// Sets the usage in bytes above which charges slow down. The default is [`Limit::Unlimited`]:
+    /// no charge slows down.
     ///
-    /// A charge that walks the tree and leaves the group above high, or finds it there, reclaims the excess and is
-    /// delayed. The kernel's formula gives the delay. It grows with the square of the part by which usage is above, to
-    /// at most [`delay_max`](crate::RuntimeBuilder::delay_max). A single charge as large as high has that delay. A high
-    /// never refuses a charge. It does not delay a charge from the stock, one that cannot be refused, one made inside
-    /// reclaim, or a transfer.
+    /// A charge that walks the tree and leaves the group above high, or finds it there, reclaims
+    /// the excess and is delayed. The kernel's formula gives the delay. It grows with the square of
+    /// the part by which usage is above, to at most
+    /// [`delay_max`](crate::RuntimeBuilder::delay_max). A single charge as large as high has that
+    /// delay. A high never refuses a charge. It does not delay a charge from the stock, one that
+    /// cannot be refused, one made inside reclaim, or a transfer.
     ///
     /// Source: `memory_high_write` and `mem_cgroup_handle_over_high` in `mm/memcontrol.c`.
     ///
@@ -121,29 +130,31 @@ impl Limits {
         self
     }
 
-    /// Sets the usage in bytes above which the group, and all groups below it, is reclaimed before others. 0: whenever
-    /// it holds anything. [`Limit::Unlimited`], the default: never. An offline group counts as not above it.
+    /// Sets the usage in bytes above which the group, and all groups below it, is reclaimed before
+    /// others. 0: whenever it holds anything. [`Limit::Unlimited`], the default: never. An offline
+    /// group counts as not above it.
     ///
-    /// A charge that walks compares usage with the soft limit, and reports each crossing to the groups above. A charge
-    /// from the stock does not compare: credit is in usage already.
+    /// A charge that walks compares usage with the soft limit, and reports each crossing to the
+    /// groups above. A charge from the stock does not compare: credit is in usage already.
     pub fn soft(mut self, limit: impl IntoLimit) -> Self {
         self.soft = Some(limit.into_limit());
         self
     }
 
-    /// Makes the soft limit of the group its part of what its parent may hold, by the shares of the siblings that are
-    /// online: `share` of the sum of all. It takes the place of [`soft`](Self::soft). A later soft limit alone takes the
-    /// share away; a share of 0 does, too, and leaves no soft limit. Siblings without a share have no part. The root
-    /// has no share.
+    /// Makes the soft limit of the group its part of what its parent may hold, by the shares of the
+    /// siblings that are online: `share` of the sum of all. It takes the place of
+    /// [`soft`](Self::soft). A later soft limit alone takes the share away; a share of 0 does, too,
+    /// and leaves no soft limit. Siblings without a share have no part. The root has no share.
     ///
-    /// A parent may hold the least max on its way up, and no more than the part of the nearest group there that has a
-    /// share. Without a max there is no part: the soft limit is none. What the parent itself and siblings without a share
-    /// hold is in no part. A group that is alone has everything, so no byte is idle: reclaim takes first from groups
-    /// above their part, and only where memory is short. Victims are chosen by it, too.
+    /// A parent may hold the least max on its way up, and no more than the part of the nearest
+    /// group there that has a share. Without a max there is no part: the soft limit is none. What
+    /// the parent itself and siblings without a share hold is in no part. A group that is alone has
+    /// everything, so no byte is idle: reclaim takes first from groups above their part, and only
+    /// where memory is short. Victims are chosen by it, too.
     ///
-    /// A sibling that comes, goes or changes costs one lock. Reclaim, and each reader of a soft limit, then sets the
-    /// parts anew: two locks and a step for each sibling that has a share. It looks at each parent of shares after a max
-    /// has moved anywhere, and where shares are nested.
+    /// A sibling that comes, goes or changes costs one lock. Reclaim, and each reader of a soft
+    /// limit, then sets the parts anew: two locks and a step for each sibling that has a share. It
+    /// looks at each parent of shares after a max has moved anywhere, and where shares are nested.
     ///
     /// ```
     /// # use memcg::Limits;
@@ -163,12 +174,13 @@ impl Limits {
     }
 
     /// Sets the shares of the group's own max, in per cent, from which
-    /// [`Group::pressure_level`](crate::Group::pressure_level) is elevated and critical. More than 100 is 100; with 0 it
-    /// never is. A group without thresholds, the default, has the pressure level of the nearest group above that has
-    /// some; 0 for both takes the thresholds away.
+    /// [`Group::pressure_level`](crate::Group::pressure_level) is elevated and critical. More than
+    /// 100 is 100; with 0 it never is. A group without thresholds, the default, has the pressure
+    /// level of the nearest group above that has some; 0 for both takes the thresholds away.
     ///
-    /// The pressure falls once usage is a sixteenth below the threshold. A walk compares; a charge from the stock does
-    /// not, because credit is in usage already. A walk of a group that has thresholds costs some nanoseconds more.
+    /// The pressure falls once usage is a sixteenth below the threshold. A walk compares; a charge
+    /// from the stock does not, because credit is in usage already. A walk of a group that has
+    /// thresholds costs some nanoseconds more.
     ///
     /// ```
     /// # use memcg::{Limits, PressureLevel};
@@ -188,18 +200,20 @@ impl Limits {
         self
     }
 
-    /// Sets the usage in bytes above which a thread of the runtime reclaims, so that charges find room. A percentage is
-    /// one of the group's own max, or where it has none of the nearest max above. [`Limit::Unlimited`], the default:
-    /// never.
+    /// Sets the usage in bytes above which a thread of the runtime reclaims, so that charges find
+    /// room. A percentage is one of the group's own max, or where it has none of the nearest max
+    /// above. [`Limit::Unlimited`], the default: never.
     ///
-    /// The charge that passes the mark wakes the thread; it neither waits nor runs foreign code for that. The thread
-    /// asks reclaimers until usage is a sixteenth below the mark, with the cause
-    /// [`ReclaimCause::Background`](crate::ReclaimCause::Background). It takes nothing that min or low protects. Where
-    /// nothing is freed it pauses for 10 ms, then twice as long each time, up to a second.
+    /// The charge that passes the mark wakes the thread; it neither waits nor runs foreign code for
+    /// that. The thread asks reclaimers until usage is a sixteenth below the mark, with the cause
+    /// [`ReclaimCause::Background`](crate::ReclaimCause::Background). It takes nothing that min or
+    /// low protects. Where nothing is freed it pauses for 10 ms, then twice as long each time, up
+    /// to a second.
     ///
-    /// It is the thread `memcg-reclaim` of the runtime, which takes levels in turn: a reclaimer that blocks holds up
-    /// the others there. Charges that do not fit reclaim themselves, as ever. A charge that walks compares usage with
-    /// the mark; a charge from the stock does not. An offline group has no mark.
+    /// It is the thread `memcg-reclaim` of the runtime, which takes levels in turn: a reclaimer
+    /// that blocks holds up the others there. Charges that do not fit reclaim themselves, as ever.
+    /// A charge that walks compares usage with the mark; a charge from the stock does not. An
+    /// offline group has no mark.
     ///
     /// ```
     /// use memcg::{Bytes, Charge, Limit, Limits, Priority, Reclaim, ReclaimCause, ReclaimContext, Runtime};
@@ -229,17 +243,19 @@ impl Limits {
         self
     }
 
-    /// Has reserved bytes pay for bytes that an allocator hands out. Usage of the group is then the larger of the bytes
-    /// [reserved](crate::figures::Ledger::reserved) in it and below, and the bytes
-    /// [allocated](crate::figures::Ledger::allocated) there; without the setting it is their sum. Bytes allocated
-    /// beyond the reserved ones are [unpaid](crate::figures::Ledger::unpaid), and charged by force.
+    /// Has reserved bytes pay for bytes that an allocator hands out. Usage of the group is then the
+    /// larger of the bytes [reserved](crate::figures::Ledger::reserved) in it and below, and the
+    /// bytes [allocated](crate::figures::Ledger::allocated) there; without the setting it is their
+    /// sum. Bytes allocated beyond the reserved ones are [unpaid](crate::figures::Ledger::unpaid),
+    /// and charged by force.
     ///
-    /// It is for a service that charges before it works, and for the memory pool of a query engine: neither pays twice where
-    /// the process's allocator charges groups too. A group asks when it is created, and for as long as it lives. Each group
-    /// below it covers as well, so a reservation in one pays for objects of another. The parent is charged once.
+    /// It is for a service that charges before it works, and for the memory pool of a query engine:
+    /// neither pays twice where the process's allocator charges groups too. A group asks when it is
+    /// created, and for as long as it lives. Each group below it covers as well, so a reservation
+    /// in one pays for objects of another. The parent is charged once.
     ///
-    /// A charge of such a group takes no credit: it walks, and costs a few hundred nanoseconds where other threads charge at
-    /// the same time. An object costs what it costs in any group.
+    /// A charge of such a group takes no credit: it walks, and costs a few hundred nanoseconds
+    /// where other threads charge at the same time. An object costs what it costs in any group.
     ///
     /// ```
     /// use memcg::allocator::Owner; // stands for what an allocator does
@@ -260,23 +276,26 @@ impl Limits {
         self
     }
 
-    /// Sets the rank of the group among those that give for each other. A group without an importance of its own has
-    /// that of its parent; a root has 0. A [`Priority`](crate::Priority) orders the reclaimers of one group; importance
-    /// orders groups.
+    /// Sets the rank of the group among those that give for each other. A group without an
+    /// importance of its own has that of its parent; a root has 0. A [`Priority`](crate::Priority)
+    /// orders the reclaimers of one group; importance orders groups.
     ///
-    /// * A charge cancels no group of a higher importance than its own. A group without a cancel hook goes with the one
-    ///   above that has one, whatever its own importance. [Victims](crate::OomPolicy::Choose) come from
-    ///   the lowest importance that alone can give enough, else from the lowest of all.
-    /// * Reclaim for a charge takes nothing that [`low`](Self::low) protects from a group of a higher importance.
-    /// * In line a charge goes before those of a lower importance, also where it would be refused for them. The oldest
-    ///   in a line lets later ones of a higher importance go first until they have taken sixteen times the bytes it asks
-    ///   for; the last of them may take more. Then it goes first, at each group of its path.
-    ///   [`OnFull::Now`](crate::OnFull::Now), [`IfRoom`](crate::OnFull::IfRoom) and [`Start`](crate::OnFull::Start) go
-    ///   before none.
+    /// * A charge cancels no group of a higher importance than its own. A group without a cancel
+    ///   hook goes with the one above that has one, whatever its own importance.
+    ///   [Victims](crate::OomPolicy::Choose) come from the lowest importance that alone can give
+    ///   enough, else from the lowest of all.
+    /// * Reclaim for a charge takes nothing that [`low`](Self::low) protects from a group of a
+    ///   higher importance.
+    /// * In line a charge goes before those of a lower importance, also where it would be refused
+    ///   for them. The oldest in a line lets later ones of a higher importance go first until they
+    ///   have taken sixteen times the bytes it asks for; the last of them may take more. Then it
+    ///   goes first, at each group of its path. [`OnFull::Now`](crate::OnFull::Now),
+    ///   [`IfRoom`](crate::OnFull::IfRoom) and [`Start`](crate::OnFull::Start) go before none.
     ///
-    /// A charge has the importance that its group has when it begins to wait. An importance that was set stays: the
-    /// group inherits none any more. A max that is lowered, and [`Group::reclaim`](crate::Group::reclaim), take from any
-    /// group. To set it is a store; no charge that fits reads it.
+    /// A charge has the importance that its group has when it begins to wait. An importance that
+    /// was set stays: the group inherits none any more. A max that is lowered, and
+    /// [`Group::reclaim`](crate::Group::reclaim), take from any group. To set it is a store; no
+    /// charge that fits reads it.
     ///
     /// ```
     /// use memcg::{Limits, OomPolicy, Runtime};
@@ -302,20 +321,25 @@ impl Limits {
         self
     }
 
-    /// Says that the memory of the group, and of the groups below, is given back by so many tasks of the service: each
-    /// charges for itself, and gives nothing back while its charge waits. The crate then sees waits that cannot end.
+    /// Says that the memory of the group, and of the groups below, is given back by so many tasks
+    /// of the service: each charges for itself, and gives nothing back while its charge waits. The
+    /// crate then sees waits that cannot end.
     ///
-    /// While as many charges of the group are in one line, nothing in the group comes back. Where such groups hold all
-    /// that the full group uses, and no charge in line fits, the youngest wait of a group that holds something ends
-    /// with [`ChargeError::Deadlock`](crate::ChargeError::Deadlock); of several [importances](Self::importance) the
-    /// lowest. There is no such end while another group holds a byte there, while a reclaimer is registered there, or
-    /// where the full group [covers](Self::cover_allocations).
+    /// While as many charges of the group are in one line, nothing in the group comes back. Where
+    /// such groups hold all that the full group uses, and no charge in line fits, the youngest wait
+    /// of a group that holds something ends with
+    /// [`ChargeError::Deadlock`](crate::ChargeError::Deadlock); of several
+    /// [importances](Self::importance) the lowest. There is no such end while another group holds a
+    /// byte there, while a reclaimer is registered there, or where the full group
+    /// [covers](Self::cover_allocations).
     ///
-    /// The highest group on the path that says so counts. 0, the default: the group may give back at any time, and its
-    /// waits end by time, a victim or others. With too small a number a wait may end that others would have served. So
-    /// a task has one charge in line at a time and awaits nothing else beside it; its time limit is not looked at. The
-    /// place of a queue is one wait. The wait that ends may be that of a task which holds nothing itself: its group
-    /// does. A charge that waits costs a load for each level more, and a look at the groups in line that say so.
+    /// The highest group on the path that says so counts. 0, the default: the group may give back
+    /// at any time, and its waits end by time, a victim or others. With too small a number a wait
+    /// may end that others would have served. So a task has one charge in line at a time and awaits
+    /// nothing else beside it; its time limit is not looked at. The place of a queue is one wait.
+    /// The wait that ends may be that of a task which holds nothing itself: its group does. A
+    /// charge that waits costs a load for each level more, and a look at the groups in line that
+    /// say so.
     ///
     /// ```
     /// use memcg::{ChargeError, Limits, OnFull, Runtime};
@@ -335,13 +359,14 @@ impl Limits {
         self
     }
 
-    /// Lets one charge at a time through above max where no wait in the line of this group can end: by so many per cent
-    /// of max at most. 0, the default: the youngest of these waits ends with
+    /// Lets one charge at a time through above max where no wait in the line of this group can end:
+    /// by so many per cent of max at most. 0, the default: the youngest of these waits ends with
     /// [`ChargeError::Deadlock`](crate::ChargeError::Deadlock) instead.
     ///
-    /// The first in line is let through, of the charges for which that is enough, and whose groups, with all their
-    /// [tasks](Self::tasks) in this line, hold something. Its task goes on, and gives back what it holds. While usage
-    /// is above max no other one is let through: then the youngest wait ends. The limits above this group hold.
+    /// The first in line is let through, of the charges for which that is enough, and whose groups,
+    /// with all their [tasks](Self::tasks) in this line, hold something. Its task goes on, and
+    /// gives back what it holds. While usage is above max no other one is let through: then the
+    /// youngest wait ends. The limits above this group hold.
     /// [`forced`](crate::GroupCounter::forced) counts the bytes above max. A group that
     /// [covers](Self::cover_allocations), or is below one that does, is not let through.
     ///
@@ -363,12 +388,13 @@ impl Limits {
         self
     }
 
-    /// Names the setting of the service that the max comes from. A refusal then tells its reader to raise that, in place
-    /// of a max that only this crate knows.
+    /// Names the setting of the service that the max comes from. A refusal then tells its reader to
+    /// raise that, in place of a max that only this crate knows.
     ///
-    /// The name may come from a file. The process keeps 255 different names of at most 255 bytes, for as long as it lives.
-    /// One more name, an empty one, or one with characters that control or format is refused: by the call that these
-    /// limits are given to, with [`LimitError::Setting`](crate::errors::LimitError::Setting).
+    /// The name may come from a file. The process keeps 255 different names of at most 255 bytes,
+    /// for as long as it lives. One more name, an empty one, or one with characters that control or
+    /// format is refused: by the call that these limits are given to, with
+    /// [`LimitError::Setting`](crate::errors::LimitError::Setting).
     ///
     /// ```
     /// # use memcg::{Limits, Runtime};
@@ -382,7 +408,8 @@ impl Limits {
     /// ```
     pub fn setting(mut self, name: &str) -> Self {
         let fault = NameError::of_printed(name);
-        self.setting = Some(fault.map_or_else(|| SettingName::of(name).ok_or(NameError::TooMany), Err));
+        self.setting =
+            Some(fault.map_or_else(|| SettingName::of(name).ok_or(NameError::TooMany), Err));
         self
     }
 
@@ -393,7 +420,15 @@ impl Limits {
 
     /// Returns each kind of limit with its value here; `None`: not named.
     pub(super) fn kinds(&self) -> [(LimitKind, Option<Limit>); 6] {
-        let Limits { min, low, high, max, soft, reclaim_above, .. } = *self;
+        let Limits {
+            min,
+            low,
+            high,
+            max,
+            soft,
+            reclaim_above,
+            ..
+        } = *self;
         [
             (LimitKind::Max, max),
             (LimitKind::Min, min),
@@ -426,11 +461,11 @@ impl Limits {
         thresholds.iter().any(Option::is_some).then_some(thresholds)
     }
 
-    /// Finds two limits that contradict each other, so that one of them can have no effect. It compares bytes with
-    /// bytes and percentages with percentages.
+    /// Finds two limits that contradict each other, so that one of them can have no effect. It
+    /// compares bytes with bytes and percentages with percentages.
     ///
-    /// `create` and `set_limits` take such limits all the same, as the kernel does: a program that changes one limit
-    /// after the other passes through such states.
+    /// `create` and `set_limits` take such limits all the same, as the kernel does: a program that
+    /// changes one limit after the other passes through such states.
     ///
     /// # Errors
     ///
@@ -444,23 +479,58 @@ impl Limits {
     /// assert_eq!(contradiction.to_string(), "low 2 MiB is above max 1 MiB: no usage is above max");
     /// ```
     pub fn check(&self) -> Result<(), ContradictionError> {
-        let Limits { min, low, high, max, soft, .. } = *self;
-        let [min, low, high, max, soft] = [("min", min), ("low", low), ("high", high), ("max", max), ("soft", soft)];
-        let threshold = |percent: Option<Percent>| percent.filter(|percent| percent.get() > 0).map(Limit::Percent);
-        let (elevated, critical) = (("elevated", threshold(self.elevated)), ("critical", threshold(self.critical)));
+        let Limits {
+            min,
+            low,
+            high,
+            max,
+            soft,
+            ..
+        } = *self;
+        let [min, low, high, max, soft] = [
+            ("min", min),
+            ("low", low),
+            ("high", high),
+            ("max", max),
+            ("soft", soft),
+        ];
+        let threshold = |percent: Option<Percent>| {
+            percent
+                .filter(|percent| percent.get() > 0)
+                .map(Limit::Percent)
+        };
+        let (elevated, critical) = (
+            ("elevated", threshold(self.elevated)),
+            ("critical", threshold(self.critical)),
+        );
         // A percentage of the mark is one of max itself.
-        let mark = ("reclaim_above", self.reclaim_above.filter(|mark| matches!(mark, Limit::Bytes(_))));
+        let mark = (
+            "reclaim_above",
+            self.reclaim_above
+                .filter(|mark| matches!(mark, Limit::Bytes(_))),
+        );
         let below_max = [high, soft, min, low, mark].map(|lower| (lower, max));
-        let others = [(min, high), (low, high), (min, soft), (low, soft), (elevated, critical)];
+        let others = [
+            (min, high),
+            (low, high),
+            (min, soft),
+            (low, soft),
+            (elevated, critical),
+        ];
         for (lower, upper) in below_max.into_iter().chain(others) {
-            let ((lower, Some(below)), (upper, Some(above))) = (lower, upper) else { continue };
+            let ((lower, Some(below)), (upper, Some(above))) = (lower, upper) else {
+                continue;
+            };
             let contradict = match (below, above) {
                 (Limit::Bytes(below), Limit::Bytes(above)) => below > above,
                 (Limit::Percent(below), Limit::Percent(above)) => below > above,
                 _ => false,
             };
             if contradict {
-                return Err(ContradictionError { lower: (lower, below), upper: (upper, above) });
+                return Err(ContradictionError {
+                    lower: (lower, below),
+                    upper: (upper, above),
+                });
             }
         }
         Ok(())
@@ -483,8 +553,15 @@ pub struct ContradictionError {
 
 impl fmt::Display for ContradictionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { lower: (lower, lower_limit), upper: (upper, upper_limit) } = self;
-        write!(f, "{lower} {lower_limit} is above {upper} {upper_limit}: {}", self.why())
+        let Self {
+            lower: (lower, lower_limit),
+            upper: (upper, upper_limit),
+        } = self;
+        write!(
+            f,
+            "{lower} {lower_limit} is above {upper} {upper_limit}: {}",
+            self.why()
+        )
     }
 }
 
@@ -505,7 +582,10 @@ impl ContradictionError {
         match self.upper.0 {
             "max" => "no usage is above max".to_owned(),
             "critical" => "no usage is elevated".to_owned(),
-            upper => format!("above {upper} the group gives first what {} keeps", self.lower.0),
+            upper => format!(
+                "above {upper} the group gives first what {} keeps",
+                self.lower.0
+            ),
         }
     }
 }
@@ -517,11 +597,18 @@ mod tests {
 
     #[test]
     fn a_mark_above_max_is_never_passed() {
-        let mark = |above| Limits::new().reclaim_above(Limit::Bytes(above)).max(2 << 20).check();
+        let mark = |above| {
+            Limits::new()
+                .reclaim_above(Limit::Bytes(above))
+                .max(2 << 20)
+                .check()
+        };
         assert_eq!(mark(2 << 20), Ok(()));
         let line = "reclaim_above 3 MiB is above max 2 MiB: no usage is above max";
         assert_eq!(mark(3 << 20).unwrap_err().to_string(), line);
-        let shares = Limits::new().reclaim_above(Limit::percent(85)).max(Limit::percent(50));
+        let shares = Limits::new()
+            .reclaim_above(Limit::percent(85))
+            .max(Limit::percent(50));
         assert_eq!(shares.check(), Ok(()), "of its own max");
     }
 
@@ -537,14 +624,34 @@ mod tests {
             let limits = Limits::new().max(100).setting(&name);
             assert_eq!(limits.setting_name(), None);
             let refused = acme.set_limits(limits).unwrap_err();
-            assert_eq!(refused.to_string(), format!("no setting's name for /acme: {fault}"));
+            assert_eq!(
+                refused.to_string(),
+                format!("no setting's name for /acme: {fault}")
+            );
             let refused = acme.create("q17", limits).unwrap_err();
-            assert_eq!(refused.to_string(), format!("no setting's name for \"q17\" in /acme: {fault}"));
+            assert_eq!(
+                refused.to_string(),
+                format!("no setting's name for \"q17\" in /acme: {fault}")
+            );
         }
-        assert_eq!((acme.max(), acme.limits().setting_name()), (u64::MAX, None), "nothing was set");
+        assert_eq!(
+            (acme.max(), acme.limits().setting_name()),
+            (u64::MAX, None),
+            "nothing was set"
+        );
         // As a file gives it.
-        acme.set_limits(Limits::new().max(100).setting(&String::from("acme/limits#max"))).unwrap();
+        acme.set_limits(
+            Limits::new()
+                .max(100)
+                .setting(&String::from("acme/limits#max")),
+        )
+        .unwrap();
         assert_eq!(acme.limits().setting_name(), Some("acme/limits#max"));
-        assert!(acme.try_charge(101).unwrap_err().to_string().contains("raise acme/limits#max or charge less"));
+        assert!(
+            acme.try_charge(101)
+                .unwrap_err()
+                .to_string()
+                .contains("raise acme/limits#max or charge less")
+        );
     }
 }

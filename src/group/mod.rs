@@ -1,7 +1,8 @@
 //! Groups: the tree of counters as users hold it.
 //!
-//! A group is its counters (`crate::counter`) with a name and a handle that keeps it. These files hold the public methods and
-//! their documentation. The layers below do the work: `admission`, `pressure`, `reclaim`, `lifecycle`.
+//! A group is its counters (`crate::counter`) with a name and a handle that keeps it. These files
+//! hold the public methods and their documentation. The layers below do the work: `admission`,
+//! `pressure`, `reclaim`, `lifecycle`.
 
 // The page of `Group` lists its methods in the order of these modules: charges first.
 mod charge;
@@ -50,7 +51,9 @@ pub use checkpoint::Checkpoint;
 pub use counter::Counter;
 pub use counters::GroupCounter;
 pub use current::EnterGuard;
-pub use error::{ChargeError, CreateError, LimitError, NameError, OfflineError, ReclaimError, SplitError};
+pub use error::{
+    ChargeError, CreateError, LimitError, NameError, OfflineError, ReclaimError, SplitError,
+};
 pub use events::{EventFuture, Events};
 pub use future::{ChargeFuture, QueuePlace};
 pub use handle::{Group, GroupId};

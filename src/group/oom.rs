@@ -26,33 +26,37 @@ impl OomCandidate {
 
 /// # Victims
 impl Group {
-    /// Sets what happens to charges that the max of this group refuses, once reclaim has freed nothing. The default is
-    /// [`OomPolicy::Inherit`](crate::OomPolicy::Inherit).
+    /// Sets what happens to charges that the max of this group refuses, once reclaim has freed
+    /// nothing. The default is [`OomPolicy::Inherit`](crate::OomPolicy::Inherit).
     ///
-    /// With [`OomPolicy::Choose`](crate::OomPolicy::Choose) a charge waits for the victim's memory, for
-    /// [`oom_time`](crate::RuntimeBuilder::oom_time) at most. On a worker of a thread pool the stack of that very thread
-    /// may hold the memory: a pool as rayon's runs another task on a worker that waits for a join. Then the victim cannot
-    /// give anything back before the charge returns, and the charge waits for the whole time, in vain. Charge there with a
-    /// call that does not wait ([`OnFull::Reclaim`](crate::OnFull::Reclaim), also of
-    /// [`ChargedVec::try_reserve_with`](crate::ChargedVec::try_reserve_with)), or before the work is handed to the pool.
+    /// With [`OomPolicy::Choose`](crate::OomPolicy::Choose) a charge waits for the victim's memory,
+    /// for [`oom_time`](crate::RuntimeBuilder::oom_time) at most. On a worker of a thread pool the
+    /// stack of that very thread may hold the memory: a pool as rayon's runs another task on a
+    /// worker that waits for a join. Then the victim cannot give anything back before the charge
+    /// returns, and the charge waits for the whole time, in vain. Charge there with a call that
+    /// does not wait ([`OnFull::Reclaim`](crate::OnFull::Reclaim), also of
+    /// [`ChargedVec::try_reserve_with`](crate::ChargedVec::try_reserve_with)), or before the work
+    /// is handed to the pool.
     ///
     /// Source: `mem_cgroup_out_of_memory` in `mm/memcontrol.c`.
     ///
-    /// [`Inspect::set_oom_group`](crate::expert::Inspect::set_oom_group) has a subtree go as one, and
-    /// [`set_oom_exempt`](crate::expert::Inspect::set_oom_exempt) spares one. [`OomPolicy::by`](crate::OomPolicy::by)
-    /// takes an order of choice. See [`OomPolicy`](crate::OomPolicy) for an example.
+    /// [`Inspect::set_oom_group`](crate::expert::Inspect::set_oom_group) has a subtree go as one,
+    /// and [`set_oom_exempt`](crate::expert::Inspect::set_oom_exempt) spares one.
+    /// [`OomPolicy::by`](crate::OomPolicy::by) takes an order of choice. See
+    /// [`OomPolicy`](crate::OomPolicy) for an example.
     pub fn set_oom_policy(&self, policy: impl Into<OomOrder>) {
         victims::set_policy(self.first(), policy.into());
     }
 
-    /// Registers `hook`, to be called when this group is chosen to give its memory back. The hook tells the work in
-    /// this group to stop.
+    /// Registers `hook`, to be called when this group is chosen to give its memory back. The hook
+    /// tells the work in this group to stop.
     ///
-    /// A group can be chosen as long as it has a hook, also when it is offline. The thread whose charge does not fit
-    /// calls the hook, with no lock of this crate held. Other threads may call it at the same time. What the hook frees
-    /// at once counts, but it should not take long. Charges that wait in this group have been refused before. Charges
-    /// that the hook makes itself are refused at once where they do not fit. The registration keeps the group's object.
-    /// To register takes one lock. A panic, also in its drop, is caught and counted as
+    /// A group can be chosen as long as it has a hook, also when it is offline. The thread whose
+    /// charge does not fit calls the hook, with no lock of this crate held. Other threads may call
+    /// it at the same time. What the hook frees at once counts, but it should not take long.
+    /// Charges that wait in this group have been refused before. Charges that the hook makes itself
+    /// are refused at once where they do not fit. The registration keeps the group's object. To
+    /// register takes one lock. A panic, also in its drop, is caught and counted as
     /// [`Event::Panic`](crate::Event::Panic).
     ///
     /// See [`OomPolicy`](crate::OomPolicy) for an example.

@@ -30,14 +30,21 @@ impl Charge {
         let Bytes(bytes) = bytes.into_bytes();
         let Some(left) = self.bytes().checked_sub(bytes) else {
             let unit = group_tree::unit(self.counter());
-            return Err(SplitError { requested: bytes, bytes: self.bytes(), unit });
+            return Err(SplitError {
+                requested: bytes,
+                bytes: self.bytes(),
+                unit,
+            });
         };
         // One charge becomes two. Where one of them has no bytes, that one needs a handle more.
         if bytes == 0 || left == 0 {
             hold(self.counter());
         }
         self.bytes = left;
-        Ok(Charge { header: self.header, bytes })
+        Ok(Charge {
+            header: self.header,
+            bytes,
+        })
     }
 
     /// Takes all bytes as a charge of their own, and leaves zero bytes here.
@@ -50,18 +57,22 @@ impl Charge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn take(&mut self) -> Charge {
-        // The charge that stays has no bytes, so it needs a handle, also where the charge taken has none.
+        // The charge that stays has no bytes, so it needs a handle, also where the charge taken has
+        // none.
         hold(self.counter());
-        Charge { header: self.header, bytes: mem::take(&mut self.bytes) }
+        Charge {
+            header: self.header,
+            bytes: mem::take(&mut self.bytes),
+        }
     }
 
-    /// Moves all bytes of `other` into this charge. What would pass 2^63 - 1 bytes goes back, as with
-    /// [`force_grow`](Self::force_grow).
+    /// Moves all bytes of `other` into this charge. What would pass 2^63 - 1 bytes goes back, as
+    /// with [`force_grow`](Self::force_grow).
     ///
     /// # Errors
     ///
-    /// [`MergeError`] where `other` is a charge of another group, or of another counter of this group. It gives `other`
-    /// back.
+    /// [`MergeError`] where `other` is a charge of another group, or of another counter of this
+    /// group. It gives `other` back.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -73,7 +84,10 @@ impl Charge {
     pub fn merge(&mut self, other: Charge) -> Result<(), MergeError> {
         if self.header != other.header {
             hold(self.counter());
-            return Err(MergeError { charge: other, into: Charge::new(self.header, 0) });
+            return Err(MergeError {
+                charge: other,
+                into: Charge::new(self.header, 0),
+            });
         }
         if other.bytes() > 0 {
             self.grown(ManuallyDrop::new(other).bytes());
@@ -81,12 +95,13 @@ impl Charge {
         Ok(())
     }
 
-    /// Moves the charge from its group to `to`, as one step. It may block: in async code call it on a thread for
-    /// blocking work.
+    /// Moves the charge from its group to `to`, as one step. It may block: in async code call it on
+    /// a thread for blocking work.
     ///
-    /// The transfer charges `to` and uncharges the present group below their common ancestor. It does not touch that
-    /// ancestor or any above it, so a full parent refuses no transfer between its own children. Where one of the two
-    /// [covers](crate::Limits::cover_allocations), what is allocated in it stays, and the ancestor may have to hold more.
+    /// The transfer charges `to` and uncharges the present group below their common ancestor. It
+    /// does not touch that ancestor or any above it, so a full parent refuses no transfer between
+    /// its own children. Where one of the two [covers](crate::Limits::cover_allocations), what is
+    /// allocated in it stays, and the ancestor may have to hold more.
     ///
     /// It costs a walk on either side, and is exact as [`Group::try_charge`].
     ///
@@ -110,12 +125,16 @@ impl Charge {
         let new = to.nth(from.number_in_group());
         let common = new.and_then(|new| new.path_to_root().find(|level| from.is_within(level)));
         let Some((new, common)) = new.zip(common) else {
-            return Err(ChargeError::OtherRuntime { from: self.group(), to: to.clone() });
+            return Err(ChargeError::OtherRuntime {
+                from: self.group(),
+                to: to.clone(),
+            });
         };
         if std::ptr::eq(from, new) {
             return Ok(());
         }
-        move_charge((from, new, common), bytes).map_err(|failure| ChargeError::new(failure, new, bytes))?;
+        move_charge((from, new, common), bytes)
+            .map_err(|failure| ChargeError::new(failure, new, bytes))?;
         if bytes == 0 {
             hold(new);
             release(from);
@@ -126,7 +145,8 @@ impl Charge {
     }
 }
 
-/// The two charges are of different groups, or of different counters of one group. Both are as they were.
+/// The two charges are of different groups, or of different counters of one group. Both are as they
+/// were.
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
@@ -148,7 +168,8 @@ impl fmt::Display for MergeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [charge, into] = [&self.charge, &self.into].map(|charge| {
             let path = charge.group().shown_path();
-            group_tree::further_name(charge.header.counter()).map_or(path.clone(), |name| format!("{name} of {path}"))
+            group_tree::further_name(charge.header.counter())
+                .map_or(path.clone(), |name| format!("{name} of {path}"))
         });
         write!(f, "a charge of {charge} does not merge into one of {into}")
     }
@@ -173,11 +194,23 @@ mod tests {
         let files = builder.counter("files", Unit::Events);
         let spill = builder.counter("spill", Unit::Bytes);
         let runtime = builder.build().unwrap();
-        let [mut files, mut spill] = runtime.root().try_charge_set(&[(files, 3), (spill, 1 << 20)]).unwrap();
-        assert_eq!(files.split(4).unwrap_err().to_string(), "cannot split off 4: the charge holds 3");
+        let [mut files, mut spill] = runtime
+            .root()
+            .try_charge_set(&[(files, 3), (spill, 1 << 20)])
+            .unwrap();
+        assert_eq!(
+            files.split(4).unwrap_err().to_string(),
+            "cannot split off 4: the charge holds 3"
+        );
         let refused = spill.split((1 << 20) + 1).unwrap_err();
-        assert_eq!(refused.to_string(), "cannot split off 1048577 B: the charge holds 1 MiB");
+        assert_eq!(
+            refused.to_string(),
+            "cannot split off 1048577 B: the charge holds 1 MiB"
+        );
         let refused = files.merge(spill).unwrap_err();
-        assert_eq!(refused.to_string(), "a charge of spill of / does not merge into one of files of /");
+        assert_eq!(
+            refused.to_string(),
+            "a charge of spill of / does not merge into one of files of /"
+        );
     }
 }

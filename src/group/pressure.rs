@@ -9,14 +9,16 @@ use crate::counter::pressure_mark;
 use crate::pressure::stalls;
 use crate::state::pressure_level::PressureLevel;
 
-/// Times for which chargers of a group, or of groups below it, stood still for memory: see [`Group::pressure`].
+/// Times for which chargers of a group, or of groups below it, stood still for memory: see
+/// [`Group::pressure`].
 ///
 /// A charger is a thread or a future that charges. It stands still while it waits for a
-/// [reclaimer](crate::Reclaim), for a victim or in line, and while it is delayed above a [high](crate::Limits::high). A
-/// future stands still until it is polled again and goes on, or is dropped; one that is forgotten stands still for
-/// ever. These are no stalls: a charge that is refused at once, a drain of credit, delays that the caller makes itself
-/// ([`high_delay`](crate::expert::Inspect::high_delay)), reclaim for a limit that is lowered, and reclaim by
-/// [`Group::reclaim`].
+/// [reclaimer](crate::Reclaim), for a victim or in line, and while it is delayed above a
+/// [high](crate::Limits::high). A future stands still until it is polled again and goes on, or is
+/// dropped; one that is forgotten stands still for ever. These are no stalls: a charge that is
+/// refused at once, a drain of credit, delays that the caller makes itself
+/// ([`high_delay`](crate::expert::Inspect::high_delay)), reclaim for a limit that is lowered, and
+/// reclaim by [`Group::reclaim`].
 ///
 /// It prints in the form of the kernel's `memory.pressure`, with a total in microseconds.
 ///
@@ -35,17 +37,18 @@ use crate::state::pressure_level::PressureLevel;
 pub struct GroupPressure {
     /// The time in which at least one charger stood still.
     pub some: PressureShare,
-    /// The part of it in which a limit of this group, or of a group above, held a charger up. Each charger of this group
-    /// meets that limit, too: none gets more memory than the limit leaves. Whether others run meanwhile on what they
-    /// have, the crate does not know. While chargers below stand still for limits of groups below alone, this group has
-    /// some and not full.
+    /// The part of it in which a limit of this group, or of a group above, held a charger up. Each
+    /// charger of this group meets that limit, too: none gets more memory than the limit leaves.
+    /// Whether others run meanwhile on what they have, the crate does not know. While chargers
+    /// below stand still for limits of groups below alone, this group has some and not full.
     pub full: PressureShare,
 }
 
-/// A part of the time: in total, and on average over the last 10, 60 and 300 seconds. See [`GroupPressure`].
+/// A part of the time: in total, and on average over the last 10, 60 and 300 seconds. See
+/// [`GroupPressure`].
 ///
-/// The averages are in hundredths of a per cent: 10,000 is all of the time. They move at the end of each period of 2
-/// seconds, as the kernel's do, and forget exponentially.
+/// The averages are in hundredths of a per cent: 10,000 is all of the time. They move at the end of
+/// each period of 2 seconds, as the kernel's do, and forget exponentially.
 ///
 /// Source: `calc_avgs` in `kernel/sched/psi.c`.
 ///
@@ -66,7 +69,10 @@ pub struct PressureShare {
     /// Over 300 seconds, in hundredths of a per cent.
     pub avg300: u32,
     /// Since the group was created.
-    #[cfg_attr(feature = "serde", serde(rename = "total_us", serialize_with = "in_microseconds"))]
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "total_us", serialize_with = "in_microseconds")
+    )]
     pub total: Duration,
 }
 
@@ -74,7 +80,12 @@ impl GroupPressure {
     pub(super) fn read_at(group: &Counter, instant: Instant) -> GroupPressure {
         let [some, full] = stalls::read_at(group, instant).map(|share| {
             let [avg10, avg60, avg300] = share.averages();
-            PressureShare { avg10, avg60, avg300, total: Duration::from_nanos(share.total()) }
+            PressureShare {
+                avg10,
+                avg60,
+                avg300,
+                total: Duration::from_nanos(share.total()),
+            }
         });
         GroupPressure { some, full }
     }
@@ -82,7 +93,11 @@ impl GroupPressure {
 
 impl fmt::Display for PressureShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let averages = [("avg10", self.avg10), ("avg60", self.avg60), ("avg300", self.avg300)];
+        let averages = [
+            ("avg10", self.avg10),
+            ("avg60", self.avg60),
+            ("avg300", self.avg300),
+        ];
         for (name, average) in averages {
             write!(f, "{name}={}.{:02} ", average / 100, average % 100)?;
         }
@@ -100,10 +115,10 @@ impl fmt::Display for GroupPressure {
 impl Group {
     /// Returns for how long chargers of this group, or of groups below, stood still for memory.
     ///
-    /// The totals are exact: the time up to this call, to the nanosecond of the system's clock. The averages are those
-    /// of the last period of 2 seconds that is over. The call takes one lock of the tree, which chargers take when they
-    /// stop and when they go on. All is zero where the runtime [counts no
-    /// stalls](crate::RuntimeBuilder::count_stalls).
+    /// The totals are exact: the time up to this call, to the nanosecond of the system's clock. The
+    /// averages are those of the last period of 2 seconds that is over. The call takes one lock of
+    /// the tree, which chargers take when they stop and when they go on. All is zero where the
+    /// runtime [counts no stalls](crate::RuntimeBuilder::count_stalls).
     ///
     /// Source: `memory.pressure`, and `Documentation/accounting/psi.rst`.
     ///
@@ -129,25 +144,27 @@ impl Group {
 
 /// # Pressure level
 impl Group {
-    /// Returns how short of memory this group is. One load; a group without thresholds looks at one group after the
-    /// other above, and has the pressure level of the nearest that has some. Without any it is
-    /// [`Normal`](PressureLevel::Normal).
+    /// Returns how short of memory this group is. One load; a group without thresholds looks at one
+    /// group after the other above, and has the pressure level of the nearest that has some.
+    /// Without any it is [`Normal`](PressureLevel::Normal).
     ///
-    /// [`Limits::pressure_levels`](crate::Limits::pressure_levels) sets thresholds. The pressure level is the higher
-    /// one of two:
+    /// [`Limits::pressure_levels`](crate::Limits::pressure_levels) sets thresholds. The pressure
+    /// level is the higher one of two:
     ///
-    /// * By usage, beside the shares of the group's own max. It is exact: it counts from the return of a charge, an
-    ///   uncharge or a new max. What an allocator charges counts with the next slow path of any thread.
-    /// * By stalls of chargers here and below, on average over 10 seconds. It is elevated from 10% of
-    ///   [some](GroupPressure::some) and critical from 40% of [full](GroupPressure::full), and falls below half of
-    ///   that. A thread of the crate looks every 2 seconds while there are stalls and until their pressure is gone. So
-    ///   it also falls where nothing charges any more. It is none where the runtime [counts no
-    ///   stalls](crate::RuntimeBuilder::count_stalls), or the system gives no thread.
+    /// * By usage, beside the shares of the group's own max. It is exact: it counts from the return
+    ///   of a charge, an uncharge or a new max. What an allocator charges counts with the next slow
+    ///   path of any thread.
+    /// * By stalls of chargers here and below, on average over 10 seconds. It is elevated from 10%
+    ///   of [some](GroupPressure::some) and critical from 40% of [full](GroupPressure::full), and
+    ///   falls below half of that. A thread of the crate looks every 2 seconds while there are
+    ///   stalls and until their pressure is gone. So it also falls where nothing charges any more.
+    ///   It is none where the runtime [counts no stalls](crate::RuntimeBuilder::count_stalls), or
+    ///   the system gives no thread.
     ///
-    /// Each change counts one [`Event::PressureLevel`](crate::Event::PressureLevel) at the group whose thresholds decide,
-    /// for listeners and waits there and above. A group that is offline has no pressure of its own. A charge that a
-    /// group above refuses counts while it is tried: beside it, the pressure may rise, and stays until usage is a
-    /// sixteenth below the threshold.
+    /// Each change counts one [`Event::PressureLevel`](crate::Event::PressureLevel) at the group
+    /// whose thresholds decide, for listeners and waits there and above. A group that is offline
+    /// has no pressure of its own. A charge that a group above refuses counts while it is tried:
+    /// beside it, the pressure may rise, and stays until usage is a sixteenth below the threshold.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -175,6 +192,9 @@ impl Group {
 }
 
 #[cfg(feature = "serde")]
-fn in_microseconds<S: serde::Serializer>(total: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+fn in_microseconds<S: serde::Serializer>(
+    total: &Duration,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(u64::try_from(total.as_micros()).unwrap_or(u64::MAX))
 }

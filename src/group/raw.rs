@@ -15,19 +15,21 @@ use crate::units::{Bytes, IntoBytes};
 
 /// # Charges without a guard
 impl Group {
-    /// Returns the group's charges without a guard: for a caller whose interface has only an amount, such as the memory
-    /// pool of a query engine or an allocator.
+    /// Returns the group's charges without a guard: for a caller whose interface has only an
+    /// amount, such as the memory pool of a query engine or an allocator.
     #[inline(always)]
     pub fn raw(&self) -> RawCharges<'_> {
         RawCharges { group: self }
     }
 }
 
-/// Charges of a group without a guard: [`Group::raw`]. The caller gives the bytes back with [`uncharge`](Self::uncharge).
+/// Charges of a group without a guard: [`Group::raw`]. The caller gives the bytes back with
+/// [`uncharge`](Self::uncharge).
 ///
-/// Live bytes keep the group's object as those of a [`Charge`] do. 0 bytes hold nothing, and are refused where the group
-/// is offline. The calls do what those of [`Group`] of the same name do, and are as exact. A charge with its `uncharge`
-/// costs 45 instructions, none of them locked, and 69 through a trait object. A guard and its drop cost 47.
+/// Live bytes keep the group's object as those of a [`Charge`] do. 0 bytes hold nothing, and are
+/// refused where the group is offline. The calls do what those of [`Group`] of the same name do,
+/// and are as exact. A charge with its `uncharge` costs 45 instructions, none of them locked, and
+/// 69 through a trait object. A guard and its drop cost 47.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -101,8 +103,8 @@ impl RawCharges<'_> {
     ///
     /// # Errors
     ///
-    /// As [`Group::try_charge_with`]. Nothing of the charge remains. By force, [`ChargeError::NoRoom`] where usage would
-    /// pass 2^63.
+    /// As [`Group::try_charge_with`]. Nothing of the charge remains. By force,
+    /// [`ChargeError::NoRoom`] where usage would pass 2^63.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -147,10 +149,11 @@ impl RawCharges<'_> {
         }
     }
 
-    /// Charges as [`Group::force_charge`] does, whatever the limits say. Use it for memory that exists already.
+    /// Charges as [`Group::force_charge`] does, whatever the limits say. Use it for memory that
+    /// exists already.
     ///
-    /// Returns the bytes charged: fewer than `bytes` only where usage would pass 2^63. The call also charges a group that
-    /// is offline.
+    /// Returns the bytes charged: fewer than `bytes` only where usage would pass 2^63. The call
+    /// also charges a group that is offline.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
@@ -172,15 +175,15 @@ impl RawCharges<'_> {
         }
     }
 
-    /// Gives bytes back that were charged without a guard, on whatever thread. It never fails, and works on a group
-    /// that is offline.
+    /// Gives bytes back that were charged without a guard, on whatever thread. It never fails, and
+    /// works on a group that is offline.
     ///
-    /// To give back more than was charged is a bug of the caller. It takes nothing from other groups: the group's own
-    /// usage ends at 0, its ancestors give back the bytes that it held, and
+    /// To give back more than was charged is a bug of the caller. It takes nothing from other
+    /// groups: the group's own usage ends at 0, its ancestors give back the bytes that it held, and
     /// [`Counts::underflows`](crate::figures::Counts::underflows) counts it.
-    /// [`Runtime::verify`](crate::Runtime::verify) then names the group. If guards hold the bytes that were given back,
-    /// the call counts nothing, and the drops of the guards are counted. Such a group's object is not used again, so a
-    /// late drop finds its own group.
+    /// [`Runtime::verify`](crate::Runtime::verify) then names the group. If guards hold the bytes
+    /// that were given back, the call counts nothing, and the drops of the guards are counted. Such
+    /// a group's object is not used again, so a late drop finds its own group.
     ///
     /// The call writes one word of this thread more than the drop of a [`Charge`].
     ///
@@ -209,11 +212,12 @@ impl RawCharges<'_> {
 }
 
 impl Charge {
-    /// Gives the guard up and keeps its bytes charged. Returns a word and the bytes, for memory that has no place for a
-    /// guard. [`from_raw`](Self::from_raw) makes a guard of them again, and
+    /// Gives the guard up and keeps its bytes charged. Returns a word and the bytes, for memory
+    /// that has no place for a guard. [`from_raw`](Self::from_raw) makes a guard of them again, and
     /// [`RawCharges::uncharge`] gives them back without one.
     ///
-    /// The bytes keep the group's object. A charge of zero bytes keeps it by a handle, which only `from_raw` gives up.
+    /// The bytes keep the group's object. A charge of zero bytes keeps it by a handle, which only
+    /// `from_raw` gives up.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -241,9 +245,10 @@ impl Charge {
     ///
     /// # Safety
     ///
-    /// `word` comes from `into_raw`, and the bytes are charged still: none of them was given back, and no guard has
-    /// been made of them yet. `bytes` may be a part of what `into_raw` returned, but not 0 unless it returned 0. The
-    /// calls for all parts together give no more than it returned.
+    /// `word` comes from `into_raw`, and the bytes are charged still: none of them was given back,
+    /// and no guard has been made of them yet. `bytes` may be a part of what `into_raw` returned,
+    /// but not 0 unless it returned 0. The calls for all parts together give no more than it
+    /// returned.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -257,7 +262,8 @@ impl Charge {
     /// ```
     #[allow(unsafe_code)]
     pub unsafe fn from_raw(word: *const (), bytes: u64) -> Charge {
-        // SAFETY: the word is that of a header, says the caller, and its bytes or its handle keep the counter.
+        // SAFETY: the word is that of a header, says the caller, and its bytes or its handle keep
+        // the counter.
         let header = unsafe { KeptHeader::new(&*word.cast::<Header>()) };
         if bytes > 0 {
             raw::count(header.counter(), bytes, Way::Uncharged);
@@ -269,7 +275,11 @@ impl Charge {
 // === The slow paths. One function for each way to miss: a hit then loads no number of the way ===
 
 const fn missed(undone: bool) -> Consume {
-    if undone { Consume::Undone } else { Consume::Miss }
+    if undone {
+        Consume::Undone
+    } else {
+        Consume::Miss
+    }
 }
 
 #[cold]
@@ -280,11 +290,19 @@ fn try_charge_slow<const UNDONE: bool>(header: KeptHeader, bytes: u64) -> Result
 
 #[cold]
 #[inline(never)]
-fn try_charge_missed(header: KeptHeader, bytes: u64, missed: Consume, full: OnFull) -> Result<(), ChargeError> {
+fn try_charge_missed(
+    header: KeptHeader,
+    bytes: u64,
+    missed: Consume,
+    full: OnFull,
+) -> Result<(), ChargeError> {
     let charged = charge_slow(header, bytes, missed, full)?;
     if charged < bytes {
         drop(Charge::new(header, charged));
-        return Err(ChargeError::NoRoom { group: Group::pinned(header.counter().first()), requested: bytes });
+        return Err(ChargeError::NoRoom {
+            group: Group::pinned(header.counter().first()),
+            requested: bytes,
+        });
     }
     if bytes > 0 {
         raw::count(header.counter(), bytes, Way::Charged);
@@ -298,7 +316,11 @@ fn try_charge_missed(header: KeptHeader, bytes: u64, missed: Consume, full: OnFu
 #[cold]
 #[inline(never)]
 fn force_charge_slow<const UNDONE: bool>(header: KeptHeader, bytes: u64) -> u64 {
-    let charged = if bytes == 0 { 0 } else { header.counter().force_slow(bytes, missed(UNDONE)) };
+    let charged = if bytes == 0 {
+        0
+    } else {
+        header.counter().force_slow(bytes, missed(UNDONE))
+    };
     if charged > 0 {
         raw::count(header.counter(), charged, Way::Charged);
     }
@@ -335,10 +357,14 @@ mod tests {
         assert_eq!(group.usage(), 0);
         group.offline().unwrap();
         drop(group);
-        assert_eq!((runtime.dying_count(), guard.group().path()), (1, "/q".to_owned()));
+        assert_eq!(
+            (runtime.dying_count(), guard.group().path()),
+            (1, "/q".to_owned())
+        );
     }
 
-    /// Only threads that force at once bring this about, so the test forces what a level cannot count.
+    /// Only threads that force at once bring this about, so the test forces what a level cannot
+    /// count.
     #[test]
     fn a_level_that_could_not_count_all_keeps_its_object() {
         assert_kept(|counter| {

@@ -18,32 +18,37 @@ use crate::units::{IntoLimit, Limit, Percent};
 
 /// # Limits
 impl Group {
-    /// Sets the limits that `limits` names: all of them, or none if one is refused. It may block: in async code call it
-    /// on a thread for blocking work. Returns the bytes above the max or the high that it has set, whichever are more;
-    /// 0 if usage fits.
+    /// Sets the limits that `limits` names: all of them, or none if one is refused. It may block:
+    /// in async code call it on a thread for blocking work. Returns the bytes above the max or the
+    /// high that it has set, whichever are more; 0 if usage fits.
     ///
-    /// A limit that is not named stays as it is. [`Limits`] says what each limit does. The call stores them whatever
-    /// usage is. Percentages in the groups below follow; one that has no limited ancestor any more keeps the bytes it
-    /// had. From the return on no charge is admitted above the new max. On a group that is offline only the max counts.
+    /// A limit that is not named stays as it is. [`Limits`] says what each limit does. The call
+    /// stores them whatever usage is. Percentages in the groups below follow; one that has no
+    /// limited ancestor any more keeps the bytes it had. From the return on no charge is admitted
+    /// above the new max. On a group that is offline only the max counts.
     ///
     /// For a max, the call then drains the credit below and asks reclaimers for the bytes above it
     /// ([`Reclaim`](crate::Reclaim): foreign code runs, for at most
-    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time)). If the group [chooses](crate::OomPolicy) victims, it
-    /// cancels groups, one after another, and waits for each. It serves the charges that wait in line and fit, and
-    /// refuses those that can never fit any more. [`forced`](Self::forced) counts the bytes still above the max, and
-    /// charges are refused until enough is given back. For a high, the call drains and reclaims in the same way, as far
-    /// as reclaimers give. [`GroupCounter::set_max_now`](crate::PageCounter::set_max_now) asks no reclaimer and cancels
+    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time)). If the group
+    /// [chooses](crate::OomPolicy) victims, it cancels groups, one after another, and waits for
+    /// each. It serves the charges that wait in line and fit, and refuses those that can never fit
+    /// any more. [`forced`](Self::forced) counts the bytes still above the max, and charges are
+    /// refused until enough is given back. For a high, the call drains and reclaims in the same
+    /// way, as far as reclaimers give.
+    /// [`GroupCounter::set_max_now`](crate::PageCounter::set_max_now) asks no reclaimer and cancels
     /// no group.
     ///
-    /// The call takes the tree's lock. A lower max costs a heavy barrier, and another one if credit is drained.
+    /// The call takes the tree's lock. A lower max costs a heavy barrier, and another one if credit
+    /// is drained.
     ///
     /// Source: `memory_max_write` and `memory_high_write` in `mm/memcontrol.c`.
     ///
     /// # Errors
     ///
-    /// [`LimitError::NoLimitedAncestor`] for a percentage if no ancestor has a max. [`LimitError::CoversNot`] for
-    /// [`cover_allocations`](Limits::cover_allocations) if the group does not cover. [`LimitError::Setting`] for a name
-    /// that is not allowed. The old limits hold. A low above max is no error: [`Limits::check`] finds it.
+    /// [`LimitError::NoLimitedAncestor`] for a percentage if no ancestor has a max.
+    /// [`LimitError::CoversNot`] for [`cover_allocations`](Limits::cover_allocations) if the group
+    /// does not cover. [`LimitError::Setting`] for a name that is not allowed. The old limits hold.
+    /// A low above max is no error: [`Limits::check`] finds it.
     ///
     /// ```
     /// # use memcg::{Limit, Limits, Runtime};
@@ -58,7 +63,9 @@ impl Group {
     pub fn set_limits(&self, limits: Limits) -> Result<u64, LimitError> {
         let group = self.first();
         if limits.cover_allocations && group.cover().is_none() {
-            return Err(LimitError::CoversNot { group: self.clone() });
+            return Err(LimitError::CoversNot {
+                group: self.clone(),
+            });
         }
         let setting = self.setting_of(limits, None)?;
         if limits.share.is_some_and(|share| share > 0) {
@@ -78,7 +85,11 @@ impl Group {
             pressure_levels::set(group, thresholds);
             stalls::look_if_stalled(group);
         }
-        let above_max = if limits.max.is_some() { lowered::shrink_to_max(group) } else { 0 };
+        let above_max = if limits.max.is_some() {
+            lowered::shrink_to_max(group)
+        } else {
+            0
+        };
         if limits.high.is_none() {
             return Ok(above_max);
         }
@@ -94,14 +105,19 @@ impl Group {
     ) -> Result<Option<SettingName>, LimitError> {
         let refused = |fault| {
             let name = name.map(|name| name.to_string());
-            LimitError::Setting { group: self.clone(), name, fault }
+            LimitError::Setting {
+                group: self.clone(),
+                name,
+                fault,
+            }
         };
         limits.setting.transpose().map_err(refused)
     }
 
     /// Sets the most bytes that charges may bring usage to. It may block: in async code use
-    /// [`GroupCounter::set_max_now`](crate::PageCounter::set_max_now). The call is [`set_limits`](Self::set_limits)
-    /// with a max alone. Returns the bytes above that max afterwards, 0 if usage fits.
+    /// [`GroupCounter::set_max_now`](crate::PageCounter::set_max_now). The call is
+    /// [`set_limits`](Self::set_limits) with a max alone. Returns the bytes above that max
+    /// afterwards, 0 if usage fits.
     ///
     /// # Errors
     ///
@@ -121,8 +137,8 @@ impl Group {
         self.set_limits(Limits::new().max(limit))
     }
 
-    /// Returns the limits as they were set, percentages as percentages; `None` for an importance, tasks and a mark of
-    /// reclaim that the group has not. `cover_allocations` is true if the group
+    /// Returns the limits as they were set, percentages as percentages; `None` for an importance,
+    /// tasks and a mark of reclaim that the group has not. `cover_allocations` is true if the group
     /// covers, because it or a group above has [asked](Limits::cover_allocations).
     ///
     /// ```
@@ -136,13 +152,17 @@ impl Group {
     pub fn limits(&self) -> Limits {
         shares::look(self.first().tree());
         let set = |kind| limits::set_to(self.first(), kind);
-        let limits = Limits::new().max(set(LimitKind::Max)).min(set(LimitKind::Min)).low(set(LimitKind::Low));
+        let limits = Limits::new()
+            .max(set(LimitKind::Max))
+            .min(set(LimitKind::Min))
+            .low(set(LimitKind::Low));
         let limits = limits.soft(set(LimitKind::Soft)).high(set(LimitKind::High));
         let [elevated, critical] = pressure_mark::thresholds(self.first())
             .map(|percent| Percent::new(percent).filter(|percent| percent.get() > 0));
         Limits {
             share: Some(shares::of(self.first())).filter(|&share| share > 0),
-            reclaim_above: Some(set(LimitKind::ReclaimAbove)).filter(|&mark| mark != Limit::Unlimited),
+            reclaim_above: Some(set(LimitKind::ReclaimAbove))
+                .filter(|&mark| mark != Limit::Unlimited),
             elevated,
             critical,
             cover_allocations: self.first().cover().is_some(),
@@ -154,15 +174,15 @@ impl Group {
         }
     }
 
-    /// Returns the max in bytes, `u64::MAX` if there is none. One load. [`Inspect`](crate::expert::Inspect) has the
-    /// other limits in bytes.
+    /// Returns the max in bytes, `u64::MAX` if there is none. One load.
+    /// [`Inspect`](crate::expert::Inspect) has the other limits in bytes.
     pub fn max(&self) -> u64 {
         self.first().max()
     }
 
-    /// Returns the least max of this group and its ancestors, in bytes. `u64::MAX` where none has one. A max that is
-    /// [only observed](crate::expert::Inspect::set_observe_only) refuses no charge and does not count. A few loads a
-    /// level; each is exact.
+    /// Returns the least max of this group and its ancestors, in bytes. `u64::MAX` where none has
+    /// one. A max that is [only observed](crate::expert::Inspect::set_observe_only) refuses no
+    /// charge and does not count. A few loads a level; each is exact.
     ///
     /// ```
     /// # use memcg::{Limits, Runtime};
@@ -176,12 +196,12 @@ impl Group {
         self.first().effective_max()
     }
 
-    /// Returns the bytes that a charge to this group could ask for now: the least room of this group and its ancestors.
-    /// Room is max without usage. Where no level has a max, it is what
+    /// Returns the bytes that a charge to this group could ask for now: the least room of this
+    /// group and its ancestors. Room is max without usage. Where no level has a max, it is what
     /// usage can still count up to 2^63.
     ///
-    /// A few loads a level. The levels are read one after the other, so beside charges the figure is an estimate.
-    /// Credit counts as used: a charge that drains it may find more room, at most
+    /// A few loads a level. The levels are read one after the other, so beside charges the figure
+    /// is an estimate. Credit counts as used: a charge that drains it may find more room, at most
     /// [`stocked`](crate::PageCounter::stocked) of the level.
     ///
     /// ```
@@ -215,15 +235,15 @@ impl Group {
         self.first().usage()
     }
 
-    /// Returns [`usage`](Self::usage) without credit, in bytes: what charges hold. The call takes the tree's lock and
-    /// looks at one slot for each thread and group. It is exact at every quiescent point, else an estimate, and never
-    /// negative.
+    /// Returns [`usage`](Self::usage) without credit, in bytes: what charges hold. The call takes
+    /// the tree's lock and looks at one slot for each thread and group. It is exact at every
+    /// quiescent point, else an estimate, and never negative.
     pub fn live(&self) -> u64 {
         credit::live(self.first())
     }
 
-    /// Returns the bytes above max, by forced charges or because max was set below usage. It falls as bytes are given
-    /// back, those above max first: it is usage less max, or 0. Two loads.
+    /// Returns the bytes above max, by forced charges or because max was set below usage. It falls
+    /// as bytes are given back, those above max first: it is usage less max, or 0. Two loads.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
@@ -236,7 +256,8 @@ impl Group {
         self.first().forced()
     }
 
-    /// Returns the highest usage that admitted charges left behind, in bytes, credit included. One load.
+    /// Returns the highest usage that admitted charges left behind, in bytes, credit included. One
+    /// load.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -248,11 +269,12 @@ impl Group {
         self.first().peaks().ever()
     }
 
-    /// Returns the highest number of bytes that charges are known to have held, without credit. The true peak of
-    /// [`live`](Self::live) is not below it and not above [`peak`](Self::peak); both are the same while threads have no
-    /// credit. Each walk that makes a new peak of usage takes its bound on credit off, and each call of this function
-    /// takes in [`live`](Self::live) as it is now: the figure is never below a `live` that one thread reads before it.
-    /// Beside charges of other threads both are estimates. It costs what `live` costs.
+    /// Returns the highest number of bytes that charges are known to have held, without credit. The
+    /// true peak of [`live`](Self::live) is not below it and not above [`peak`](Self::peak); both
+    /// are the same while threads have no credit. Each walk that makes a new peak of usage takes
+    /// its bound on credit off, and each call of this function takes in [`live`](Self::live) as it
+    /// is now: the figure is never below a `live` that one thread reads before it. Beside charges
+    /// of other threads both are estimates. It costs what `live` costs.
     ///
     /// ```
     /// # use memcg::Runtime;
@@ -265,10 +287,12 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn peak_live(&self) -> u64 {
-        self.first().peak_live(credit::live(self.first()).min(self.peak()))
+        self.first()
+            .peak_live(credit::live(self.first()).min(self.peak()))
     }
 
-    /// Returns the number of charges refused because this group was full, its own and those of groups below. One load.
+    /// Returns the number of charges refused because this group was full, its own and those of
+    /// groups below. One load.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
@@ -297,12 +321,29 @@ mod tests {
                 size => held.push(group.try_charge(Bytes(size * 700)).unwrap()),
             }
             most = most.max(held.iter().map(crate::Charge::bytes).sum());
-            assert!(group.peak_live() <= most && most <= group.peak(), "{} {most} {}", group.peak_live(), group.peak());
-            assert!(group.live() <= group.peak_live() && group.usage() <= group.peak(), "{group:?}");
+            assert!(
+                group.peak_live() <= most && most <= group.peak(),
+                "{} {most} {}",
+                group.peak_live(),
+                group.peak()
+            );
+            assert!(
+                group.live() <= group.peak_live() && group.usage() <= group.peak(),
+                "{group:?}"
+            );
         }
         let (root, levels) = (runtime.root(), [group.clone(), runtime.root()]);
-        assert!(levels.iter().all(|level| level.peak_live() <= most && most <= level.peak()), "{root:?}");
-        assert!(group.peak_live() + (512 << 10) >= most, "{} of {most}", group.peak_live());
+        assert!(
+            levels
+                .iter()
+                .all(|level| level.peak_live() <= most && most <= level.peak()),
+            "{root:?}"
+        );
+        assert!(
+            group.peak_live() + (512 << 10) >= most,
+            "{} of {most}",
+            group.peak_live()
+        );
     }
 
     #[test]
@@ -319,23 +360,38 @@ mod tests {
     fn the_peak_is_not_below_what_is_live() {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new()).unwrap();
-        let held: Vec<_> = (0..many(20_000)).map(|_| group.try_charge(1_000).unwrap()).collect();
+        let held: Vec<_> = (0..many(20_000))
+            .map(|_| group.try_charge(1_000).unwrap())
+            .collect();
         let live = held.len() as u64 * 1_000;
-        assert_eq!((group.live(), group.peak_live(), runtime.root().peak_live()), (live, live, live));
+        assert_eq!(
+            (group.live(), group.peak_live(), runtime.root().peak_live()),
+            (live, live, live)
+        );
         drop(held);
         assert_eq!((group.live(), group.peak_live()), (0, live), "it is kept");
         let mut charge = runtime.root().try_charge(2_000).unwrap();
         charge.transfer(&group).unwrap();
         let _forced = group.force_charge(Bytes(live));
-        assert_eq!((group.peak_live(), group.live()), (live + 2_000, live + 2_000), "moved and forced");
+        assert_eq!(
+            (group.peak_live(), group.live()),
+            (live + 2_000, live + 2_000),
+            "moved and forced"
+        );
     }
 
     #[test]
     fn both_peaks_are_the_same_without_credit() {
         let runtime = Runtime::builder().batch(0).build().unwrap();
         let group = runtime.root().create("q", Limits::new()).unwrap();
-        drop((group.try_charge(100).unwrap(), group.try_charge(50).unwrap()));
-        assert_eq!((group.peak_live(), group.peak(), runtime.root().peak_live()), (150, 150, 150));
+        drop((
+            group.try_charge(100).unwrap(),
+            group.try_charge(50).unwrap(),
+        ));
+        assert_eq!(
+            (group.peak_live(), group.peak(), runtime.root().peak_live()),
+            (150, 150, 150)
+        );
         group.offline().unwrap();
         drop(group);
         runtime.settle();

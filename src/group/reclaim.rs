@@ -1,4 +1,5 @@
-//! Reclaim as users call it: registrations, reclaim before memory is needed, and what protects a group from it.
+//! Reclaim as users call it: registrations, reclaim before memory is needed, and what protects a
+//! group from it.
 
 use super::error::ReclaimError;
 use super::handle::Group;
@@ -14,7 +15,8 @@ use crate::thread::context;
 use crate::units::{Bytes, IntoBytes};
 
 impl ReclaimContext<'_> {
-    /// Returns the group whose turn it is: the reclaimer's own, or the nearest group above where that went offline.
+    /// Returns the group whose turn it is: the reclaimer's own, or the nearest group above where
+    /// that went offline.
     pub fn group(&self) -> Group {
         Group::pinned(self.group)
     }
@@ -27,28 +29,35 @@ impl ReclaimContext<'_> {
 
 /// # Reclaim
 impl Group {
-    /// Registers `reclaimer`, to be asked for memory when this group or one above it is under pressure.
+    /// Registers `reclaimer`, to be asked for memory when this group or one above it is under
+    /// pressure.
     ///
-    /// A group that goes offline leaves its reclaimers to its parent, as it does its charges. The call makes room for
-    /// this group and its ancestors in the rings of reclaim. It takes two locks.
+    /// A group that goes offline leaves its reclaimers to its parent, as it does its charges. The
+    /// call makes room for this group and its ancestors in the rings of reclaim. It takes two
+    /// locks.
     ///
     /// See [`Reclaim`] for an example.
-    pub fn register_reclaimer(&self, reclaimer: Arc<dyn Reclaim>, priority: Priority) -> Registration {
+    pub fn register_reclaimer(
+        &self,
+        reclaimer: Arc<dyn Reclaim>,
+        priority: Priority,
+    ) -> Registration {
         let reclaimer = Reclaimer::new(reclaimer, priority);
         let tree = self.first().incarnation().tree.counted();
         registrations::register(self.first(), &reclaimer);
         Registration::new(ReclaimerGuard { tree, reclaimer })
     }
 
-    /// Asks reclaimers for `bytes` before they are needed. Returns what they freed. It may block: in async code call it
-    /// on a thread for blocking work.
+    /// Asks reclaimers for `bytes` before they are needed. Returns what they freed. It may block:
+    /// in async code call it on a thread for blocking work.
     ///
-    /// The call asks groups in excess of their soft limits first, then all that are not protected, and last those that
-    /// low protects. This group's own protection does not hold against it; that of the groups below does. The call
-    /// drains the stocks below.
+    /// The call asks groups in excess of their soft limits first, then all that are not protected,
+    /// and last those that low protects. This group's own protection does not hold against it; that
+    /// of the groups below does. The call drains the stocks below.
     ///
-    /// It goes on while a reclaimer frees something, and may free more or less than `bytes`. What is freed later, or by
-    /// other threads, is not in the report. It counts no event but [`Event::Low`](crate::Event::Low).
+    /// It goes on while a reclaimer frees something, and may free more or less than `bytes`. What
+    /// is freed later, or by other threads, is not in the report. It counts no event but
+    /// [`Event::Low`](crate::Event::Low).
     ///
     /// Source: `memory_reclaim` in `mm/memcontrol.c`.
     ///
@@ -64,7 +73,9 @@ impl Group {
     /// ```
     pub fn reclaim(&self, bytes: impl IntoBytes) -> Result<ReclaimReport, ReclaimError> {
         let Bytes(bytes) = bytes.into_bytes();
-        repeat::reclaim_now(self.first(), bytes).ok_or_else(|| ReclaimError { group: self.clone() })
+        repeat::reclaim_now(self.first(), bytes).ok_or_else(|| ReclaimError {
+            group: self.clone(),
+        })
     }
 }
 
@@ -81,7 +92,8 @@ impl Drop for ReclaimerGuard {
         self.reclaimer.calls.retire();
         let gone = registrations::unregister(&self.tree, &self.reclaimer);
         line::look_at_tasks(&self.tree);
-        // No thread waits inside a reclaimer: two that drop each other's registration would wait for each other.
+        // No thread waits inside a reclaimer: two that drop each other's registration would wait
+        // for each other.
         if !context::in_reclaim() {
             self.reclaimer.calls.wait();
         }

@@ -1,4 +1,5 @@
-//! A refused charge: the group that refused, its usage and limit, the group that asked and for how much.
+//! A refused charge: the group that refused, its usage and limit, the group that asked and for how
+//! much.
 
 use std::fmt;
 
@@ -20,8 +21,8 @@ use crate::thread::slow_path;
 /// A step that helps a caller that does not wait.
 pub(super) const WAIT: &str = "wait in line (OnFull::Wait, charge_async)";
 
-/// Help for a charge that was refused: the answer of [`ChargeError::helps`](crate::ChargeError::helps). A refusal prints
-/// it.
+/// Help for a charge that was refused: the answer of
+/// [`ChargeError::helps`](crate::ChargeError::helps). A refusal prints it.
 ///
 /// ```
 /// use memcg::errors::Helps;
@@ -39,13 +40,15 @@ pub(super) const WAIT: &str = "wait in line (OnFull::Wait, charge_async)";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Helps {
-    /// Groups hold the memory, and no reclaimer can be asked for it: wait in line until they give it back.
+    /// Groups hold the memory, and no reclaimer can be asked for it: wait in line until they give
+    /// it back.
     Waiting,
     /// A reclaimer below the group that is full can be asked, now or once it has something to give.
     Reclaim,
-    /// Neither of the two, as things are: the charge is larger than a max, its group is cancelled or offline, or no wait
-    /// could end. A charge of a further counter never waits, nor does a checkpoint, and no reclaimer is asked for that
-    /// counter: then it helps that others give back what they hold.
+    /// Neither of the two, as things are: the charge is larger than a max, its group is cancelled
+    /// or offline, or no wait could end. A charge of a further counter never waits, nor does a
+    /// checkpoint, and no reclaimer is asked for that counter: then it helps that others give back
+    /// what they hold.
     Nothing,
 }
 
@@ -64,13 +67,25 @@ impl Helps {
     pub(super) fn now(group: &Group, requested: u64) -> Helps {
         let counter = group.first();
         let is_short = |level: &Counter, below: u64| level.room(below) < requested;
-        // Inside another slow path this thread may hold the lock that the look for a reclaimer takes.
+        // Inside another slow path this thread may hold the lock that the look for a reclaimer
+        // takes.
         let asks = |level: &Counter| !slow_path::is_running() && registrations::any_below(level);
-        match counter.path_to_root().find(|level| is_short(level, level.admits())) {
+        match counter
+            .path_to_root()
+            .find(|level| is_short(level, level.admits()))
+        {
             _ if counter.state().is_offline() => Helps::Nothing,
-            Some(full) => Helps::of_refusal(counter, requested, full, (full.usage(), full.admits().min(USAGE_MAX))),
+            Some(full) => Helps::of_refusal(
+                counter,
+                requested,
+                full,
+                (full.usage(), full.admits().min(USAGE_MAX)),
+            ),
             // Above high, where no charge waits in line.
-            None if counter.path_to_root().any(|level| is_short(level, marks::high(level)) && asks(level)) => {
+            None if counter
+                .path_to_root()
+                .any(|level| is_short(level, marks::high(level)) && asks(level)) =>
+            {
                 Helps::Reclaim
             }
             None => Helps::Waiting,
@@ -78,15 +93,23 @@ impl Helps {
     }
 
     /// For a charge that `level` refuses with this usage.
-    fn of_refusal(requester: &Counter, requested: u64, level: &Counter, (usage, most): (u64, u64)) -> Helps {
-        // The one task of the group that holds everything makes this charge, and may not go above the max.
+    fn of_refusal(
+        requester: &Counter,
+        requested: u64,
+        level: &Counter,
+        (usage, most): (u64, u64),
+    ) -> Helps {
+        // The one task of the group that holds everything makes this charge, and may not go above
+        // the max.
         let is_alone = || {
             let holds_all = |group: &Counter| tasks::of(group) == 1 && group.usage() >= usage;
             overdraft::of(level) == 0 && tasks::holder(requester).is_some_and(holds_all)
         };
         let never_fits = |above: &Counter| requested > above.admits();
         match () {
-            () if requested > most || level.path_to_root().skip(1).any(never_fits) => Helps::Nothing,
+            () if requested > most || level.path_to_root().skip(1).any(never_fits) => {
+                Helps::Nothing
+            }
             // It fits by now.
             () if requested > 0 && usage.saturating_add(requested) <= most => Helps::Waiting,
             () if !level.is_memory() => Helps::Nothing,
@@ -108,15 +131,15 @@ pub(super) fn amount(counter: Option<&Counter>, amount: u64) -> String {
 
 /// A charge that did not fit below a max.
 ///
-/// There was an instant during the call at which live charges, charges in flight and the bytes asked for together were
-/// above `max` at [`group`](Self::group). The charge drained the credit stranded in stocks first, where that
-/// could have helped. This does not hold for a charge that [is behind](Self::is_behind) others in line: it may have
-/// fit.
+/// There was an instant during the call at which live charges, charges in flight and the bytes
+/// asked for together were above `max` at [`group`](Self::group). The charge drained the credit
+/// stranded in stocks first, where that could have helped. This does not hold for a charge that [is
+/// behind](Self::is_behind) others in line: it may have fit.
 ///
-/// It prints as one line: which group refused how much to which group, by how much the charge is [short](Self::want),
-/// the figures that are not zero, what [helps](Helps), and what would make the charge fit. Sizes in the line are rounded;
-/// the getters are exact. A counter of things prints bare numbers:
-/// [`RuntimeBuilder::counter`](crate::RuntimeBuilder::counter).
+/// It prints as one line: which group refused how much to which group, by how much the charge is
+/// [short](Self::want), the figures that are not zero, what [helps](Helps), and what would make the
+/// charge fit. Sizes in the line are rounded; the getters are exact. A counter of things prints
+/// bare numbers: [`RuntimeBuilder::counter`](crate::RuntimeBuilder::counter).
 ///
 /// ```
 /// use memcg::{ChargeError, Limit, Limits, Runtime};
@@ -135,7 +158,8 @@ pub(super) fn amount(counter: Option<&Counter>, amount: u64) -> String {
 /// ```
 #[derive(Clone, Debug)]
 pub struct OverLimitError {
-    // The fields are plain values: the thread that makes a refusal may be in an allocator, and must not allocate.
+    // The fields are plain values: the thread that makes a refusal may be in an allocator, and must
+    // not allocate.
     pub(crate) group: Group,
     pub(crate) requester: Group,
     /// The number of the counter that refused; memory is 0.
@@ -150,13 +174,19 @@ pub struct OverLimitError {
     pub(crate) stocked_bound: u64,
     pub(crate) helps: Helps,
     pub(crate) holders: Holders,
-    /// KiB that the max leaves out, because no group is charged for them: it takes no room beside the other fields.
+    /// KiB that the max leaves out, because no group is charged for them: it takes no room beside
+    /// the other fields.
     pub(crate) uncharged_kib: u32,
 }
 
 impl OverLimitError {
-    /// Takes handles of its own. The requester keeps the levels, and the caller keeps the requester.
-    pub(super) fn new(requester: &Counter, requested: u64, refusal: &LevelRefusal<'_>) -> OverLimitError {
+    /// Takes handles of its own. The requester keeps the levels, and the caller keeps the
+    /// requester.
+    pub(super) fn new(
+        requester: &Counter,
+        requested: u64,
+        refusal: &LevelRefusal<'_>,
+    ) -> OverLimitError {
         let level = refusal.level;
         OverLimitError {
             group: Group::pinned(level.first()),
@@ -168,7 +198,12 @@ impl OverLimitError {
             max: refusal.max,
             is_behind: line::ahead(level) > 0,
             stocked_bound: refusal.level.bound(),
-            helps: Helps::of_refusal(requester, requested, level, (refusal.usage, refusal.max.min(USAGE_MAX))),
+            helps: Helps::of_refusal(
+                requester,
+                requested,
+                level,
+                (refusal.usage, refusal.max.min(USAGE_MAX)),
+            ),
             holders: holders(level),
             uncharged_kib: u32::try_from(group_tree::uncharged(level) >> 10).unwrap_or(u32::MAX),
         }
@@ -189,7 +224,8 @@ impl OverLimitError {
         group_tree::further_name(self.full()?)
     }
 
-    /// Returns what the full counter counts: [`Unit::Bytes`] for memory. The getters' numbers are amounts in this unit.
+    /// Returns what the full counter counts: [`Unit::Bytes`] for memory. The getters' numbers are
+    /// amounts in this unit.
     pub fn unit(&self) -> Unit {
         self.full().map_or(Unit::Bytes, group_tree::unit)
     }
@@ -212,8 +248,8 @@ impl OverLimitError {
         self.requested
     }
 
-    /// Returns the usage of the group when it refused, in bytes. All of it is live charge but at most
-    /// [`stocked_bound`](Self::stocked_bound).
+    /// Returns the usage of the group when it refused, in bytes. All of it is live charge but at
+    /// most [`stocked_bound`](Self::stocked_bound).
     pub fn usage(&self) -> u64 {
         self.usage
     }
@@ -223,10 +259,12 @@ impl OverLimitError {
         self.max
     }
 
-    /// Returns the bytes by which the charge was short: what had to be given back there for it to fit, when it was
-    /// refused. 0 where it fit and was behind others.
+    /// Returns the bytes by which the charge was short: what had to be given back there for it to
+    /// fit, when it was refused. 0 where it fit and was behind others.
     pub fn want(&self) -> u64 {
-        self.usage.saturating_add(self.adds).saturating_sub(self.most())
+        self.usage
+            .saturating_add(self.adds)
+            .saturating_sub(self.most())
     }
 
     /// The most bytes that such charges can bring the group to.
@@ -234,16 +272,18 @@ impl OverLimitError {
         self.max.min(USAGE_MAX)
     }
 
-    /// Returns whether an older charge waited in line there. A charge that would fit is refused, too, once other
-    /// charges have barged past the first in line by as many bytes as it asks for: see [`Group::try_charge_with`].
+    /// Returns whether an older charge waited in line there. A charge that would fit is refused,
+    /// too, once other charges have barged past the first in line by as many bytes as it asks for:
+    /// see [`Group::try_charge_with`].
     pub fn is_behind(&self) -> bool {
         self.is_behind
     }
 
-    /// Returns the groups that held most below the group when it refused: up to three of its children and the usage of
-    /// each in bytes, the largest first. It is empty for a further counter, and where the group has more than 256
-    /// children (use [`top`](crate::expert::Inspect::top)). It is also empty where a group was created or went offline
-    /// at that moment, and where an allocator was refused inside this crate.
+    /// Returns the groups that held most below the group when it refused: up to three of its
+    /// children and the usage of each in bytes, the largest first. It is empty for a further
+    /// counter, and where the group has more than 256 children (use
+    /// [`top`](crate::expert::Inspect::top)). It is also empty where a group was created or went
+    /// offline at that moment, and where an allocator was refused inside this crate.
     ///
     /// ```
     /// # use memcg::{ChargeError, Limit, Limits, Runtime};
@@ -255,11 +295,14 @@ impl OverLimitError {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn holders(&self) -> impl Iterator<Item = (&Group, u64)> {
-        self.holders.iter().flatten().map(|(group, usage)| (group, *usage))
+        self.holders
+            .iter()
+            .flatten()
+            .map(|(group, usage)| (group, *usage))
     }
 
-    /// Returns the published bound on credit below the group when it refused, in bytes: 0, unless the charge was above
-    /// max, or in rare races.
+    /// Returns the published bound on credit below the group when it refused, in bytes: 0, unless
+    /// the charge was above max, or in rare races.
     pub fn stocked_bound(&self) -> u64 {
         self.stocked_bound
     }
@@ -286,15 +329,19 @@ impl OverLimitError {
             () if self.max >= USAGE_MAX => write!(f, ", usage {usage}"),
             () if self.usage == 0 => write!(f, ", max {max}"),
             () if self.usage != self.max && usage.to_string() == max.to_string() => {
-                let side = if self.usage > self.max { "above" } else { "below" };
+                let side = if self.usage > self.max {
+                    "above"
+                } else {
+                    "below"
+                };
                 write!(f, ", usage {apart} {side} max {max}")
             }
             () => write!(f, ", usage {usage} of max {max}"),
         }
     }
 
-    /// Writes the figures that are not zero, `between`, what `helps`, and the steps that would make the charge fit.
-    /// `first` is the step that helps this caller before all others.
+    /// Writes the figures that are not zero, `between`, what `helps`, and the steps that would make
+    /// the charge fit. `first` is the step that helps this caller before all others.
     pub(super) fn write(
         &self,
         f: &mut fmt::Formatter<'_>,
@@ -303,10 +350,20 @@ impl OverLimitError {
         first: Option<&str>,
     ) -> fmt::Result {
         if self.is_checkpoint() {
-            write!(f, "{} refuses a checkpoint of {}: ", self.group.shown_path(), self.requester.shown_path())?;
+            write!(
+                f,
+                "{} refuses a checkpoint of {}: ",
+                self.group.shown_path(),
+                self.requester.shown_path()
+            )?;
         } else {
             let amount = amount(self.full(), self.requested);
-            write!(f, "{} refused {amount} for {}: ", self.group.shown_path(), self.requester.shown_path())?;
+            write!(
+                f,
+                "{} refused {amount} for {}: ",
+                self.group.shown_path(),
+                self.requester.shown_path()
+            )?;
             match self.want() {
                 0 => f.write_str("it fits")?,
                 short => write!(f, "short by {}", self.amount(short))?,
@@ -314,11 +371,18 @@ impl OverLimitError {
         }
         self.write_usage(f)?;
         if self.stocked_bound > 0 {
-            write!(f, ", at most {} of it unused credit", self.amount(self.stocked_bound))?;
+            write!(
+                f,
+                ", at most {} of it unused credit",
+                self.amount(self.stocked_bound)
+            )?;
         }
         if self.uncharged_kib > 0 {
             let uncharged = self.amount(u64::from(self.uncharged_kib) << 10);
-            write!(f, "; memory that is not charged holds {uncharged} of what the host leaves")?;
+            write!(
+                f,
+                "; memory that is not charged holds {uncharged} of what the host leaves"
+            )?;
         }
         if self.is_behind {
             f.write_str(", behind charges in line")?;
@@ -327,9 +391,17 @@ impl OverLimitError {
             let most = if number == 0 { "; most in" } else { "," };
             write!(f, "{most} {} {}", holder.shown_path(), self.amount(usage))?;
         }
-        write!(f, "{}{between}; {helps}; ", if between.is_empty() { "" } else { "; " })?;
+        write!(
+            f,
+            "{}{between}; {helps}; ",
+            if between.is_empty() { "" } else { "; " }
+        )?;
         if self.max >= USAGE_MAX {
-            return write!(f, "charge less: no group counts more than {}", self.amount(USAGE_MAX));
+            return write!(
+                f,
+                "charge less: no group counts more than {}",
+                self.amount(USAGE_MAX)
+            );
         }
         let steps = self.steps(helps, first);
         for (number, step) in steps.iter().enumerate() {
@@ -346,10 +418,18 @@ impl OverLimitError {
 
     fn steps(&self, helps: Helps, first: Option<&str>) -> Vec<String> {
         let at = self.group.shown_path();
-        let of = self.counter().map_or(String::new(), |counter| format!(" of {counter}"));
+        let of = self
+            .counter()
+            .map_or(String::new(), |counter| format!(" of {counter}"));
         let (is_memory, first) = (of.is_empty(), first.map(str::to_string));
-        let setting = self.full().and_then(setting_names::of).map(SettingName::get);
-        let raise = setting.map_or_else(|| format!("raise max{of} of {at}"), |setting| format!("raise {setting}"));
+        let setting = self
+            .full()
+            .and_then(setting_names::of)
+            .map(SettingName::get);
+        let raise = setting.map_or_else(
+            || format!("raise max{of} of {at}"),
+            |setting| format!("raise {setting}"),
+        );
         if self.requested > self.most() {
             return vec![raise, "charge less".to_string()];
         }
@@ -360,9 +440,17 @@ impl OverLimitError {
             let step = if self.is_behind { WAIT } else { "try again" };
             return vec![first.unwrap_or_else(|| step.to_string())];
         }
-        let release = if is_memory { format!("release memory in {at}") } else { format!("uncharge some{of} in {at}") };
-        let register = (is_memory && helps == Helps::Waiting).then(|| "register a reclaimer there".to_string());
-        [first, Some(release), register, Some(raise)].into_iter().flatten().collect()
+        let release = if is_memory {
+            format!("release memory in {at}")
+        } else {
+            format!("uncharge some{of} in {at}")
+        };
+        let register = (is_memory && helps == Helps::Waiting)
+            .then(|| "register a reclaimer there".to_string());
+        [first, Some(release), register, Some(raise)]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 }
 
@@ -371,22 +459,28 @@ impl OverLimitError {
 /// The most children that a refusal names.
 const HOLDERS: usize = 3;
 
-/// A refusal looks at this many children at most, because no group is created or goes offline meanwhile.
+/// A refusal looks at this many children at most, because no group is created or goes offline
+/// meanwhile.
 const LOOKED_AT_MAX: u32 = 256;
 
 /// Children of one group and what they hold, the largest first.
 pub(crate) type Holders = [Option<(Group, u64)>; HOLDERS];
 
-/// Finds the children of `level` that hold most. It allocates nothing, because the caller may be an allocator. Inside
-/// another slow path it names none.
+/// Finds the children of `level` that hold most. It allocates nothing, because the caller may be an
+/// allocator. Inside another slow path it names none.
 fn holders(level: &Counter) -> Holders {
     let mut most: [Option<(&Counter, u64)>; HOLDERS] = [None; HOLDERS];
-    if !level.is_memory() || !(1..=LOOKED_AT_MAX).contains(&level.child_count().get()) || slow_path::is_running() {
+    if !level.is_memory()
+        || !(1..=LOOKED_AT_MAX).contains(&level.child_count().get())
+        || slow_path::is_running()
+    {
         return [const { None }; HOLDERS];
     }
     let _path = SlowPath::enter();
     // A thread that is refused does not queue for the lock.
-    let Some(shape) = level.tree().hierarchy.try_snapshot() else { return [const { None }; HOLDERS] };
+    let Some(shape) = level.tree().hierarchy.try_snapshot() else {
+        return [const { None }; HOLDERS];
+    };
     for child in shape.children(level) {
         let mut next = Some((child, child.usage())).filter(|&(_, usage)| usage > 0);
         for held in &mut most {
@@ -405,8 +499,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        Bytes, Charge, ChargeError, Limit, Limits, OnFull, Priority, Reclaim, ReclaimContext, Registration, Runtime,
-        Unit,
+        Bytes, Charge, ChargeError, Limit, Limits, OnFull, Priority, Reclaim, ReclaimContext,
+        Registration, Runtime, Unit,
     };
 
     /// A root of 100 bytes, a tenant that holds 60 of them, and one that charges.
@@ -437,11 +531,23 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_helps() {
-        for (limits, held_alone) in [(Limits::new(), Helps::Waiting), (Limits::new().tasks(1), Helps::Nothing)] {
+        for (limits, held_alone) in [
+            (Limits::new(), Helps::Waiting),
+            (Limits::new().tasks(1), Helps::Nothing),
+        ] {
             let (_runtime, [held, asks], _kept) = full(limits);
             for (group, waits) in [(&held, held_alone), (&asks, Helps::Waiting)] {
-                for (bytes, helps) in [(41, waits), (101, Helps::Nothing), (u64::MAX, Helps::Nothing)] {
-                    assert_eq!(said(group.try_charge(Bytes(bytes))), helps, "{bytes} for {}", group.path());
+                for (bytes, helps) in [
+                    (41, waits),
+                    (101, Helps::Nothing),
+                    (u64::MAX, Helps::Nothing),
+                ] {
+                    assert_eq!(
+                        said(group.try_charge(Bytes(bytes))),
+                        helps,
+                        "{bytes} for {}",
+                        group.path()
+                    );
                 }
             }
             let _registration = empty_handed(&held);
@@ -453,8 +559,10 @@ mod tests {
     /// Usage and max that round to the same text are told by their difference, and its side.
     #[test]
     fn figures_that_round_alike_are_told_apart() {
-        for (held, told) in [((1 << 30) - 1, "usage 1 B below max 1 GiB"), ((1 << 30) + 1, "usage 1 B above max 1 GiB")]
-        {
+        for (held, told) in [
+            ((1 << 30) - 1, "usage 1 B below max 1 GiB"),
+            ((1 << 30) + 1, "usage 1 B above max 1 GiB"),
+        ] {
             let runtime = Runtime::builder().batch(0).max(1 << 30).build().unwrap();
             let _held = runtime.root().force_charge(held);
             let refused = runtime.root().try_charge(2).unwrap_err().to_string();
@@ -466,11 +574,16 @@ mod tests {
     #[test]
     fn more_than_a_max_above_never_fits() {
         let runtime = Runtime::builder().batch(0).max(100).build().unwrap();
-        let tenant = runtime.root().create("tenant", Limits::new().max(Limit::Bytes(200))).unwrap();
+        let tenant = runtime
+            .root()
+            .create("tenant", Limits::new().max(Limit::Bytes(200)))
+            .unwrap();
         let _held = tenant.force_charge(60);
         let refused = tenant.try_charge(150).unwrap_err();
         assert!(
-            refused.to_string().ends_with("; neither waiting nor reclaim can help; to fit, charge less"),
+            refused
+                .to_string()
+                .ends_with("; neither waiting nor reclaim can help; to fit, charge less"),
             "{refused}"
         );
         assert_eq!(said(tenant.try_charge(50)), Helps::Waiting);
@@ -481,7 +594,10 @@ mod tests {
     fn waiting_helps_below_an_overdraft() {
         for (overdraft, helps) in [(0, Helps::Nothing), (50, Helps::Waiting)] {
             let (runtime, [held, _], _kept) = full(Limits::new().tasks(1));
-            runtime.root().set_limits(Limits::new().overdraft(overdraft)).unwrap();
+            runtime
+                .root()
+                .set_limits(Limits::new().overdraft(overdraft))
+                .unwrap();
             for on_full in [OnFull::Refuse, OnFull::IfRoom] {
                 assert_eq!(said(held.try_charge_with(Bytes(50), on_full)), helps);
             }
@@ -508,10 +624,17 @@ mod tests {
             [Helps::Waiting, Helps::Nothing, Helps::Nothing]
         );
         let registration = empty_handed(&held);
-        assert_eq!([41, 91].map(|bytes| said(if_room(bytes))), [Helps::Reclaim, Helps::Nothing]);
+        assert_eq!(
+            [41, 91].map(|bytes| said(if_room(bytes))),
+            [Helps::Reclaim, Helps::Nothing]
+        );
         drop(registration);
         let _own = empty_handed(&asks);
-        assert_eq!(said(if_room(41)), Helps::Reclaim, "below the root, which is full");
+        assert_eq!(
+            said(if_room(41)),
+            Helps::Reclaim,
+            "below the root, which is full"
+        );
         let refused = if_room(41).unwrap_err();
         runtime.root().set_limits(Limits::new().max(40)).unwrap();
         assert_eq!(refused.helps(), Helps::Nothing, "more than the max by now");
@@ -531,7 +654,12 @@ mod tests {
         let _registration = empty_handed(&root);
         let _held = root.try_charge_set(&[(handles, 3)]).unwrap();
         let refused = root.try_charge_set(&[(handles, 1)]).unwrap_err();
-        assert!(refused.to_string().contains("; neither waiting nor reclaim can help; to fit, uncharge"), "{refused}");
+        assert!(
+            refused
+                .to_string()
+                .contains("; neither waiting nor reclaim can help; to fit, uncharge"),
+            "{refused}"
+        );
         assert_eq!(refused.helps(), Helps::Nothing);
     }
 
@@ -544,6 +672,10 @@ mod tests {
         assert!(checkpoint().to_string().contains("above max 100 B; "));
         let _registration = empty_handed(&held);
         assert_eq!(checkpoint().helps(), Helps::Reclaim);
-        assert!(checkpoint().to_string().contains("; reclaim can help; to go on, "));
+        assert!(
+            checkpoint()
+                .to_string()
+                .contains("; reclaim can help; to go on, ")
+        );
     }
 }

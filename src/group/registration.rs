@@ -1,12 +1,14 @@
-//! The value that keeps foreign code registered with a group: one type for reclaimers, listeners and hooks.
+//! The value that keeps foreign code registered with a group: one type for reclaimers, listeners
+//! and hooks.
 
-/// The registration of a reclaimer, a listener or a hook with its group. Its drop may block: in async code drop it on
-/// another thread.
+/// The registration of a reclaimer, a listener or a hook with its group. Its drop may block: in
+/// async code drop it on another thread.
 ///
-/// [`Group::register_reclaimer`](crate::Group::register_reclaimer), [`Group::on_event`](crate::Group::on_event) and
-/// [`Group::on_cancel`](crate::Group::on_cancel) return it. When the drop has returned, no call is under way and none
-/// will begin. It waits for calls that are under way, so do not hold a lock that the registered code waits for. Inside
-/// a reclaimer, a listener or a hook it does not wait.
+/// [`Group::register_reclaimer`](crate::Group::register_reclaimer),
+/// [`Group::on_event`](crate::Group::on_event) and [`Group::on_cancel`](crate::Group::on_cancel)
+/// return it. When the drop has returned, no call is under way and none will begin. It waits for
+/// calls that are under way, so do not hold a lock that the registered code waits for. Inside a
+/// reclaimer, a listener or a hook it does not wait.
 ///
 /// ```
 /// use memcg::{Priority, Reclaim, ReclaimContext, Runtime};
@@ -35,7 +37,9 @@ pub struct Registration {
 
 impl Registration {
     pub(super) fn new(guard: impl Send + Sync + 'static) -> Registration {
-        Registration { _guard: Box::new(guard) }
+        Registration {
+            _guard: Box::new(guard),
+        }
     }
 }
 

@@ -11,11 +11,12 @@ use crate::sync::model_failed;
 
 /// # Scopes
 impl Group {
-    /// Creates a group below this one, as [`create`](Self::create) does, that goes offline when the value is dropped: for
-    /// one query, one request or one connection.
+    /// Creates a group below this one, as [`create`](Self::create) does, that goes offline when the
+    /// value is dropped: for one query, one request or one connection.
     ///
-    /// A number needs no string, and neither does [`GroupName::Unnamed`](crate::GroupName::Unnamed), which is never
-    /// taken. Where the pool has a free object, such a scope allocates nothing.
+    /// A number needs no string, and neither does
+    /// [`GroupName::Unnamed`](crate::GroupName::Unnamed), which is never taken. Where the pool has
+    /// a free object, such a scope allocates nothing.
     ///
     /// # Errors
     ///
@@ -34,17 +35,26 @@ impl Group {
     /// assert_eq!((runtime.group("/acme/17"), acme.children().len()), (None, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn scope<'a>(&self, name: impl IntoName<'a>, limits: Limits) -> Result<GroupScope, CreateError> {
-        self.create(name, limits).map(|group| GroupScope { group, goes_offline: true })
+    pub fn scope<'a>(
+        &self,
+        name: impl IntoName<'a>,
+        limits: Limits,
+    ) -> Result<GroupScope, CreateError> {
+        self.create(name, limits).map(|group| GroupScope {
+            group,
+            goes_offline: true,
+        })
     }
 }
 
-/// A group that goes offline when this value is dropped. [`Group::scope`] makes it, and it derefs to its [`Group`].
+/// A group that goes offline when this value is dropped. [`Group::scope`] makes it, and it derefs
+/// to its [`Group`].
 ///
-/// The drop does what [`Group::offline`] does, and costs as much. Where the group still has children, they and all
-/// groups below go offline with it, as in [`Group::offline_tree`]. What is still charged stays charged, here and at the
-/// ancestors, until its charges are dropped or uncharged. Handles on the group, which `clone` of the [`Group`] makes, may
-/// outlive the value. The drop never panics. It runs the listeners and wakers of charges that wait in the group: those
+/// The drop does what [`Group::offline`] does, and costs as much. Where the group still has
+/// children, they and all groups below go offline with it, as in [`Group::offline_tree`]. What is
+/// still charged stays charged, here and at the ancestors, until its charges are dropped or
+/// uncharged. Handles on the group, which `clone` of the [`Group`] makes, may outlive the value.
+/// The drop never panics. It runs the listeners and wakers of charges that wait in the group: those
 /// charges are refused.
 ///
 /// ```

@@ -25,35 +25,40 @@ use crate::state::limits::LimitKind;
 use crate::state::pressure_level::PressureLevel;
 use crate::sync::barrier::BarrierState;
 
-/// The groups of a subtree with their figures: parents before their children, siblings in the order of their names
-/// (numbers before texts). It prints as a table of at most 80 columns with one line for each group and rounded sizes.
+/// The groups of a subtree with their figures: parents before their children, siblings in the order
+/// of their names (numbers before texts). It prints as a table of at most 80 columns with one line
+/// for each group and rounded sizes.
 ///
 /// [`Group::snapshot`] and [`Runtime::snapshot`](crate::Runtime::snapshot) take one.
 ///
-/// The column of events has those of the group and the groups below it that are not zero: `max`, a charge did not fit;
-/// `oom`, reclaim did not make it fit, so that it was refused or a group cancelled (see [`Event`]).
+/// The column of events has those of the group and the groups below it that are not zero: `max`, a
+/// charge did not fit; `oom`, reclaim did not make it fit, so that it was refused or a group
+/// cancelled (see [`Event`]).
 ///
 /// # Exactness
 ///
-/// No lock is held over more than a few groups, so groups are created, charged and taken offline meanwhile.
+/// No lock is held over more than a few groups, so groups are created, charged and taken offline
+/// meanwhile.
 ///
-/// * A group that is online through the whole call has one row. One that is created or goes offline meanwhile has one
-///   or none. No path is in two rows, and no row is without the row of its parent.
-/// * All figures of one row are of one group, read within one step, one after the other. Each is a value that the group
-///   had then. [`live`](SnapshotRow::live) and [`own`](SnapshotRow::own) are exact at every quiescent point and
-///   estimates beside charges; [`stocked_bound`](SnapshotRow::stocked_bound) says how far live may be off.
-/// * These hold in each row, whatever other threads do: live is at most usage, own is at most live, and forced is usage
-///   less max. What the [ledger](SnapshotRow::ledger) has as reserved and allocated is live together, where no thread
-///   allocates meanwhile and no group covers.
+/// * A group that is online through the whole call has one row. One that is created or goes offline
+///   meanwhile has one or none. No path is in two rows, and no row is without the row of its
+///   parent.
+/// * All figures of one row are of one group, read within one step, one after the other. Each is a
+///   value that the group had then. [`live`](SnapshotRow::live) and [`own`](SnapshotRow::own) are
+///   exact at every quiescent point and estimates beside charges;
+///   [`stocked_bound`](SnapshotRow::stocked_bound) says how far live may be off.
+/// * These hold in each row, whatever other threads do: live is at most usage, own is at most live,
+///   and forced is usage less max. What the [ledger](SnapshotRow::ledger) has as reserved and
+///   allocated is live together, where no thread allocates meanwhile and no group covers.
 /// * [Pressure](SnapshotRow::pressure) is as of a moment within the call.
-/// * Rows are read at different times. So beside charges a child may show more than its parent. At a quiescent point
-///   all rows agree.
+/// * Rows are read at different times. So beside charges a child may show more than its parent. At
+///   a quiescent point all rows agree.
 ///
 /// # Cost
 ///
-/// Less than half a microsecond for each group, and more where they are in no cache; the `group` bench takes snapshots of
-/// 10, 10,000 and a million. No charge waits for one. A thread that creates a group waits for a lock that a snapshot
-/// holds while it looks at a few children.
+/// Less than half a microsecond for each group, and more where they are in no cache; the `group`
+/// bench takes snapshots of 10, 10,000 and a million. No charge waits for one. A thread that
+/// creates a group waits for a lock that a snapshot holds while it looks at a few children.
 ///
 /// ```
 /// use memcg::{Limit, Limits, Runtime};
@@ -86,7 +91,8 @@ pub struct Snapshot {
     barrier: BarrierState,
 }
 
-/// One group in a [`Snapshot`]. All figures but [`own`](Self::own) are of the group with all groups below it.
+/// One group in a [`Snapshot`]. All figures but [`own`](Self::own) are of the group with all groups
+/// below it.
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().max(100).build()?;
@@ -109,11 +115,13 @@ pub struct SnapshotRow {
     pub live: u64,
     /// Live bytes and credit: what limits compare.
     pub usage: u64,
-    /// Live bytes of this group alone: what no child that is online accounts for, groups that went offline below
-    /// included. `None` where the snapshot has not looked at the children, because they lie below its depth.
+    /// Live bytes of this group alone: what no child that is online accounts for, groups that went
+    /// offline below included. `None` where the snapshot has not looked at the children, because
+    /// they lie below its depth.
     pub own: Option<u64>,
-    /// The published bound on the credit in usage, in bytes: see [`stocked_bound`](crate::PageCounter::stocked_bound).
-    /// Live bytes were between usage less this and usage, stocks that open or close meanwhile aside.
+    /// The published bound on the credit in usage, in bytes: see
+    /// [`stocked_bound`](crate::PageCounter::stocked_bound). Live bytes were between usage less
+    /// this and usage, stocks that open or close meanwhile aside.
     pub stocked_bound: u64,
     /// The highest usage, in bytes.
     pub peak: u64,
@@ -123,7 +131,8 @@ pub struct SnapshotRow {
     /// The high in bytes; `u64::MAX` where there is none.
     #[cfg_attr(feature = "serde", serde(serialize_with = "limit"))]
     pub high: u64,
-    /// The usage in bytes above which reclaim asks this group first; `u64::MAX` where there is none.
+    /// The usage in bytes above which reclaim asks this group first; `u64::MAX` where there is
+    /// none.
     #[cfg_attr(feature = "serde", serde(serialize_with = "limit"))]
     pub soft: u64,
     /// The bytes that reclaim touches last.
@@ -134,7 +143,8 @@ pub struct SnapshotRow {
     pub min: u64,
     /// Bytes above max: see [`Group::forced`].
     pub forced: u64,
-    /// The live share of the group's own max, in per cent, rounded down; `None` where there is no max, or a max of 0.
+    /// The live share of the group's own max, in per cent, rounded down; `None` where there is no
+    /// max, or a max of 0.
     pub percent_of_max: Option<u64>,
     /// Charges that wait in line at the group.
     pub waiting: usize,
@@ -151,18 +161,19 @@ pub struct SnapshotRow {
     pub pressure_level: PressureLevel,
     /// Charged bytes beside allocated bytes: of the same bytes as [`live`](Self::live).
     pub ledger: Ledger,
-    /// Items of the statistics that are not 0, by name. Those of the [ledger](crate::Stat::RESERVED) are among them, once
-    /// an allocator has charged a group.
+    /// Items of the statistics that are not 0, by name. Those of the
+    /// [ledger](crate::Stat::RESERVED) are among them, once an allocator has charged a group.
     pub stats: BTreeMap<String, i64>,
-    /// The most that may be missing from each item, of all that was written before the call, in grains of its unit
-    /// ([`Unit::grain`]): 0, unless an allocator takes the snapshot inside another call of this crate. For the items of
-    /// the ledger see [`Ledger::max_error`].
+    /// The most that may be missing from each item, of all that was written before the call, in
+    /// grains of its unit ([`Unit::grain`]): 0, unless an allocator takes the snapshot inside
+    /// another call of this crate. For the items of the ledger see [`Ledger::max_error`].
     pub stats_max_error: u64,
     /// The counters beside memory, by name.
     pub counters: BTreeMap<String, CounterRow>,
 }
 
-/// One counter beside memory of a group in a [`Snapshot`], with all groups below it. Amounts are in the counter's unit.
+/// One counter beside memory of a group in a [`Snapshot`], with all groups below it. Amounts are in
+/// the counter's unit.
 ///
 /// ```
 /// let mut builder = memcg::Runtime::builder();
@@ -194,12 +205,14 @@ pub struct CounterRow {
 }
 
 impl Group {
-    /// Returns this group and the groups below it with their figures, down to `depth` levels below: 0 is this group
-    /// alone, [`usize::MAX`] all. A group of the last level has the figures of all groups below it, too.
+    /// Returns this group and the groups below it with their figures, down to `depth` levels below:
+    /// 0 is this group alone, [`usize::MAX`] all. A group of the last level has the figures of all
+    /// groups below it, too.
     ///
-    /// The call flushes the statistics of the subtree and allocates. For each group it takes two locks for a moment, and
-    /// looks at the group's slot of each thread where threads have charged it. Groups below the depth cost that, too,
-    /// where they may have credit. It holds no lock over more than a few groups: see [`Snapshot`] for what is consistent.
+    /// The call flushes the statistics of the subtree and allocates. For each group it takes two
+    /// locks for a moment, and looks at the group's slot of each thread where threads have charged
+    /// it. Groups below the depth cost that, too, where they may have credit. It holds no lock over
+    /// more than a few groups: see [`Snapshot`] for what is consistent.
     ///
     /// ```
     /// # use memcg::Limits;
@@ -218,7 +231,11 @@ impl Group {
         // A snapshot only reads, so it runs no barrier: this flush unlists no cells.
         let is_flushed = stats::flush(top, Unlist::Never).is_some();
         let items: Vec<_> = stats::coordinator(top).items.iter().collect();
-        let of_ledger = if ledger::any() { &Stat::LEDGER[..] } else { &[] };
+        let of_ledger = if ledger::any() {
+            &Stat::LEDGER[..]
+        } else {
+            &[]
+        };
         let further = &group_tree::of(top).further;
         let now = Instant::now();
         let rows = preorder::read(top, depth, |visited| {
@@ -226,18 +243,32 @@ impl Group {
             let max_error = if is_flushed { 0 } else { read.max_error() };
             let ledger = Ledger::of(visited.group, visited.live, visited.ledger);
             let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-            let written = items.iter().filter(|_| !read.is_empty()).map(|item| (item.name, read.get(item.stat)));
-            let allocated = ledger.items().take(of_ledger.len()).map(|(name, _, figure)| (name, signed(figure)));
+            let written = items
+                .iter()
+                .filter(|_| !read.is_empty())
+                .map(|item| (item.name, read.get(item.stat)));
+            let allocated = ledger
+                .items()
+                .take(of_ledger.len())
+                .map(|(name, _, figure)| (name, signed(figure)));
             let figures = written.chain(allocated).filter(|&(_, figure)| figure != 0);
-            let stats = figures.map(|(name, figure)| (name.to_string(), figure)).collect();
+            let stats = figures
+                .map(|(name, figure)| (name.to_string(), figure))
+                .collect();
             SnapshotRow::read(visited, further, now, ledger, stats, max_error)
         });
         let in_bytes = of_ledger.iter().map(|&(name, _)| (name, Unit::Bytes));
-        let names = items.iter().map(|item| (item.name, item.unit)).chain(in_bytes);
+        let names = items
+            .iter()
+            .map(|item| (item.name, item.unit))
+            .chain(in_bytes);
         Snapshot {
             rows,
             items: names.map(|(name, unit)| (name.to_string(), unit)).collect(),
-            counters: further.iter().map(|counter| (counter.name.to_string(), counter.unit)).collect(),
+            counters: further
+                .iter()
+                .map(|counter| (counter.name.to_string(), counter.unit))
+                .collect(),
             barrier: top.tree().barrier.state(),
         }
     }
@@ -258,11 +289,14 @@ impl SnapshotRow {
     ) -> SnapshotRow {
         let group = &**visited.group;
         let (live, max) = (visited.live, group.max());
-        let named = |(decl, counter): (&CounterDecl, _)| (decl.name.to_string(), CounterRow::read(counter));
+        let named =
+            |(decl, counter): (&CounterDecl, _)| (decl.name.to_string(), CounterRow::read(counter));
         // Most groups never have an event.
         let mut events = Vec::new();
         if events::counts(group).is_some() {
-            let counted = Event::ALL.into_iter().map(|event| (event, events::read(group, event, false)));
+            let counted = Event::ALL
+                .into_iter()
+                .map(|event| (event, events::read(group, event, false)));
             events.extend(counted.filter(|&(_, count)| count > 0));
         }
         SnapshotRow {
@@ -289,11 +323,16 @@ impl SnapshotRow {
             ledger,
             stats,
             stats_max_error,
-            counters: further.iter().zip(group.group().skip(1)).map(named).collect(),
+            counters: further
+                .iter()
+                .zip(group.group().skip(1))
+                .map(named)
+                .collect(),
         }
     }
 
-    /// Returns the events of the group and of the groups below it that have happened, with their counts.
+    /// Returns the events of the group and of the groups below it that have happened, with their
+    /// counts.
     ///
     /// ```
     /// # use memcg::Event;
@@ -328,13 +367,19 @@ fn percent(live: u64, max: u64) -> Option<u64> {
 
 /// A limit; none where there is none, for the largest number means that here alone.
 #[cfg(feature = "serde")]
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 fn limit<S: serde::Serializer>(limit: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serde::Serialize::serialize(&(*limit < u64::MAX).then_some(*limit), serializer)
 }
 
 #[cfg(feature = "serde")]
-fn by_name<S: serde::Serializer>(events: &[(Event, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+fn by_name<S: serde::Serializer>(
+    events: &[(Event, u64)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.collect_map(events.iter().map(|(event, count)| (event.name(), count)))
 }
 
@@ -346,8 +391,9 @@ impl Snapshot {
         &self.rows
     }
 
-    /// Returns the `n` rows that hold most bytes of their [own](SnapshotRow::own), the largest first. A row of which
-    /// these are not known counts with what is live there. Rows that hold nothing are left out.
+    /// Returns the `n` rows that hold most bytes of their [own](SnapshotRow::own), the largest
+    /// first. A row of which these are not known counts with what is live there. Rows that hold
+    /// nothing are left out.
     ///
     /// ```
     /// # use memcg::Limits;
@@ -388,10 +434,13 @@ impl Snapshot {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn counters(&self) -> impl Iterator<Item = (&str, Unit)> {
-        self.counters.iter().map(|(name, unit)| (name.as_str(), *unit))
+        self.counters
+            .iter()
+            .map(|(name, unit)| (name.as_str(), *unit))
     }
 
-    /// Returns the barrier pair of charges and drains: see [`Runtime::barrier`](crate::Runtime::barrier).
+    /// Returns the barrier pair of charges and drains: see
+    /// [`Runtime::barrier`](crate::Runtime::barrier).
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().barrier(memcg::expert::BarrierMode::Fence).build()?;
@@ -402,8 +451,9 @@ impl Snapshot {
         self.barrier
     }
 
-    /// Returns the same table with columns for items of the statistics, by their [names](crate::figures::Item::name).
-    /// Such columns may make it wider than 80. An item that the runtime does not have is 0.
+    /// Returns the same table with columns for items of the statistics, by their
+    /// [names](crate::figures::Item::name). Such columns may make it wider than 80. An item that
+    /// the runtime does not have is 0.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -416,13 +466,25 @@ impl Snapshot {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn with_stats<'a>(&'a self, names: &'a [&'a str]) -> impl fmt::Display + 'a {
-        let unit = |name: &str| self.items.iter().find(|(item, _)| item == name).map_or(Unit::Events, |item| item.1);
-        Table { rows: &self.rows, stats: names.iter().map(|&name| (name, unit(name))).collect() }
+        let unit = |name: &str| {
+            self.items
+                .iter()
+                .find(|(item, _)| item == name)
+                .map_or(Unit::Events, |item| item.1)
+        };
+        Table {
+            rows: &self.rows,
+            stats: names.iter().map(|&name| (name, unit(name))).collect(),
+        }
     }
 }
 
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Table { rows: &self.rows, stats: Vec::new() }.fmt(f)
+        Table {
+            rows: &self.rows,
+            stats: Vec::new(),
+        }
+        .fmt(f)
     }
 }

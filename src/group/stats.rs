@@ -1,4 +1,5 @@
-//! Statistics of a group, and those on nodes: any thread writes them, and a reader chooses how fresh they must be.
+//! Statistics of a group, and those on nodes: any thread writes them, and a reader chooses how
+//! fresh they must be.
 
 use std::fmt;
 
@@ -11,9 +12,10 @@ use crate::stat::{Item, Stat, Stats, Unit};
 
 /// # Statistics
 impl Group {
-    /// Adds to an item: 2 ns, no lock, no read-modify-write instruction, at any depth. The first addition of a thread
-    /// to a group makes the thread's cells, which takes the lock of the statistics. Now and then the thread announces
-    /// to the ancestors what it has written, about 5 ns for each.
+    /// Adds to an item: 2 ns, no lock, no read-modify-write instruction, at any depth. The first
+    /// addition of a thread to a group makes the thread's cells, which takes the lock of the
+    /// statistics. Now and then the thread announces to the ancestors what it has written, about 5
+    /// ns for each.
     ///
     /// Adding zero makes no writer, so no read is less exact for it.
     ///
@@ -36,14 +38,17 @@ impl Group {
         node_stats::add(self.header, stat, delta);
     }
 
-    /// Reads the statistics of the subtree and of the group alone, as fresh as the caller asks. [`Freshness`] says what
-    /// each reading costs and what it may miss, and [`Stats::max_error`] how far the figures may be off.
+    /// Reads the statistics of the subtree and of the group alone, as fresh as the caller asks.
+    /// [`Freshness`] says what each reading costs and what it may miss, and [`Stats::max_error`]
+    /// how far the figures may be off.
     ///
-    /// Readers that ask at once share the work, and none waits for more than a small part of another's. An allocator
-    /// that calls this inside another call of this crate gets what is published, with what may be missing.
+    /// Readers that ask at once share the work, and none waits for more than a small part of
+    /// another's. An allocator that calls this inside another call of this crate gets what is
+    /// published, with what may be missing.
     ///
-    /// If an allocator charges groups, an exact read has the items of the [ledger](Stat::RESERVED), too. They cost what
-    /// [`ledger`](Self::ledger) and [`ledger_local`](crate::expert::Inspect::ledger_local) cost.
+    /// If an allocator charges groups, an exact read has the items of the [ledger](Stat::RESERVED),
+    /// too. They cost what [`ledger`](Self::ledger) and
+    /// [`ledger_local`](crate::expert::Inspect::ledger_local) cost.
     ///
     /// Source: `mem_cgroup_flush_stats` in `mm/memcontrol.c`.
     ///
@@ -62,18 +67,24 @@ impl Group {
     /// ```
     pub fn read(&self, freshness: Freshness) -> Stats {
         let stats = stats::read(self.first(), freshness);
-        if freshness == Freshness::Exact { self.with_ledger(stats) } else { stats }
+        if freshness == Freshness::Exact {
+            self.with_ledger(stats)
+        } else {
+            stats
+        }
     }
 }
 
 /// # Memory on nodes
 impl Group {
-    /// Reads an item by node, as fresh as the caller asks. [`Freshness`] says what may be missing, over all nodes
-    /// together, and [`NodeStats::max_error`] how far the figures may be off. An exact read costs two flushes of the
-    /// statistics on each node below this group. Of the root, this reads the whole runtime.
+    /// Reads an item by node, as fresh as the caller asks. [`Freshness`] says what may be missing,
+    /// over all nodes together, and [`NodeStats::max_error`] how far the figures may be off. An
+    /// exact read costs two flushes of the statistics on each node below this group. Of the root,
+    /// this reads the whole runtime.
     ///
-    /// Source: `memory_numa_stat_show` in `mm/memcontrol.c`, and NR_KMEM by node in "per-memcg-per-node kmem
-    /// accounting" (Ghiti, 2026, patch 5). See [`NodeStats`] for another example.
+    /// Source: `memory_numa_stat_show` in `mm/memcontrol.c`, and NR_KMEM by node in
+    /// "per-memcg-per-node kmem accounting" (Ghiti, 2026, patch 5). See [`NodeStats`] for another
+    /// example.
     ///
     /// ```
     /// # use memcg::{Freshness, Stat};
@@ -102,16 +113,28 @@ impl Group {
 pub struct NumaTable(Vec<(String, NodeStats)>);
 
 impl NumaTable {
-    /// Reads all items per node of `group` that are counted in bytes, exactly, in the form of `memory.numa_stat`. It
-    /// costs an exact [`Group::numa_stat`], and a look at each item and node.
+    /// Reads all items per node of `group` that are counted in bytes, exactly, in the form of
+    /// `memory.numa_stat`. It costs an exact [`Group::numa_stat`], and a look at each item and
+    /// node.
     pub fn of(group: &Group) -> NumaTable {
         let items = stats::coordinator(group.first()).items.iter();
         let mut freshness = Freshness::Exact;
         // Only the first row flushes. The other rows read what it published.
         let row = |item: Item<'_>| {
-            (item.name.to_owned(), group.numa_stat(item.stat, std::mem::replace(&mut freshness, Freshness::Stale)))
+            (
+                item.name.to_owned(),
+                group.numa_stat(
+                    item.stat,
+                    std::mem::replace(&mut freshness, Freshness::Stale),
+                ),
+            )
         };
-        NumaTable(items.filter(|item| item.per_node && item.unit == Unit::Bytes).map(row).collect())
+        NumaTable(
+            items
+                .filter(|item| item.per_node && item.unit == Unit::Bytes)
+                .map(row)
+                .collect(),
+        )
     }
 
     /// Returns the items with their names.
@@ -122,13 +145,15 @@ impl NumaTable {
 
 impl fmt::Display for NumaTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.rows().try_for_each(|(name, row)| writeln!(f, "{name} {row}"))
+        self.rows()
+            .try_for_each(|(name, row)| writeln!(f, "{name} {row}"))
     }
 }
 
 impl Charge {
-    /// Does what [`Group::stat_add`] does on the group that is charged. This is for code that has the charge and no
-    /// handle, as where the memory is freed. It takes some 20 ns through a charge of a further counter.
+    /// Does what [`Group::stat_add`] does on the group that is charged. This is for code that has
+    /// the charge and no handle, as where the memory is freed. It takes some 20 ns through a charge
+    /// of a further counter.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

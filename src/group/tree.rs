@@ -30,13 +30,15 @@ impl Group {
     /// ```
     pub const NAME_MAX: usize = 255;
 
-    /// Creates a group below this one. Its limits hold from its first charge on. It is named by a text, by a number,
-    /// which is not formatted before a caller asks for it, or not at all: see [`GroupName`].
+    /// Creates a group below this one. Its limits hold from its first charge on. It is named by a
+    /// text, by a number, which is not formatted before a caller asks for it, or not at all: see
+    /// [`GroupName`].
     ///
-    /// The group stays until it is taken offline; [`scope`](Self::scope) makes one that goes with a value.
+    /// The group stays until it is taken offline; [`scope`](Self::scope) makes one that goes with a
+    /// value.
     ///
-    /// When its first child is created, this group gives its own credit back. A call costs about half a microsecond.
-    /// Threads that create groups at the same time rarely wait for each other.
+    /// When its first child is created, this group gives its own credit back. A call costs about
+    /// half a microsecond. Threads that create groups at the same time rarely wait for each other.
     ///
     /// # Errors
     ///
@@ -51,12 +53,17 @@ impl Group {
     /// assert_eq!((&*query.name(), query.path(), query.max()), ("q17", "/acme/q17".to_string(), 128 << 20));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn create<'a>(&self, name: impl IntoName<'a>, limits: Limits) -> Result<Group, CreateError> {
+    pub fn create<'a>(
+        &self,
+        name: impl IntoName<'a>,
+        limits: Limits,
+    ) -> Result<Group, CreateError> {
         self.create_named(name.into_name().canonical(), limits)
     }
 
-    /// Returns the child of that name, or creates it with these limits. A child that exists keeps its own limits. Of
-    /// threads that call it at once one creates the group. An unnamed group is always a new one.
+    /// Returns the child of that name, or creates it with these limits. A child that exists keeps
+    /// its own limits. Of threads that call it at once one creates the group. An unnamed group is
+    /// always a new one.
     ///
     /// # Errors
     ///
@@ -70,7 +77,11 @@ impl Group {
     /// assert_eq!(acme.max(), 100);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn get_or_create<'a>(&self, name: impl IntoName<'a>, limits: Limits) -> Result<Group, CreateError> {
+    pub fn get_or_create<'a>(
+        &self,
+        name: impl IntoName<'a>,
+        limits: Limits,
+    ) -> Result<Group, CreateError> {
         let name = name.into_name();
         if let Some(child) = self.child(name) {
             return Ok(child);
@@ -100,10 +111,20 @@ impl Group {
         if let GroupName::Text(text) = name
             && let Some(fault) = fault_of(text)
         {
-            let name = if fault == NameError::TooLong { beginning(text) } else { text.into() };
-            return Err(CreateError::Name { parent: parent(), name: name.into_owned(), fault });
+            let name = if fault == NameError::TooLong {
+                beginning(text)
+            } else {
+                text.into()
+            };
+            return Err(CreateError::Name {
+                parent: parent(),
+                name: name.into_owned(),
+                fault,
+            });
         }
-        let setting = self.setting_of(limits, Some(name)).map_err(CreateError::Limit)?;
+        let setting = self
+            .setting_of(limits, Some(name))
+            .map_err(CreateError::Limit)?;
         let thresholds = limits.thresholds();
         let mark = |group: &object::Counter| {
             limits.set_marks(group, setting);
@@ -124,21 +145,34 @@ impl Group {
             unowned::may_have_changed();
             return Err(match created {
                 Ok(handle) => return Ok(Group::from_handle(handle)),
-                Err(NotCreated::Offline) => CreateError::Offline { parent: parent(), name: name.to_string() },
+                Err(NotCreated::Offline) => CreateError::Offline {
+                    parent: parent(),
+                    name: name.to_string(),
+                },
                 Err(NotCreated::Taken) => match self.child(name) {
                     Some(group) => CreateError::Taken { group },
                     // It has gone offline meanwhile.
                     None => continue,
                 },
                 Err(NotCreated::Full(_)) if !settled => {
-                    // The groups that are in the way may hold nothing but credit. This slow path releases them.
+                    // The groups that are in the way may hold nothing but credit. This slow path
+                    // releases them.
                     group.tree().settle();
                     settled = true;
                     continue;
                 }
-                Err(NotCreated::Full(most)) => CreateError::Full { parent: parent(), name: name.to_string(), most },
-                Err(NotCreated::Memory(bytes)) => CreateError::Memory { parent: parent(), bytes },
-                Err(NotCreated::Limit(kind, none)) => CreateError::Limit(self.limit_error(kind, none, Some(name))),
+                Err(NotCreated::Full(most)) => CreateError::Full {
+                    parent: parent(),
+                    name: name.to_string(),
+                    most,
+                },
+                Err(NotCreated::Memory(bytes)) => CreateError::Memory {
+                    parent: parent(),
+                    bytes,
+                },
+                Err(NotCreated::Limit(kind, none)) => {
+                    CreateError::Limit(self.limit_error(kind, none, Some(name)))
+                }
             });
         }
     }
@@ -159,11 +193,16 @@ impl Group {
             LimitKind::ReclaimAbove => "reclaim_above",
         };
         let name = name.map(|name| name.to_string());
-        LimitError::NoLimitedAncestor { group: self.clone(), name, limit, percent }
+        LimitError::NoLimitedAncestor {
+            group: self.clone(),
+            name,
+            limit,
+            percent,
+        }
     }
 
-    /// Returns the group's name in its parent; that of the root, and of an unnamed group, is empty. A number is
-    /// formatted by this call.
+    /// Returns the group's name in its parent; that of the root, and of an unnamed group, is empty.
+    /// A number is formatted by this call.
     pub fn name(&self) -> Cow<'_, str> {
         match names::of(self.first()) {
             GroupName::Text(text) => Cow::Borrowed(text),
@@ -172,7 +211,8 @@ impl Group {
         }
     }
 
-    /// Returns the names from the root to here, as in `/acme/q17`; the root is `/`. It also works offline.
+    /// Returns the names from the root to here, as in `/acme/q17`; the root is `/`. It also works
+    /// offline.
     pub fn path(&self) -> String {
         names::path(self.first())
     }
@@ -207,8 +247,9 @@ impl Group {
         std::iter::successors(self.parent(), Group::parent)
     }
 
-    /// Returns the groups directly below that are online at one moment, in no order. No group is created or goes
-    /// offline while the call lists them. [`top`](crate::expert::Inspect::top) holds up no thread.
+    /// Returns the groups directly below that are online at one moment, in no order. No group is
+    /// created or goes offline while the call lists them. [`top`](crate::expert::Inspect::top)
+    /// holds up no thread.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -220,23 +261,31 @@ impl Group {
         // Mutation: a-walk-with-a-shard-that-moves
         let _path = SlowPath::enter();
         // Mutation: a-walk-with-a-shard-that-moves
-        self.first().tree().hierarchy.snapshot().children(self.first()).map(Group::pinned).collect()
+        self.first()
+            .tree()
+            .hierarchy
+            .snapshot()
+            .children(self.first())
+            .map(Group::pinned)
+            .collect()
     }
 
-    /// Takes the group offline: it takes no charges any more and leaves its parent. Its name is free at once, and its
-    /// min and low protect nothing any more. What is charged stays charged, here and at the ancestors, until its
-    /// [`Charge`](crate::Charge)s are dropped. After the last charge and handle the object is used again.
+    /// Takes the group offline: it takes no charges any more and leaves its parent. Its name is
+    /// free at once, and its min and low protect nothing any more. What is charged stays charged,
+    /// here and at the ancestors, until its [`Charge`](crate::Charge)s are dropped. After the last
+    /// charge and handle the object is used again.
     ///
-    /// The group's statistics stay in its ancestors' figures. Its credit goes back at once where only this thread ever
-    /// charged the group. Else it goes back with one barrier for many such groups, in the next drain or in
-    /// [`Runtime::settle`](crate::Runtime::settle). The call does nothing to a group that is offline.
+    /// The group's statistics stay in its ancestors' figures. Its credit goes back at once where
+    /// only this thread ever charged the group. Else it goes back with one barrier for many such
+    /// groups, in the next drain or in [`Runtime::settle`](crate::Runtime::settle). The call does
+    /// nothing to a group that is offline.
     ///
     /// Source: `mem_cgroup_css_offline` in `mm/memcontrol.c`.
     ///
     /// # Errors
     ///
-    /// [`OfflineError`] where the group has children that are online, and for the root, which goes offline with the last
-    /// handle of its [`Runtime`](crate::Runtime).
+    /// [`OfflineError`] where the group has children that are online, and for the root, which goes
+    /// offline with the last handle of its [`Runtime`](crate::Runtime).
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -252,18 +301,24 @@ impl Group {
     pub fn offline(&self) -> Result<(), OfflineError> {
         if self.is_root() && !self.is_offline() {
             let children = self.first().child_count().get() as usize;
-            return Err(OfflineError { group: self.clone(), children });
+            return Err(OfflineError {
+                group: self.clone(),
+                children,
+            });
         }
         let gone = offline::offline(self.first().tree(), self.first());
-        gone.map_err(|HasChildren(children)| OfflineError { group: self.clone(), children })?;
+        gone.map_err(|HasChildren(children)| OfflineError {
+            group: self.clone(),
+            children,
+        })?;
         // Additions that threads make from here on go up with a later flush, or with the release.
         stats::flush(self.first(), Unlist::Never);
         unowned::may_have_changed();
         Ok(())
     }
 
-    /// Takes this group and all groups below it [`offline`](Self::offline), as one step, with one barrier. The root stays
-    /// online, as long as its runtime has a handle.
+    /// Takes this group and all groups below it [`offline`](Self::offline), as one step, with one
+    /// barrier. The root stays online, as long as its runtime has a handle.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

@@ -1,7 +1,8 @@
 //! Counts the events of a group: at the group, and at each group above it.
 //!
-//! Most groups never have an event. The counts are an object of a pool. A thread takes it with the first event of the
-//! group or of a group below. So counting does not enter the process's allocator, which may be the code that charges.
+//! Most groups never have an event. The counts are an object of a pool. A thread takes it with the
+//! first event of the group or of a group below. So counting does not enter the process's
+//! allocator, which may be the code that charges.
 //!
 //! Edge: E26 (an event/a listener).
 
@@ -25,18 +26,19 @@ fn place(of: &Counter) -> &EventsPlace {
     &group_object::state(of).events
 }
 
-/// Counts an event of this group. It takes no lock that another thread holds for long. The thread notifies listeners
-/// before this returns, or at the end of the slow path that it is in.
+/// Counts an event of this group. It takes no lock that another thread holds for long. The thread
+/// notifies listeners before this returns, or at the end of the slow path that it is in.
 ///
-/// A group without counts gets none if the system has no memory for them, and inside an allocator that charges. Then
-/// the count starts at the nearest ancestor that has some, at the latest at the root.
+/// A group without counts gets none if the system has no memory for them, and inside an allocator
+/// that charges. Then the count starts at the nearest ancestor that has some, at the latest at the
+/// root.
 pub(crate) fn count(group: &Counter, event: Event) {
     make_all(group);
     count_made(group, event);
 }
 
-/// Counts an event of a group whose counts were made earlier. The caller may hold locks, or be in transit of a slow
-/// path.
+/// Counts an event of a group whose counts were made earlier. The caller may hold locks, or be in
+/// transit of a slow path.
 pub(crate) fn count_made(group: &Counter, event: Event) {
     let mut listened = false;
     for level in group.path_to_root() {
@@ -44,7 +46,10 @@ pub(crate) fn count_made(group: &Counter, event: Event) {
     }
     if listened {
         let _path = SlowPath::enter();
-        group.path_to_root().filter(|level| level.limits.watched.is_for(LISTENS)).for_each(service::schedule);
+        group
+            .path_to_root()
+            .filter(|level| level.limits.watched.is_for(LISTENS))
+            .for_each(service::schedule);
     }
 }
 
@@ -52,7 +57,11 @@ pub(crate) fn count_made(group: &Counter, event: Event) {
 #[inline]
 fn count_at(level: &Counter, counts: Option<&EventCounts>, group: &Counter, event: Event) -> bool {
     if let Some(counts) = counts {
-        let tally = if ptr::eq(level, group) { &counts.local } else { &counts.below };
+        let tally = if ptr::eq(level, group) {
+            &counts.local
+        } else {
+            &counts.below
+        };
         // SeqCst (E26): the count, then a look for listeners; pairs with `ListenerGuard::poll`.
         tally.count(event);
     }
@@ -63,7 +72,13 @@ fn count_at(level: &Counter, counts: Option<&EventCounts>, group: &Counter, even
 
 /// The count of the group itself, or of its subtree.
 pub(crate) fn read(group: &Counter, event: Event, local: bool) -> u64 {
-    let of = |counts: &EventCounts| if local { counts.local.get(event) } else { counts.subtree(event) };
+    let of = |counts: &EventCounts| {
+        if local {
+            counts.local.get(event)
+        } else {
+            counts.subtree(event)
+        }
+    };
     counts(group).map_or(0, of)
 }
 
@@ -77,12 +92,14 @@ pub(crate) fn make_all(group: &Counter) -> bool {
     counts(group).is_some() || make_missing(group)
 }
 
-/// From the highest level down: a thread that finds the counts of a level (E40) finds those of all levels above.
+/// From the highest level down: a thread that finds the counts of a level (E40) finds those of all
+/// levels above.
 #[cold]
 fn make_missing(group: &Counter) -> bool {
     let cache = &group_tree::of(group).events;
     loop {
-        // The highest of those that have none, in turn: a long path is not passed once for each level.
+        // The highest of those that have none, in turn: a long path is not passed once for each
+        // level.
         let (mut highest, mut without) = ([None; AT_ONCE], 0);
         for level in group.path_to_root().filter(|level| counts(level).is_none()) {
             highest[without % AT_ONCE] = Some(level);
@@ -112,9 +129,16 @@ fn make_counts<'a>(group: &'a Counter, cache: &Cache) -> Option<&'a EventCounts>
     let object = objects::take(cache).ok()?;
     let made = object.first::<EventCounts>();
     // SAFETY: of that size and alignment, and this thread's alone.
-    unsafe { made.write(EventCounts { number: object.number, ..EventCounts::default() }) };
+    unsafe {
+        made.write(EventCounts {
+            number: object.number,
+            ..EventCounts::default()
+        })
+    };
     if place(group).set_first(made) {
-        group_tree::of(group).event_counts.fetch_add(1, Ordering::Relaxed);
+        group_tree::of(group)
+            .event_counts
+            .fetch_add(1, Ordering::Relaxed);
     } else {
         put_back(cache, made);
     }
@@ -131,7 +155,11 @@ fn put_back(cache: &Cache, counts: NonNull<EventCounts>) {
 /// Gives the counts of a group that is gone back to the pool.
 pub(crate) fn forget(group: &Counter) {
     if let Some(counts) = place(group).take() {
-        let GroupTree { events, event_counts, .. } = group_tree::of(group);
+        let GroupTree {
+            events,
+            event_counts,
+            ..
+        } = group_tree::of(group);
         put_back(events, counts);
         event_counts.fetch_sub(1, Ordering::Relaxed);
     }

@@ -4,9 +4,10 @@
 //! memory | what only groups have | further counter 1 | … | a place for published statistics on each node
 //! ```
 //!
-//! A group is one object of its tree's cache (`crate::pool`), and begins with its first counter. The further counters
-//! lie behind it, each from a line on. Where the tree has more memory nodes than one, places for the group's published
-//! statistics on them follow. The place of a counter tells its group.
+//! A group is one object of its tree's cache (`crate::pool`), and begins with its first counter.
+//! The further counters lie behind it, each from a line on. Where the tree has more memory nodes
+//! than one, places for the group's published statistics on them follow. The place of a counter
+//! tells its group.
 
 use std::cell::UnsafeCell;
 
@@ -53,11 +54,12 @@ struct FurtherCounter {
 pub(crate) struct CounterState {
     pub(crate) events: EventsPlace,
     pub(crate) first_in_line: FirstInLine,
-    /// The next level in the list of the thread that serves this one; what it was, where the level is in no list.
+    /// The next level in the list of the thread that serves this one; what it was, where the level
+    /// is in no list.
     pub(crate) next_served: AtomicPtr<()>,
     pub(crate) percents: Percents,
-    /// The number of the name that a service has for the limits, in the table of the process, plus 1; 0 where they have
-    /// none.
+    /// The number of the name that a service has for the limits, in the table of the process, plus
+    /// 1; 0 where they have none.
     pub(crate) setting: AtomicU8,
     /// Per cent of max that a wait which cannot end may take above it; 0: none.
     pub(crate) overdraft: AtomicU8,
@@ -68,12 +70,14 @@ impl CounterState {
         self.events.get().is_none()
             && self.first_in_line.is_clean()
             && self.percents.is_clean()
-            && [&self.setting, &self.overdraft].iter().all(|word| word.load(Ordering::Relaxed) == 0)
+            && [&self.setting, &self.overdraft]
+                .iter()
+                .all(|word| word.load(Ordering::Relaxed) == 0)
     }
 }
 
-// SAFETY: only `begin` and `end` write `name`. Their caller took the object from the pool and has shown it to no other
-// thread, or has won its release; all else is atomic.
+// SAFETY: only `begin` and `end` write `name`. Their caller took the object from the pool and has
+// shown it to no other thread, or has won its release; all else is atomic.
 #[allow(unsafe_code)]
 unsafe impl Sync for GroupObject {}
 
@@ -91,12 +95,17 @@ const _: () = assert!(
         && align_of::<PublishedPlace>() <= PoolAlign::WORD
 );
 
-/// The group of a counter, which is one of a tree of groups: the one cast from a counter to its group.
+/// The group of a counter, which is one of a tree of groups: the one cast from a counter to its
+/// group.
 #[inline]
 #[allow(unsafe_code)]
 pub(crate) fn of(counter: &Counter) -> &GroupObject {
-    assert!(counter.tree().policies().is_some(), "the counter of a group");
-    // SAFETY: the counters of a tree with policies lie in objects that `take` has made; objects are never freed.
+    assert!(
+        counter.tree().policies().is_some(),
+        "the counter of a group"
+    );
+    // SAFETY: the counters of a tree with policies lie in objects that `take` has made; objects are
+    // never freed.
     unsafe { &*counter.head().cast::<GroupObject>() }
 }
 
@@ -108,8 +117,9 @@ pub(crate) fn declared(group: &Counter, number: usize, builder: u64) -> Option<&
     if further.builder != builder {
         return None;
     }
-    // SAFETY: the tree has so many counters. `take` has made each before it showed the object to a thread, and objects
-    // are never freed; the pointer is that of the whole object. The counters of a group are kept together.
+    // SAFETY: the tree has so many counters. `take` has made each before it showed the object to a
+    // thread, and objects are never freed; the pointer is that of the whole object. The counters of
+    // a group are kept together.
     Some(unsafe { (*group.head().byte_add(counter_at(number)).cast::<Object>()).kept() })
 }
 
@@ -119,16 +129,27 @@ pub(crate) fn state(counter: &Counter) -> &CounterState {
     match counter.number_in_group() {
         0 => &group.state,
         // SAFETY: `take` has made a further counter there; the pointer is that of the whole object.
-        position => unsafe { &(*counter.head().byte_add(counter_at(position)).cast::<FurtherCounter>()).state },
+        position => unsafe {
+            &(*counter
+                .head()
+                .byte_add(counter_at(position))
+                .cast::<FurtherCounter>())
+            .state
+        },
     }
 }
 
-/// The cache of groups of so many counters. Where there is more than one node, each object has a place for published
-/// statistics on each.
+/// The cache of groups of so many counters. Where there is more than one node, each object has a
+/// place for published statistics on each.
 pub(crate) fn group_cache(counters: usize, nodes: usize, align: PoolAlign) -> Shared<Cache> {
     let nodes = places_for(nodes);
     let asked = places_at(counters) + nodes * size_of::<PublishedPlace>();
-    cache(Shape { kind: Kind::Group { counters, nodes }, asked, align, node: None })
+    cache(Shape {
+        kind: Kind::Group { counters, nodes },
+        asked,
+        align,
+        node: None,
+    })
 }
 
 /// With one node the group's own place has all statistics.
@@ -139,12 +160,18 @@ fn places_for(nodes: usize) -> usize {
 /// The offset in an object of the counter at that position.
 #[inline]
 fn counter_at(position: usize) -> usize {
-    position.checked_sub(1).map_or(0, |further| FURTHER_AT + further * STRIDE)
+    position
+        .checked_sub(1)
+        .map_or(0, |further| FURTHER_AT + further * STRIDE)
 }
 
 /// The offset in an object of the places for published statistics.
 fn places_at(counters: usize) -> usize {
-    if counters > 1 { counter_at(counters - 1) + size_of::<FurtherCounter>() } else { size_of::<GroupObject>() }
+    if counters > 1 {
+        counter_at(counters - 1) + size_of::<FurtherCounter>()
+    } else {
+        size_of::<GroupObject>()
+    }
 }
 
 /// A clean group object that no other thread has.
@@ -154,22 +181,36 @@ pub(crate) fn take(tree: &Tree, groups: &GroupTree) -> Result<&'static Object, N
     let (first, number) = (object.first::<GroupObject>(), object.number);
     let counters = groups.counters();
     for position in 0..counters {
-        // SAFETY: an object of `group_cache` for so many counters and nodes, zeroed or made, that no other thread has.
+        // SAFETY: an object of `group_cache` for so many counters and nodes, zeroed or made, that
+        // no other thread has.
         unsafe {
             let at = |position| first.cast::<Object>().byte_add(counter_at(position));
             if is_made(at(position)) {
                 continue;
             }
-            let next = if position + 1 < counters { counter_at(position + 1) / PoolAlign::WORD } else { 0 };
+            let next = if position + 1 < counters {
+                counter_at(position + 1) / PoolAlign::WORD
+            } else {
+                0
+            };
             let object = first.as_ptr().cast();
-            let place = PlaceInGroup { object, number, position: position as u16, next: next as u16 };
+            let place = PlaceInGroup {
+                object,
+                number,
+                position: position as u16,
+                next: next as u16,
+            };
             match new_counter(at(position), place) {
                 Ok(memory) if position == 0 => {
                     first.write(GroupObject::new(memory));
                     let places = first.byte_add(places_at(counters)).cast::<PublishedPlace>();
-                    (0..places_for(groups.stats.nodes)).for_each(|at| places.add(at).write(PublishedPlace::default()));
+                    (0..places_for(groups.stats.nodes))
+                        .for_each(|at| places.add(at).write(PublishedPlace::default()));
                 }
-                Ok(counter) => at(position).cast().write(FurtherCounter { counter, state: CounterState::default() }),
+                Ok(counter) => at(position).cast().write(FurtherCounter {
+                    counter,
+                    state: CounterState::default(),
+                }),
                 Err(refused) => {
                     // The next thread that takes the object initialises the rest.
                     objects::put(cache_of(&tree.pool), number);
@@ -184,7 +225,10 @@ pub(crate) fn take(tree: &Tree, groups: &GroupTree) -> Result<&'static Object, N
 impl GroupObject {
     fn new(memory: Object) -> GroupObject {
         GroupObject {
-            object: CounterObject { counter: memory, links: Links::new() },
+            object: CounterObject {
+                counter: memory,
+                links: Links::new(),
+            },
             state: CounterState::default(),
             oom: OomMarks::default(),
             tasks: AtomicU16::new(0),
@@ -196,7 +240,10 @@ impl GroupObject {
 
     /// Give a new group its name. No other thread has seen the object.
     pub(crate) fn begin(&self, name: Name) {
-        debug_assert!(self.is_clean(), "a thread has written to an object in the pool");
+        debug_assert!(
+            self.is_clean(),
+            "a thread has written to an object in the pool"
+        );
         self.set_name(name);
     }
 
@@ -228,21 +275,22 @@ impl GroupObject {
         unsafe { &*self.name.get() }
     }
 
-    /// The group's places for published statistics on the nodes, null where a node has none; empty where the tree has
-    /// one node.
+    /// The group's places for published statistics on the nodes, null where a node has none; empty
+    /// where the tree has one node.
     #[allow(unsafe_code)]
     pub(crate) fn node_places(&self) -> &[PublishedPlace] {
         let memory = self.counter();
         let groups = group_tree::of(memory);
-        // SAFETY: `group_cache` asked for an object with so many places behind its counters, and `take` initialised
-        // them; the pointer is that of the whole object.
+        // SAFETY: `group_cache` asked for an object with so many places behind its counters, and
+        // `take` initialised them; the pointer is that of the whole object.
         unsafe {
             let places = memory.head().byte_add(places_at(groups.counters()));
             std::slice::from_raw_parts(places.cast(), places_for(groups.stats.nodes))
         }
     }
 
-    /// The policies have nothing of the group any more: its object goes back to the pool. No thread uses it.
+    /// The policies have nothing of the group any more: its object goes back to the pool. No thread
+    /// uses it.
     pub(crate) fn end(&self) {
         self.oom.reset();
         self.tasks.store(0, Ordering::Relaxed);
@@ -263,10 +311,22 @@ mod tests {
 
     #[test]
     fn a_group_has_four_lines() {
-        assert!(size_of::<GroupObject>() <= 4 * PoolAlign::LINE, "{} bytes", size_of::<GroupObject>());
+        assert!(
+            size_of::<GroupObject>() <= 4 * PoolAlign::LINE,
+            "{} bytes",
+            size_of::<GroupObject>()
+        );
         assert_eq!(offset_of!(GroupObject, object), 0);
-        assert_eq!((offset_of!(Object, usage), offset_of!(Usage, units)), (0, 64), "units begin a line of a processor");
-        assert_eq!(offset_of!(Object, limits) % PoolAlign::LINE, 0, "usage has a line of its own");
+        assert_eq!(
+            (offset_of!(Object, usage), offset_of!(Usage, units)),
+            (0, 64),
+            "units begin a line of a processor"
+        );
+        assert_eq!(
+            offset_of!(Object, limits) % PoolAlign::LINE,
+            0,
+            "usage has a line of its own"
+        );
     }
 
     #[test]
@@ -274,6 +334,9 @@ mod tests {
         let cache = group_cache(3, 8, PoolAlign::Packed);
         let further = FURTHER_AT + STRIDE + size_of::<FurtherCounter>();
         assert_eq!(cache.shape.asked, further + 8 * size_of::<PublishedPlace>());
-        assert_eq!(group_cache(1, 1, PoolAlign::Packed).shape.asked, size_of::<GroupObject>());
+        assert_eq!(
+            group_cache(1, 1, PoolAlign::Packed).shape.asked,
+            size_of::<GroupObject>()
+        );
     }
 }

@@ -26,8 +26,8 @@ use crate::sync::{CachePadded, Ordering, Shared};
 pub(crate) struct GroupTree {
     pub(crate) settings: GroupSettings,
     pub(crate) further: Box<[CounterDecl]>,
-    /// The number of groups, dying ones included, where it is limited. On a line of its own: each life of a group writes
-    /// it, and each reads the fields beside it.
+    /// The number of groups, dying ones included, where it is limited. On a line of its own: each
+    /// life of a group writes it, and each reads the fields beside it.
     pub(crate) groups: CachePadded<AtomicU32>,
     /// Bytes of names that lie outside of their groups.
     pub(crate) name_bytes: AtomicU64,
@@ -45,7 +45,8 @@ pub(crate) struct GroupTree {
     pub(crate) started: Lock<Started>,
     pub(crate) incidents: Incidents,
     pub(crate) stalls: Lock<Stalls>,
-    /// Bytes that the root's max leaves out: memory of the process that no group is charged for. A figure alone.
+    /// Bytes that the root's max leaves out: memory of the process that no group is charged for. A
+    /// figure alone.
     pub(crate) uncharged: AtomicU64,
     pub(crate) shares: Lock<Shares>,
     /// A group has, or had, a share.
@@ -119,8 +120,20 @@ pub(crate) struct CounterDecl {
 }
 
 impl GroupTree {
-    pub(crate) fn new(GroupConfig { settings, further, stats, numa }: GroupConfig) -> GroupTree {
-        let stalls = Stalls { began: Instant::now(), latest: 0, deferred: None, numbers: 0 };
+    pub(crate) fn new(
+        GroupConfig {
+            settings,
+            further,
+            stats,
+            numa,
+        }: GroupConfig,
+    ) -> GroupTree {
+        let stalls = Stalls {
+            began: Instant::now(),
+            latest: 0,
+            deferred: None,
+            numbers: 0,
+        };
         GroupTree {
             settings,
             further,
@@ -156,7 +169,8 @@ impl GroupTree {
 #[allow(unsafe_code)]
 pub(crate) fn if_groups(tree: &Tree) -> Option<&GroupTree> {
     // SAFETY: `GroupTree` is the only type that implements `Policies`.
-    tree.policies().map(|policies| unsafe { &*ptr::from_ref(policies).cast::<GroupTree>() })
+    tree.policies()
+        .map(|policies| unsafe { &*ptr::from_ref(policies).cast::<GroupTree>() })
 }
 
 #[inline]
@@ -174,10 +188,15 @@ pub(crate) fn further_name(counter: &Counter) -> Option<&str> {
     further(counter).map(|further| &*further.name)
 }
 
-/// Bytes that the max of this counter leaves out, because no group is charged for them; 0 for all but the root's memory.
+/// Bytes that the max of this counter leaves out, because no group is charged for them; 0 for all
+/// but the root's memory.
 pub(crate) fn uncharged(counter: &Counter) -> u64 {
     let is_root = counter.is_memory() && counter.parent().is_none();
-    if is_root { of(counter).uncharged.load(Ordering::Relaxed) } else { 0 }
+    if is_root {
+        of(counter).uncharged.load(Ordering::Relaxed)
+    } else {
+        0
+    }
 }
 
 /// Returns the unit that a counter of a group counts in.
@@ -186,11 +205,16 @@ pub(crate) fn unit(counter: &Counter) -> Unit {
 }
 
 fn further(counter: &Counter) -> Option<&CounterDecl> {
-    of(counter).further.get(counter.number_in_group().checked_sub(1)?)
+    of(counter)
+        .further
+        .get(counter.number_in_group().checked_sub(1)?)
 }
 
 /// The caches of a tree's objects; that of groups first.
 pub(crate) fn caches(tree: &Tree) -> impl Iterator<Item = &Cache> {
     let groups = shared(tree);
-    [&tree.pool, &groups.events].into_iter().map(|cache| &**cache).chain(groups.stats.caches())
+    [&tree.pool, &groups.events]
+        .into_iter()
+        .map(|cache| &**cache)
+        .chain(groups.stats.caches())
 }

@@ -1,7 +1,8 @@
 //! Limits as they are set: a number, a percentage of the nearest limited ancestor's max, or none.
 //!
-//! A percentage is resolved when it is set, and again, parents first, whenever a max above it moves. The thread that
-//! does this holds the tree's lock. For limits that an offline group loses it also holds the lock of the group's shard.
+//! A percentage is resolved when it is set, and again, parents first, whenever a max above it
+//! moves. The thread that does this holds the tree's lock. For limits that an offline group loses
+//! it also holds the lock of the group's shard.
 
 use std::ptr;
 
@@ -48,21 +49,34 @@ pub(crate) fn any_percent(tree: &Tree) -> bool {
 }
 
 /// `own`: the max that the counter has, or is about to have.
-fn resolve(counter: &Counter, kind: LimitKind, limit: Limit, own: u64) -> Result<u64, NoLimitedAncestor> {
+fn resolve(
+    counter: &Counter,
+    kind: LimitKind,
+    limit: Limit,
+    own: u64,
+) -> Result<u64, NoLimitedAncestor> {
     match limit {
         Limit::Bytes(bytes) => Ok(bytes),
         Limit::Unlimited => Ok(u64::MAX),
         Limit::Percent(percent) => {
             let own = (kind == LimitKind::ReclaimAbove).then_some(own);
-            let mut maxima = own.into_iter().chain(counter.path_to_root().skip(1).map(|level| level.max()));
+            let mut maxima = own
+                .into_iter()
+                .chain(counter.path_to_root().skip(1).map(|level| level.max()));
             let limited = maxima.find(|&max| max != u64::MAX);
-            limited.map(|max| percent.of(max)).ok_or(NoLimitedAncestor(percent))
+            limited
+                .map(|max| percent.of(max))
+                .ok_or(NoLimitedAncestor(percent))
         }
     }
 }
 
 fn note_percent(counter: &Counter, kind: LimitKind, limit: Limit) {
-    let percent = if let Limit::Percent(percent) = limit { Some(percent) } else { None };
+    let percent = if let Limit::Percent(percent) = limit {
+        Some(percent)
+    } else {
+        None
+    };
     percents(counter).set(kind, percent);
 }
 
@@ -72,7 +86,11 @@ pub(crate) fn forget_percent(counter: &Counter, kind: LimitKind) {
 }
 
 /// Sets a limit of a counter that is not linked yet: no thread charges it.
-pub(crate) fn set_unlinked(counter: &Counter, kind: LimitKind, limit: Limit) -> Result<(), NoLimitedAncestor> {
+pub(crate) fn set_unlinked(
+    counter: &Counter,
+    kind: LimitKind,
+    limit: Limit,
+) -> Result<(), NoLimitedAncestor> {
     let bytes = resolve(counter, kind, limit, counter.max())?;
     note_percent(counter, kind, limit);
     set_word(counter, kind, bytes);
@@ -90,8 +108,9 @@ fn set_word(counter: &Counter, kind: LimitKind, bytes: u64) {
     }
 }
 
-/// Sets limits in one step, and every percentage below that follows them: all, or none where one of them is refused.
-/// Returns the usage above a max that is among them, else 0. `also` is a part of that step, under the tree's lock.
+/// Sets limits in one step, and every percentage below that follows them: all, or none where one of
+/// them is refused. Returns the usage above a max that is among them, else 0. `also` is a part of
+/// that step, under the tree's lock.
 pub(crate) fn set(
     counter: &Counter,
     wanted: &[(LimitKind, Option<Limit>)],
@@ -99,7 +118,11 @@ pub(crate) fn set(
 ) -> Result<u64, (LimitKind, NoLimitedAncestor)> {
     let path = SlowPath::enter();
     let mut stocks = counter.tree().lock(&path);
-    let named = || wanted.iter().filter_map(|&(kind, limit)| Some((kind, limit?)));
+    let named = || {
+        wanted
+            .iter()
+            .filter_map(|&(kind, limit)| Some((kind, limit?)))
+    };
     let mut bytes = [0; LimitKind::ALL.len()];
     // The max is the first of all kinds.
     let mut max = counter.max();
@@ -141,11 +164,13 @@ fn apply(stocks: &mut Stocks, counter: &Counter, kind: LimitKind, bytes: u64) ->
     0
 }
 
-/// Resolves the percentages below a max that has moved. One without a limited ancestor keeps its bytes.
+/// Resolves the percentages below a max that has moved. One without a limited ancestor keeps its
+/// bytes.
 fn follow(stocks: &mut Stocks, top: &Counter) {
     for counter in &handle::pin_below(top) {
         // Of its own max a group has one percentage.
-        let follows = |kind: &LimitKind| !ptr::eq(&**counter, top) || *kind == LimitKind::ReclaimAbove;
+        let follows =
+            |kind: &LimitKind| !ptr::eq(&**counter, top) || *kind == LimitKind::ReclaimAbove;
         for kind in LimitKind::ALL.into_iter().filter(follows) {
             let as_set = set_to(counter, kind);
             if let Limit::Percent(_) = as_set

@@ -12,7 +12,8 @@ use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::group_object;
 use crate::state::name::GroupName;
 
-/// The most characters of a path that an error prints, and how many of them are the first of the path.
+/// The most characters of a path that an error prints, and how many of them are the first of the
+/// path.
 const SHOWN_MAX: usize = 256;
 const SHOWN_FIRST: usize = 96;
 
@@ -20,17 +21,21 @@ pub(crate) fn of(counter: &Counter) -> GroupName<'_> {
     group_object::of(counter).name().get()
 }
 
-/// The names from the root to a group. They do not change, and a counter keeps its ancestors, so this takes no lock.
+/// The names from the root to a group. They do not change, and a counter keeps its ancestors, so
+/// this takes no lock.
 pub(crate) fn path(counter: &Counter) -> String {
     let mut levels: Vec<&Counter> = counter.path_to_root().collect();
     levels.pop();
     if levels.is_empty() {
         return "/".to_string();
     }
-    levels.into_iter().rev().fold(String::new(), |mut path, level| {
-        add_to(&mut path, level);
-        path
-    })
+    levels
+        .into_iter()
+        .rev()
+        .fold(String::new(), |mut path, level| {
+            add_to(&mut path, level);
+            path
+        })
 }
 
 /// A path as an error prints it: of a long one the beginning and the end.
@@ -80,10 +85,14 @@ pub(crate) fn hash(hierarchy: &Hierarchy, parent: &Counter, name: GroupName<'_>)
 pub(crate) fn find(tree: &Tree, parent: &Counter, name: GroupName<'_>) -> Option<Handle> {
     let _path = SlowPath::enter();
     let name = name.canonical();
-    tree.hierarchy.find(hash(&tree.hierarchy, parent, name)?, |child| is_child(child, parent, name))
+    tree.hierarchy
+        .find(hash(&tree.hierarchy, parent, name)?, |child| {
+            is_child(child, parent, name)
+        })
 }
 
-/// True if the parent of a new group has a child of its name. The caller has locked the group's shard.
+/// True if the parent of a new group has a child of its name. The caller has locked the group's
+/// shard.
 pub(crate) fn is_taken(shard: &Shard, group: &Counter) -> bool {
     let parent = group.parent().filter(|_| is_named(group));
     parent.is_some_and(|parent| shard.has(group, |child| is_child(child, parent, of(group))))
@@ -105,7 +114,9 @@ mod tests {
     fn a_long_path_loses_its_middle() {
         assert_eq!(middle(&"é".repeat(SHOWN_MAX)), None);
         for more in [1, 2, 10_000] {
-            let mut path = "é".repeat(SHOWN_FIRST) + &"m".repeat(more + 1) + &"é".repeat(SHOWN_MAX - SHOWN_FIRST - 1);
+            let mut path = "é".repeat(SHOWN_FIRST)
+                + &"m".repeat(more + 1)
+                + &"é".repeat(SHOWN_MAX - SHOWN_FIRST - 1);
             let left_out = middle(&path).unwrap();
             assert_eq!(&path[left_out.clone()], "m".repeat(more + 1));
             path.replace_range(left_out, "…");

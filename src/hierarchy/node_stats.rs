@@ -1,12 +1,14 @@
 //! Statistics of memory on nodes: what threads account there, and how a reader reads it by node.
 //!
-//! In a runtime with more nodes than one, a group has further statistics beside its own: some for each node on which
-//! it, or a group below it, has memory. Those of one node are a tree of their own in the shape of the tree of groups
-//! ([`StatScope`]). Threads write them and the coordinator flushes them as the group's own (`crate::stat`). A thread
-//! has a row of cells for each group that it charges, one place for each node.
+//! In a runtime with more nodes than one, a group has further statistics beside its own: some for
+//! each node on which it, or a group below it, has memory. Those of one node are a tree of their
+//! own in the shape of the tree of groups ([`StatScope`]). Threads write them and the coordinator
+//! flushes them as the group's own (`crate::stat`). A thread has a row of cells for each group that
+//! it charges, one place for each node.
 //!
-//! A group that is offline gets no new statistics. Memory that comes to lie on a node where it has none is accounted to
-//! the nearest group above that has some, or may make some. With one node all is in the group's own statistics.
+//! A group that is offline gets no new statistics. Memory that comes to lie on a node where it has
+//! none is accounted to the nearest group above that has some, or may make some. With one node all
+//! is in the group's own statistics.
 
 use std::fmt;
 
@@ -25,22 +27,29 @@ use crate::sync::Ordering;
 use crate::thread::cells::Added;
 use crate::thread::local::{Local, with_local};
 
-/// The place of an account: at the group, so many levels above it, or at the root. What would be too far above for a
-/// byte is at the root.
+/// The place of an account: at the group, so many levels above it, or at the root. What would be
+/// too far above for a byte is at the root.
 pub(crate) type Above = u8;
 
 const ROOT: Above = Above::MAX;
 
-/// Adds to an item of the group that has this header, by a load and a store in this thread's own cells.
+/// Adds to an item of the group that has this header, by a load and a store in this thread's own
+/// cells.
 #[inline(always)]
 pub(crate) fn add(header: KeptHeader, stat: Stat, delta: i64) {
     let _ = account(header, StatScope::Group, stat, delta);
 }
 
-/// Adds to an item of the group, or of its memory on a node. Where nothing is published there and nothing can be, it
-/// accounts to the nearest group above that can. Returns how far above that is. `None`: nothing is counted.
+/// Adds to an item of the group, or of its memory on a node. Where nothing is published there and
+/// nothing can be, it accounts to the nearest group above that can. Returns how far above that is.
+/// `None`: nothing is counted.
 #[inline(always)]
-pub(crate) fn account(header: KeptHeader, scope: StatScope, stat: Stat, delta: i64) -> Option<Above> {
+pub(crate) fn account(
+    header: KeptHeader,
+    scope: StatScope,
+    stat: Stat,
+    delta: i64,
+) -> Option<Above> {
     match add_to(header, scope, stat, delta) {
         Added::Done => Some(0),
         added => account_slow(header, scope, stat, delta, added),
@@ -49,7 +58,13 @@ pub(crate) fn account(header: KeptHeader, scope: StatScope, stat: Stat, delta: i
 
 /// Takes off what [`account`] has added at the level `above`, on any thread.
 #[inline(always)]
-pub(crate) fn unaccount(header: KeptHeader, scope: StatScope, above: Above, stat: Stat, delta: i64) {
+pub(crate) fn unaccount(
+    header: KeptHeader,
+    scope: StatScope,
+    above: Above,
+    stat: Stat,
+    delta: i64,
+) {
     let delta = delta.wrapping_neg();
     if above > 0 {
         unaccount_above(header, scope, above, stat, delta);
@@ -72,7 +87,13 @@ fn add_to(header: KeptHeader, scope: StatScope, stat: Stat, delta: i64) -> Added
 
 #[cold]
 #[inline(never)]
-fn account_slow(header: KeptHeader, scope: StatScope, stat: Stat, delta: i64, added: Added) -> Option<Above> {
+fn account_slow(
+    header: KeptHeader,
+    scope: StatScope,
+    stat: Stat,
+    delta: i64,
+    added: Added,
+) -> Option<Above> {
     let group = header.counter().first();
     let coordinator = stats::coordinator_of(group)?;
     if !coordinator.items.knows(stat) {
@@ -87,7 +108,9 @@ fn account_slow(header: KeptHeader, scope: StatScope, stat: Stat, delta: i64, ad
         stats::list_and_announce(group, coordinator, scope);
         return Some(0);
     }
-    let found = (0..ROOT).zip(group.path_to_root()).find(|(_, level)| takes(level, coordinator, scope));
+    let found = (0..ROOT)
+        .zip(group.path_to_root())
+        .find(|(_, level)| takes(level, coordinator, scope));
     let (above, level) = found.or_else(|| Some((ROOT, group.path_to_root().last()?)))?;
     let counted = stats::add_without_cells(level, coordinator, Addition { scope, stat, delta });
     if !counted {
@@ -99,16 +122,22 @@ fn account_slow(header: KeptHeader, scope: StatScope, stat: Stat, delta: i64, ad
 #[cold]
 fn unaccount_above(header: KeptHeader, scope: StatScope, above: Above, stat: Stat, delta: i64) {
     let group = header.counter().first();
-    let level = if above == ROOT { group.path_to_root().last() } else { group.path_to_root().nth(above.into()) };
+    let level = if above == ROOT {
+        group.path_to_root().last()
+    } else {
+        group.path_to_root().nth(above.into())
+    };
     if let (Some(coordinator), Some(level)) = (stats::coordinator_of(group), level) {
         stats::add_without_cells(level, coordinator, Addition { scope, stat, delta });
     }
 }
 
-/// True if the group takes accounts in this scope. A group keeps its published statistics as long as anything is
-/// accounted there. The root may make some also when its runtime is gone: otherwise no group could take the account.
+/// True if the group takes accounts in this scope. A group keeps its published statistics as long
+/// as anything is accounted there. The root may make some also when its runtime is gone: otherwise
+/// no group could take the account.
 fn takes(group: &Counter, coordinator: &Coordinator, scope: StatScope) -> bool {
-    let may_make = || scope == StatScope::Group || !group.state().is_offline() || group.parent().is_none();
+    let may_make =
+        || scope == StatScope::Group || !group.state().is_offline() || group.parent().is_none();
     // To make them takes a lock. Inside another slow path this thread may hold it already.
     let gets = || {
         let path = SlowPath::enter();
@@ -144,21 +173,41 @@ impl NodeStats {
     /// The figures of a group, or of a bare counter, which has none.
     pub(crate) fn read(group: &Counter, stat: Stat, freshness: Freshness) -> NodeStats {
         let Some(groups) = group_tree::if_groups(group.tree()) else {
-            return NodeStats { nodes: SmallVec::new(), unplaced: [0; 2], max_error: 0 };
+            return NodeStats {
+                nodes: SmallVec::new(),
+                unplaced: [0; 2],
+                max_error: 0,
+            };
         };
         let known = groups.stats.items.knows(stat);
-        let figures = |published: &PublishedStats| if known { published.figures(stat.number()) } else { [0; 2] };
+        let figures = |published: &PublishedStats| {
+            if known {
+                published.figures(stat.number())
+            } else {
+                [0; 2]
+            }
+        };
         let of = |scope: StatScope| stats::published(group, scope).map_or([0; 2], figures);
         let read = || match groups.stats.nodes {
             1 => (smallvec![of(StatScope::Group)], [0; 2]),
-            nodes => ((0..nodes).map(|node| of(StatScope::On(node as u16))).collect(), of(StatScope::Group)),
+            nodes => (
+                (0..nodes)
+                    .map(|node| of(StatScope::On(node as u16)))
+                    .collect(),
+                of(StatScope::Group),
+            ),
         };
         let ((figures, unplaced), max_error): ((SmallVec<[[i64; 2]; 8]>, _), _) =
             stats::read_fresh(group, freshness, read);
-        NodeStats { nodes: groups.numa.topology.nodes().zip(figures).collect(), unplaced, max_error }
+        NodeStats {
+            nodes: groups.numa.topology.nodes().zip(figures).collect(),
+            unplaced,
+            max_error,
+        }
     }
 
-    /// Returns what is on a node, in the group and all groups below it. 0 for a node that the runtime does not have.
+    /// Returns what is on a node, in the group and all groups below it. 0 for a node that the
+    /// runtime does not have.
     pub fn get(&self, node: NodeId) -> i64 {
         self.figures(node)[0]
     }
@@ -169,11 +218,15 @@ impl NodeStats {
     }
 
     fn figures(&self, node: NodeId) -> [i64; 2] {
-        self.nodes.iter().find(|(of, _)| *of == node).map_or([0; 2], |(_, figures)| *figures)
+        self.nodes
+            .iter()
+            .find(|(of, _)| *of == node)
+            .map_or([0; 2], |(_, figures)| *figures)
     }
 
-    /// Returns what is on no node, in the group and all groups below it: memory that no thread has touched, and what
-    /// was [added](crate::Group::stat_add) without a node. 0 in a runtime of one node, on which everything is.
+    /// Returns what is on no node, in the group and all groups below it: memory that no thread has
+    /// touched, and what was [added](crate::Group::stat_add) without a node. 0 in a runtime of one
+    /// node, on which everything is.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
@@ -188,16 +241,22 @@ impl NodeStats {
 
     /// Returns the sum of what is on all nodes and on none.
     pub fn sum(&self) -> i64 {
-        self.nodes.iter().fold(self.unplaced[0], |sum, (_, [subtree, _])| sum.wrapping_add(*subtree))
+        self.nodes
+            .iter()
+            .fold(self.unplaced[0], |sum, (_, [subtree, _])| {
+                sum.wrapping_add(*subtree)
+            })
     }
 
     /// Returns the nodes in order, with what is on each in the group and all groups below it.
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, i64)> {
-        self.nodes.iter().map(|(node, [subtree, _])| (*node, *subtree))
+        self.nodes
+            .iter()
+            .map(|(node, [subtree, _])| (*node, *subtree))
     }
 
-    /// Returns by how much the figures together may be off from what had been written, in grains of the item's unit.
-    /// See [`Stats::max_error`](crate::figures::Stats::max_error).
+    /// Returns by how much the figures together may be off from what had been written, in grains of
+    /// the item's unit. See [`Stats::max_error`](crate::figures::Stats::max_error).
     pub fn max_error(&self) -> u64 {
         self.max_error
     }

@@ -1,23 +1,29 @@
-//! A group and the groups below it, parents first, each with the credit of its subtree, while others come and go.
+//! A group and the groups below it, parents first, each with the credit of its subtree, while
+//! others come and go.
 //!
-//! 1. Note the credit that groups left which went offline below and are not settled, under the tree's lock. Where an
-//!    allocator charges groups, note also what objects of groups there are that went offline below.
-//! 2. Enter a group: read the credit of its own stock. Take handles on its children (`counter::children`), in the order
-//!    of their names.
-//! 3. Enter them one after the other, as in 2, down to the depth that was asked for. Below it, enter only groups whose
-//!    subtree has an open stock, for its credit; where an allocator charges groups, all of them.
-//! 4. Leave a group when its children have been left: add the credit of its subtree to its parent's, then read its row.
+//! 1. Note the credit that groups left which went offline below and are not settled, under the
+//!    tree's lock. Where an allocator charges groups, note also what objects of groups there are
+//!    that went offline below.
+//! 2. Enter a group: read the credit of its own stock. Take handles on its children
+//!    (`counter::children`), in the order of their names.
+//! 3. Enter them one after the other, as in 2, down to the depth that was asked for. Below it,
+//!    enter only groups whose subtree has an open stock, for its credit; where an allocator charges
+//!    groups, all of them.
+//! 4. Leave a group when its children have been left: add the credit of its subtree to its
+//!    parent's, then read its row.
 //!
-//! No step holds a lock over more than a few groups. A handle keeps a group from step 2 until it is left, and a group
-//! keeps its ancestors. So the path, the limits and the figures of one row are one group's. What one row says is read
-//! within one step. Two rows are read at different times: a child may show more than its parent does. A group that is
-//! online through the whole call has one row; one that comes or goes meanwhile has one or none.
+//! No step holds a lock over more than a few groups. A handle keeps a group from step 2 until it is
+//! left, and a group keeps its ancestors. So the path, the limits and the figures of one row are
+//! one group's. What one row says is read within one step. Two rows are read at different times: a
+//! child may show more than its parent does. A group that is online through the whole call has one
+//! row; one that comes or goes meanwhile has one or none.
 //!
-//! Live is usage without the credit of the subtree, as far as that is in usage: see `counter/cover.md`. The thread
-//! reads the credit first, so a batch that another thread puts into a stock between the two reads makes live larger,
-//! never negative. It reads the published bound on credit before and after both, and takes the larger. It reads both of
-//! a group without children under the tree's lock. So live of such a group is right, too, while a drain for another
-//! group takes its credit.
+//! Live is usage without the credit of the subtree, as far as that is in usage: see
+//! `counter/cover.md`. The thread reads the credit first, so a batch that another thread puts into
+//! a stock between the two reads makes live larger, never negative. It reads the published bound on
+//! credit before and after both, and takes the larger. It reads both of a group without children
+//! under the tree's lock. So live of such a group is right, too, while a drain for another group
+//! takes its credit.
 
 use std::collections::HashMap;
 use std::vec;
@@ -67,9 +73,13 @@ struct Frame {
     children: vec::IntoIter<Handle>,
 }
 
-/// Returns what `read` returns for `top` and for the groups that are at most `depth` levels below. The caller keeps
-/// `top`, a group's first counter, and holds no lock.
-pub(crate) fn read<R>(top: &Counter, depth: usize, mut read: impl FnMut(Visited<'_>) -> R) -> Vec<R> {
+/// Returns what `read` returns for `top` and for the groups that are at most `depth` levels below.
+/// The caller keeps `top`, a group's first counter, and holds no lock.
+pub(crate) fn read<R>(
+    top: &Counter,
+    depth: usize,
+    mut read: impl FnMut(Visited<'_>) -> R,
+) -> Vec<R> {
     let left = left_offline(top, depth);
     let mut rows: Vec<Option<R>> = Vec::new();
     let mut entered: Vec<Frame> = Vec::new();
@@ -94,12 +104,25 @@ pub(crate) fn read<R>(top: &Counter, depth: usize, mut read: impl FnMut(Visited<
             frame.ledger += ledger;
             entered.push(frame);
         }
-        let Some(current) = entered.last_mut() else { break };
+        let Some(current) = entered.last_mut() else {
+            break;
+        };
         next = current.children.next();
         if next.is_some() {
             continue;
         }
-        let Some(Frame { group, row, above, credit, ledger, usage, live_below, bound, .. }) = entered.pop() else {
+        let Some(Frame {
+            group,
+            row,
+            above,
+            credit,
+            ledger,
+            usage,
+            live_below,
+            bound,
+            ..
+        }) = entered.pop()
+        else {
             break;
         };
         let usage = usage.unwrap_or_else(|| group.usage());
@@ -107,7 +130,11 @@ pub(crate) fn read<R>(top: &Counter, depth: usize, mut read: impl FnMut(Visited<
         let counted = counted_credit(&group, credit);
         let live = usage.saturating_sub(counted);
         if let Some(parent) = entered.last_mut() {
-            parent.credit += if parent.group.cover().is_some() { credit } else { counted };
+            parent.credit += if parent.group.cover().is_some() {
+                credit
+            } else {
+                counted
+            };
             parent.ledger += ledger;
             parent.live_below = parent.live_below.map(|below| below.saturating_add(live));
         }
@@ -115,16 +142,33 @@ pub(crate) fn read<R>(top: &Counter, depth: usize, mut read: impl FnMut(Visited<
             let own = live_below.map(|below| live.saturating_sub(below));
             let bound = bound.max(group.bound());
             let depth = entered.len();
-            let path = if path.is_empty() { "/".to_string() } else { path.clone() };
-            rows[row] = Some(read(Visited { group: &group, depth, usage, live, own, bound, path, ledger }));
+            let path = if path.is_empty() {
+                "/".to_string()
+            } else {
+                path.clone()
+            };
+            rows[row] = Some(read(Visited {
+                group: &group,
+                depth,
+                usage,
+                live,
+                own,
+                bound,
+                path,
+                ledger,
+            }));
         }
         path.truncate(above);
     }
-    #[expect(clippy::filter_map_identity, reason = "in place; `flatten` makes a second list of rows, which are large")]
+    #[expect(
+        clippy::filter_map_identity,
+        reason = "in place; `flatten` makes a second list of rows, which are large"
+    )]
     rows.into_iter().filter_map(|row| row).collect()
 }
 
-/// The ledger of a group with those of groups that went offline below it and not below its children.
+/// The ledger of a group with those of groups that went offline below it and not below its
+/// children.
 pub(crate) fn ledger_local(group: &Counter) -> LedgerSums {
     let mut sums = ledger::own(group);
     if let Some(&(_, left)) = left_offline(group, 1).get(&group.id()) {
@@ -138,16 +182,34 @@ fn enter(group: Handle, row: Option<usize>, above: usize, has_rows: bool) -> Fra
     let bound = group.bound();
     let (credit, usage) = credit::own(&group);
     let has_objects = ledger::any();
-    let ledger = if has_objects { ledger::own(&group) } else { LedgerSums::default() };
+    let ledger = if has_objects {
+        ledger::own(&group)
+    } else {
+        LedgerSums::default()
+    };
     let has_figures = has_rows || has_objects || credit::may_be_below(&group);
-    let children = if has_figures { children::pin(&group) } else { Vec::new() };
+    let children = if has_figures {
+        children::pin(&group)
+    } else {
+        Vec::new()
+    };
     let live_below = (has_figures || group.child_count().get() == 0).then_some(0);
     let usage = children.is_empty().then_some(usage);
-    Frame { group, row, above, credit, ledger, usage, live_below, bound, children: sorted(children, has_rows) }
+    Frame {
+        group,
+        row,
+        above,
+        credit,
+        ledger,
+        usage,
+        live_below,
+        bound,
+        children: sorted(children, has_rows),
+    }
 }
 
-/// The credit that offline groups left, and the ledgers of those that still have objects, by the group that the walk adds
-/// it to.
+/// The credit that offline groups left, and the ledgers of those that still have objects, by the
+/// group that the walk adds it to.
 fn left_offline(top: &Counter, depth: usize) -> HashMap<CounterId, (u64, LedgerSums)> {
     let mut left: HashMap<CounterId, (u64, LedgerSums)> = HashMap::new();
     let has_objects = ledger::any();
@@ -160,23 +222,37 @@ fn left_offline(top: &Counter, depth: usize) -> HashMap<CounterId, (u64, LedgerS
         let below_top = path.iter().position(|&id| id == top.id()).unwrap_or(0);
         path[below_top.saturating_sub(depth)]
     };
-    credit::each_left(top, |above, units| left.entry(row_of(above)).or_default().0 += units);
+    credit::each_left(top, |above, units| {
+        left.entry(row_of(above)).or_default().0 += units
+    });
     if has_objects {
-        // For tops of groups that cover and that went offline too: the row, the sums, and the bytes that are reserved
-        // in them.
+        // For tops of groups that cover and that went offline too: the row, the sums, and the bytes
+        // that are reserved in them.
         let mut covering: HashMap<CounterId, (CounterId, LedgerSums, u64)> = HashMap::new();
         children::each_dying(top, |dying| {
             // If no level up to `top` is online, `top` is offline, too.
-            let mut above = dying.path_to_root().skip(1).take_while(|level| !std::ptr::eq(*level, top));
-            let row = row_of(above.find(|level| !level.state().is_offline()).unwrap_or(top));
+            let mut above = dying
+                .path_to_root()
+                .skip(1)
+                .take_while(|level| !std::ptr::eq(*level, top));
+            let row = row_of(
+                above
+                    .find(|level| !level.state().is_offline())
+                    .unwrap_or(top),
+            );
             let sums = ledger::own(dying);
-            let mut gone = dying.path_to_root().take_while(|level| !std::ptr::eq(*level, top));
-            let offline =
-                cover::top(dying).filter(|of| of.state().is_offline() && gone.any(|level| std::ptr::eq(level, *of)));
+            let mut gone = dying
+                .path_to_root()
+                .take_while(|level| !std::ptr::eq(*level, top));
+            let offline = cover::top(dying)
+                .filter(|of| of.state().is_offline() && gone.any(|level| std::ptr::eq(level, *of)));
             match offline.and_then(|of| Some((of.id(), of.cover()?.reserved()))) {
                 None => left.entry(row).or_default().1 += sums,
                 Some((of, reserved)) => {
-                    covering.entry(of).or_insert((row, LedgerSums::default(), reserved)).1 += sums;
+                    covering
+                        .entry(of)
+                        .or_insert((row, LedgerSums::default(), reserved))
+                        .1 += sums;
                 }
             }
         });
@@ -194,7 +270,8 @@ fn sorted(mut children: Vec<Handle>, by_name: bool) -> vec::IntoIter<Handle> {
     children.into_iter()
 }
 
-/// Numbers first, in their order; then texts; then groups without a name, in the order of their objects.
+/// Numbers first, in their order; then texts; then groups without a name, in the order of their
+/// objects.
 fn place(child: &Counter) -> (u8, u64, &str) {
     match names::of(child) {
         GroupName::Number(number) => (0, number, ""),

@@ -1,4 +1,5 @@
-//! The list of levels that a thread serves at the end of its slow path: each with a handle, and in one list at a time.
+//! The list of levels that a thread serves at the end of its slow path: each with a handle, and in
+//! one list at a time.
 //!
 //! Edges: E25 (a waiter), E26 (a thread that waits for an event).
 
@@ -18,14 +19,16 @@ pub(crate) const WAITS: u64 = 1 << (FIRST_OF_POLICIES + 1);
 /// The level is in the list of a thread that serves it.
 const LISTED: u64 = 1 << (FIRST_OF_POLICIES + 2);
 
-/// Have this thread serve the level at the end of its slow path, unless another thread has scheduled that. The caller
-/// keeps the counter; from here on a handle of the list does.
+/// Have this thread serve the level at the end of its slow path, unless another thread has
+/// scheduled that. The caller keeps the counter; from here on a handle of the list does.
 pub(crate) fn schedule(level: &Counter) {
-    // SeqCst (E25, E26): pairs with `unschedule`. Where the level is listed already, the thread that serves it sees all
-    // before this.
+    // SeqCst (E25, E26): pairs with `unschedule`. Where the level is listed already, the thread
+    // that serves it sees all before this.
     if level.limits.watched.set(LISTED) & LISTED == 0 {
         let after = exchange_served(ptr::from_ref(Handle::pin(level).into_raw()).cast());
-        group_object::state(level).next_served.store(after.cast_mut(), Ordering::Relaxed);
+        group_object::state(level)
+            .next_served
+            .store(after.cast_mut(), Ordering::Relaxed);
     }
 }
 
@@ -38,7 +41,8 @@ pub(crate) fn unschedule(level: &Counter) {
 pub(crate) struct Scheduled(*const Object);
 
 impl Scheduled {
-    /// The list that the thread has handed to [`Policies::server`](crate::counter::object::tree::Policies::server).
+    /// The list that the thread has handed to
+    /// [`Policies::server`](crate::counter::object::tree::Policies::server).
     pub(crate) fn new(first: *const ()) -> Scheduled {
         Scheduled(first.cast())
     }
@@ -51,7 +55,10 @@ impl Iterator for Scheduled {
     fn next(&mut self) -> Option<Handle> {
         // SAFETY: `schedule` has listed it with a handle; objects are never freed.
         let level = Handle::adopt(unsafe { self.0.as_ref::<'static>() }?);
-        self.0 = group_object::state(&level).next_served.load(Ordering::Relaxed).cast();
+        self.0 = group_object::state(&level)
+            .next_served
+            .load(Ordering::Relaxed)
+            .cast();
         Some(level)
     }
 }

@@ -11,8 +11,8 @@ use crate::sync::Ordering;
 /// A group has a byte for the number of its name.
 const NAMES_MAX: usize = u8::MAX as usize;
 
-/// The names of all runtimes, each once, in the order in which they came. They are never dropped, so a refusal reads one
-/// without a lock.
+/// The names of all runtimes, each once, in the order in which they came. They are never dropped,
+/// so a refusal reads one without a lock.
 static NAMES: [OnceLock<Box<str>>; NAMES_MAX] = [const { OnceLock::new() }; NAMES_MAX];
 
 /// The number of a name that the process keeps.
@@ -21,7 +21,9 @@ pub(crate) struct SettingName(NonZeroU8);
 
 /// The place of a name, which is copied if it is new; `None` where that finds no place.
 fn place_of(names: &[OnceLock<Box<str>>], name: &str) -> Option<usize> {
-    names.iter().position(|place| **place.get_or_init(|| name.into()) == *name)
+    names
+        .iter()
+        .position(|place| **place.get_or_init(|| name.into()) == *name)
 }
 
 impl SettingName {
@@ -31,7 +33,9 @@ impl SettingName {
     }
 
     pub(crate) fn get(self) -> &'static str {
-        NAMES[usize::from(self.0.get()) - 1].get().map_or("", |name| name)
+        NAMES[usize::from(self.0.get()) - 1]
+            .get()
+            .map_or("", |name| name)
     }
 }
 
@@ -43,7 +47,9 @@ impl fmt::Debug for SettingName {
 
 /// From here on refusals of the group name that setting.
 pub(crate) fn set(group: &Counter, name: SettingName) {
-    group_object::state(group).setting.store(name.0.get(), Ordering::Relaxed);
+    group_object::state(group)
+        .setting
+        .store(name.0.get(), Ordering::Relaxed);
 }
 
 pub(crate) fn of(group: &Counter) -> Option<SettingName> {

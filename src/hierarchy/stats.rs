@@ -1,6 +1,8 @@
-//! A group's statistics: where the group has them, how its threads write them and how they are read.
+//! A group's statistics: where the group has them, how its threads write them and how they are
+//! read.
 //!
-//! The statistics of a group are those of its first counter. The coordinator of the tree gathers them (`crate::stat`).
+//! The statistics of a group are those of its first counter. The coordinator of the tree gathers
+//! them (`crate::stat`).
 
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
@@ -16,7 +18,8 @@ use crate::thread::cells::{Added, CellsPlace, CellsRow, ThreadStats};
 use crate::thread::local;
 use crate::thread::slow_path::{self, Outermost};
 
-/// The coordinator of the group's tree. `None` for a counter that is no group's: it has no statistics.
+/// The coordinator of the group's tree. `None` for a counter that is no group's: it has no
+/// statistics.
 pub(super) fn coordinator_of(group: &Counter) -> Option<&Coordinator> {
     group_tree::if_groups(group.tree()).map(|groups| &groups.stats)
 }
@@ -52,16 +55,18 @@ fn all_published(group: &Counter) -> impl Iterator<Item = &PublishedStats> {
     places(group).filter_map(PublishedPlace::get)
 }
 
-/// The published statistics of a scope, made together with those of the ancestors where there are none. `None` where
-/// the system has no memory for some of them.
+/// The published statistics of a scope, made together with those of the ancestors where there are
+/// none. `None` where the system has no memory for some of them.
 pub(crate) fn published_or_make<'a>(
     group: &'a Counter,
     stats: &Coordinator,
     scope: StatScope,
 ) -> Option<&'a PublishedStats> {
     if published(group, scope).is_none() {
-        let without: Vec<&Counter> =
-            group.path_to_root().take_while(|level| published(level, scope).is_none()).collect();
+        let without: Vec<&Counter> = group
+            .path_to_root()
+            .take_while(|level| published(level, scope).is_none())
+            .collect();
         let make = |level: &&Counter| {
             let above = level.parent().and_then(|above| published(above, scope));
             place(level, scope).is_some_and(|place| stats.publish_at(place, scope, above))
@@ -74,11 +79,16 @@ pub(crate) fn published_or_make<'a>(
 fn cells(group: &Counter, block: &Block, scope: StatScope) -> Option<ThreadStats> {
     match scope {
         StatScope::Group => block.cells.get(group.index)?.cells(),
-        StatScope::On(node) => block.row(group.index)?.places()?.get(usize::from(node))?.cells(),
+        StatScope::On(node) => block
+            .row(group.index)?
+            .places()?
+            .get(usize::from(node))?
+            .cells(),
     }
 }
 
-/// Makes cells for a thread that writes this group for the first time. `None` where there is no place for them.
+/// Makes cells for a thread that writes this group for the first time. `None` where there is no
+/// place for them.
 fn new_cells<'a>(
     group: &'a Counter,
     stats: &Coordinator,
@@ -88,7 +98,9 @@ fn new_cells<'a>(
     let block = outermost.block()?;
     let place = match scope {
         StatScope::Group => block.cells.get_or_make(group.index, CellsPlace::default)?,
-        StatScope::On(node) => block.row_or_make(group.index, stats.nodes)?.get(usize::from(node))?,
+        StatScope::On(node) => block
+            .row_or_make(group.index, stats.nodes)?
+            .get(usize::from(node))?,
     };
     let published = published_or_make(group, stats, scope)?;
     let cells = stats.new_cells(published);
@@ -105,8 +117,8 @@ pub(super) struct Addition {
     pub(super) delta: i64,
 }
 
-/// Makes an addition where this thread has no cells at hand. Returns whether it is counted: it is not where the thread
-/// is inside another slow path and nothing of the scope is published yet.
+/// Makes an addition where this thread has no cells at hand. Returns whether it is counted: it is
+/// not where the thread is inside another slow path and nothing of the scope is published yet.
 pub(super) fn add_without_cells(group: &Counter, stats: &Coordinator, what: Addition) -> bool {
     let path = SlowPath::enter();
     let counted = add_in_slow_path(group, stats, (path.block(), path.outermost()), what);
@@ -125,7 +137,9 @@ fn add_in_slow_path(
     Addition { scope, stat, delta }: Addition,
 ) -> Option<bool> {
     let fenced = group.incarnation().fenced;
-    let found = block.and_then(|block| cells(group, block, scope)).zip(published(group, scope));
+    let found = block
+        .and_then(|block| cells(group, block, scope))
+        .zip(published(group, scope));
     if let Some((cells, published)) = found.or_else(|| new_cells(group, stats, outermost?, scope)) {
         let is_due = stat.add_known_to(cells, delta, fenced) == Added::Due;
         return Some(is_due && stats.list_and_announce(published, cells));
@@ -134,15 +148,18 @@ fn add_in_slow_path(
     let found = match outermost {
         None => published(group, scope),
         // If there is no memory for those, it takes those of the nearest group above that has some.
-        Some(_) => published_or_make(group, stats, scope)
-            .or_else(|| group.path_to_root().find_map(|level| published(level, scope))),
+        Some(_) => published_or_make(group, stats, scope).or_else(|| {
+            group
+                .path_to_root()
+                .find_map(|level| published(level, scope))
+        }),
     };
     found?.publish_one(stat, delta);
     Some(false)
 }
 
-/// Lists the cells and announces what they hold, after an addition that made this due. It takes no lock and allocates
-/// nothing, so it may run inside another slow path.
+/// Lists the cells and announces what they hold, after an addition that made this due. It takes no
+/// lock and allocates nothing, so it may run inside another slow path.
 pub(super) fn list_and_announce(group: &Counter, stats: &Coordinator, scope: StatScope) {
     let cells = local::with_block(|block| block.and_then(|block| cells(group, block, scope)));
     if let (Some(published), Some(cells)) = (published(group, scope), cells)
@@ -154,18 +171,32 @@ pub(super) fn list_and_announce(group: &Counter, stats: &Coordinator, scope: Sta
 
 #[cold]
 fn flush_root(group: &Counter, scope: StatScope) {
-    if let Some(root) = group.path_to_root().filter_map(|level| published(level, scope)).last() {
+    if let Some(root) = group
+        .path_to_root()
+        .filter_map(|level| published(level, scope))
+        .last()
+    {
         flush_published(group, root, Unlist::Never);
     }
 }
 
-/// Counts an event of a charge, on the group of this counter. The thread is not in transit and holds no lock. This may
-/// allocate, and a charge that is refused may find no memory. So such a charge counts nothing here.
+/// Counts an event of a charge, on the group of this counter. The thread is not in transit and
+/// holds no lock. This may allocate, and a charge that is refused may find no memory. So such a
+/// charge counts nothing here.
 pub(crate) fn count(counter: &Counter, outermost: &Outermost, stat: Stat) {
     if let Some(stats) = coordinator_of(counter) {
-        let one = Addition { scope: StatScope::Group, stat, delta: 1 };
+        let one = Addition {
+            scope: StatScope::Group,
+            stat,
+            delta: 1,
+        };
         // One event at a time never announces so much that the writer has to flush.
-        add_in_slow_path(counter.first(), stats, (outermost.block(), Some(outermost)), one);
+        add_in_slow_path(
+            counter.first(),
+            stats,
+            (outermost.block(), Some(outermost)),
+            one,
+        );
     }
 }
 
@@ -179,31 +210,50 @@ pub(crate) fn read(group: &Counter, freshness: Freshness) -> Stats {
     stats
 }
 
-/// Reads published figures, as fresh as `freshness`. Returns with them the grains by which each may be off.
+/// Reads published figures, as fresh as `freshness`. Returns with them the grains by which each may
+/// be off.
 ///
-/// A flush reads the cells one after the other, and their threads write on meanwhile. So the figure of an item that
-/// rises and falls may be one that the item never had. An exact read therefore flushes a second time, after the
-/// figures, and what that flush finds is the error. Take the instant before the second flush. What was written before
-/// it is in the figures or is found; what is in the figures was begun before it.
+/// A flush reads the cells one after the other, and their threads write on meanwhile. So the figure
+/// of an item that rises and falls may be one that the item never had. An exact read therefore
+/// flushes a second time, after the figures, and what that flush finds is the error. Take the
+/// instant before the second flush. What was written before it is in the figures or is found; what
+/// is in the figures was begun before it.
 #[inline]
-pub(super) fn read_fresh<T>(group: &Counter, freshness: Freshness, figures: impl FnOnce() -> T) -> (T, u64) {
+pub(super) fn read_fresh<T>(
+    group: &Counter,
+    freshness: Freshness,
+    figures: impl FnOnce() -> T,
+) -> (T, u64) {
     let missing = freshen(group, freshness);
     if freshness != Freshness::Exact {
         return (figures(), missing);
     }
-    // Acquire (E41): the figures contain what the first count counts, so the second count counts what they lack.
-    let counted = || all_published(group).fold(0, |sum: u64, published| sum.wrapping_add(published.counted()));
+    // Acquire (E41): the figures contain what the first count counts, so the second count counts
+    // what they lack.
+    let counted = || {
+        all_published(group).fold(0, |sum: u64, published| {
+            sum.wrapping_add(published.counted())
+        })
+    };
     let before = counted();
     let figures = figures();
     // Mutation: exact-read-does-not-look-again
     let looked = flush(group, Unlist::Never);
-    (figures, if looked.is_some() { counted().wrapping_sub(before) } else { missing })
+    (
+        figures,
+        if looked.is_some() {
+            counted().wrapping_sub(before)
+        } else {
+            missing
+        },
+    )
 }
 
-/// Flushes where more may be missing than `freshness` allows. Returns the grains that may be missing from what is read
-/// after this.
+/// Flushes where more may be missing than `freshness` allows. Returns the grains that may be
+/// missing from what is read after this.
 fn freshen(group: &Counter, freshness: Freshness) -> u64 {
-    // The bound is read first, and once. What a flush publishes later comes off too late, never too early.
+    // The bound is read first, and once. What a flush publishes later comes off too late, never too
+    // early.
     let bound = error_bound(group);
     let due = match freshness {
         Freshness::Stale => false,
@@ -211,16 +261,25 @@ fn freshen(group: &Counter, freshness: Freshness) -> u64 {
         Freshness::Within(most) => bound.grains > most,
         Freshness::Exact => true,
     };
-    let Some(first) = all_published(group).next() else { return bound.grains };
-    // Now and then a thresholded read flushes though its bound allows it not to. Writers that have stopped are in the
-    // bound until flushes have found them idle. Without barriers a flush unlists no cells, so it would be useless.
+    let Some(first) = all_published(group).next() else {
+        return bound.grains;
+    };
+    // Now and then a thresholded read flushes though its bound allows it not to. Writers that have
+    // stopped are in the bound until flushes have found them idle. Without barriers a flush unlists
+    // no cells, so it would be useless.
     let unlists = || group.tree().barrier.state() != BarrierState::Degraded;
-    let is_extra =
-        || freshness == Freshness::Threshold && bound.grains > 0 && first.cadence.is_flush_due() && unlists();
+    let is_extra = || {
+        freshness == Freshness::Threshold
+            && bound.grains > 0
+            && first.cadence.is_flush_due()
+            && unlists()
+    };
     if !due && !is_extra() {
         return bound.grains;
     }
-    let Some(visits) = flush(group, Unlist::Many) else { return bound.grains };
+    let Some(visits) = flush(group, Unlist::Many) else {
+        return bound.grains;
+    };
     if due {
         first.cadence.note_due_flush();
     } else {
@@ -230,12 +289,13 @@ fn freshen(group: &Counter, freshness: Freshness) -> u64 {
 }
 
 fn error_bound(group: &Counter) -> ErrorBound {
-    let bounds = all_published(group).map(|published| published.error_bound(coordinator(group).quantum));
+    let bounds =
+        all_published(group).map(|published| published.error_bound(coordinator(group).quantum));
     bounds.fold(ErrorBound::NOTHING, ErrorBound::plus)
 }
 
-/// Publishes what was written to the group and below it. `None` inside another slow path of this thread, which may hold
-/// the lock.
+/// Publishes what was written to the group and below it. `None` inside another slow path of this
+/// thread, which may hold the lock.
 pub(crate) fn flush(group: &Counter, unlist: Unlist) -> Option<Visits> {
     // Noted first: meanwhile no other call finds the periodic flush late.
     if group.parent().is_none() && !slow_path::is_running() {
@@ -251,13 +311,17 @@ pub(crate) fn flush(group: &Counter, unlist: Unlist) -> Option<Visits> {
 
 fn flush_published(group: &Counter, published: &PublishedStats, unlist: Unlist) -> Option<Visits> {
     let path = SlowPath::enter();
-    path.outermost().map(|outermost| coordinator(group).flush(published, &group.tree().barrier, unlist, outermost))
+    path.outermost().map(|outermost| {
+        coordinator(group).flush(published, &group.tree().barrier, unlist, outermost)
+    })
 }
 
 /// Flushes where the periodic flush is late and enough is missing. Returns whether it flushed.
 pub(crate) fn flush_ratelimited(group: &Counter) -> bool {
     let is_too_far_off = |bound: ErrorBound| bound.grains > bound.threshold;
-    coordinator(group).is_late() && is_too_far_off(error_bound(group)) && flush(group, Unlist::Many).is_some()
+    coordinator(group).is_late()
+        && is_too_far_off(error_bound(group))
+        && flush(group, Unlist::Many).is_some()
 }
 
 /// Flushes everything, whatever the threshold says, and unlists idle cells.
@@ -265,7 +329,8 @@ pub(crate) fn flush_periodic(root: &Counter) {
     flush(root, Unlist::Always);
 }
 
-/// Releases the statistics of a group that is gone. What its threads have written goes to its ancestors.
+/// Releases the statistics of a group that is gone. What its threads have written goes to its
+/// ancestors.
 pub(crate) fn release(group: &Counter) {
     if all_published(group).next().is_none() {
         return;

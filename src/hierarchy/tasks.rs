@@ -10,7 +10,9 @@ pub(crate) fn of(group: &Counter) -> u16 {
 }
 
 pub(crate) fn set(group: &Counter, tasks: u16) {
-    group_object::of(group).tasks.store(tasks, Ordering::Relaxed);
+    group_object::of(group)
+        .tasks
+        .store(tasks, Ordering::Relaxed);
 }
 
 /// The highest group on the path that says how many tasks it has.

@@ -13,9 +13,9 @@ use crate::stat::Stat;
 use crate::stat::published::StatScope;
 use crate::units::{Bytes, IntoBytes};
 
-/// Bytes charged to a group, and accounted to the nodes where they lie. Its drop takes off each node what was accounted
-/// there, and then uncharges the bytes. It may be dropped on any thread, also after the group, its handles and the
-/// runtime are gone.
+/// Bytes charged to a group, and accounted to the nodes where they lie. Its drop takes off each
+/// node what was accounted there, and then uncharges the bytes. It may be dropped on any thread,
+/// also after the group, its handles and the runtime are gone.
 ///
 /// ```
 /// use memcg::Stat;
@@ -41,7 +41,11 @@ pub struct Kmem {
 impl Kmem {
     #[inline]
     pub(super) fn new(charge: Charge, tiers: Tiers, stat: Stat, placement: &Placement) -> Kmem {
-        let mut kmem = Kmem { accounts: Accounts::new(charge.header(), stat), charge, tiers };
+        let mut kmem = Kmem {
+            accounts: Accounts::new(charge.header(), stat),
+            charge,
+            tiers,
+        };
         let (held, bytes) = (kmem.charge.bytes(), placement.bytes());
         if bytes > held {
             kmem.charge.force_grow(Bytes(bytes - held));
@@ -61,7 +65,11 @@ impl Kmem {
 
     pub(super) fn unplaced(&self) -> u64 {
         let is_one_node = self.numa().topology.is_one_node();
-        if is_one_node { 0 } else { self.accounts.on(StatScope::Group) }
+        if is_one_node {
+            0
+        } else {
+            self.accounts.on(StatScope::Group)
+        }
     }
 
     /// Charges the tiers as the account says by now. `unplaced` bytes were on no node before.
@@ -88,7 +96,8 @@ impl Kmem {
         self.accounts.stat
     }
 
-    /// Returns the bytes by the node to which they are accounted. In a runtime of one node all are on that one.
+    /// Returns the bytes by the node to which they are accounted. In a runtime of one node all are
+    /// on that one.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -100,9 +109,10 @@ impl Kmem {
         self.accounts.placement()
     }
 
-    /// Moves at most `bytes` of the account after the memory has moved, or after its first touch (`from` is `None`).
-    /// Returns how many. What is held stays as it is. The call charges by force a tier that the bytes move to, because
-    /// they are there already; [`try_migrate`](Self::try_migrate) asks before.
+    /// Moves at most `bytes` of the account after the memory has moved, or after its first touch
+    /// (`from` is `None`). Returns how many. What is held stays as it is. The call charges by force
+    /// a tier that the bytes move to, because they are there already;
+    /// [`try_migrate`](Self::try_migrate) asks before.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
@@ -113,7 +123,12 @@ impl Kmem {
     /// assert_eq!(kmem.placement(), memcg::kmem::Placement::on(memcg::kmem::NodeId::new(1), 100));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, bytes: impl IntoBytes) -> u64 {
+    pub fn migrate(
+        &mut self,
+        from: Option<NodeId>,
+        to: Option<NodeId>,
+        bytes: impl IntoBytes,
+    ) -> u64 {
         let Bytes(bytes) = bytes.into_bytes();
         let unplaced = self.unplaced();
         let moved = self.accounts.migrate(from, to, bytes);
@@ -121,8 +136,8 @@ impl Kmem {
         moved
     }
 
-    /// [`migrate`](Self::migrate) before the memory moves; it asks that node's tiers first. May block: in async code call
-    /// it on a thread for blocking work.
+    /// [`migrate`](Self::migrate) before the memory moves; it asks that node's tiers first. May
+    /// block: in async code call it on a thread for blocking work.
     ///
     /// # Errors
     ///
@@ -153,14 +168,16 @@ impl Kmem {
         let (of, into) = (self.accounts.scope(from), self.accounts.scope(to));
         let bytes = self.accounts.on(of).min(bytes);
         if of != into {
-            let admitted = self.tiers.admit(&group, from, to, (bytes, of == StatScope::Group))?;
+            let admitted = self
+                .tiers
+                .admit(&group, from, to, (bytes, of == StatScope::Group))?;
             self.tiers.merge(admitted);
         }
         Ok(self.migrate(from, to, Bytes(bytes)))
     }
 
-    /// Makes the account `placement`, as far as there are bytes. What `placement` lacks is on no node. What is held
-    /// stays as it is.
+    /// Makes the account `placement`, as far as there are bytes. What `placement` lacks is on no
+    /// node. What is held stays as it is.
     ///
     /// ```
     /// use memcg::kmem::{NodeId, Placement};
@@ -174,11 +191,12 @@ impl Kmem {
     pub fn relocate(&mut self, placement: &Placement) {
         let (mut left, unplaced) = (self.bytes(), self.unplaced());
         let mut wanted: SmallVec<[(StatScope, u64); 4]> = SmallVec::new();
-        let mut want = |scope: StatScope, bytes: u64| match wanted.iter_mut().find(|(of, _)| *of == scope) {
-            // All nodes that the topology does not have count as no node.
-            Some((_, sum)) => *sum += bytes,
-            None => wanted.push((scope, bytes)),
-        };
+        let mut want =
+            |scope: StatScope, bytes: u64| match wanted.iter_mut().find(|(of, _)| *of == scope) {
+                // All nodes that the topology does not have count as no node.
+                Some((_, sum)) => *sum += bytes,
+                None => wanted.push((scope, bytes)),
+            };
         for (node, bytes) in placement.nodes() {
             let bytes = bytes.min(left);
             left -= bytes;
@@ -186,13 +204,23 @@ impl Kmem {
         }
         want(StatScope::Group, left);
         // Bytes that go are taken off first, so that the sum never exceeds the bytes held.
-        let scopes: SmallVec<[StatScope; 4]> = self.accounts.lines.iter().map(|account| account.scope).collect();
+        let scopes: SmallVec<[StatScope; 4]> = self
+            .accounts
+            .lines
+            .iter()
+            .map(|account| account.scope)
+            .collect();
         for scope in scopes {
-            let keeps = wanted.iter().find(|(of, _)| *of == scope).map_or(0, |(_, bytes)| *bytes);
-            self.accounts.unaccount(scope, self.accounts.on(scope).saturating_sub(keeps));
+            let keeps = wanted
+                .iter()
+                .find(|(of, _)| *of == scope)
+                .map_or(0, |(_, bytes)| *bytes);
+            self.accounts
+                .unaccount(scope, self.accounts.on(scope).saturating_sub(keeps));
         }
         for (scope, bytes) in wanted {
-            self.accounts.account(scope, bytes.saturating_sub(self.accounts.on(scope)));
+            self.accounts
+                .account(scope, bytes.saturating_sub(self.accounts.on(scope)));
         }
         self.settle_tiers(unplaced);
     }
@@ -211,9 +239,13 @@ impl Kmem {
     /// ```
     pub fn shrink(&mut self, placement: &Placement) -> u64 {
         let unplaced = self.unplaced();
-        let mut gone = self.accounts.unaccount(StatScope::Group, placement.unplaced());
+        let mut gone = self
+            .accounts
+            .unaccount(StatScope::Group, placement.unplaced());
         for (node, bytes) in placement.nodes() {
-            gone += self.accounts.unaccount(self.accounts.scope(Some(node)), bytes);
+            gone += self
+                .accounts
+                .unaccount(self.accounts.scope(Some(node)), bytes);
         }
         self.settle_tiers(unplaced);
         self.charge.shrink(Bytes(gone))
@@ -239,14 +271,16 @@ impl Kmem {
         if self.charge.header() != other.charge.header() || self.stat() != other.stat() {
             return Err(Box::new(other));
         }
-        std::mem::take(&mut other.accounts.lines).into_iter().for_each(|line| self.accounts.add(line));
+        std::mem::take(&mut other.accounts.lines)
+            .into_iter()
+            .for_each(|line| self.accounts.add(line));
         self.tiers.merge(std::mem::take(&mut other.tiers));
         drop(self.charge.merge(other.charge.take()));
         Ok(())
     }
 
-    /// Charges another group instead, at the same nodes. Charges nothing above their common ancestor. May block: in
-    /// async code call it on a thread for blocking work.
+    /// Charges another group instead, at the same nodes. Charges nothing above their common
+    /// ancestor. May block: in async code call it on a thread for blocking work.
     ///
     /// # Errors
     ///

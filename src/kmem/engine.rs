@@ -9,11 +9,12 @@ use crate::stat::published::StatScope;
 use crate::sync::Arc;
 
 impl Topology {
-    /// The nodes that a group's runtime accounts for: [`Runtime::topology`](crate::Runtime::topology), where only a
-    /// group is at hand. Costs a few loads.
+    /// The nodes that a group's runtime accounts for:
+    /// [`Runtime::topology`](crate::Runtime::topology), where only a group is at hand. Costs a few
+    /// loads.
     ///
-    /// Groups of one runtime share one value, at one address. Groups of two runtimes that exist do not, so
-    /// [`std::ptr::eq`] tells whether two groups are of one runtime.
+    /// Groups of one runtime share one value, at one address. Groups of two runtimes that exist do
+    /// not, so [`std::ptr::eq`] tells whether two groups are of one runtime.
     ///
     /// ```
     /// use memcg::kmem::Topology;
@@ -30,8 +31,9 @@ impl Topology {
     }
 }
 
-/// Returns the finder of the nodes of pages for a group's runtime: [`Runtime::node_of`](crate::Runtime::node_of), where
-/// only a group is at hand, and to be kept beyond the runtime. Costs a few loads.
+/// Returns the finder of the nodes of pages for a group's runtime:
+/// [`Runtime::node_of`](crate::Runtime::node_of), where only a group is at hand, and to be kept
+/// beyond the runtime. Costs a few loads.
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().build()?;

@@ -12,8 +12,8 @@ use crate::stat::published::StatScope;
 use crate::sync::model_failed;
 use crate::units::Bytes;
 
-/// The bytes of one guard on each node, as one item, on the counter that has this header. The drop takes them off, so
-/// it comes before the charge ends, which keeps the counter.
+/// The bytes of one guard on each node, as one item, on the counter that has this header. The drop
+/// takes them off, so it comes before the charge ends, which keeps the counter.
 pub(super) struct Accounts {
     pub(super) header: KeptHeader,
     pub(super) stat: Stat,
@@ -42,7 +42,11 @@ impl AccountLine {
 impl Accounts {
     #[inline]
     pub(super) fn new(header: KeptHeader, stat: Stat) -> Accounts {
-        Accounts { header, stat, lines: SmallVec::new() }
+        Accounts {
+            header,
+            stat,
+            lines: SmallVec::new(),
+        }
     }
 
     /// The nodes of the tree. `None` for a tree of bare counters, which accounts nothing.
@@ -51,17 +55,24 @@ impl Accounts {
         group_tree::if_groups(self.header.counter().tree()).map(|groups| &groups.numa.topology)
     }
 
-    /// The scope of a node. What is on no node, or on one that the topology does not have, is the counter's own.
+    /// The scope of a node. What is on no node, or on one that the topology does not have, is the
+    /// counter's own.
     #[inline]
     pub(super) fn scope(&self, node: Option<NodeId>) -> StatScope {
         let several = self.topology().filter(|topology| !topology.is_one_node());
-        let index = several.zip(node).and_then(|(topology, node)| topology.index_of(node));
+        let index = several
+            .zip(node)
+            .and_then(|(topology, node)| topology.index_of(node));
         index.map_or(StatScope::Group, |index| StatScope::On(index as u16))
     }
 
     #[inline]
     pub(super) fn add(&mut self, line: AccountLine) {
-        match self.lines.iter_mut().find(|of| of.scope == line.scope && of.above == line.above) {
+        match self
+            .lines
+            .iter_mut()
+            .find(|of| of.scope == line.scope && of.above == line.above)
+        {
             Some(of) => of.bytes += line.bytes,
             None => self.lines.push(line),
         }
@@ -73,7 +84,11 @@ impl Accounts {
             return;
         }
         let above = node_stats::account(self.header, scope, self.stat, bytes.cast_signed());
-        self.add(AccountLine { scope, above, bytes });
+        self.add(AccountLine {
+            scope,
+            above,
+            bytes,
+        });
     }
 
     /// Accounts at most so many bytes of a placement.
@@ -119,13 +134,19 @@ impl Accounts {
     }
 
     pub(super) fn on(&self, scope: StatScope) -> u64 {
-        self.lines.iter().filter(|account| account.scope == scope).map(|account| account.bytes).sum()
+        self.lines
+            .iter()
+            .filter(|account| account.scope == scope)
+            .map(|account| account.bytes)
+            .sum()
     }
 
     pub(super) fn placement(&self) -> Placement {
         let mut placement = Placement::new();
         for account in &self.lines {
-            let node = self.topology().and_then(|topology| node_of(account.scope, topology));
+            let node = self
+                .topology()
+                .and_then(|topology| node_of(account.scope, topology));
             placement.add(node, Bytes(account.bytes));
         }
         placement

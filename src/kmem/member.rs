@@ -5,11 +5,11 @@
 //! member: moves ──> differs from what it has seen ──> note moves ──> the group, under the lock
 //! ```
 //!
-//! Each side keeps this order. So a second move during a refresh is in the count that the next look compares, even
-//! where the refresh has missed its group (E29).
+//! Each side keeps this order. So a second move during a refresh is in the count that the next look
+//! compares, even where the refresh has missed its group (E29).
 //!
-//! Source: `current_objcg_update` in `mm/memcontrol.c`, where a tag on the pointer does what this count does; and
-//! "memcg: convert task->objcg to a per-node objcgs array" (Butt, 2026).
+//! Source: `current_objcg_update` in `mm/memcontrol.c`, where a tag on the pointer does what this
+//! count does; and "memcg: convert task->objcg to a per-node objcgs array" (Butt, 2026).
 
 use crate::group::{ChargeError, Counter, Group};
 use crate::sync::lock::{Lock, Rank};
@@ -22,8 +22,9 @@ struct Membership {
 
 /// A thread's place in the tree: the group that it charges, until another thread moves it.
 ///
-/// One load tells whether the member has been moved. The thread has its statistics on each node in a row of its own for
-/// that group. After a move it takes up the row of the other group; what it has charged stays where it was.
+/// One load tells whether the member has been moved. The thread has its statistics on each node in
+/// a row of its own for that group. After a move it takes up the row of the other group; what it
+/// has charged stays where it was.
 ///
 /// ```
 /// use memcg::kmem::Member;
@@ -67,14 +68,22 @@ pub struct Mover(Arc<Membership>);
 impl Member {
     /// Makes a member of `group`, for a thread that other threads move from group to group.
     pub fn of(group: &Group) -> Member {
-        let shared = Membership { moves: AtomicU64::new(0), group: Lock::new(Rank::Bookkeeping, group.clone()) };
-        Member { shared: Arc::new(shared), seen: 0, group: group.clone() }
+        let shared = Membership {
+            moves: AtomicU64::new(0),
+            group: Lock::new(Rank::Bookkeeping, group.clone()),
+        };
+        Member {
+            shared: Arc::new(shared),
+            seen: 0,
+            group: group.clone(),
+        }
     }
 
     /// The group that the member was last moved to. Costs one load where it has not moved since.
     #[inline]
     pub fn group(&mut self) -> &Group {
-        // Acquire (E29): a thread that knows of a move sees it counted; pairs with `Mover::move_to`.
+        // Acquire (E29): a thread that knows of a move sees it counted; pairs with
+        // `Mover::move_to`.
         if self.shared.moves.load(Ordering::Acquire) != self.seen {
             self.refresh();
         }
@@ -83,8 +92,8 @@ impl Member {
 
     #[cold]
     fn refresh(&mut self) {
-        // Acquire (E29): the thread notes the count before it reads the group. A move in between is counted beyond this
-        // one.
+        // Acquire (E29): the thread notes the count before it reads the group. A move in between is
+        // counted beyond this one.
         // Mutation: e29-move-noted-after-the-group
         self.seen = self.shared.moves.load(Ordering::Acquire);
         let now = self.shared.group.lock().clone();
@@ -109,7 +118,8 @@ impl Mover {
     ///
     /// # Errors
     ///
-    /// [`ChargeError::OtherRuntime`] for a group of another runtime, [`ChargeError::Offline`] for one that is offline.
+    /// [`ChargeError::OtherRuntime`] for a group of another runtime, [`ChargeError::Offline`] for
+    /// one that is offline.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -120,10 +130,17 @@ impl Mover {
     pub fn move_to(&self, group: &Group) -> Result<(), ChargeError> {
         let from = self.0.group.lock().clone();
         if !std::ptr::eq(from.first().tree(), group.first().tree()) {
-            return Err(ChargeError::OtherRuntime { from, to: group.clone() });
+            return Err(ChargeError::OtherRuntime {
+                from,
+                to: group.clone(),
+            });
         }
         if group.is_offline() {
-            return Err(ChargeError::Offline { group: group.clone(), counter: Counter::MEMORY, requested: 0 });
+            return Err(ChargeError::Offline {
+                group: group.clone(),
+                counter: Counter::MEMORY,
+                requested: 0,
+            });
         }
         let mut to = group.clone();
         // Mutation: e29-move-counted-before-the-group

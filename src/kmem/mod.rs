@@ -1,4 +1,5 @@
-//! Memory on nodes: a group admits bytes before their allocation, and accounts them to the nodes where they lie.
+//! Memory on nodes: a group admits bytes before their allocation, and accounts them to the nodes
+//! where they lie.
 //!
 //! ```text
 //! group.precharge(bound)        admission: a charge of the group, and of each tier where the memory may come to lie
@@ -21,7 +22,9 @@ mod tiers;
 
 pub use crate::group::NumaTable;
 pub use crate::hierarchy::node_stats::NodeStats;
-pub use crate::numa::{MovePages, NodeId, NodeOf, OneNode, PageNode, Topology, TopologyError, look_up_each};
+pub use crate::numa::{
+    MovePages, NodeId, NodeOf, OneNode, PageNode, Topology, TopologyError, look_up_each,
+};
 pub use account::Kmem;
 pub use engine::node_of;
 pub use member::{Member, Mover};

@@ -8,10 +8,12 @@ use crate::page_counter::PageCounter;
 use crate::stat::Stat;
 use crate::sync::model_failed;
 
-/// Units charged to a [`PageCounter`], and accounted to the nodes where they lie. It keeps the counter. Its drop takes
-/// off each node what was accounted there, and then uncharges the units, on any thread.
+/// Units charged to a [`PageCounter`], and accounted to the nodes where they lie. It keeps the
+/// counter. Its drop takes off each node what was accounted there, and then uncharges the units, on
+/// any thread.
 ///
-/// If the configuration declares no [nodes](crate::CounterConfig::topology), it is the charge alone.
+/// If the configuration declares no [nodes](crate::CounterConfig::topology), it is the charge
+/// alone.
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter, Stat};
@@ -36,8 +38,8 @@ pub struct NodeAccount {
 }
 
 impl PageCounter {
-    /// Charges `units` for memory that the caller is about to allocate. It may block in the pressure hook, if there is
-    /// one.
+    /// Charges `units` for memory that the caller is about to allocate. It may block in the
+    /// pressure hook, if there is one.
     ///
     /// This is the first of three steps. Then allocate, look where the memory lies, and
     /// [account](NodeAccount::account) it; what was not needed goes back. It costs what a
@@ -48,16 +50,20 @@ impl PageCounter {
     /// [`CounterChargeError`] names the level that was full. Nothing of the charge remains.
     pub fn precharge(&self, units: u64) -> Result<NodeAccount, CounterChargeError> {
         self.try_charge(units)?;
-        Ok(NodeAccount { counter: self.clone(), units, accounts: Accounts::new(self.header(), Stat::KERNEL) })
+        Ok(NodeAccount {
+            counter: self.clone(),
+            units,
+            accounts: Accounts::new(self.header(), Stat::KERNEL),
+        })
     }
 }
 
 impl NodeAccount {
-    /// Accounts what was allocated as [`Stat::KERNEL`], to the nodes where it lies: one update for each node. The rest
-    /// of the charge goes back. Another account before this one ends.
+    /// Accounts what was allocated as [`Stat::KERNEL`], to the nodes where it lies: one update for
+    /// each node. The rest of the charge goes back. Another account before this one ends.
     ///
-    /// It never fails: a placement larger than the charge is memory that exists, so the difference is
-    /// [forced](PageCounter::force_charge).
+    /// It never fails: a placement larger than the charge is memory that exists, so the difference
+    /// is [forced](PageCounter::force_charge).
     pub fn account(self, placement: &Placement) -> NodeAccount {
         self.account_as(Stat::KERNEL, placement)
     }
@@ -83,8 +89,8 @@ impl NodeAccount {
         self
     }
 
-    /// Moves at most `units` of the account after the memory has moved, or after its first touch (`from` is `None`).
-    /// Returns how many. What is held stays as it is.
+    /// Moves at most `units` of the account after the memory has moved, or after its first touch
+    /// (`from` is `None`). Returns how many. What is held stays as it is.
     pub fn migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, units: u64) -> u64 {
         self.accounts.migrate(from, to, units)
     }
@@ -99,7 +105,8 @@ impl NodeAccount {
         &self.counter
     }
 
-    /// Returns the units by the node to which they are accounted: none before [`account`](Self::account).
+    /// Returns the units by the node to which they are accounted: none before
+    /// [`account`](Self::account).
     pub fn placement(&self) -> Placement {
         self.accounts.placement()
     }

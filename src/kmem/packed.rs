@@ -1,8 +1,9 @@
 //! An account in two words beside its object.
 //!
-//! A [`Kmem`] is a value of a dozen words. Where objects are small and many, two words beside each leave out what is
-//! known without it. The object lies on one node, and the node tells the tiers. The words keep the group, the bytes, the
-//! node, the item, and how far above the group the account is.
+//! A [`Kmem`] is a value of a dozen words. Where objects are small and many, two words beside each
+//! leave out what is known without it. The object lies on one node, and the node tells the tiers.
+//! The words keep the group, the bytes, the node, the item, and how far above the group the account
+//! is.
 
 use std::mem::ManuallyDrop;
 
@@ -23,8 +24,8 @@ use crate::sync::model_failed;
 /// No node: the group's own statistics.
 const NOWHERE: u8 = u8::MAX;
 
-/// A [`Kmem`] of one object on one node, in two words: for owners that keep an account beside each of many small
-/// objects. Its drop gives back what the drop of the `Kmem` would.
+/// A [`Kmem`] of one object on one node, in two words: for owners that keep an account beside each
+/// of many small objects. Its drop gives back what the drop of the `Kmem` would.
 ///
 /// ```
 /// use memcg::kmem::{NodeId, PackedKmem, Placement};
@@ -51,13 +52,14 @@ pub struct PackedKmem {
 }
 
 impl Kmem {
-    /// Makes two words of the account of an object: all of its bytes are on one node, or all on none. A promise to a
-    /// [tier](crate::RuntimeBuilder::tier) for bytes on no node ends here. Costs no charge and no account.
+    /// Makes two words of the account of an object: all of its bytes are on one node, or all on
+    /// none. A promise to a [tier](crate::RuntimeBuilder::tier) for bytes on no node ends here.
+    /// Costs no charge and no account.
     ///
     /// # Errors
     ///
-    /// The account as it was: it has no bytes, or some on more than one node, or 4 GiB or more; or its item is none of
-    /// its runtime's.
+    /// The account as it was: it has no bytes, or some on more than one node, or 4 GiB or more; or
+    /// its item is none of its runtime's.
     ///
     /// ```
     /// use memcg::kmem::{NodeId, Placement};
@@ -72,13 +74,25 @@ impl Kmem {
     #[inline]
     pub fn pack(self) -> Result<PackedKmem, Box<Kmem>> {
         let header = self.charge.header();
-        let (&[AccountLine { bytes, scope, above }], Ok(whole)) =
-            (&self.accounts.lines[..], u32::try_from(self.bytes()))
+        let (
+            &[
+                AccountLine {
+                    bytes,
+                    scope,
+                    above,
+                },
+            ],
+            Ok(whole),
+        ) = (&self.accounts.lines[..], u32::try_from(self.bytes()))
         else {
             return Err(Box::new(self));
         };
         // The number of an item that the runtime knows is enough to name it.
-        if bytes != self.bytes() || !stats::coordinator(header.counter()).items.knows(self.stat()) {
+        if bytes != self.bytes()
+            || !stats::coordinator(header.counter())
+                .items
+                .knows(self.stat())
+        {
             return Err(Box::new(self));
         }
         let node = match scope {
@@ -92,13 +106,20 @@ impl Kmem {
         std::mem::take(&mut kmem.tiers).forget(is_placed);
         // The lines may be on the heap.
         drop(std::mem::take(&mut kmem.accounts.lines));
-        Ok(PackedKmem { header, bytes: whole, above, node, stat })
+        Ok(PackedKmem {
+            header,
+            bytes: whole,
+            above,
+            node,
+            stat,
+        })
     }
 
-    /// Moves the account of an object that has moved from one page to another. It goes to the new page's node, where
-    /// the group has statistics or gets them. An offline group gets none. Then the account goes to the old page's node
-    /// if the group has statistics there, else to the nearest ancestor's on the new page's node. A tier that the object
-    /// comes to is charged by force.
+    /// Moves the account of an object that has moved from one page to another. It goes to the new
+    /// page's node, where the group has statistics or gets them. An offline group gets none. Then
+    /// the account goes to the old page's node if the group has statistics there, else to the
+    /// nearest ancestor's on the new page's node. A tier that the object comes to is charged by
+    /// force.
     ///
     /// See [`PackedKmem`] for an example.
     pub fn follow(&mut self, from: Option<NodeId>, to: Option<NodeId>) {
@@ -112,7 +133,11 @@ impl Kmem {
             || !has_statistics(&self.charge, from);
         self.gather(if to_stays { to } else { from });
         // The group went offline since.
-        if self.accounts.lines.iter().any(|account| account.above.is_some_and(|above| above > 0))
+        if self
+            .accounts
+            .lines
+            .iter()
+            .any(|account| account.above.is_some_and(|above| above > 0))
             && has_statistics(&self.charge, from)
         {
             self.gather(from);
@@ -122,7 +147,12 @@ impl Kmem {
 
     /// Moves the whole account to one scope.
     fn gather(&mut self, scope: StatScope) {
-        if self.accounts.lines.iter().all(|account| account.scope == scope) {
+        if self
+            .accounts
+            .lines
+            .iter()
+            .all(|account| account.scope == scope)
+        {
             return;
         }
         self.accounts.take_off();
@@ -141,16 +171,30 @@ impl PackedKmem {
     #[inline]
     fn kmem(&self) -> Kmem {
         let (header, bytes) = (self.header, self.bytes.into());
-        let scope = if self.node == NOWHERE { StatScope::Group } else { StatScope::On(self.node.into()) };
-        let account = AccountLine { scope, above: self.above, bytes };
+        let scope = if self.node == NOWHERE {
+            StatScope::Group
+        } else {
+            StatScope::On(self.node.into())
+        };
+        let account = AccountLine {
+            scope,
+            above: self.above,
+            bytes,
+        };
         let numa = numa(header.counter());
         let mut tiers = Tiers::default();
         if !numa.tiers.is_empty() {
             tiers = Tiers::of_object(header, node_of(scope, &numa.topology), bytes);
         }
-        let stat = stats::coordinator(header.counter()).items.stat(self.stat.into());
+        let stat = stats::coordinator(header.counter())
+            .items
+            .stat(self.stat.into());
         Kmem {
-            accounts: Accounts { header, stat, lines: smallvec![account] },
+            accounts: Accounts {
+                header,
+                stat,
+                lines: smallvec![account],
+            },
             charge: Charge::new(header, bytes),
             tiers,
         }

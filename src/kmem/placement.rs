@@ -12,8 +12,8 @@ use crate::units::{Bytes, IntoBytes};
 /// Nodes of a placement that need no allocation.
 const NODES_COMMON: usize = 4;
 
-/// The request of a precharge: the most bytes that may have to be accounted, and the nodes where they may come to lie,
-/// if known.
+/// The request of a precharge: the most bytes that may have to be accounted, and the nodes where
+/// they may come to lie, if known.
 ///
 /// ```
 /// use memcg::kmem::{Bound, Placement};
@@ -40,7 +40,10 @@ impl From<usize> for Bound {
 impl From<Bytes> for Bound {
     #[inline]
     fn from(Bytes(bytes): Bytes) -> Bound {
-        Bound { bytes, within: SmallVec::new() }
+        Bound {
+            bytes,
+            within: SmallVec::new(),
+        }
     }
 }
 
@@ -59,8 +62,8 @@ impl Bound {
         self
     }
 
-    /// Says that all of it comes to lie on these nodes. A precharge does not ask tiers without any of them. An empty
-    /// list stands for any node.
+    /// Says that all of it comes to lie on these nodes. A precharge does not ask tiers without any
+    /// of them. An empty list stands for any node.
     ///
     /// ```
     /// assert_ne!(memcg::kmem::Bound::from(64).within(&[memcg::kmem::NodeId::new(1)]), memcg::kmem::Bound::from(64));
@@ -110,9 +113,9 @@ impl Placement {
         placement
     }
 
-    /// The most that an allocation of this layout may have to account: its bytes. The account is exact to the byte
-    /// wherever the memory lies, so there is nothing to round up. The kernel, which accounts pages, adds a page for
-    /// each node.
+    /// The most that an allocation of this layout may have to account: its bytes. The account is
+    /// exact to the byte wherever the memory lies, so there is nothing to round up. The kernel,
+    /// which accounts pages, adds a page for each node.
     #[inline]
     pub fn bound(layout: Layout) -> Bound {
         Bound::from(layout.size())
@@ -149,8 +152,8 @@ impl Placement {
         }
     }
 
-    /// Adds the bytes of a range of addresses. It looks each page up once, and splits an object where a page ends.
-    /// Bytes of a page without a node, as of an untouched one, are on none.
+    /// Adds the bytes of a range of addresses. It looks each page up once, and splits an object
+    /// where a page ends. Bytes of a page without a node, as of an untouched one, are on none.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
@@ -169,22 +172,31 @@ impl Placement {
         }
         let size = node_of.page_size().max(1);
         let mut at = range.start;
-        look_up_each(node_of, (at - at % size..range.end).step_by(size), |found| {
-            let end = (at - at % size).saturating_add(size).min(range.end);
-            self.add(found.node(), Bytes((end - at) as u64));
-            at = end;
-        });
+        look_up_each(
+            node_of,
+            (at - at % size..range.end).step_by(size),
+            |found| {
+                let end = (at - at % size).saturating_add(size).min(range.end);
+                self.add(found.node(), Bytes((end - at) as u64));
+                at = end;
+            },
+        );
     }
 
     /// All bytes.
     #[inline]
     pub fn bytes(&self) -> u64 {
-        self.nodes.iter().fold(self.unplaced, |sum, (_, bytes)| sum.saturating_add(*bytes))
+        self.nodes
+            .iter()
+            .fold(self.unplaced, |sum, (_, bytes)| sum.saturating_add(*bytes))
     }
 
     /// The bytes on a node.
     pub fn on_node(&self, node: NodeId) -> u64 {
-        self.nodes.iter().find(|(of, _)| *of == node).map_or(0, |(_, bytes)| *bytes)
+        self.nodes
+            .iter()
+            .find(|(of, _)| *of == node)
+            .map_or(0, |(_, bytes)| *bytes)
     }
 
     /// The bytes on no node.

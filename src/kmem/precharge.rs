@@ -7,11 +7,12 @@ use crate::group::{Charge, ChargeError, Group};
 use crate::stat::Stat;
 use crate::units::Bytes;
 
-/// Bytes held for the next allocation, which may come to lie on any node. The group, its ancestors, and every tier
-/// where they may lie have admitted them; they are accounted to no node yet. Its drop gives them all back.
+/// Bytes held for the next allocation, which may come to lie on any node. The group, its ancestors,
+/// and every tier where they may lie have admitted them; they are accounted to no node yet. Its
+/// drop gives them all back.
 ///
-/// The bytes are charged and are no credit, so a drain does not find them. So [`account`](Self::account), which comes
-/// after the allocation, cannot fail.
+/// The bytes are charged and are no credit, so a drain does not find them. So
+/// [`account`](Self::account), which comes after the allocation, cannot fail.
 ///
 /// ```
 /// use memcg::kmem::{NodeId, Placement};
@@ -33,20 +34,23 @@ pub struct Precharge {
 
 /// # Memory that is charged before it is allocated
 impl Group {
-    /// Charges `bound` for memory that the caller is about to allocate. May block: in async code call it on a thread
-    /// for blocking work.
+    /// Charges `bound` for memory that the caller is about to allocate. May block: in async code
+    /// call it on a thread for blocking work.
     ///
     /// This is the first of three steps: admission. Then allocate, look where the memory lies, and
     /// [account](Precharge::account) it; what was not needed goes back.
     ///
-    /// As [`try_charge`](Self::try_charge), in cost as well. For each [tier](crate::RuntimeBuilder::tier) where the
-    /// memory may come to lie it also charges the tier's counter.
+    /// As [`try_charge`](Self::try_charge), in cost as well. For each
+    /// [tier](crate::RuntimeBuilder::tier) where the memory may come to lie it also charges the
+    /// tier's counter.
     ///
-    /// Source: the split of charging from accounting in "per-memcg-per-node kmem accounting" (Ghiti, 2026, patch 4).
+    /// Source: the split of charging from accounting in "per-memcg-per-node kmem accounting"
+    /// (Ghiti, 2026, patch 4).
     ///
     /// # Errors
     ///
-    /// As [`try_charge`](Self::try_charge); a [`OverLimitError`](crate::OverLimitError) of a tier names its counter.
+    /// As [`try_charge`](Self::try_charge); a [`OverLimitError`](crate::OverLimitError) of a tier
+    /// names its counter.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().max(100).build()?;
@@ -61,7 +65,10 @@ impl Group {
         let bound = bound.into();
         let tiers = Tiers::precharge(self, &bound)?;
         // Mutation: precharge-is-credit
-        Ok(Precharge { charge: self.try_charge(Bytes(bound.bytes()))?, tiers })
+        Ok(Precharge {
+            charge: self.try_charge(Bytes(bound.bytes()))?,
+            tiers,
+        })
     }
 }
 
@@ -76,11 +83,11 @@ impl Precharge {
         self.charge.group()
     }
 
-    /// Accounts what was allocated as [`Stat::KERNEL`], to the nodes where it lies: one update for each node. The rest
-    /// of the precharge goes back.
+    /// Accounts what was allocated as [`Stat::KERNEL`], to the nodes where it lies: one update for
+    /// each node. The rest of the precharge goes back.
     ///
-    /// Never fails. A placement larger than the precharge has broken its bound. The memory exists, so the difference is
-    /// charged by force, as [`Charge::force_grow`] does.
+    /// Never fails. A placement larger than the precharge has broken its bound. The memory exists,
+    /// so the difference is charged by force, as [`Charge::force_grow`] does.
     ///
     /// ```
     /// use memcg::Stat;
@@ -102,8 +109,8 @@ impl Precharge {
         self.account_as(Stat::KERNEL, placement)
     }
 
-    /// [`account`](Self::account) as another item. Take one of those [per node](crate::figures::Item::per_node); other
-    /// items are not shown by node.
+    /// [`account`](Self::account) as another item. Take one of those [per
+    /// node](crate::figures::Item::per_node); other items are not shown by node.
     ///
     /// ```
     /// use memcg::Stat;

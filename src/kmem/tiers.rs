@@ -7,8 +7,8 @@ use crate::group::{Charge, ChargeError, Group};
 use crate::numa::NodeId;
 use crate::units::Bytes;
 
-/// A charge for each tier where the memory lies or may come to lie. Most runtimes have no tier; then this allocates
-/// nothing.
+/// A charge for each tier where the memory lies or may come to lie. Most runtimes have no tier;
+/// then this allocates nothing.
 #[derive(Debug, Default)]
 pub(super) struct Tiers(Vec<TierCharge>);
 
@@ -23,46 +23,65 @@ struct TierCharge {
 }
 
 impl Tiers {
-    /// Charges each tier where memory within the bound may come to lie. If one refuses, the others give back.
+    /// Charges each tier where memory within the bound may come to lie. If one refuses, the others
+    /// give back.
     pub(super) fn precharge(group: &Group, bound: &Bound) -> Result<Tiers, ChargeError> {
         let mut tiers = Tiers::default();
         for (number, tier) in numa(group.first()).tiers.iter().enumerate() {
             if bound.may_lie_on(|node| tier.has(node)) {
                 let charge = Charge::attempt(header_of(tier, group.first()), bound.bytes())?;
-                tiers.0.push(TierCharge { tier: number, charge, promised: bound.bytes() });
+                tiers.0.push(TierCharge {
+                    tier: number,
+                    charge,
+                    promised: bound.bytes(),
+                });
             }
         }
         Ok(tiers)
     }
 
-    /// Charges each tier the bytes on its nodes, and the promised ones that may yet come there. `before` bytes were on
-    /// no node before.
+    /// Charges each tier the bytes on its nodes, and the promised ones that may yet come there.
+    /// `before` bytes were on no node before.
     pub(super) fn settle(&mut self, group: &Group, before: u64, placement: &Placement) {
-        let (touched, given_up) =
-            (before.saturating_sub(placement.unplaced()), placement.unplaced().saturating_sub(before));
+        let (touched, given_up) = (
+            before.saturating_sub(placement.unplaced()),
+            placement.unplaced().saturating_sub(before),
+        );
         for (number, tier) in numa(group.first()).tiers.iter().enumerate() {
-            let on_tier: u64 = placement.nodes().filter(|(node, _)| tier.has(*node)).map(|(_, bytes)| bytes).sum();
+            let on_tier: u64 = placement
+                .nodes()
+                .filter(|(node, _)| tier.has(*node))
+                .map(|(_, bytes)| bytes)
+                .sum();
             match self.0.iter_mut().find(|of| of.tier == number) {
-                Some(TierCharge { charge, promised, .. }) => {
+                Some(TierCharge {
+                    charge, promised, ..
+                }) => {
                     let was = charge.bytes().saturating_sub(*promised);
-                    // Bytes that came from no node were promised; bytes that went there are promised again.
+                    // Bytes that came from no node were promised; bytes that went there are
+                    // promised again.
                     let kept = promised.saturating_sub(on_tier.saturating_sub(was).min(touched));
-                    *promised = (kept + was.saturating_sub(on_tier).min(given_up)).min(placement.unplaced());
+                    *promised = (kept + was.saturating_sub(on_tier).min(given_up))
+                        .min(placement.unplaced());
                     let bytes = on_tier + *promised;
                     charge.shrink(Bytes(charge.bytes().saturating_sub(bytes)));
                     charge.force_grow(Bytes(bytes.saturating_sub(charge.bytes())));
                 }
                 None if on_tier > 0 => {
                     let charge = Charge::by_force(header_of(tier, group.first()), on_tier);
-                    self.0.push(TierCharge { tier: number, charge, promised: 0 });
+                    self.0.push(TierCharge {
+                        tier: number,
+                        charge,
+                        promised: 0,
+                    });
                 }
                 None => {}
             }
         }
     }
 
-    /// Charges the tiers that `bytes` enter when they move between the nodes, beyond what is promised to them. If one
-    /// refuses, the others give back.
+    /// Charges the tiers that `bytes` enter when they move between the nodes, beyond what is
+    /// promised to them. If one refuses, the others give back.
     pub(super) fn admit(
         &self,
         group: &Group,
@@ -72,14 +91,23 @@ impl Tiers {
     ) -> Result<Tiers, ChargeError> {
         let mut admitted = Tiers::default();
         for (number, tier) in numa(group.first()).tiers.iter().enumerate() {
-            let (leaves, enters) = (from.is_some_and(|node| tier.has(node)), to.is_some_and(|node| tier.has(node)));
+            let (leaves, enters) = (
+                from.is_some_and(|node| tier.has(node)),
+                to.is_some_and(|node| tier.has(node)),
+            );
             let held = self.0.iter().find(|held| held.tier == number);
             // A tier may be promised what is on no node.
-            let promised = held.filter(|_| are_unplaced).map_or(0, |held| held.promised);
+            let promised = held
+                .filter(|_| are_unplaced)
+                .map_or(0, |held| held.promised);
             let more = bytes.saturating_sub(promised);
             if enters && !leaves && more > 0 {
                 let charge = Charge::attempt(header_of(tier, group.first()), more)?;
-                admitted.0.push(TierCharge { tier: number, charge, promised: 0 });
+                admitted.0.push(TierCharge {
+                    tier: number,
+                    charge,
+                    promised: 0,
+                });
             }
         }
         Ok(admitted)
@@ -99,7 +127,8 @@ impl Tiers {
         }
     }
 
-    /// Charges the tiers of another group in the place of these. If one refuses, all are charged to `from` again.
+    /// Charges the tiers of another group in the place of these. If one refuses, all are charged to
+    /// `from` again.
     pub(super) fn transfer(&mut self, from: &Group, to: &Group) -> Result<(), ChargeError> {
         for number in 0..self.0.len() {
             if let Err(error) = self.0[number].charge.transfer(to) {
@@ -110,8 +139,8 @@ impl Tiers {
         Ok(())
     }
 
-    /// Charges the first `many` tiers, or all, to `from` again, where they were a moment ago. If `from` refuses because it is
-    /// offline or its room is taken, this charges by force.
+    /// Charges the first `many` tiers, or all, to `from` again, where they were a moment ago. If
+    /// `from` refuses because it is offline or its room is taken, this charges by force.
     pub(super) fn take_back(&mut self, from: &Group, many: usize) {
         for TierCharge { tier, charge, .. } in self.0.iter_mut().take(many) {
             if charge.transfer(from).is_err() {
@@ -121,8 +150,9 @@ impl Tiers {
         }
     }
 
-    /// Leaves the charges of an object on a node without guards, until [`of_object`](Self::of_object) makes guards
-    /// again. A promise to a tier ends here: the charges of an object on no node are uncharged.
+    /// Leaves the charges of an object on a node without guards, until
+    /// [`of_object`](Self::of_object) makes guards again. A promise to a tier ends here: the
+    /// charges of an object on no node are uncharged.
     pub(super) fn forget(self, is_placed: bool) {
         for TierCharge { charge, .. } in self.0 {
             if is_placed && charge.bytes() > 0 {
@@ -131,14 +161,24 @@ impl Tiers {
         }
     }
 
-    /// The guards of the charges that [`forget`](Self::forget) has left, of an object of so many bytes on a node.
+    /// The guards of the charges that [`forget`](Self::forget) has left, of an object of so many
+    /// bytes on a node.
     #[inline]
     pub(super) fn of_object(header: KeptHeader, node: Option<NodeId>, bytes: u64) -> Tiers {
         let mut tiers = Tiers::default();
         let Some(node) = node else { return tiers };
         let group = header.counter();
-        for (tier, of) in numa(group).tiers.iter().enumerate().filter(|(_, tier)| tier.has(node)) {
-            tiers.0.push(TierCharge { tier, charge: Charge::new(header_of(of, group), bytes), promised: 0 });
+        for (tier, of) in numa(group)
+            .tiers
+            .iter()
+            .enumerate()
+            .filter(|(_, tier)| tier.has(node))
+        {
+            tiers.0.push(TierCharge {
+                tier,
+                charge: Charge::new(header_of(of, group), bytes),
+                promised: 0,
+            });
         }
         tiers
     }

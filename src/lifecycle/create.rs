@@ -1,4 +1,5 @@
-//! A group is created: an object, its settings, its name and its place below its parent. All this is released again.
+//! A group is created: an object, its settings, its name and its place below its parent. All this
+//! is released again.
 
 use crate::counter::config::CounterConfig;
 use crate::counter::handle::Handle;
@@ -39,8 +40,12 @@ impl From<NoMemory> for NotCreated {
     }
 }
 
-/// Create the root group of a new tree: one counter for each configuration. The tree behaves as the first one says.
-pub(crate) fn root_group(groups: GroupConfig, configs: &[CounterConfig]) -> Result<Handle, NoMemory> {
+/// Create the root group of a new tree: one counter for each configuration. The tree behaves as the
+/// first one says.
+pub(crate) fn root_group(
+    groups: GroupConfig,
+    configs: &[CounterConfig],
+) -> Result<Handle, NoMemory> {
     let (align, groups) = (groups.settings.pool_align, GroupTree::new(groups));
     let pool = group_object::group_cache(groups.counters(), groups.stats.nodes, align);
     let tree = &Tree::new(configs[0].clone(), pool, Some(Box::new(groups)));
@@ -48,9 +53,13 @@ pub(crate) fn root_group(groups: GroupConfig, configs: &[CounterConfig]) -> Resu
     let inits = configs.iter().map(|config| Init::root(tree, config));
     let group = start_group(tree, groups, Name::NONE, inits)?;
     // The root counts the events for which other groups have no memory.
-    group.group().for_each(|counter| _ = events::make_all(counter));
+    group
+        .group()
+        .for_each(|counter| _ = events::make_all(counter));
     groups.groups.fetch_add(1, Ordering::Relaxed);
-    tree.hierarchy.lock_for(&group, Hash::of_unnamed(&group)).link(&group, false);
+    tree.hierarchy
+        .lock_for(&group, Hash::of_unnamed(&group))
+        .link(&group, false);
     join::finish_join(tree, &group, false);
     Ok(group)
 }
@@ -70,7 +79,11 @@ pub(crate) struct NewGroup<'a> {
 }
 
 /// Create a group below `parent`.
-pub(crate) fn create(parent: &Counter, name: GroupName<'_>, settings: &NewGroup<'_>) -> Result<Handle, NotCreated> {
+pub(crate) fn create(
+    parent: &Counter,
+    name: GroupName<'_>,
+    settings: &NewGroup<'_>,
+) -> Result<Handle, NotCreated> {
     let path = SlowPath::enter();
     let tree = parent.tree();
     let groups = group_tree::shared(tree);
@@ -84,10 +97,19 @@ pub(crate) fn create(parent: &Counter, name: GroupName<'_>, settings: &NewGroup<
         events::make_all(&group);
     }
     // A thread that moves a max finds the group linked, or this thread finds the max moved.
-    let percents = settings.wanted.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
+    let percents = settings
+        .wanted
+        .iter()
+        .any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
     let stocks = percents.then(|| tree.lock(&path));
-    let hash = names::hash(&tree.hierarchy, parent.first(), name).unwrap_or_else(|| Hash::of_unnamed(&group));
-    let linked = link(groups, &mut tree.hierarchy.lock_for(&group, hash), &group, settings);
+    let hash = names::hash(&tree.hierarchy, parent.first(), name)
+        .unwrap_or_else(|| Hash::of_unnamed(&group));
+    let linked = link(
+        groups,
+        &mut tree.hierarchy.lock_for(&group, hash),
+        &group,
+        settings,
+    );
     if let Some(mut stocks) = stocks {
         stocks.percents |= linked.is_ok();
     }
@@ -107,8 +129,8 @@ pub(crate) fn create(parent: &Counter, name: GroupName<'_>, settings: &NewGroup<
             if !parent.child_count().is_barred() {
                 return Err(refused);
             }
-            // The thread that barred the parent may not be done: a caller that gets `Offline` must find the parent
-            // offline.
+            // The thread that barred the parent may not be done: a caller that gets `Offline` must
+            // find the parent offline.
             let _ = offline::offline(tree, parent);
             Err(NotCreated::Offline)
         }
@@ -116,14 +138,19 @@ pub(crate) fn create(parent: &Counter, name: GroupName<'_>, settings: &NewGroup<
 }
 
 /// Link a group into the tree, with its settings. Returns whether it is its parent's first child.
-fn link(groups: &GroupTree, shard: &mut Shard, group: &Counter, settings: &NewGroup<'_>) -> Result<bool, NotCreated> {
+fn link(
+    groups: &GroupTree,
+    shard: &mut Shard,
+    group: &Counter,
+    settings: &NewGroup<'_>,
+) -> Result<bool, NotCreated> {
     // Mutation: two-of-one-name
     if names::is_taken(shard, group) {
         return Err(NotCreated::Taken);
     }
     shard.reserve()?;
-    // Under the lock: a thread that observes a subtree or changes its batch finds the group linked, or this thread
-    // finds the parent's values.
+    // Under the lock: a thread that observes a subtree or changes its batch finds the group linked,
+    // or this thread finds the parent's values.
     for counter in group.group() {
         if let Some(parent) = counter.parent() {
             counter.batch.store(parent.batch(), Ordering::Relaxed);
@@ -131,7 +158,8 @@ fn link(groups: &GroupTree, shard: &mut Shard, group: &Counter, settings: &NewGr
     }
     for &(kind, limit) in settings.wanted {
         if let Some(limit) = limit {
-            limits::set_unlinked(group, kind, limit).map_err(|none| NotCreated::Limit(kind, none))?;
+            limits::set_unlinked(group, kind, limit)
+                .map_err(|none| NotCreated::Limit(kind, none))?;
         }
     }
     observe::follow_unlinked(group);
@@ -146,7 +174,8 @@ fn link(groups: &GroupTree, shard: &mut Shard, group: &Counter, settings: &NewGr
         dismiss_group(groups);
         NotCreated::Offline
     })?;
-    // No other thread finds the group, or sets its share, before this one gives up the lock of the shard.
+    // No other thread finds the group, or sets its share, before this one gives up the lock of the
+    // shard.
     if settings.share > 0 {
         shares::put_linked(group, settings.share);
     }
@@ -156,7 +185,11 @@ fn link(groups: &GroupTree, shard: &mut Shard, group: &Counter, settings: &NewGr
 /// Count one more group, unless the tree has the most already.
 fn admit_group(tree: &GroupTree) -> bool {
     let more = |groups: u32| (groups < tree.settings.groups_max).then_some(groups + 1);
-    tree.settings.groups_max == u32::MAX || tree.groups.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    tree.settings.groups_max == u32::MAX
+        || tree
+            .groups
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .is_ok()
 }
 
 fn dismiss_group(tree: &GroupTree) {
@@ -169,7 +202,11 @@ fn dismiss_group(tree: &GroupTree) {
 fn count_name(tree: &GroupTree, group: &Counter, change: fn(u64, u64) -> u64) {
     let bytes = group_object::of(group).name().bytes_outside();
     if bytes > 0 {
-        let _ = tree.name_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| Some(change(all, bytes)));
+        let _ = tree
+            .name_bytes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| {
+                Some(change(all, bytes))
+            });
     }
 }
 

@@ -1,5 +1,5 @@
-//! A group goes offline: its stocks close, it leaves its parent's children, and each policy is notified, in their
-//! order.
+//! A group goes offline: its stocks close, it leaves its parent's children, and each policy is
+//! notified, in their order.
 
 use std::ptr;
 
@@ -15,8 +15,8 @@ use crate::pressure::{delays, pressure_levels};
 use crate::reclaim::{excess, registrations, shares};
 use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
 
-/// Take `group` offline: it admits no charge, leaves its parent's children, and its name is free. The caller has a
-/// handle. Takes the tree's lock only where the group has an open stock.
+/// Take `group` offline: it admits no charge, leaves its parent's children, and its name is free.
+/// The caller has a handle. Takes the tree's lock only where the group has an open stock.
 pub(crate) fn offline(tree: &Tree, group: &Counter) -> Result<(), HasChildren> {
     let path = SlowPath::enter();
     // Mutation: offline-before-its-stock-is-closed
@@ -24,7 +24,11 @@ pub(crate) fn offline(tree: &Tree, group: &Counter) -> Result<(), HasChildren> {
     // E35: barred, then a check whether a stock is open; a thread that opens one now sees the bar.
     // Mutation: e35-offline-does-not-fence
     fence_after_exchange();
-    if group.is_open_central() || group.group().any(|counter| counter.is_open() && !counter.is_queued()) {
+    if group.is_open_central()
+        || group
+            .group()
+            .any(|counter| counter.is_open() && !counter.is_queued())
+    {
         let mut stocks = tree.lock(&path);
         close_barred(tree, &mut stocks, group);
         if stocks.unsettled >= PENDING_CLOSE_MAX {
@@ -35,14 +39,20 @@ pub(crate) fn offline(tree: &Tree, group: &Counter) -> Result<(), HasChildren> {
     Ok(())
 }
 
-/// Take everything below the group offline, children before parents, and last the group if it is to go `with` them.
+/// Take everything below the group offline, children before parents, and last the group if it is to
+/// go `with` them.
 pub(crate) fn offline_tree(tree: &Tree, top: &Counter, with: bool) {
     let path = SlowPath::enter();
     let mut stocks = tree.lock(&path);
     let mut hierarchy = tree.hierarchy.snapshot();
-    // Going offline may be the last step, because no other handle need exist: this thread takes the step with a handle.
+    // Going offline may be the last step, because no other handle need exist: this thread takes the
+    // step with a handle.
     // Mutation: e15-offline-is-no-last-step
-    let below: Vec<_> = hierarchy.subtree(top).filter(|&group| with || !ptr::eq(group, top)).map(Handle::pin).collect();
+    let below: Vec<_> = hierarchy
+        .subtree(top)
+        .filter(|&group| with || !ptr::eq(group, top))
+        .map(Handle::pin)
+        .collect();
     for group in below.into_iter().rev() {
         // No child comes between: this thread has all locks of the hierarchy.
         let barred = group.child_count().bar();
@@ -59,13 +69,17 @@ fn close_barred(tree: &Tree, stocks: &mut Stocks, group: &Counter) {
     // Mutation: e35-offline-leaves-a-central-stock-open
     central::close_own(stocks, group);
     let queued = stocks.pending_close.len();
-    for counter in group.group().filter(|counter| counter.is_open() && !counter.is_queued()) {
+    for counter in group
+        .group()
+        .filter(|counter| counter.is_open() && !counter.is_queued())
+    {
         retire::close_for_good(tree, stocks, counter);
     }
     stocks.unsettled += usize::from(stocks.pending_close.len() > queued);
 }
 
-/// Unlink a barred group with closed stocks from its parent's children, unless another thread was first.
+/// Unlink a barred group with closed stocks from its parent's children, unless another thread was
+/// first.
 fn leave(shard: &mut Shard, group: &Counter) {
     // Mutation: two-take-it-offline
     if group.state().is_offline() {
@@ -82,8 +96,8 @@ fn leave(shard: &mut Shard, group: &Counter) {
         }
         // After all this: a thread that sees the bit finds the stock closed.
         counter.state().set_offline();
-        // E27: offline, then a check whether a charge waits. E43: and whether it is marked as above a limit. E47: and
-        // whether it is in a ring.
+        // E27: offline, then a check whether a charge waits. E43: and whether it is marked as above
+        // a limit. E47: and whether it is in a ring.
         // Mutation: e27-offline-does-not-fence
         fence_after_exchange();
         // Mutation: e43-offline-leaves-the-mark

@@ -8,8 +8,8 @@ use crate::reclaim::rings;
 use crate::sync::Ordering;
 use crate::thread::directory::Header;
 
-/// Bytes that a [`Runtime`](crate::Runtime) takes for itself, as resident memory. Each runtime counts in full what
-/// belongs to the process.
+/// Bytes that a [`Runtime`](crate::Runtime) takes for itself, as resident memory. Each runtime
+/// counts in full what belongs to the process.
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().build()?;
@@ -22,15 +22,15 @@ use crate::thread::directory::Header;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct OwnBytes {
-    /// Objects of pools: groups, those that went offline and still hold something included, with their headers and
-    /// names; counts of events; published statistics. Free objects, too, which belong to the process and which the next
-    /// groups take.
+    /// Objects of pools: groups, those that went offline and still hold something included, with
+    /// their headers and names; counts of events; published statistics. Free objects, too, which
+    /// belong to the process and which the next groups take.
     pub pools: u64,
-    /// Memory of threads, which belongs to the process: their blocks, and the slots in which they keep credit and find
-    /// cells. The next threads take over the memory of ended ones.
+    /// Memory of threads, which belongs to the process: their blocks, and the slots in which they
+    /// keep credit and find cells. The next threads take over the memory of ended ones.
     pub slots: u64,
-    /// Statistics: what threads write, and the lists of groups written. The next groups take over the memory of
-    /// released ones.
+    /// Statistics: what threads write, and the lists of groups written. The next groups take over
+    /// the memory of released ones.
     pub cells: u64,
     /// Tables that find groups by name, open stocks, and the turns of reclaim.
     pub tables: u64,
@@ -45,13 +45,18 @@ impl OwnBytes {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn total(&self) -> u64 {
-        let OwnBytes { pools, slots, cells, tables } = *self;
+        let OwnBytes {
+            pools,
+            slots,
+            cells,
+            tables,
+        } = *self;
         pools + slots + cells + tables
     }
 }
 
-/// The bytes that the tree and its threads take. Takes the tree's lock, those of its shards and others in turn; visits
-/// each thread's block once.
+/// The bytes that the tree and its threads take. Takes the tree's lock, those of its shards and
+/// others in turn; visits each thread's block once.
 pub(crate) fn figure(tree: &Tree) -> OwnBytes {
     let path = SlowPath::enter();
     let (groups, tables) = tree.hierarchy.sizes();
@@ -59,7 +64,10 @@ pub(crate) fn figure(tree: &Tree) -> OwnBytes {
         pools: pool_bytes(tree, groups),
         slots: tree.registry.bytes(),
         cells: group_tree::shared(tree).stats.bytes(),
-        tables: tables + tree.lock(&path).bytes() + tree.idle_visits.bytes() + rings::lock(tree).bytes(),
+        tables: tables
+            + tree.lock(&path).bytes()
+            + tree.idle_visits.bytes()
+            + rings::lock(tree).bytes(),
     }
 }
 
@@ -67,9 +75,16 @@ fn pool_bytes(tree: &Tree, groups: u64) -> u64 {
     let shared = group_tree::shared(tree);
     let counters = shared.counters() as u64;
     let headers = (groups + tree.pool.free()) * counters * size_of::<Header>() as u64;
-    let events = shared.events.bytes(shared.event_counts.load(Ordering::Relaxed));
+    let events = shared
+        .events
+        .bytes(shared.event_counts.load(Ordering::Relaxed));
     let names = shared.name_bytes.load(Ordering::Relaxed);
-    tree.pool.bytes(groups) + central_word::bytes() + headers + events + shared.stats.published_bytes() + names
+    tree.pool.bytes(groups)
+        + central_word::bytes()
+        + headers
+        + events
+        + shared.stats.published_bytes()
+        + names
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -81,13 +96,15 @@ mod tests {
     use crate::state::reclaim::NO_RING;
     use crate::{Event, Limits, Runtime, Stat};
 
-    /// Which parts of a group exist, each made on first use: statistics, those on nodes, counts of events, a place in
-    /// the rings.
+    /// Which parts of a group exist, each made on first use: statistics, those on nodes, counts of
+    /// events, a place in the rings.
     fn made(group: &crate::Group) -> [bool; 4] {
         let counter = group.first();
         [
             stats::published(counter, StatScope::Group).is_some(),
-            [0, 1].iter().any(|&at| stats::published(counter, StatScope::On(at)).is_some()),
+            [0, 1]
+                .iter()
+                .any(|&at| stats::published(counter, StatScope::On(at)).is_some()),
             crate::hierarchy::events::counts(counter).is_some(),
             rings::number(counter) != NO_RING,
         ]
@@ -97,9 +114,15 @@ mod tests {
     fn what_few_groups_need_comes_with_its_first_use() {
         let runtime = Runtime::builder().nodes(2).build().unwrap();
         let root = runtime.root();
-        assert_eq!(made(&root), [false, false, true, false], "the root counts events from the first on");
+        assert_eq!(
+            made(&root),
+            [false, false, true, false],
+            "the root counts events from the first on"
+        );
         let tenant = root.create("tenant", Limits::new().max(1 << 30)).unwrap();
-        let query = tenant.create("query", Limits::new().max(1 << 20).low(10)).unwrap();
+        let query = tenant
+            .create("query", Limits::new().max(1 << 20).low(10))
+            .unwrap();
         let before = runtime.own_bytes();
         for _ in 0..2 {
             drop(query.try_charge(64).unwrap());
@@ -113,13 +136,20 @@ mod tests {
         );
 
         query.stat_add(Stat::ANON, 1);
-        assert_eq!((made(&tenant), made(&query)), ([true, false, false, false], [true, false, false, false]));
+        assert_eq!(
+            (made(&tenant), made(&query)),
+            ([true, false, false, false], [true, false, false, false])
+        );
         assert!(query.try_charge(2 << 20).is_err());
         assert_eq!(made(&query), [true, false, true, false]);
         assert_eq!(query.events().local().get(Event::Max), 1);
-        let held = query.precharge(100).unwrap().account(&Placement::on(NodeId::new(1), 100));
+        let held = query
+            .precharge(100)
+            .unwrap()
+            .account(&Placement::on(NodeId::new(1), 100));
         assert_eq!(made(&query), [true, true, true, false]);
-        let nodes = [0, 1].map(|node| stats::published(query.first(), StatScope::On(node)).is_some());
+        let nodes =
+            [0, 1].map(|node| stats::published(query.first(), StatScope::On(node)).is_some());
         assert_eq!(nodes, [false, true], "on the node where there is memory");
         drop(held);
         query.set_limits(Limits::new().soft(0)).unwrap();
@@ -143,6 +173,10 @@ mod tests {
         assert_eq!(runtime.root().events().get(Event::Max), 2);
         let root = runtime.root();
         let with_counts = &group_tree::of(root.first()).event_counts;
-        assert_eq!(with_counts.load(Ordering::Relaxed), 1, "the root alone has any");
+        assert_eq!(
+            with_counts.load(Ordering::Relaxed),
+            1,
+            "the root alone has any"
+        );
     }
 }

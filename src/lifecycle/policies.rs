@@ -1,4 +1,5 @@
-//! Questions and reports of charging to the policies of a tree of groups, passed on to each of them.
+//! Questions and reports of charging to the policies of a tree of groups, passed on to each of
+//! them.
 
 use crate::counter::handle::Handle;
 use crate::counter::object::Object;

@@ -1,7 +1,8 @@
-//! The charge for what allocators have handed out and no group owns: one group of the process has it.
+//! The charge for what allocators have handed out and no group owns: one group of the process has
+//! it.
 //!
-//! Threads count these bytes (`thread::unowned`), and a thread in an outer slow path charges what the count has moved by.
-//! So the charge follows the count, and both are equal after [`settle`].
+//! Threads count these bytes (`thread::unowned`), and a thread in an outer slow path charges what
+//! the count has moved by. So the charge follows the count, and both are equal after [`settle`].
 
 use crate::counter::allocator;
 use crate::counter::handle::Handle;
@@ -14,7 +15,8 @@ use crate::thread::slot::Consume;
 use crate::thread::slow_path;
 use crate::thread::unowned::{self, STEP};
 
-/// Turns in which a thread compares: what it charges may itself need memory, and other threads go on.
+/// Turns in which a thread compares: what it charges may itself need memory, and other threads go
+/// on.
 const TURNS_MAX: usize = 8;
 
 /// The group that has the charge, and how much.
@@ -28,15 +30,20 @@ pub(crate) struct UnownedState {
     charged: Option<ChargedGroup>,
     /// A thread has taken the charge out and brings it up to date.
     out: bool,
-    /// Number of changes of the group: the thread that puts a charge back finds its group still wanted, or not.
+    /// Number of changes of the group: the thread that puts a charge back finds its group still
+    /// wanted, or not.
     turn: u64,
 }
 
 process_wide!(unowned_charge: Lock<UnownedState> = || Lock::new(Rank::Bookkeeping, UnownedState::default()));
 
-/// Charges the count to `group` from here on, or to no group. The group that had the charge gives it back.
+/// Charges the count to `group` from here on, or to no group. The group that had the charge gives
+/// it back.
 pub(crate) fn charge_to(group: Option<&Counter>) {
-    let next = group.map(|group| ChargedGroup { group: Handle::pin(group), bytes: 0 });
+    let next = group.map(|group| ChargedGroup {
+        group: Handle::pin(group),
+        bytes: 0,
+    });
     let unowned = unowned_charge();
     let mut state = unowned.lock();
     state.turn += 1;
@@ -103,7 +110,9 @@ fn follow(step: u64) -> bool {
     if state.out {
         return false;
     }
-    let Some(mut charged) = state.charged.take() else { return true };
+    let Some(mut charged) = state.charged.take() else {
+        return true;
+    };
     state.out = true;
     let turn = state.turn;
     drop(state);

@@ -23,12 +23,20 @@ pub(crate) struct NumaConfig {
 
 impl Default for NumaConfig {
     fn default() -> Self {
-        NumaConfig { topology: Ok(Topology::one_node()), node_of: None, tiers: Vec::new() }
+        NumaConfig {
+            topology: Ok(Topology::one_node()),
+            node_of: None,
+            tiers: Vec::new(),
+        }
     }
 }
 
 impl Numa {
-    pub(crate) fn new(topology: Topology, node_of: Option<Arc<dyn NodeOf>>, tiers: Box<[Tier]>) -> Numa {
+    pub(crate) fn new(
+        topology: Topology,
+        node_of: Option<Arc<dyn NodeOf>>,
+        tiers: Box<[Tier]>,
+    ) -> Numa {
         let first = topology.node_at(0);
         let node_of: Arc<dyn NodeOf> = match node_of {
             // With one node there is nothing to ask.
@@ -37,7 +45,11 @@ impl Numa {
             // If the kernel does not tell, every page is on no node.
             None => Arc::new(MovePages::untested()),
         };
-        Numa { topology, node_of, tiers }
+        Numa {
+            topology,
+            node_of,
+            tiers,
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Pages of the system as a value.
 //!
-//! A mapping is a range of whole pages: anonymous, private, zeroed. Its drop gives the pages back. On Linux the kernel
-//! maps the pages, and a mapping grows by moving them without a copy. Elsewhere they come from the allocator.
+//! A mapping is a range of whole pages: anonymous, private, zeroed. Its drop gives the pages back.
+//! On Linux the kernel maps the pages, and a mapping grows by moving them without a copy. Elsewhere
+//! they come from the allocator.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -22,13 +23,17 @@ unsafe impl Send for Mapping {}
 #[allow(unsafe_code)]
 unsafe impl Sync for Mapping {}
 
-/// The smallest page of any supported system. Only at run time is the size of this system's pages known.
+/// The smallest page of any supported system. Only at run time is the size of this system's pages
+/// known.
 const PAGE_MIN: usize = 4_096;
 
-/// Fails to compile for a type that a page of the smallest size does not align. A mapping starts at a page and at
-/// nothing larger, so every owner of typed pages calls this.
+/// Fails to compile for a type that a page of the smallest size does not align. A mapping starts at
+/// a page and at nothing larger, so every owner of typed pages calls this.
 pub(crate) const fn assert_page_aligns<T>() {
-    assert!(align_of::<T>() <= PAGE_MIN, "the type is aligned for more than a page");
+    assert!(
+        align_of::<T>() <= PAGE_MIN,
+        "the type is aligned for more than a page"
+    );
 }
 
 /// The system does not give so many bytes, or no address space has so many.
@@ -64,14 +69,18 @@ impl Mapping {
     pub(crate) fn empty() -> Mapping {
         // The address is aligned for every type that a page aligns.
         let start = std::ptr::without_provenance_mut(page_size());
-        Mapping { start: NonNull::new(start).unwrap_or(NonNull::dangling()), len: 0 }
+        Mapping {
+            start: NonNull::new(start).unwrap_or(NonNull::dangling()),
+            len: 0,
+        }
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// The first value, where the mapping holds values of one type. A type that a page does not align does not compile.
+    /// The first value, where the mapping holds values of one type. A type that a page does not
+    /// align does not compile.
     #[inline]
     pub(crate) fn first<T>(&self) -> NonNull<T> {
         const { assert_page_aligns::<T>() };
@@ -82,25 +91,30 @@ impl Mapping {
         self.len
     }
 
-    /// Asks the system to place the pages, which no thread has touched, on a node. The system may place them elsewhere.
-    /// The call does nothing if the system has no such node.
+    /// Asks the system to place the pages, which no thread has touched, on a node. The system may
+    /// place them elsewhere. The call does nothing if the system has no such node.
     pub(crate) fn bind(&self, node: NodeId) {
         calls::bind(self.start, self.len, node);
     }
 
-    /// Grows to whole pages for so many bytes, at least as many as now. The bytes keep their contents, and new pages
-    /// are zeroed.
+    /// Grows to whole pages for so many bytes, at least as many as now. The bytes keep their
+    /// contents, and new pages are zeroed.
     pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), NoMemory> {
         let len = pages_for(bytes)?;
         if len > 0 {
-            let start = if self.len == 0 { calls::map(len) } else { calls::remap(self.start, self.len, len) };
+            let start = if self.len == 0 {
+                calls::map(len)
+            } else {
+                calls::remap(self.start, self.len, len)
+            };
             (self.start, self.len) = (start.ok_or(NoMemory { bytes: len })?, len);
         }
         Ok(())
     }
 }
 
-/// Whole pages for a value of a type, zeroed, which never go back. `None` where the system gives none.
+/// Whole pages for a value of a type, zeroed, which never go back. `None` where the system gives
+/// none.
 pub(crate) fn map_for_ever<T>(bytes: usize) -> Option<*mut u8> {
     const { assert_page_aligns::<T>() };
     let mapping = Mapping::new(bytes).ok()?;
@@ -131,7 +145,14 @@ mod calls {
 
     pub(super) fn map(len: usize) -> Option<NonNull<u8>> {
         // SAFETY: the system chooses new addresses.
-        let start = unsafe { mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
+        let start = unsafe {
+            mmap_anonymous(
+                null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        };
         NonNull::new(start.ok()?.cast())
     }
 
@@ -139,10 +160,12 @@ mod calls {
         const WORD: usize = libc::c_ulong::BITS as usize;
         let node = usize::from(node.get());
         let mut mask: [libc::c_ulong; NODES / WORD] = [0; NODES / WORD];
-        let Some(word) = mask.get_mut(node / WORD) else { return };
+        let Some(word) = mask.get_mut(node / WORD) else {
+            return;
+        };
         *word = 1 << (node % WORD);
-        // SAFETY: the call reads the mask, which has as many bits as the call is told. It changes how the kernel places
-        // the caller's own pages. A refusal changes nothing.
+        // SAFETY: the call reads the mask, which has as many bits as the call is told. It changes
+        // how the kernel places the caller's own pages. A refusal changes nothing.
         unsafe {
             libc::syscall(
                 libc::SYS_mbind,
@@ -163,8 +186,8 @@ mod calls {
     }
 
     pub(super) fn unmap(start: NonNull<u8>, len: usize) {
-        // SAFETY: the caller owns the mapping and forgets it. The call fails only for arguments that `map` has not
-        // given.
+        // SAFETY: the caller owns the mapping and forgets it. The call fails only for arguments
+        // that `map` has not given.
         let _ = unsafe { munmap(start.as_ptr().cast(), len) };
     }
 }
@@ -217,10 +240,12 @@ mod tests {
         let (start, len) = (mapping.start().addr().get(), mapping.len());
         let is_mapped = || {
             let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-            maps.lines().filter_map(|line| line.split(' ').next()?.split_once('-')).any(|(from, to)| {
-                let [from, to] = [from, to].map(|end| usize::from_str_radix(end, 16).unwrap());
-                from <= start && start + len <= to
-            })
+            maps.lines()
+                .filter_map(|line| line.split(' ').next()?.split_once('-'))
+                .any(|(from, to)| {
+                    let [from, to] = [from, to].map(|end| usize::from_str_radix(end, 16).unwrap());
+                    from <= start && start + len <= to
+                })
         };
         assert!(is_mapped());
         drop(mapping);

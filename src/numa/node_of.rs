@@ -19,10 +19,11 @@ use crate::sync::Arc;
 pub enum PageNode {
     /// On this node.
     On(NodeId),
-    /// Mapped, and no page is there: no thread has touched it, or the kernel has written it out or taken it since. Also
-    /// the answer where the system does not tell.
+    /// Mapped, and no page is there: no thread has touched it, or the kernel has written it out or
+    /// taken it since. Also the answer where the system does not tell.
     Untouched,
-    /// Read and never written: the zero page, which all such addresses share and which costs no memory.
+    /// Read and never written: the zero page, which all such addresses share and which costs no
+    /// memory.
     Zero,
     /// No mapping has the address.
     Unmapped,
@@ -46,9 +47,9 @@ impl From<NodeId> for PageNode {
 
 /// Finds the nodes of pages.
 ///
-/// The crate treats an implementation as foreign code. It calls one with no lock held, on the thread that accounts or
-/// frees, and on several threads at once. The crate accounts what the implementation says, and the account stays whole
-/// in any case.
+/// The crate treats an implementation as foreign code. It calls one with no lock held, on the
+/// thread that accounts or frees, and on several threads at once. The crate accounts what the
+/// implementation says, and the account stays whole in any case.
 ///
 /// ```
 /// use memcg::kmem::{NodeId, NodeOf, PageNode};
@@ -73,8 +74,8 @@ impl From<NodeId> for PageNode {
 /// assert_eq!(found, [NodeId::new(0), NodeId::new(1)].map(PageNode::On));
 /// ```
 pub trait NodeOf: Send + Sync {
-    /// Bytes that one look-up covers: the size of a page, or of a huge page where all addresses lie in huge pages. A
-    /// power of two that does not change.
+    /// Bytes that one look-up covers: the size of a page, or of a huge page where all addresses lie
+    /// in huge pages. A power of two that does not change.
     fn page_size(&self) -> usize;
 
     /// Writes to `found[i]` where the page at `pages[i]` lies. Each address is a multiple of
@@ -149,8 +150,8 @@ const BATCH: usize = 64;
 
 /// Looks up the page of each address, in batches, and calls `each` with the answers in turn.
 ///
-/// It calls [`NodeOf::look_up`] once for 64 addresses, and does not allocate. It blocks as long as those calls do. The
-/// answer is that of the moment: the system may move a page afterwards.
+/// It calls [`NodeOf::look_up`] once for 64 addresses, and does not allocate. It blocks as long as
+/// those calls do. The answer is that of the moment: the system may move a page afterwards.
 ///
 /// ```
 /// use memcg::kmem::{NodeId, OneNode, look_up_each};
@@ -160,7 +161,11 @@ const BATCH: usize = 64;
 /// look_up_each(&OneNode::new(NodeId::new(0)), [bytes.as_ptr().addr()].into_iter(), |page| found.push(page.node()));
 /// assert_eq!(found, [Some(NodeId::new(0))]);
 /// ```
-pub fn look_up_each(node_of: &dyn NodeOf, mut addresses: impl Iterator<Item = usize>, mut each: impl FnMut(PageNode)) {
+pub fn look_up_each(
+    node_of: &dyn NodeOf,
+    mut addresses: impl Iterator<Item = usize>,
+    mut each: impl FnMut(PageNode),
+) {
     let size = node_of.page_size().max(1);
     loop {
         let (mut pages, mut found) = ([0; BATCH], [PageNode::Untouched; BATCH]);

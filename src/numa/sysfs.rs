@@ -10,7 +10,8 @@
 //! range  = number ["-" number]               both included
 //! ```
 //!
-//! The kernel prints numbers in rising order, each once, all below 65,536. What does not rise or fit is no list.
+//! The kernel prints numbers in rising order, each once, all below 65,536. What does not rise or
+//! fit is no list.
 
 use std::fs;
 use std::io;
@@ -23,8 +24,9 @@ use super::topology::{Draft, NODES_MAX, NodeId, Topology, TopologyError};
 const ROOT: &str = "/sys";
 
 impl Topology {
-    /// Node 0 alone, with the processors of this machine. Every machine of one node has this topology. The call cannot
-    /// fail: where the system does not tell how many processors it may have, those count that this process may use.
+    /// Node 0 alone, with the processors of this machine. Every machine of one node has this
+    /// topology. The call cannot fail: where the system does not tell how many processors it may
+    /// have, those count that this process may use.
     ///
     /// ```
     /// let one = memcg::kmem::Topology::one_node();
@@ -36,8 +38,16 @@ impl Topology {
         // The system tells the number of processors once.
         static ONE_NODE: OnceLock<Topology> = OnceLock::new();
         let make = || {
-            let possible = if cfg!(miri) { None } else { processors(Path::new(ROOT)).ok().flatten() };
-            Self::of_one_node(possible.map_or(0, |list| end(&list)).max(processors_in_use()))
+            let possible = if cfg!(miri) {
+                None
+            } else {
+                processors(Path::new(ROOT)).ok().flatten()
+            };
+            Self::of_one_node(
+                possible
+                    .map_or(0, |list| end(&list))
+                    .max(processors_in_use()),
+            )
         };
         ONE_NODE.get_or_init(make).clone()
     }
@@ -54,20 +64,26 @@ impl Topology {
     /// # Ok::<(), memcg::kmem::TopologyError>(())
     /// ```
     pub fn detect() -> Result<Topology, TopologyError> {
-        if cfg!(miri) { Ok(Self::one_node()) } else { Self::from_sysfs(ROOT) }
+        if cfg!(miri) {
+            Ok(Self::one_node())
+        } else {
+            Self::from_sysfs(ROOT)
+        }
     }
 
-    /// Reads `devices/system/node/possible`, `online`, `nodeN/cpulist` of each node, and `devices/system/cpu/possible`
-    /// below `root`. One node where there is no `devices/system/node`.
+    /// Reads `devices/system/node/possible`, `online`, `nodeN/cpulist` of each node, and
+    /// `devices/system/cpu/possible` below `root`. One node where there is no
+    /// `devices/system/node`.
     ///
     /// A topology has at most 64 nodes. Where more are possible, it has those that are online.
     ///
-    /// Formats: the kernel's `Documentation/ABI/stable/sysfs-devices-node` and `admin-guide/cputopology.rst`.
+    /// Formats: the kernel's `Documentation/ABI/stable/sysfs-devices-node` and
+    /// `admin-guide/cputopology.rst`.
     ///
     /// # Errors
     ///
-    /// [`Read`](TopologyError::Read) and [`Parse`](TopologyError::Parse) name the file. The other errors are about what
-    /// the files say together.
+    /// [`Read`](TopologyError::Read) and [`Parse`](TopologyError::Parse) name the file. The other
+    /// errors are about what the files say together.
     ///
     /// ```
     /// assert!(memcg::kmem::Topology::from_sysfs("/nowhere")?.is_one_node());
@@ -80,27 +96,47 @@ impl Topology {
         if let Err(error) = fs::metadata(&folder) {
             // This is a kernel for one node, a sandbox without sysfs, or another system.
             return if error.kind() == io::ErrorKind::NotFound {
-                let said = possible_processors.map(|list| end(&list)).filter(|&count| count > 0);
-                Ok(Topology::of_one_node(said.unwrap_or_else(processors_in_use)))
+                let said = possible_processors
+                    .map(|list| end(&list))
+                    .filter(|&count| count > 0);
+                Ok(Topology::of_one_node(
+                    said.unwrap_or_else(processors_in_use),
+                ))
             } else {
-                Err(TopologyError::Read { path: folder, kind: error.kind() })
+                Err(TopologyError::Read {
+                    path: folder,
+                    kind: error.kind(),
+                })
             };
         }
         let possible = read(&folder.join("possible"))?;
         let online = read(&folder.join("online"))?;
         // Some firmware declares 256 possible nodes.
-        let possible = if possible.len() > NODES_MAX { &online } else { &possible };
+        let possible = if possible.len() > NODES_MAX {
+            &online
+        } else {
+            &possible
+        };
         let mut draft = Draft::default();
         // A node that is online is possible, even where the other file does not list it.
-        for number in possible.iter().chain(online.iter().filter(|number| !possible.contains(number))) {
+        for number in possible
+            .iter()
+            .chain(online.iter().filter(|number| !possible.contains(number)))
+        {
             let node = NodeId::new(*number);
             let is_online = online.contains(number);
             draft.add_node(node, is_online)?;
             let path = folder.join(format!("node{node}/cpulist"));
-            let Some(list) = (if is_online { read(&path).map(Some) } else { read_if_there(&path) })? else {
+            let Some(list) = (if is_online {
+                read(&path).map(Some)
+            } else {
+                read_if_there(&path)
+            })?
+            else {
                 continue;
             };
-            list.into_iter().try_for_each(|processor| draft.add_processor(processor.into(), node))?;
+            list.into_iter()
+                .try_for_each(|processor| draft.add_processor(processor.into(), node))?;
         }
         draft.finish(possible_processors.into_iter().flatten().map(usize::from))
     }
@@ -116,17 +152,26 @@ fn processors(root: &Path) -> Result<Option<Vec<u16>>, TopologyError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u16>, TopologyError> {
-    let failed = |error: io::Error| TopologyError::Read { path: path.to_owned(), kind: error.kind() };
+    let failed = |error: io::Error| TopologyError::Read {
+        path: path.to_owned(),
+        kind: error.kind(),
+    };
     let bytes = fs::read(path).map_err(failed)?;
     parse(&bytes).ok_or_else(|| {
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        TopologyError::Parse { path: path.to_owned(), text }
+        TopologyError::Parse {
+            path: path.to_owned(),
+            text,
+        }
     })
 }
 
 fn read_if_there(path: &Path) -> Result<Option<Vec<u16>>, TopologyError> {
     match read(path) {
-        Err(TopologyError::Read { kind: io::ErrorKind::NotFound, .. }) => Ok(None),
+        Err(TopologyError::Read {
+            kind: io::ErrorKind::NotFound,
+            ..
+        }) => Ok(None),
         read => read.map(Some),
     }
 }

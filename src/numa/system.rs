@@ -14,8 +14,8 @@ mod calls {
     use std::io;
     use std::sync::OnceLock;
 
-    /// The C library tells the size, once. A debugger of memory may have taken away what rustix would look at (the
-    /// vDSO).
+    /// The C library tells the size, once. A debugger of memory may have taken away what rustix
+    /// would look at (the vDSO).
     #[allow(unsafe_code)]
     pub(crate) fn page_size() -> usize {
         static BYTES: OnceLock<usize> = OnceLock::new();
@@ -24,13 +24,14 @@ mod calls {
         *BYTES.get_or_init(ask)
     }
 
-    /// Has the kernel fill `status` with the node of each page, or the negative number of an error. The call moves
-    /// nothing. `Err` is an error of the whole call.
+    /// Has the kernel fill `status` with the node of each page, or the negative number of an error.
+    /// The call moves nothing. `Err` is an error of the whole call.
     #[allow(unsafe_code)]
     pub(crate) fn nodes_of(pages: &[usize], status: &mut [libc::c_int]) -> io::Result<()> {
         let count = pages.len().min(status.len()) as libc::c_ulong;
-        // SAFETY: without nodes to move to, the call reads `count` addresses from `pages`, where a usize is an address.
-        // It writes as many numbers to `status` and follows none of the addresses. 0 is this process.
+        // SAFETY: without nodes to move to, the call reads `count` addresses from `pages`, where a
+        // usize is an address. It writes as many numbers to `status` and follows none of the
+        // addresses. 0 is this process.
         let answer = unsafe {
             libc::syscall(
                 libc::SYS_move_pages,
@@ -42,7 +43,11 @@ mod calls {
                 0 as libc::c_long,
             )
         };
-        if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        if answer < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
     }
 
     /// Asks `mincore(2)` whether a page is at an address: it may be the shared zero page.
@@ -51,10 +56,14 @@ mod calls {
     pub(crate) fn is_resident(address: usize) -> io::Result<bool> {
         let page = address & !(page_size() - 1);
         let mut resident = 0_u8;
-        // SAFETY: one byte of length is one page, for which the call writes one byte to `resident`. The call does not
-        // follow the address.
+        // SAFETY: one byte of length is one page, for which the call writes one byte to `resident`.
+        // The call does not follow the address.
         let answer = unsafe { libc::mincore(page as *mut libc::c_void, 1, &raw mut resident) };
-        if answer == 0 { Ok(resident & 1 == 1) } else { Err(io::Error::last_os_error()) }
+        if answer == 0 {
+            Ok(resident & 1 == 1)
+        } else {
+            Err(io::Error::last_os_error())
+        }
     }
 }
 

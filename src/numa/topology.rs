@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use crate::sync::processor;
 
-/// The most nodes of one topology. Linux can be built for 1,024; the largest machines have 32 with processors.
+/// The most nodes of one topology. Linux can be built for 1,024; the largest machines have 32 with
+/// processors.
 pub(crate) const NODES_MAX: usize = 64;
 
 /// The most processors of one topology: eight times what Linux can be built for.
@@ -49,11 +50,11 @@ impl fmt::Display for NodeId {
 
 /// The memory nodes of a machine and the processors of each.
 ///
-/// A topology does not change. Its nodes are those that the system calls possible, online or not, so memory that an
-/// operator adds later has its node. A clone is a handle on the same topology.
+/// A topology does not change. Its nodes are those that the system calls possible, online or not,
+/// so memory that an operator adds later has its node. A clone is a handle on the same topology.
 ///
-/// A possible processor that no node names (it is offline, or the system does not tell) belongs to the first node that
-/// is online. So does a thread on an unknown processor.
+/// A possible processor that no node names (it is offline, or the system does not tell) belongs to
+/// the first node that is online. So does a thread on an unknown processor.
 ///
 /// ```
 /// use memcg::kmem::{NodeId, Topology};
@@ -147,14 +148,27 @@ impl fmt::Display for TopologyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read { kind, path } => write!(f, "{}: {kind}", path.display()),
-            Self::Parse { path, text } => write!(f, "{}: not a list of numbers: {text:?}", path.display()),
+            Self::Parse { path, text } => {
+                write!(f, "{}: not a list of numbers: {text:?}", path.display())
+            }
             Self::NoNodes => f.write_str("a machine without a node"),
             Self::TooManyNodes { most } => write!(f, "more than {most} nodes"),
-            Self::ProcessorTooLarge { most, node, processor } => {
-                write!(f, "processor {processor} of node {node}: numbers stay below {most}")
+            Self::ProcessorTooLarge {
+                most,
+                node,
+                processor,
+            } => {
+                write!(
+                    f,
+                    "processor {processor} of node {node}: numbers stay below {most}"
+                )
             }
             Self::ProcessorTwice { nodes, processor } => {
-                write!(f, "processor {processor} belongs to node {} and to node {}", nodes[0], nodes[1])
+                write!(
+                    f,
+                    "processor {processor} belongs to node {} and to node {}",
+                    nodes[0], nodes[1]
+                )
             }
             Self::NodeTwice { node } => write!(f, "node {node} is given twice"),
         }
@@ -164,8 +178,8 @@ impl fmt::Display for TopologyError {
 impl std::error::Error for TopologyError {}
 
 impl Topology {
-    /// These nodes, all online, each with its processors. If there is no processor at all, processor 0 belongs to the
-    /// first node.
+    /// These nodes, all online, each with its processors. If there is no processor at all,
+    /// processor 0 belongs to the first node.
     ///
     /// # Errors
     ///
@@ -177,7 +191,9 @@ impl Topology {
         let mut draft = Draft::default();
         for (node, processors) in nodes {
             draft.add_node(node, true)?;
-            processors.into_iter().try_for_each(|processor| draft.add_processor(processor, node))?;
+            processors
+                .into_iter()
+                .try_for_each(|processor| draft.add_processor(processor, node))?;
         }
         draft.finish([])
     }
@@ -200,12 +216,14 @@ impl Topology {
     /// assert!(!memcg::kmem::Topology::one_node().is_online(memcg::kmem::NodeId::new(1)));
     /// ```
     pub fn is_online(&self, node: NodeId) -> bool {
-        self.index_of(node).is_some_and(|index| self.0.nodes[index].online)
+        self.index_of(node)
+            .is_some_and(|index| self.0.nodes[index].online)
     }
 
     /// True if the node has processors. A node without any has memory alone, slower or larger.
     pub fn has_processors(&self, node: NodeId) -> bool {
-        self.index_of(node).is_some_and(|index| self.0.node_of.contains(&(index as u8)))
+        self.index_of(node)
+            .is_some_and(|index| self.0.node_of.contains(&(index as u8)))
     }
 
     /// The number of every possible processor is below this one. At least 1.
@@ -227,14 +245,20 @@ impl Topology {
         Some(self.0.nodes.get(usize::from(index))?.id)
     }
 
-    /// The node of the processor that the thread runs on; the thread may run elsewhere a moment later. Costs a few
-    /// nanoseconds and no system call where the C library knows the processor; nothing on one node.
+    /// The node of the processor that the thread runs on; the thread may run elsewhere a moment
+    /// later. Costs a few nanoseconds and no system call where the C library knows the processor;
+    /// nothing on one node.
     #[inline]
     pub fn current_node(&self) -> NodeId {
         if self.is_one_node() {
             return self.node_at(0);
         }
-        let index = self.0.node_of.get(processor()).copied().filter(|&index| index != NONE);
+        let index = self
+            .0
+            .node_of
+            .get(processor())
+            .copied()
+            .filter(|&index| index != NONE);
         self.node_at(index.unwrap_or(self.0.home).into())
     }
 
@@ -253,8 +277,16 @@ impl Topology {
     /// Node 0 with the processors below `processors`.
     pub(super) fn of_one_node(processors: usize) -> Topology {
         let node_of = vec![Some(NodeId(0)); processors.clamp(1, PROCESSORS_MAX)];
-        let draft = Draft { nodes: vec![Node { id: NodeId(0), online: true }], node_of };
-        draft.finish([]).expect("one node, whose processors are not too many")
+        let draft = Draft {
+            nodes: vec![Node {
+                id: NodeId(0),
+                online: true,
+            }],
+            node_of,
+        };
+        draft
+            .finish([])
+            .expect("one node, whose processors are not too many")
     }
 }
 
@@ -265,7 +297,13 @@ impl fmt::Debug for Topology {
         let mut map = f.debug_map();
         for (index, node) in self.0.nodes.iter().enumerate() {
             let of_node = |&(_, &at): &(usize, &u8)| usize::from(at) == index;
-            let processors = self.0.node_of.iter().enumerate().filter(of_node).map(|(processor, _)| processor);
+            let processors = self
+                .0
+                .node_of
+                .iter()
+                .enumerate()
+                .filter(of_node)
+                .map(|(processor, _)| processor);
             let offline = if node.online { "" } else { " (offline)" };
             map.entry(&format_args!("{}{offline}", node.id), &as_list(processors));
         }
@@ -277,7 +315,8 @@ impl fmt::Debug for Topology {
 #[derive(Default)]
 pub(super) struct Draft {
     nodes: Vec<Node>,
-    /// By processor. An iterator's numbers go straight in here, so that an endless iterator ends in an error.
+    /// By processor. An iterator's numbers go straight in here, so that an endless iterator ends in
+    /// an error.
     node_of: Vec<Option<NodeId>>,
 }
 
@@ -293,17 +332,32 @@ impl Draft {
         Ok(())
     }
 
-    pub(super) fn add_processor(&mut self, processor: usize, node: NodeId) -> Result<(), TopologyError> {
+    pub(super) fn add_processor(
+        &mut self,
+        processor: usize,
+        node: NodeId,
+    ) -> Result<(), TopologyError> {
         let place = self.place(processor, node)?;
         match place.replace(node) {
             None => Ok(()),
-            Some(other) => Err(TopologyError::ProcessorTwice { processor, nodes: [other, node] }),
+            Some(other) => Err(TopologyError::ProcessorTwice {
+                processor,
+                nodes: [other, node],
+            }),
         }
     }
 
-    fn place(&mut self, processor: usize, node: NodeId) -> Result<&mut Option<NodeId>, TopologyError> {
+    fn place(
+        &mut self,
+        processor: usize,
+        node: NodeId,
+    ) -> Result<&mut Option<NodeId>, TopologyError> {
         if processor >= PROCESSORS_MAX {
-            return Err(TopologyError::ProcessorTooLarge { processor, node, most: PROCESSORS_MAX });
+            return Err(TopologyError::ProcessorTooLarge {
+                processor,
+                node,
+                most: PROCESSORS_MAX,
+            });
         }
         if processor >= self.node_of.len() {
             self.node_of.resize(processor + 1, None);
@@ -311,11 +365,19 @@ impl Draft {
         Ok(&mut self.node_of[processor])
     }
 
-    /// Completes the topology. Processors of `possible` that no node has named belong to the first node that is online.
-    pub(super) fn finish(mut self, possible: impl IntoIterator<Item = usize>) -> Result<Topology, TopologyError> {
+    /// Completes the topology. Processors of `possible` that no node has named belong to the first
+    /// node that is online.
+    pub(super) fn finish(
+        mut self,
+        possible: impl IntoIterator<Item = usize>,
+    ) -> Result<Topology, TopologyError> {
         self.nodes.sort_unstable();
         let first_online = self.nodes.iter().position(|node| node.online).unwrap_or(0);
-        let home = self.nodes.get(first_online).ok_or(TopologyError::NoNodes)?.id;
+        let home = self
+            .nodes
+            .get(first_online)
+            .ok_or(TopologyError::NoNodes)?
+            .id;
         for processor in possible {
             self.place(processor, home)?.get_or_insert(home);
         }
@@ -323,10 +385,16 @@ impl Draft {
             self.add_processor(0, home)?;
         }
 
-        let index =
-            |node: &Option<NodeId>| node.and_then(|node| place_of(&self.nodes, node)).map_or(NONE, |at| at as u8);
+        let index = |node: &Option<NodeId>| {
+            node.and_then(|node| place_of(&self.nodes, node))
+                .map_or(NONE, |at| at as u8)
+        };
         let node_of = self.node_of.iter().map(index).collect();
-        Ok(Topology(Arc::new(NodeTables { nodes: self.nodes.into(), node_of, home: first_online as u8 })))
+        Ok(Topology(Arc::new(NodeTables {
+            nodes: self.nodes.into(),
+            node_of,
+            home: first_online as u8,
+        })))
     }
 }
 
@@ -345,7 +413,11 @@ fn as_list(numbers: impl Iterator<Item = usize>) -> impl fmt::Debug {
             last = next;
         }
         let comma = if text.is_empty() { "" } else { "," };
-        text += &if first == last { format!("{comma}{first}") } else { format!("{comma}{first}-{last}") };
+        text += &if first == last {
+            format!("{comma}{first}")
+        } else {
+            format!("{comma}{first}-{last}")
+        };
     }
     text
 }

@@ -1,8 +1,8 @@
 //! Nodes and statistics of counters, as their configuration declares them.
 //!
-//! A tree that declares any is a tree of groups without names. One that declares none is a tree of bare counters. No
-//! `Group` names such a group. So where its counter's last handle is gone, no thread charges it, and what is still charged
-//! to it belongs to no guard.
+//! A tree that declares any is a tree of groups without names. One that declares none is a tree of
+//! bare counters. No `Group` names such a group. So where its counter's last handle is gone, no
+//! thread charges it, and what is still charged to it belongs to no guard.
 
 use std::any::Any;
 use std::slice;
@@ -38,23 +38,42 @@ impl Extension for Declarations {
         let topology = self.topology.clone().unwrap_or_else(Topology::one_node);
         let nodes: Vec<NodeId> = topology.nodes().collect();
         let settings = GroupSettings::DEFAULT;
-        let stats = Coordinator::new(Arc::clone(&self.items), &nodes, settings.pool_align, STAT_BATCH);
+        let stats = Coordinator::new(
+            Arc::clone(&self.items),
+            &nodes,
+            settings.pool_align,
+            STAT_BATCH,
+        );
         let numa = Numa::new(topology, None, Box::default());
-        let groups = GroupConfig { settings, further: Box::default(), stats, numa };
+        let groups = GroupConfig {
+            settings,
+            further: Box::default(),
+            stats,
+            numa,
+        };
         let _path = SlowPath::enter();
-        let root = create::root_group(groups, slice::from_ref(config)).unwrap_or_else(|refused| refused.abort());
+        let root = create::root_group(groups, slice::from_ref(config))
+            .unwrap_or_else(|refused| refused.abort());
         root.into_raw().header
     }
 
     #[allow(unsafe_code)]
     fn child(&self, parent: &'static Header) -> &'static Header {
-        let settings = NewGroup { wanted: &[], covers: false, share: 0, has_pressure: false, mark: &|_| () };
+        let settings = NewGroup {
+            wanted: &[],
+            covers: false,
+            share: 0,
+            has_pressure: false,
+            mark: &|_| (),
+        };
         // SAFETY: the caller keeps the parent.
         let parent = unsafe { Object::of(parent).kept() };
         match create::create(parent, GroupName::Unnamed, &settings) {
             Ok(child) => child.into_raw().header,
             Err(NotCreated::Memory(bytes)) => NoMemory { bytes }.abort(),
-            Err(refused) => unreachable!("no name, no limit, and a parent that is online: {refused:?}"),
+            Err(refused) => {
+                unreachable!("no name, no limit, and a parent that is online: {refused:?}")
+            }
         }
     }
 
@@ -69,15 +88,20 @@ impl Extension for Declarations {
     #[allow(unsafe_code)]
     fn stat_counts(&self, counter: &'static Header) -> [u64; 6] {
         // SAFETY: the caller keeps the counter.
-        stats::coordinator(unsafe { Object::of(counter).kept() }).counts.all()
+        stats::coordinator(unsafe { Object::of(counter).kept() })
+            .counts
+            .all()
     }
 }
 
 impl CounterConfig {
     fn declare<T>(&mut self, change: impl FnOnce(&mut Declarations) -> T) -> T {
-        let before: Option<Arc<dyn Any + Send + Sync>> = self.extension.take().map(|extension| extension as _);
+        let before: Option<Arc<dyn Any + Send + Sync>> =
+            self.extension.take().map(|extension| extension as _);
         // `Declarations` is the only extension.
-        let mut declared = before.and_then(|before| before.downcast().ok()).unwrap_or_default();
+        let mut declared = before
+            .and_then(|before| before.downcast().ok())
+            .unwrap_or_default();
         let done = change(Arc::make_mut(&mut declared));
         self.extension = Some(declared);
         done
@@ -87,8 +111,9 @@ impl CounterConfig {
     /// [`stat_add`](crate::PageCounter::stat_add), reads and a flush. [`stat`](Self::stat) and
     /// [`topology`](Self::topology) declare them, too.
     ///
-    /// A tree that declares nothing pays for nothing. A charge costs the same either way. A counter with statistics has
-    /// a group's object, about half a kilobyte, and makes and ends as a group does.
+    /// A tree that declares nothing pays for nothing. A charge costs the same either way. A counter
+    /// with statistics has a group's object, about half a kilobyte, and makes and ends as a group
+    /// does.
     ///
     /// ```
     /// # use memcg::{CounterConfig, Freshness, PageCounter, Stat};
@@ -105,12 +130,12 @@ impl CounterConfig {
         self
     }
 
-    /// Declares an item of the statistics. The tree then has the built-in items, too: 64 together at most. An item
-    /// beyond those is no tree's: what is added to it is counted in
+    /// Declares an item of the statistics. The tree then has the built-in items, too: 64 together
+    /// at most. An item beyond those is no tree's: what is added to it is counted in
     /// [`Counts::foreign_stats`](crate::figures::Counts::foreign_stats) only.
     ///
-    /// A clone of the configuration knows what was declared before it was made. What either declares later is known to
-    /// its own trees only.
+    /// A clone of the configuration knows what was declared before it was made. What either
+    /// declares later is known to its own trees only.
     ///
     /// ```
     /// # use memcg::{CounterConfig, Freshness, PageCounter, Unit};
@@ -131,8 +156,8 @@ impl CounterConfig {
         })
     }
 
-    /// Declares the memory nodes that the counters account for ([`precharge`](crate::PageCounter::precharge)), and the
-    /// statistics.
+    /// Declares the memory nodes that the counters account for
+    /// ([`precharge`](crate::PageCounter::precharge)), and the statistics.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter, Stat};

@@ -18,28 +18,32 @@ use crate::thread::{context, slow_path};
 /// Most calls of the pressure hook for one charge: the kernel's MAX_RECLAIM_RETRIES.
 const HOOK_CALLS_MAX: usize = 16;
 
-/// A hierarchical counter: a usage, a limit, a parent, and a stock of pre-charged credit for each thread. Its owner
-/// decides what a unit is: a byte, a page, a connection.
+/// A hierarchical counter: a usage, a limit, a parent, and a stock of pre-charged credit for each
+/// thread. Its owner decides what a unit is: a byte, a page, a connection.
 ///
-/// A charge to a counter charges all its ancestors. It is admitted when it fits at every level, and leaves no trace
-/// when it does not. The calling thread's stock pays most charges. Those touch no shared memory: a charge and its
-/// uncharge cost about 2 ns together, at any depth.
+/// A charge to a counter charges all its ancestors. It is admitted when it fits at every level, and
+/// leaves no trace when it does not. The calling thread's stock pays most charges. Those touch no
+/// shared memory: a charge and its uncharge cost about 2 ns together, at any depth.
 ///
-/// The type is a handle. Clones name the same counter, and comparison is by identity. When the last handle is gone and
-/// no children are left, the counter is gone, and what is still charged to it leaves its ancestors.
+/// The type is a handle. Clones name the same counter, and comparison is by identity. When the last
+/// handle is gone and no children are left, the counter is gone, and what is still charged to it
+/// leaves its ancestors.
 ///
-/// With a configuration that declares them ([`CounterConfig::nodes`], [`CounterConfig::statistics`]), the counter also
-/// accounts for memory by node ([`precharge`](Self::precharge), [`numa_stat`](Self::numa_stat)), and its tree gathers
-/// statistics ([`stat_add`](Self::stat_add), [`read`](Self::read), [`flush`](Self::flush)). What is not declared costs
-/// nothing.
+/// With a configuration that declares them ([`CounterConfig::nodes`],
+/// [`CounterConfig::statistics`]), the counter also accounts for memory by node
+/// ([`precharge`](Self::precharge), [`numa_stat`](Self::numa_stat)), and its tree gathers
+/// statistics ([`stat_add`](Self::stat_add), [`read`](Self::read), [`flush`](Self::flush)). What is
+/// not declared costs nothing.
 ///
-/// The counters of a [`Group`](crate::Group) are of this type, too, for reading, limiting and draining:
-/// [`Group::counter`](crate::Group::counter) returns a [`GroupCounter`](crate::GroupCounter). The group charges them and
-/// keeps them.
+/// The counters of a [`Group`](crate::Group) are of this type, too, for reading, limiting and
+/// draining: [`Group::counter`](crate::Group::counter) returns a
+/// [`GroupCounter`](crate::GroupCounter). The group charges them and keeps them.
 ///
-/// At every quiescent point and every level, `usage == live charges of the subtree + credit in its stocks`.
+/// At every quiescent point and every level, `usage == live charges of the subtree + credit in its
+/// stocks`.
 ///
-/// Source: `mm/page_counter.c`, and "move stock from mem_cgroup to page_counter" (J. Hahn, linux-mm, 2026).
+/// Source: `mm/page_counter.c`, and "move stock from mem_cgroup to page_counter" (J. Hahn,
+/// linux-mm, 2026).
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter};
@@ -87,7 +91,8 @@ impl Drop for Keep {
             Some(extension) => extension.end(self.counter.header),
             None => retire::retire(&self.counter),
         }
-        // A loop, not a recursion: a tree may be deeper than a stack. Each ancestor drops without its parent.
+        // A loop, not a recursion: a tree may be deeper than a stack. Each ancestor drops without
+        // its parent.
         let mut parent = self.parent.take();
         while let Some(mut keep) = parent.and_then(Arc::into_inner) {
             parent = keep.parent.take();
@@ -105,7 +110,10 @@ impl<K> PageCounter<K> {
     #[allow(unsafe_code)]
     pub(crate) fn new(counter: &Counter, keep: K) -> Self {
         // SAFETY: `keep` keeps the counter, and lives as long as the value.
-        PageCounter { header: unsafe { Kept::new(counter) }.header(), keep }
+        PageCounter {
+            header: unsafe { Kept::new(counter) }.header(),
+            keep,
+        }
     }
 
     #[inline(always)]
@@ -140,8 +148,8 @@ impl PageCounter {
     /// ```
     pub const UNLIMITED: u64 = u64::MAX;
 
-    /// The most units that a counter can hold, 2^63 - 1. Beyond it charges are refused whatever max says. Forced
-    /// charges are clamped there and counted in [`Counts::overflows`].
+    /// The most units that a counter can hold, 2^63 - 1. Beyond it charges are refused whatever max
+    /// says. Forced charges are clamped there and counted in [`Counts::overflows`].
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -154,7 +162,8 @@ impl PageCounter {
     /// [`Counts::overflows`]: crate::figures::Counts::overflows
     pub const USAGE_MAX: u64 = USAGE_MAX;
 
-    /// Creates a counter without a parent, the root of a new tree. A root has no stock as long as it has children.
+    /// Creates a counter without a parent, the root of a new tree. A root has no stock as long as
+    /// it has children.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -175,7 +184,8 @@ impl PageCounter {
 
     /// Creates a counter below this one, with the batch of this one and without limits.
     ///
-    /// When its first child is created, a counter gives its own credit back. It takes the tree's lock and allocates.
+    /// When its first child is created, a counter gives its own credit back. It takes the tree's
+    /// lock and allocates.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -209,12 +219,14 @@ impl PageCounter {
         PageCounter::keep(child, name.into(), Some(Arc::clone(&self.keep.0)))
     }
 
-    /// Returns the name, which is empty where the counter was given none. Any number of counters may have it.
+    /// Returns the name, which is empty where the counter was given none. Any number of counters
+    /// may have it.
     pub fn name(&self) -> &str {
         &self.keep.0.name
     }
 
-    /// Returns the counter of that id, where it is this one or an ancestor: the level that an error names.
+    /// Returns the counter of that id, where it is this one or an ancestor: the level that an error
+    /// names.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -224,7 +236,8 @@ impl PageCounter {
     /// assert_eq!(job.level(refused.level).as_ref().map(|level| level.name()), Some("machine"));
     /// ```
     pub fn level(&self, id: CounterId) -> Option<PageCounter> {
-        std::iter::successors(Some(self.clone()), PageCounter::parent).find(|level| level.id() == id)
+        std::iter::successors(Some(self.clone()), PageCounter::parent)
+            .find(|level| level.id() == id)
     }
 
     /// Returns the parent, if there is one.
@@ -238,18 +251,28 @@ impl PageCounter {
         // SAFETY: the value has the handle.
         let kept = unsafe { Kept::new(&counter) };
         counter.into_raw();
-        PageCounter::new(&kept, Alone(Arc::new(Keep { counter: kept, name, parent })))
+        PageCounter::new(
+            &kept,
+            Alone(Arc::new(Keep {
+                counter: kept,
+                name,
+                parent,
+            })),
+        )
     }
 
     // === Charge and uncharge ===
 
-    /// Charges `n` units here and at all ancestors, or nowhere. It may block in the pressure hook, if there is one.
+    /// Charges `n` units here and at all ancestors, or nowhere. It may block in the pressure hook,
+    /// if there is one.
     ///
-    /// Before a refusal the charge drains all credit below the refusing level ([`Counts::refused_in_transit`] counts
-    /// the exceptions) and asks the pressure hook. To charge 0 always succeeds.
+    /// Before a refusal the charge drains all credit below the refusing level
+    /// ([`Counts::refused_in_transit`] counts the exceptions) and asks the pressure hook. To charge
+    /// 0 always succeeds.
     ///
-    /// A charge and its uncharge cost 2.5 ns from the stock, else two or three read-modify-write instructions a level.
-    /// After a success usage is within max at every level, unless a forced charge is on top.
+    /// A charge and its uncharge cost 2.5 ns from the stock, else two or three read-modify-write
+    /// instructions a level. After a success usage is within max at every level, unless a forced
+    /// charge is on top.
     ///
     /// # Errors
     ///
@@ -282,9 +305,19 @@ impl PageCounter {
         let counter = self.counter();
         let mut charged = counter.try_charge_once_slow(n, missed);
         for _ in 0..HOOK_CALLS_MAX {
-            let Err(refusal) = &charged else { return Ok(()) };
+            let Err(refusal) = &charged else {
+                return Ok(());
+            };
             // An allocator that charges inside a slow path calls no foreign code.
-            let Some(hook) = counter.tree().config.hook.as_ref().filter(|_| !slow_path::is_running()) else { break };
+            let Some(hook) = counter
+                .tree()
+                .config
+                .hook
+                .as_ref()
+                .filter(|_| !slow_path::is_running())
+            else {
+                break;
+            };
             let refused = refusal.refused(counter, n);
             // `None`: this charge is made inside the hook.
             if context::in_hook(|| hook(&refused)).unwrap_or(0) == 0 {
@@ -298,11 +331,13 @@ impl PageCounter {
         })
     }
 
-    /// Charges `n` units here and at all ancestors, whatever the limits say. Use it for memory that exists already.
+    /// Charges `n` units here and at all ancestors, whatever the limits say. Use it for memory that
+    /// exists already.
     ///
-    /// The charge drains stranded credit first. What still does not fit goes above max, and [`forced`](Self::forced)
-    /// counts it. The call does not ask the pressure hook. It costs what a [`try_charge`](Self::try_charge) costs,
-    /// and above max an atomic more for each level; a lock only where a stock is open below.
+    /// The charge drains stranded credit first. What still does not fit goes above max, and
+    /// [`forced`](Self::forced) counts it. The call does not ask the pressure hook. It costs what a
+    /// [`try_charge`](Self::try_charge) costs, and above max an atomic more for each level; a lock
+    /// only where a stock is open below.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -321,9 +356,9 @@ impl PageCounter {
 
     /// Gives `n` units back, on whatever thread. It never fails.
     ///
-    /// To give back more than was charged is a bug of the caller. The level where it shows clamps it and counts it in
-    /// [`Counts::underflows`], and [`verify`](Self::verify) reports it. This counter then goes without stock. Only what
-    /// it really held is uncharged from its ancestors.
+    /// To give back more than was charged is a bug of the caller. The level where it shows clamps
+    /// it and counts it in [`Counts::underflows`], and [`verify`](Self::verify) reports it. This
+    /// counter then goes without stock. Only what it really held is uncharged from its ancestors.
     ///
     /// [`try_charge`](Self::try_charge) has the cost.
     ///
@@ -347,9 +382,11 @@ impl PageCounter {
         }
     }
 
-    /// Takes `n` units off this level only, and leaves the ancestors as they are: one step to undo a charge by hand.
+    /// Takes `n` units off this level only, and leaves the ancestors as they are: one step to undo
+    /// a charge by hand.
     ///
-    /// More than usage is clamped and counted in [`Counts::underflows`]. It costs one read-modify-write instruction.
+    /// More than usage is clamped and counted in [`Counts::underflows`]. It costs one
+    /// read-modify-write instruction.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -362,20 +399,21 @@ impl PageCounter {
     ///
     /// [`Counts::underflows`]: crate::figures::Counts::underflows
     pub fn cancel(&self, n: u64) {
-        self.counter().subtract(n.min(USAGE_MAX), &Lazily::outside());
+        self.counter()
+            .subtract(n.min(USAGE_MAX), &Lazily::outside());
     }
 
     // === Limits ===
 
     /// Sets the most units that charges may bring this counter to. Credit below is drained first.
     ///
-    /// The call takes the tree's lock. Lowering costs a heavy barrier, and another where credit is drained. From a
-    /// success on, usage stays within max but for forced charges.
+    /// The call takes the tree's lock. Lowering costs a heavy barrier, and another where credit is
+    /// drained. From a success on, usage stays within max but for forced charges.
     ///
     /// # Errors
     ///
-    /// [`CounterLimitError`] when live charge is above `max`; the old max holds. After forced charges even a raised max
-    /// may be busy.
+    /// [`CounterLimitError`] when live charge is above `max`; the old max holds. After forced
+    /// charges even a raised max may be busy.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -389,7 +427,11 @@ impl PageCounter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_max(&self, max: u64) -> Result<(), CounterLimitError> {
-        at_limit::set_max(self.counter(), max).map_err(|usage| CounterLimitError { level: self.id(), usage, max })
+        at_limit::set_max(self.counter(), max).map_err(|usage| CounterLimitError {
+            level: self.id(),
+            usage,
+            max,
+        })
     }
 
     /// Sets the units that reclaim never touches. The parent sums what its children protect
@@ -443,10 +485,11 @@ impl<K> PageCounter<K> {
         marks::protection(self.counter(), Protection::Low)
     }
 
-    /// Changes the batch of this counter and all below it to `units`, at most 2^40. 0 switches their stock off.
+    /// Changes the batch of this counter and all below it to `units`, at most 2^40. 0 switches
+    /// their stock off.
     ///
-    /// The call drains their credit first, which takes the tree's lock and a heavy barrier. A counter whose credit is
-    /// out of reach (see [`Counts::refused_in_transit`]) keeps its batch.
+    /// The call drains their credit first, which takes the tree's lock and a heavy barrier. A
+    /// counter whose credit is out of reach (see [`Counts::refused_in_transit`]) keeps its batch.
     ///
     /// ```
     /// # use memcg::expert::FixedBatch as _;
@@ -462,7 +505,9 @@ impl<K> PageCounter<K> {
     ///
     /// [`Counts::refused_in_transit`]: crate::figures::Counts::refused_in_transit
     pub fn set_batch(&self, units: u64) {
-        self.counter().tree().set_batch(self.counter(), units.min(BATCH_MAX));
+        self.counter()
+            .tree()
+            .set_batch(self.counter(), units.min(BATCH_MAX));
     }
 
     /// Returns the units that a thread charges in advance. One load.
@@ -472,9 +517,9 @@ impl<K> PageCounter<K> {
 
     /// Takes back all credit of this counter and all below it. Returns its units.
     ///
-    /// The call waits for no charge in flight. It takes the tree's lock, looks at one slot for each thread and open
-    /// stock, and where there is credit runs a heavy barrier: at most four while other threads charge. The drain is
-    /// complete where no thread charges meanwhile.
+    /// The call waits for no charge in flight. It takes the tree's lock, looks at one slot for each
+    /// thread and open stock, and where there is credit runs a heavy barrier: at most four while
+    /// other threads charge. The drain is complete where no thread charges meanwhile.
     ///
     /// ```
     /// # use memcg::expert::FixedBatch as _;

@@ -1,7 +1,7 @@
 //! `PageCounter`: one counter in a tree, as users hold it, alone or as a group's.
 //!
-//! `handle` and `reading` need no policy. `declared` makes a counter with nodes or statistics: a group object
-//! without a name is behind it, and `stats` reads it.
+//! `handle` and `reading` need no policy. `declared` makes a counter with nodes or statistics: a
+//! group object without a name is behind it, and `stats` reads it.
 
 pub(crate) mod declared;
 pub(crate) mod handle;

@@ -30,7 +30,8 @@ impl<K> PageCounter<K> {
 
     /// Returns [`usage`](Self::usage) minus [`stocked`](Self::stocked): the units that users hold.
     ///
-    /// It costs what `stocked` costs. It is exact at every quiescent point, else an estimate, and never negative.
+    /// It costs what `stocked` costs. It is exact at every quiescent point, else an estimate, and
+    /// never negative.
     ///
     /// ```
     /// # use memcg::expert::FixedBatch as _;
@@ -47,14 +48,14 @@ impl<K> PageCounter<K> {
 
     /// Returns the units of credit in the stocks of the subtree.
     ///
-    /// The call takes the tree's lock and looks at one slot for each thread and counter. It is exact at every quiescent
-    /// point, an estimate while other threads charge.
+    /// The call takes the tree's lock and looks at one slot for each thread and counter. It is
+    /// exact at every quiescent point, an estimate while other threads charge.
     pub fn stocked(&self) -> u64 {
         credit::stocked(self.counter())
     }
 
-    /// Returns the published bound on [`stocked`](Self::stocked), in units. It is the sum over the open stocks of the
-    /// subtree of threads that touched them x 2 batches. One load.
+    /// Returns the published bound on [`stocked`](Self::stocked), in units. It is the sum over the
+    /// open stocks of the subtree of threads that touched them x 2 batches. One load.
     ///
     /// ```
     /// # use memcg::expert::FixedBatch as _;
@@ -84,14 +85,16 @@ impl<K> PageCounter<K> {
         self.counter().forced()
     }
 
-    /// Returns the units that forced charges have ever put above max. One load. A little more where they raced.
+    /// Returns the units that forced charges have ever put above max. One load. A little more where
+    /// they raced.
     pub fn forced_total(&self) -> u64 {
         self.counter().forced_total()
     }
 
     // === History ===
 
-    /// Returns the highest usage that admitted charges left behind, in units, credit included. One load.
+    /// Returns the highest usage that admitted charges left behind, in units, credit included. One
+    /// load.
     ///
     /// A refused charge leaves no trace in it.
     ///
@@ -110,7 +113,8 @@ impl<K> PageCounter<K> {
 
     /// Opens a peak of the caller's own: the highest usage from now on, or from its last reset.
     ///
-    /// The call allocates and takes the lock of this counter's windows. A charge pays only for a new peak.
+    /// The call allocates and takes the lock of this counter's windows. A charge pays only for a
+    /// new peak.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -129,7 +133,8 @@ impl<K> PageCounter<K> {
         PeakWindow::open(self.counter(), Box::new(self.clone()))
     }
 
-    /// Returns the number of charges that this level refused. Forced charges are never among them. One load.
+    /// Returns the number of charges that this level refused. Forced charges are never among them.
+    /// One load.
     ///
     /// Source: `failcnt` of `struct page_counter`.
     ///
@@ -145,26 +150,33 @@ impl<K> PageCounter<K> {
         self.counter().refusals()
     }
 
-    /// Returns the barrier pair that the tree runs on, as [`CounterConfig::barrier`](crate::CounterConfig::barrier)
-    /// chose it. Export it as a metric: `Degraded` does not go away.
+    /// Returns the barrier pair that the tree runs on, as
+    /// [`CounterConfig::barrier`](crate::CounterConfig::barrier) chose it. Export it as a metric:
+    /// `Degraded` does not go away.
     pub fn barrier(&self) -> BarrierState {
         self.counter().tree().barrier.state()
     }
 }
 
 impl PageCounter {
-    /// Returns the event counts of the whole tree. One load for each, so they are not all of the same instant.
+    /// Returns the event counts of the whole tree. One load for each, so they are not all of the
+    /// same instant.
     pub fn counts(&self) -> Counts {
         let tree = self.counter().tree();
-        let of_stats = tree.config.extension.as_ref().map(|extension| extension.stat_counts(self.header().header()));
+        let of_stats = tree
+            .config
+            .extension
+            .as_ref()
+            .map(|extension| extension.stat_counts(self.header().header()));
         counts(tree, of_stats.unwrap_or_default())
     }
 
     /// Compares the counts of the subtree with each other, and with the second count where
     /// [`CounterConfig::audit`](crate::CounterConfig::audit) is on.
     ///
-    /// The call holds the tree's lock, so that the tree does not change. It looks at one slot for each thread and
-    /// counter, and allocates. It is exact at a quiescent point; charges in flight show up as faults.
+    /// The call holds the tree's lock, so that the tree does not change. It looks at one slot for
+    /// each thread and counter, and allocates. It is exact at a quiescent point; charges in flight
+    /// show up as faults.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -193,38 +205,43 @@ impl PageCounter {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Times a thread drained credit: for a refusal, a lowered max, a forced excess, a switch of the stock (by hand or
-    /// near a limit), a first child, idle credit, a call of `drain`.
+    /// Times a thread drained credit: for a refusal, a lowered max, a forced excess, a switch of
+    /// the stock (by hand or near a limit), a first child, idle credit, a call of `drain`.
     pub drains: u64,
     /// Units that drains brought back.
     pub drained: u64,
     /// Heavy barriers: of drains, of lowered limits, and for statistics that were unlisted.
     pub barriers: u64,
-    /// Charges refused although a thread in transit, a failed barrier or the charge's own position inside another slow
-    /// path kept credit out of reach.
+    /// Charges refused although a thread in transit, a failed barrier or the charge's own position
+    /// inside another slow path kept credit out of reach.
     pub refused_in_transit: u64,
     /// Times more was uncharged from a level than it held.
     pub underflows: u64,
     /// Times a forced charge would have passed [`PageCounter::USAGE_MAX`].
     pub overflows: u64,
-    /// Units of credit that a drain discarded, because after an underflow usage did not contain them.
+    /// Units of credit that a drain discarded, because after an underflow usage did not contain
+    /// them.
     pub discarded: u64,
-    /// Flushes of the statistics; those that several readers shared count once. From here on, of trees that have statistics.
+    /// Flushes of the statistics; those that several readers shared count once. From here on, of
+    /// trees that have statistics.
     pub flushes: u64,
-    /// Cells that flushes visited. Cells hold what one thread has written for one group. The last visit to cells that
-    /// are unlisted or released is not counted.
+    /// Cells that flushes visited. Cells hold what one thread has written for one group. The last
+    /// visit to cells that are unlisted or released is not counted.
     pub flush_visits: u64,
-    /// Times a thread listed its cells of a group, when it wrote them first or for the first time in a while.
+    /// Times a thread listed its cells of a group, when it wrote them first or for the first time
+    /// in a while.
     pub stat_lists: u64,
     /// Cells that flushes took off the lists because their thread did not write them.
     pub stat_unlists: u64,
     /// Additions to items of another runtime, which were not counted.
     pub foreign_stats: u64,
-    /// Additions that were not counted: an allocator made them inside another slow path, and had no cells yet.
+    /// Additions that were not counted: an allocator made them inside another slow path, and had no
+    /// cells yet.
     pub nested_stats: u64,
 }
 
-/// A private, resettable peak of one counter. Other windows and [`PageCounter::peak`] do not notice a reset.
+/// A private, resettable peak of one counter. Other windows and [`PageCounter::peak`] do not notice
+/// a reset.
 ///
 /// A window keeps its counter. The drop closes it.
 ///
@@ -249,29 +266,47 @@ impl PeakWindow {
     #[allow(unsafe_code)]
     pub(crate) fn open(counter: &Counter, keep: Box<dyn Send + Sync>) -> PeakWindow {
         let _path = SlowPath::enter();
-        let value = counter.tree().windows.lock().open(counter.key(), counter.peaks(), || counter.usage());
+        let value = counter
+            .tree()
+            .windows
+            .lock()
+            .open(counter.key(), counter.peaks(), || counter.usage());
         // SAFETY: `keep` keeps it, and lives as long.
         let counter = unsafe { Kept::new(counter) };
-        PeakWindow { counter, value, _keep: keep }
+        PeakWindow {
+            counter,
+            value,
+            _keep: keep,
+        }
     }
 
-    /// Returns the highest usage since the window was opened or last reset, in units, credit included. Two loads.
+    /// Returns the highest usage since the window was opened or last reset, in units, credit
+    /// included. Two loads.
     pub fn peak(&self) -> u64 {
         self.counter.peaks().read(&self.value)
     }
 
-    /// Starts over from the present usage. The call locks the windows of the tree and visits those of this counter.
+    /// Starts over from the present usage. The call locks the windows of the tree and visits those
+    /// of this counter.
     pub fn reset(&self) {
         let PeakWindow { counter, value, .. } = self;
         let _path = SlowPath::enter();
-        counter.tree().windows.lock().reset(counter.key(), counter.peaks(), value, || counter.usage());
+        counter
+            .tree()
+            .windows
+            .lock()
+            .reset(counter.key(), counter.peaks(), value, || counter.usage());
     }
 }
 
 impl Drop for PeakWindow {
     fn drop(&mut self) {
         let _path = SlowPath::enter();
-        self.counter.tree().windows.lock().close(self.counter.key(), &self.value);
+        self.counter
+            .tree()
+            .windows
+            .lock()
+            .close(self.counter.key(), &self.value);
     }
 }
 
@@ -279,7 +314,14 @@ debug_figures!(PeakWindow, |window| counter: window.counter.id(), peak: window.p
 
 /// Reads the counts of a tree, with one load for each. Those of its statistics are the caller's.
 pub(crate) fn counts(tree: &Tree, of_stats: [u64; 6]) -> Counts {
-    let [flushes, flush_visits, stat_lists, stat_unlists, foreign_stats, nested_stats] = of_stats;
+    let [
+        flushes,
+        flush_visits,
+        stat_lists,
+        stat_unlists,
+        foreign_stats,
+        nested_stats,
+    ] = of_stats;
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     Counts {
         drains: read(&tree.counts.drains),
@@ -300,7 +342,8 @@ pub(crate) fn counts(tree: &Tree, of_stats: [u64; 6]) -> Counts {
 
 /// # Protection
 impl<K> PageCounter<K> {
-    /// Returns the sum over the children of min(usage, min), in units. One load. Exact at every quiescent point.
+    /// Returns the sum over the children of min(usage, min), in units. One load. Exact at every
+    /// quiescent point.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -316,13 +359,15 @@ impl<K> PageCounter<K> {
         marks::children_protected(self.counter(), Protection::Min)
     }
 
-    /// Returns the sum over the children of min(usage, low), in units. One load. Exact at every quiescent point.
+    /// Returns the sum over the children of min(usage, low), in units. One load. Exact at every
+    /// quiescent point.
     pub fn children_low_usage(&self) -> u64 {
         marks::children_protected(self.counter(), Protection::Low)
     }
 
-    /// Returns the units of usage that min protects against pressure on `root`: this counter's share of what those
-    /// between have. 0 for `root` itself. The call computes it from the counters as they are, with a few loads a level.
+    /// Returns the units of usage that min protects against pressure on `root`: this counter's
+    /// share of what those between have. 0 for `root` itself. The call computes it from the
+    /// counters as they are, with a few loads a level.
     ///
     /// Source: `effective_protection` in `mm/page_counter.c`.
     ///

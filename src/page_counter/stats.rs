@@ -9,18 +9,20 @@ use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
 use crate::stat::{Item, Stat, Stats};
 
-/// For counters whose configuration declares [statistics](crate::CounterConfig::statistics), and for those of groups,
-/// where they are the group's. Without a declaration there is nothing to write and all reads are 0.
+/// For counters whose configuration declares [statistics](crate::CounterConfig::statistics), and
+/// for those of groups, where they are the group's. Without a declaration there is nothing to write
+/// and all reads are 0.
 impl<K> PageCounter<K> {
     fn has_stats(&self) -> bool {
         group_tree::if_groups(self.counter().tree()).is_some()
     }
 
-    /// Adds to an item, here and in the figures of all ancestors: 2 ns, no lock, no read-modify-write instruction, at
-    /// any depth. The first addition of a thread to a counter makes the thread's cells, which takes the lock of the
-    /// statistics.
+    /// Adds to an item, here and in the figures of all ancestors: 2 ns, no lock, no
+    /// read-modify-write instruction, at any depth. The first addition of a thread to a counter
+    /// makes the thread's cells, which takes the lock of the statistics.
     ///
-    /// An item of another tree is counted in [`Counts::foreign_stats`](crate::figures::Counts::foreign_stats) only.
+    /// An item of another tree is counted in
+    /// [`Counts::foreign_stats`](crate::figures::Counts::foreign_stats) only.
     ///
     /// ```
     /// # use memcg::{CounterConfig, Freshness, PageCounter, Stat};
@@ -35,8 +37,8 @@ impl<K> PageCounter<K> {
         node_stats::add(self.header(), stat, delta);
     }
 
-    /// Reads the figures of the subtree, as fresh as the caller asks. [`Stats::max_error`] says what may be missing,
-    /// and [`Freshness`] what each reading costs.
+    /// Reads the figures of the subtree, as fresh as the caller asks. [`Stats::max_error`] says
+    /// what may be missing, and [`Freshness`] what each reading costs.
     ///
     /// ```
     /// # use memcg::{CounterConfig, Freshness, PageCounter, Stat};
@@ -54,8 +56,8 @@ impl<K> PageCounter<K> {
         }
     }
 
-    /// Publishes everything that was written in this subtree before the call: half the cost of an exact read. Readers
-    /// and flushes that run at once share the work.
+    /// Publishes everything that was written in this subtree before the call: half the cost of an
+    /// exact read. Readers and flushes that run at once share the work.
     ///
     /// ```
     /// # use memcg::{CounterConfig, Freshness, PageCounter, Stat};
@@ -70,8 +72,9 @@ impl<K> PageCounter<K> {
         }
     }
 
-    /// Does what [`flush`](Self::flush) does where more than [`Freshness::Threshold`] allows may be missing, and only
-    /// while the last flush of the root is more than four seconds old. Returns whether it flushed.
+    /// Does what [`flush`](Self::flush) does where more than [`Freshness::Threshold`] allows may be
+    /// missing, and only while the last flush of the root is more than four seconds old. Returns
+    /// whether it flushed.
     ///
     /// ```
     /// # use memcg::expert::Inspect as _;
@@ -84,19 +87,24 @@ impl<K> PageCounter<K> {
         self.has_stats() && stats::flush_ratelimited(self.counter().first())
     }
 
-    /// Returns the items of the statistics: those built in, then those that the configuration declares.
+    /// Returns the items of the statistics: those built in, then those that the configuration
+    /// declares.
     pub fn items(&self) -> impl Iterator<Item = Item<'_>> {
-        group_tree::if_groups(self.counter().tree()).into_iter().flat_map(|groups| groups.stats.items.iter())
+        group_tree::if_groups(self.counter().tree())
+            .into_iter()
+            .flat_map(|groups| groups.stats.items.iter())
     }
 
     /// Returns the memory nodes that the counter accounts for; one node where none are declared.
     pub fn topology(&self) -> Topology {
-        let declared = group_tree::if_groups(self.counter().tree()).map(|groups| groups.numa.topology.clone());
+        let declared =
+            group_tree::if_groups(self.counter().tree()).map(|groups| groups.numa.topology.clone());
         declared.unwrap_or_else(Topology::one_node)
     }
 
-    /// Reads an item by node, as fresh as the caller asks. [`NodeStats::max_error`] says how far the figures may be off,
-    /// over all nodes together. An exact read costs two flushes of the statistics on each node.
+    /// Reads an item by node, as fresh as the caller asks. [`NodeStats::max_error`] says how far
+    /// the figures may be off, over all nodes together. An exact read costs two flushes of the
+    /// statistics on each node.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter, Stat};

@@ -11,8 +11,8 @@ use crate::sync::{CachePadded, Shared, pool_stashes, process_wide, share};
 
 pub(crate) struct Cache {
     pub(crate) shape: Shape,
-    /// A power of two. Threads of one number share a stash. A new thread gets the number of one that has ended, so as
-    /// many threads as there are processors have a stash each.
+    /// A power of two. Threads of one number share a stash. A new thread gets the number of one
+    /// that has ended, so as many threads as there are processors have a stash each.
     stashes: Box<[CachePadded<Lock<Stash>>]>,
     depot: Lock<Depot>,
 }
@@ -30,16 +30,23 @@ pub(crate) struct PoolObject {
 }
 
 impl PoolObject {
-    /// The object as a value of a type that every [`PoolAlign`] aligns. Another type does not compile.
+    /// The object as a value of a type that every [`PoolAlign`] aligns. Another type does not
+    /// compile.
     pub(crate) fn first<T>(&self) -> NonNull<T> {
-        const { assert!(align_of::<T>() <= PoolAlign::WORD, "the type is aligned for more than a packed object") };
+        const {
+            assert!(
+                align_of::<T>() <= PoolAlign::WORD,
+                "the type is aligned for more than a packed object"
+            )
+        };
         self.start.cast()
     }
 }
 
 process_wide!(caches: Lock<Vec<Shared<Cache>>> = || Lock::new(Rank::Bookkeeping, Vec::new()));
 
-/// Finds or makes the cache of a shape. The first user of an object makes its value, which no thread ever drops.
+/// Finds or makes the cache of a shape. The first user of an object makes its value, which no
+/// thread ever drops.
 pub(crate) fn cache(shape: Shape) -> Shared<Cache> {
     let caches = caches();
     let mut caches = caches.lock();
@@ -61,27 +68,39 @@ impl Cache {
         }
     }
 
-    /// Takes an object that has no other user, as its last user has left it. Type-stable memory is clean only if the
-    /// last user has cleaned it. `thread` is the number of the calling thread.
+    /// Takes an object that has no other user, as its last user has left it. Type-stable memory is
+    /// clean only if the last user has cleaned it. `thread` is the number of the calling thread.
     pub(crate) fn take(&self, thread: u32) -> Result<PoolObject, NoMemory> {
         let FreeObject { number, recycled } = match self.take_own(thread) {
             Ok(free) => free,
             // Mutation: what-others-have-at-hand-is-not-looked-at
-            Err(refused) => self.stashes.iter().find_map(|stash| stash.lock().take()).ok_or(refused)?,
+            Err(refused) => self
+                .stashes
+                .iter()
+                .find_map(|stash| stash.lock().take())
+                .ok_or(refused)?,
         };
-        let start = directory().object(number).ok_or(NoMemory { bytes: self.shape.given() })?;
-        Ok(PoolObject { number, start, recycled })
+        let start = directory().object(number).ok_or(NoMemory {
+            bytes: self.shape.given(),
+        })?;
+        Ok(PoolObject {
+            number,
+            start,
+            recycled,
+        })
     }
 
     fn take_own(&self, thread: u32) -> Result<FreeObject, NoMemory> {
-        // Acquire (E12): the lock's, here and in `put`. The thread sees what the last user did to the object before it
-        // was put back.
+        // Acquire (E12): the lock's, here and in `put`. The thread sees what the last user did to
+        // the object before it was put back.
         let mut stash = self.own(thread).lock();
         if let Some(free) = stash.take() {
             return Ok(free);
         }
         self.depot.lock().fill(&mut stash)?;
-        stash.take().ok_or(NoMemory { bytes: self.shape.chunk() })
+        stash.take().ok_or(NoMemory {
+            bytes: self.shape.chunk(),
+        })
     }
 
     /// Takes an object back from its last user.
@@ -95,12 +114,19 @@ impl Cache {
 
     /// Objects in use. Exact while no thread takes or puts one.
     pub(crate) fn live(&self) -> u64 {
-        self.stashes.iter().map(|stash| stash.lock().live).fold(0, u64::wrapping_add)
+        self.stashes
+            .iter()
+            .map(|stash| stash.lock().live)
+            .fold(0, u64::wrapping_add)
     }
 
     /// Objects that have had a user and have none now: memory for the next users. Exact as above.
     pub(crate) fn free(&self) -> u64 {
-        let fresh: usize = self.stashes.iter().map(|stash| stash.lock().fresh.len()).sum();
+        let fresh: usize = self
+            .stashes
+            .iter()
+            .map(|stash| stash.lock().fresh.len())
+            .sum();
         let had = self.depot.lock().fresh.saturating_sub(fresh) as u64;
         had.saturating_sub(self.live())
     }
@@ -134,16 +160,25 @@ mod tests {
 
     /// Never dropped, as all caches: the directory keeps the addresses of its objects.
     fn small(asked: usize, align: PoolAlign) -> Shared<Cache> {
-        share(Cache::new(Shape { kind: Kind::Stats { items: 0 }, asked, align, node: None }))
+        share(Cache::new(Shape {
+            kind: Kind::Stats { items: 0 },
+            asked,
+            align,
+            node: None,
+        }))
     }
 
-    /// Writes to all of an object, which must be all zeros or all ones. Returns whether it had a user before.
+    /// Writes to all of an object, which must be all zeros or all ones. Returns whether it had a
+    /// user before.
     #[allow(unsafe_code)]
     fn fill(object: &PoolObject, asked: usize) -> bool {
         // SAFETY: the object has so many bytes, and this test is its only user.
         let bytes = unsafe { std::slice::from_raw_parts_mut(object.start.as_ptr(), asked) };
         let before = bytes[0];
-        assert!(before <= 1 && bytes.iter().all(|&byte| byte == before), "memory of {object:?} has another user");
+        assert!(
+            before <= 1 && bytes.iter().all(|&byte| byte == before),
+            "memory of {object:?} has another user"
+        );
         bytes.fill(1);
         before == 1
     }
@@ -152,8 +187,15 @@ mod tests {
     fn objects_do_not_overlap_and_come_back_as_they_were() {
         // Miri takes its time for each byte.
         let middle = if cfg!(miri) { 264 } else { 2_312 };
-        let sizes = [(1, PoolAlign::Packed), (middle, PoolAlign::CacheLine), (LARGE, PoolAlign::Packed)];
-        for (asked, align) in sizes.into_iter().take(if cfg!(miri) { 2 } else { sizes.len() }) {
+        let sizes = [
+            (1, PoolAlign::Packed),
+            (middle, PoolAlign::CacheLine),
+            (LARGE, PoolAlign::Packed),
+        ];
+        for (asked, align) in sizes
+            .into_iter()
+            .take(if cfg!(miri) { 2 } else { sizes.len() })
+        {
             let cache = small(asked, align);
             let count = 3 * cache.shape.objects_per_chunk().min(500) + 1;
             for round in 0..2 {
@@ -163,7 +205,14 @@ mod tests {
                     assert_eq!(directory().object(object.number), Some(object.start));
                 }
                 let fresh = taken.iter().filter(|object| !fill(object, asked)).count();
-                assert!(if round == 0 { fresh == count } else { fresh <= BATCH }, "new ones only where none is back");
+                assert!(
+                    if round == 0 {
+                        fresh == count
+                    } else {
+                        fresh <= BATCH
+                    },
+                    "new ones only where none is back"
+                );
                 let numbers: BTreeSet<_> = taken.iter().map(|object| object.number).collect();
                 assert_eq!(numbers.len(), count);
                 numbers.into_iter().for_each(|number| cache.put(0, number));
@@ -174,15 +223,25 @@ mod tests {
     #[test]
     fn the_lowest_are_taken_first() {
         let cache = small(64, PoolAlign::Packed);
-        let taken: Vec<_> = (0..32 * POOL_STASH).map(|_| cache.take(0).unwrap()).collect();
+        let taken: Vec<_> = (0..32 * POOL_STASH)
+            .map(|_| cache.take(0).unwrap())
+            .collect();
         // The depot gives out the lowest of those that went back.
-        taken.iter().rev().for_each(|object| cache.put(0, object.number));
+        taken
+            .iter()
+            .rev()
+            .for_each(|object| cache.put(0, object.number));
         for _ in 0..POOL_STASH {
             cache.take(0).unwrap();
         }
         let mut next: Vec<_> = (0..16).map(|_| cache.take(0).unwrap().number).collect();
         next.sort_unstable();
-        assert!(next.iter().zip(&taken[POOL_STASH..]).all(|(&number, object)| number <= object.number), "{next:?}");
+        assert!(
+            next.iter()
+                .zip(&taken[POOL_STASH..])
+                .all(|(&number, object)| number <= object.number),
+            "{next:?}"
+        );
     }
 
     #[test]
@@ -192,12 +251,22 @@ mod tests {
         // This is the stash of another thread.
         let number = cache.stashes[0].lock().put(object.number);
         assert!(number.is_empty());
-        assert!(cache.stashes.iter().any(|stash| stash.lock().take().is_some()));
+        assert!(
+            cache
+                .stashes
+                .iter()
+                .any(|stash| stash.lock().take().is_some())
+        );
     }
 
     #[test]
     fn a_shape_has_one_cache() {
-        let shape = |asked| Shape { kind: Kind::Stats { items: 0 }, asked, align: PoolAlign::Packed, node: None };
+        let shape = |asked| Shape {
+            kind: Kind::Stats { items: 0 },
+            asked,
+            align: PoolAlign::Packed,
+            node: None,
+        };
         assert!(std::ptr::eq(cache(shape(24)), cache(shape(24))));
         assert!(!std::ptr::eq(cache(shape(24)), cache(shape(32))));
     }

@@ -1,7 +1,7 @@
 //! The chunks of a cache, and the objects of them that lie in no stash.
 //!
-//! The depot gives out the lowest returned objects first, and only then fresh ones, in order. So live objects lie close
-//! together, and no thread has touched memory above the first fresh object.
+//! The depot gives out the lowest returned objects first, and only then fresh ones, in order. So
+//! live objects lie close together, and no thread has touched memory above the first fresh object.
 
 use std::ops::Range;
 
@@ -32,7 +32,12 @@ struct PoolChunk {
 
 impl Depot {
     pub(super) fn new(shape: Shape) -> Depot {
-        Depot { shape, chunks: PageVec::new(), back: Lowest::new(), fresh: 0 }
+        Depot {
+            shape,
+            chunks: PageVec::new(),
+            back: Lowest::new(),
+            fresh: 0,
+        }
     }
 
     pub(super) fn fill(&mut self, stash: &mut Stash) -> Result<(), NoMemory> {
@@ -40,7 +45,9 @@ impl Depot {
         while stash.back.len() < BATCH
             && let Some(place) = self.back.take()
         {
-            stash.back.push(number(self.chunks[place / objects].number, place % objects));
+            stash
+                .back
+                .push(number(self.chunks[place / objects].number, place % objects));
         }
         // The lowest lies on top.
         stash.back.reverse();
@@ -50,7 +57,10 @@ impl Depot {
         if self.fresh == self.chunks.len() * objects {
             self.grow()?;
         }
-        let (chunk, index) = (self.chunks[self.fresh / objects].number, self.fresh % objects);
+        let (chunk, index) = (
+            self.chunks[self.fresh / objects].number,
+            self.fresh % objects,
+        );
         let count = BATCH.min(objects - index);
         stash.fresh = number(chunk, index)..number(chunk, index) + count as u32;
         // Mutation: a-free-object-is-given-out-twice
@@ -68,7 +78,10 @@ impl Depot {
         for &number in numbers {
             let (chunk, index) = parts(number);
             // Numbers of chunks rise.
-            if let Ok(at) = self.chunks.binary_search_by_key(&chunk, |chunk| chunk.number) {
+            if let Ok(at) = self
+                .chunks
+                .binary_search_by_key(&chunk, |chunk| chunk.number)
+            {
                 self.back.insert(at * objects + index);
             }
         }
@@ -85,7 +98,10 @@ impl Depot {
             pages.bind(node);
         }
         let number = directory().add(pages.start(), shape.given(), objects)?;
-        self.chunks.push(PoolChunk { _pages: pages, number });
+        self.chunks.push(PoolChunk {
+            _pages: pages,
+            number,
+        });
         Ok(())
     }
 }
@@ -117,8 +133,16 @@ pub(super) struct FreeObject {
 
 impl Stash {
     pub(super) fn take(&mut self) -> Option<FreeObject> {
-        let recycled = self.back.pop().map(|number| FreeObject { number, recycled: true });
-        let free = recycled.or_else(|| self.fresh.next().map(|number| FreeObject { number, recycled: false }))?;
+        let recycled = self.back.pop().map(|number| FreeObject {
+            number,
+            recycled: true,
+        });
+        let free = recycled.or_else(|| {
+            self.fresh.next().map(|number| FreeObject {
+                number,
+                recycled: false,
+            })
+        })?;
         self.live = self.live.wrapping_add(1);
         Some(free)
     }
@@ -126,7 +150,11 @@ impl Stash {
     /// Takes an object back. If the stash is full, returns the coldest objects, for the depot.
     pub(super) fn put(&mut self, number: u32) -> Numbers {
         // Mutation: the-depot-gets-what-the-stash-keeps
-        let too_many = if self.back.len() < POOL_STASH { Numbers::new() } else { self.back.drain(..BATCH).collect() };
+        let too_many = if self.back.len() < POOL_STASH {
+            Numbers::new()
+        } else {
+            self.back.drain(..BATCH).collect()
+        };
         self.back.push(number);
         self.live = self.live.wrapping_sub(1);
         too_many

@@ -1,7 +1,8 @@
 //! Finds the object of a number without a lock.
 //!
-//! All caches number their chunks in one sequence, for ever. The number of an object is that of its chunk and its index
-//! in it. So a number names one object of the process, whichever cache it belongs to.
+//! All caches number their chunks in one sequence, for ever. The number of an object is that of its
+//! chunk and its index in it. So a number names one object of the process, whichever cache it
+//! belongs to.
 
 use std::ptr::{self, NonNull};
 
@@ -14,7 +15,9 @@ use crate::sync::{AtomicPtr, AtomicU64, Ordering, POOL_PAGE, POOL_PAGES, process
 /// Bits of a number that hold the index in the chunk: the low ones.
 const INDEX: u32 = 12;
 
-const _: () = assert!(crate::sync::POOL_OBJECTS <= 1 << INDEX && POOL_PAGES * POOL_PAGE <= 1 << (u32::BITS - INDEX));
+const _: () = assert!(
+    crate::sync::POOL_OBJECTS <= 1 << INDEX && POOL_PAGES * POOL_PAGE <= 1 << (u32::BITS - INDEX)
+);
 
 /// All chunks of the process, by number, in pages that the directory adds as it needs them.
 pub(crate) struct ChunkDirectory {
@@ -51,30 +54,48 @@ pub(super) fn parts(number: u32) -> (u32, usize) {
 impl ChunkDirectory {
     fn new() -> Self {
         let pages = std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut()));
-        ChunkDirectory { pages, made: Lock::new(Rank::Chunks, Growth { chunks: 0, pages: PageVec::new() }) }
+        ChunkDirectory {
+            pages,
+            made: Lock::new(
+                Rank::Chunks,
+                Growth {
+                    chunks: 0,
+                    pages: PageVec::new(),
+                },
+            ),
+        }
     }
 
     /// Gives a chunk its number. The caller never gives the chunk back.
     #[allow(unsafe_code)]
-    pub(super) fn add(&self, start: NonNull<u8>, given: usize, objects: usize) -> Result<u32, NoMemory> {
+    pub(super) fn add(
+        &self,
+        start: NonNull<u8>,
+        given: usize,
+        objects: usize,
+    ) -> Result<u32, NoMemory> {
         let mut made = self.made.lock();
         let chunk = made.chunks;
-        let refused = NoMemory { bytes: POOL_PAGE * size_of::<ChunkEntry>() };
+        let refused = NoMemory {
+            bytes: POOL_PAGE * size_of::<ChunkEntry>(),
+        };
         let place = self.pages.get(chunk / POOL_PAGE).ok_or(refused)?;
         if made.pages.len() == chunk / POOL_PAGE {
             made.pages.reserve(1)?;
             let memory = Mapping::new(POOL_PAGE * size_of::<ChunkEntry>())?;
             let entries = memory.first::<ChunkEntry>().as_ptr();
             for at in 0..POOL_PAGE {
-                // SAFETY: the entry is within the mapping, which starts at a page and has room for so many. No other
-                // thread knows it yet.
+                // SAFETY: the entry is within the mapping, which starts at a page and has room for
+                // so many. No other thread knows it yet.
                 unsafe { entries.add(at).write(ChunkEntry::default()) };
             }
             // Release (E30): pairs with `entry`.
             place.store(entries, Ordering::Release);
             made.pages.push(memory);
         }
-        let Some(entry) = self.entry(chunk) else { return Err(refused) };
+        let Some(entry) = self.entry(chunk) else {
+            return Err(refused);
+        };
         entry.given.store(given as u64, Ordering::Relaxed);
         entry.objects.store(objects as u32, Ordering::Relaxed);
         // Release (E30): after all other fields of the chunk; pairs with `object`.
@@ -91,7 +112,8 @@ impl ChunkDirectory {
         if page.is_null() {
             return None;
         }
-        // SAFETY: `add` publishes a page with all its entries made, and the page lives as long as the directory.
+        // SAFETY: `add` publishes a page with all its entries made, and the page lives as long as
+        // the directory.
         Some(unsafe { &*page.add(chunk % POOL_PAGE) })
     }
 
@@ -103,7 +125,9 @@ impl ChunkDirectory {
         // Acquire (E30): pairs with `add`.
         let start = NonNull::new(entry.start.load(Ordering::Acquire))?;
         let given = entry.given.load(Ordering::Relaxed) as usize;
-        // SAFETY: the chunk has more objects than `index`, of `given` bytes each, and its memory never goes back.
-        (index < entry.objects.load(Ordering::Relaxed) as usize).then(|| unsafe { start.add(index * given) })
+        // SAFETY: the chunk has more objects than `index`, of `given` bytes each, and its memory
+        // never goes back.
+        (index < entry.objects.load(Ordering::Relaxed) as usize)
+            .then(|| unsafe { start.add(index * given) })
     }
 }

@@ -14,7 +14,11 @@ pub(super) struct Lowest {
 
 impl Lowest {
     pub(super) fn new() -> Lowest {
-        Lowest { words: PageVec::new(), first: 0, len: 0 }
+        Lowest {
+            words: PageVec::new(),
+            first: 0,
+            len: 0,
+        }
     }
 
     /// Makes room for the numbers below `most`. If the system refuses it, the set has not changed.
@@ -34,7 +38,10 @@ impl Lowest {
 
     pub(super) fn take(&mut self) -> Option<usize> {
         self.len = self.len.checked_sub(1)?;
-        self.first += self.words[self.first..].iter().take_while(|&&word| word == 0).count();
+        self.first += self.words[self.first..]
+            .iter()
+            .take_while(|&&word| word == 0)
+            .count();
         let word = &mut self.words[self.first];
         let bit = word.trailing_zeros() as usize;
         *word &= *word - 1;
@@ -56,7 +63,9 @@ mod tests {
         set.reserve(100).unwrap();
         let mut random = 1_u64;
         for round in 0..many(100_000) as usize {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             let room = 100 + round / 8;
             set.reserve(room).unwrap();
             let number = (random >> 33) as usize % room;

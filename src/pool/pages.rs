@@ -16,7 +16,11 @@ pub(crate) struct PageVec<T> {
 impl<T> PageVec<T> {
     pub(crate) fn new() -> Self {
         const { assert!(size_of::<T>() > 0) };
-        PageVec { pages: Mapping::empty(), len: 0, of: PhantomData }
+        PageVec {
+            pages: Mapping::empty(),
+            len: 0,
+            of: PhantomData,
+        }
     }
 
     /// Makes room for so many more values. If the system refuses it, nothing has changed.
@@ -24,7 +28,8 @@ impl<T> PageVec<T> {
         let bytes = self.len.saturating_add(more).saturating_mul(size_of::<T>());
         if bytes > self.pages.len() {
             // The values may move: the borrow proves that no other reference to them exists.
-            self.pages.grow(bytes.max(self.pages.len().saturating_mul(2)))?;
+            self.pages
+                .grow(bytes.max(self.pages.len().saturating_mul(2)))?;
         }
         Ok(())
     }
@@ -32,8 +37,12 @@ impl<T> PageVec<T> {
     /// Adds a value that the array has room for.
     #[allow(unsafe_code)]
     pub(crate) fn push(&mut self, value: T) {
-        assert!((self.len + 1) * size_of::<T>() <= self.pages.len(), "room is reserved before");
-        // SAFETY: the place is within the mapping, at a multiple of the size from its start, and holds no value.
+        assert!(
+            (self.len + 1) * size_of::<T>() <= self.pages.len(),
+            "room is reserved before"
+        );
+        // SAFETY: the place is within the mapping, at a multiple of the size from its start, and
+        // holds no value.
         unsafe { self.start().add(self.len).write(value) };
         self.len += 1;
     }

@@ -10,7 +10,8 @@ const CHUNK: usize = 256 << 10;
 /// The fewest objects of a chunk, also where they are large.
 const OBJECTS_LEAST: usize = 8;
 
-/// The layout of objects in their pool: those of groups, and those of their statistics on memory nodes.
+/// The layout of objects in their pool: those of groups, and those of their statistics on memory
+/// nodes.
 ///
 /// ```
 /// let small = memcg::Runtime::builder().pool_align(memcg::expert::PoolAlign::Packed).build()?;
@@ -20,8 +21,9 @@ const OBJECTS_LEAST: usize = 8;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PoolAlign {
-    /// At whole cache lines, 128 bytes: two threads that charge neighbours in memory share no line. As the kernel's
-    /// `SLAB_HWCACHE_ALIGN`. Lines count in pairs, because the prefetcher fetches pairs.
+    /// At whole cache lines, 128 bytes: two threads that charge neighbours in memory share no line.
+    /// As the kernel's `SLAB_HWCACHE_ALIGN`. Lines count in pairs, because the prefetcher fetches
+    /// pairs.
     #[default]
     CacheLine,
     /// At whole words: no more than an object asks for.
@@ -98,8 +100,8 @@ fn given(asked: usize, align: usize) -> usize {
     asked.max(1).next_multiple_of(align)
 }
 
-/// Returns the size that the kernel's `kmalloc` gives for so many bytes: a power of two, or one of two sizes in
-/// between.
+/// Returns the size that the kernel's `kmalloc` gives for so many bytes: a power of two, or one of
+/// two sizes in between.
 pub(super) const fn size_class(bytes: usize) -> usize {
     match bytes {
         0..=8 => 8,
@@ -113,16 +115,22 @@ pub(super) const fn size_class(bytes: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// The patch series: `mem_cgroup` of 2,312 bytes, `mem_cgroup_per_node` of 2,896, lines of 64, and as many of them
-    /// as lie in 32 KiB.
+    /// The patch series: `mem_cgroup` of 2,312 bytes, `mem_cgroup_per_node` of 2,896, lines of 64,
+    /// and as many of them as lie in 32 KiB.
     #[test]
     fn the_arithmetic_of_the_patch_series() {
         const LINE: usize = 64;
         let (group, part) = (2_312, 2_896);
         assert_eq!([size_class(group), size_class(part)], [4_096; 2]);
-        assert_eq!([size_class(group) - group, size_class(part) - part], [1_784, 1_200]);
+        assert_eq!(
+            [size_class(group) - group, size_class(part) - part],
+            [1_784, 1_200]
+        );
         assert_eq!([given(group, LINE), given(part, LINE)], [2_368, 2_944]);
-        assert_eq!([given(group, PoolAlign::WORD), given(part, PoolAlign::WORD)], [group, part]);
+        assert_eq!(
+            [given(group, PoolAlign::WORD), given(part, PoolAlign::WORD)],
+            [group, part]
+        );
         let in_a_slab = |bytes: usize| (32 << 10) / bytes;
         assert_eq!([4_096, 2_368, 2_312].map(in_a_slab), [8, 13, 14]);
         assert_eq!([2_944, 2_896].map(in_a_slab), [11; 2]);
@@ -130,20 +138,40 @@ mod tests {
 
     #[test]
     fn size_classes_are_the_kernels() {
-        let classes = [8, 16, 32, 64, 96, 128, 192, 256, 512, 1_024, 2_048, 4_096, 8_192];
+        let classes = [
+            8, 16, 32, 64, 96, 128, 192, 256, 512, 1_024, 2_048, 4_096, 8_192,
+        ];
         for pair in classes.windows(2) {
-            assert_eq!((size_class(pair[0]), size_class(pair[0] + 1)), (pair[0], pair[1]));
+            assert_eq!(
+                (size_class(pair[0]), size_class(pair[0] + 1)),
+                (pair[0], pair[1])
+            );
         }
     }
 
     #[test]
     fn a_chunk_has_whole_pages_and_room_for_its_objects() {
-        for asked in (0..3_000).step_by(if cfg!(miri) { 149 } else { 1 }).chain([70_000, 1 << 20]) {
+        for asked in (0..3_000)
+            .step_by(if cfg!(miri) { 149 } else { 1 })
+            .chain([70_000, 1 << 20])
+        {
             for align in [PoolAlign::CacheLine, PoolAlign::Packed] {
-                let shape = Shape { kind: Kind::Events, asked, align, node: None };
-                let (given, objects, chunk) = (shape.given(), shape.objects_per_chunk(), shape.chunk());
-                assert!(given >= asked && given.is_multiple_of(align.bytes()) && given < asked.max(1) + align.bytes());
-                assert!((OBJECTS_LEAST..=POOL_OBJECTS).contains(&objects) && objects * given <= chunk);
+                let shape = Shape {
+                    kind: Kind::Events,
+                    asked,
+                    align,
+                    node: None,
+                };
+                let (given, objects, chunk) =
+                    (shape.given(), shape.objects_per_chunk(), shape.chunk());
+                assert!(
+                    given >= asked
+                        && given.is_multiple_of(align.bytes())
+                        && given < asked.max(1) + align.bytes()
+                );
+                assert!(
+                    (OBJECTS_LEAST..=POOL_OBJECTS).contains(&objects) && objects * given <= chunk
+                );
                 assert!(chunk.is_multiple_of(page_size()));
             }
         }

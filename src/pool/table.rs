@@ -6,9 +6,9 @@ use super::cache::Cache;
 use super::shape::size_class;
 use crate::numa::NodeId;
 
-/// The pools of a runtime: those of its groups, and of what a group gets on first need. Prints as a table, one line for
-/// each pool, sizes in bytes. A pool belongs to the process: live and free objects are those of all runtimes of the
-/// same shape.
+/// The pools of a runtime: those of its groups, and of what a group gets on first need. Prints as a
+/// table, one line for each pool, sizes in bytes. A pool belongs to the process: live and free
+/// objects are those of all runtimes of the same shape.
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().build()?;
@@ -26,8 +26,8 @@ pub struct PoolTable {
     rows: Vec<PoolRow>,
 }
 
-/// One pool in a [`PoolTable`]. Sizes are in bytes and never change. Counts are exact while no thread creates or
-/// releases a group.
+/// One pool in a [`PoolTable`]. Sizes are in bytes and never change. Counts are exact while no
+/// thread creates or releases a group.
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().build()?;
@@ -42,8 +42,8 @@ pub struct PoolTable {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct PoolRow {
-    /// The type of its objects. `group`: all counters of a group. `events`: a group's counts of events. `stats`: a
-    /// group's statistics, its own or those of its memory on a node.
+    /// The type of its objects. `group`: all counters of a group. `events`: a group's counts of
+    /// events. `stats`: a group's statistics, its own or those of its memory on a node.
     pub name: &'static str,
     /// The node where the memory should lie; `None`: any.
     pub node: Option<NodeId>,
@@ -70,7 +70,8 @@ pub struct PoolRow {
 impl PoolRow {
     fn of(cache: &Cache) -> PoolRow {
         let shape = cache.shape;
-        let (objects_per_chunk, chunks, live) = (shape.objects_per_chunk(), cache.chunk_count(), cache.live());
+        let (objects_per_chunk, chunks, live) =
+            (shape.objects_per_chunk(), cache.chunk_count(), cache.live());
         PoolRow {
             name: shape.kind.name(),
             node: shape.node,
@@ -86,29 +87,64 @@ impl PoolRow {
         }
     }
 
-    /// Returns the bytes that an allocator of size classes gives for as much. The classes are those of the kernel's
-    /// `kmalloc`: 8, 16, 32, 64, 96, 128, 192, 256, and powers of two from there on.
+    /// Returns the bytes that an allocator of size classes gives for as much. The classes are those
+    /// of the kernel's `kmalloc`: 8, 16, 32, 64, 96, 128, 192, 256, and powers of two from there
+    /// on.
     pub fn size_class(&self) -> usize {
         size_class(self.asked)
     }
 
     fn cells(&self) -> [String; COLUMNS.len()] {
-        let node = self.node.map_or_else(|| "-".to_string(), |node| node.to_string());
+        let node = self
+            .node
+            .map_or_else(|| "-".to_string(), |node| node.to_string());
         let [live, free] = [self.live, self.free].map(|objects| objects.to_string());
         let [asked, given, align, waste] =
             [self.asked, self.given, self.align, self.waste].map(|bytes| bytes.to_string());
-        let [class, objects, chunk, chunks] =
-            [self.size_class(), self.objects_per_chunk, self.chunk, self.chunks].map(|number| number.to_string());
-        [self.name.to_string(), node, live, free, asked, given, align, waste, class, objects, chunk, chunks]
+        let [class, objects, chunk, chunks] = [
+            self.size_class(),
+            self.objects_per_chunk,
+            self.chunk,
+            self.chunks,
+        ]
+        .map(|number| number.to_string());
+        [
+            self.name.to_string(),
+            node,
+            live,
+            free,
+            asked,
+            given,
+            align,
+            waste,
+            class,
+            objects,
+            chunk,
+            chunks,
+        ]
     }
 }
 
-const COLUMNS: [&str; 12] =
-    ["pool", "node", "live", "free", "asked", "given", "align", "waste", "class", "per_chunk", "chunk", "chunks"];
+const COLUMNS: [&str; 12] = [
+    "pool",
+    "node",
+    "live",
+    "free",
+    "asked",
+    "given",
+    "align",
+    "waste",
+    "class",
+    "per_chunk",
+    "chunk",
+    "chunks",
+];
 
 impl PoolTable {
     pub(crate) fn of<'a>(caches: impl Iterator<Item = &'a Cache>) -> PoolTable {
-        PoolTable { rows: caches.map(PoolRow::of).collect() }
+        PoolTable {
+            rows: caches.map(PoolRow::of).collect(),
+        }
     }
 
     /// The rows, that of groups first.
@@ -121,8 +157,13 @@ impl fmt::Display for PoolTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = vec![COLUMNS.map(str::to_string)];
         lines.extend(self.rows.iter().map(PoolRow::cells));
-        let widths: [usize; COLUMNS.len()] =
-            std::array::from_fn(|column| lines.iter().map(|line| line[column].len()).max().unwrap_or(0));
+        let widths: [usize; COLUMNS.len()] = std::array::from_fn(|column| {
+            lines
+                .iter()
+                .map(|line| line[column].len())
+                .max()
+                .unwrap_or(0)
+        });
         for [first, rest @ ..] in &lines {
             write!(f, "{first:width$}", width = widths[0])?;
             for (figure, width) in rest.iter().zip(&widths[1..]) {

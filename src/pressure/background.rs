@@ -1,10 +1,10 @@
-//! Reclaim before charges need it: a level whose usage passes a mark is reclaimed down to a second one, by a thread of
-//! the tree.
+//! Reclaim before charges need it: a level whose usage passes a mark is reclaimed down to a second
+//! one, by a thread of the tree.
 //!
-//! A bit of the level's word (`counter::watch::RECLAIMS`) says that no thread reclaims there. A walk that leaves usage
-//! above the mark and finds the bit has its thread serve the level. There one thread takes the bit and leaves the level
-//! to the tree's thread. That one sets the bit once usage is at the second mark, and reads usage again (E55). In
-//! between no walk looks.
+//! A bit of the level's word (`counter::watch::RECLAIMS`) says that no thread reclaims there. A
+//! walk that leaves usage above the mark and finds the bit has its thread serve the level. There
+//! one thread takes the bit and leaves the level to the tree's thread. That one sets the bit once
+//! usage is at the second mark, and reads usage again (E55). In between no walk looks.
 //!
 //! The list names levels without a handle, so a pause keeps no group.
 
@@ -22,7 +22,8 @@ use crate::state::started::Background;
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// One turn of a level, on the tree's thread: foreign code runs, and no lock is held. Returns its next turn.
+/// One turn of a level, on the tree's thread: foreign code runs, and no lock is held. Returns its
+/// next turn.
 pub(crate) fn turn(mut job: Background) -> Option<Background> {
     let level = &*job.level.try_pin()?;
     if level.state().is_offline() {
@@ -31,9 +32,17 @@ pub(crate) fn turn(mut job: Background) -> Option<Background> {
     loop {
         if over(level) > 0 {
             let (before, comes) = (over(level), one_round(level));
-            job.unseen = if over(level) < before { 0 } else { job.unseen + 1 };
+            job.unseen = if over(level) < before {
+                0
+            } else {
+                job.unseen + 1
+            };
             let goes_on = comes && job.unseen < ROUNDS_MAX;
-            job.pause = if goes_on { Duration::ZERO } else { (job.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX) };
+            job.pause = if goes_on {
+                Duration::ZERO
+            } else {
+                (job.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX)
+            };
             if over(level) > 0 {
                 job.at = Instant::now() + job.pause;
                 return Some(job);
@@ -61,7 +70,9 @@ fn one_round(level: &Counter) -> bool {
     if !registrations::any_below(level) {
         return over(level) < before;
     }
-    let mut request = Request::new(ReclaimCause::Background, deadline(level)).waits(false).breaks_low(None);
+    let mut request = Request::new(ReclaimCause::Background, deadline(level))
+        .waits(false)
+        .breaks_low(None);
     let round = round::run(level, over(level), &mut request);
     round.is_none_or(|round| round.report.freed > 0 || round.others)
 }
@@ -74,7 +85,10 @@ mod tests {
     use super::*;
     use crate::allocator::Owner;
     use crate::counter::handle::Stale;
-    use crate::{Bytes, Charge, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Runtime};
+    use crate::{
+        Bytes, Charge, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext,
+        Registration, Runtime,
+    };
 
     const MIB: u64 = 1 << 20;
 
@@ -94,10 +108,15 @@ mod tests {
 
     /// A group of 64 MiB whose mark is at 48 MiB, with a cache.
     fn cached(runtime: &Runtime, bytes: u64) -> (Group, Arc<Cache>, Registration) {
-        let limits = Limits::new().max(Limit::Bytes(64 * MIB)).reclaim_above(Limit::percent(75));
+        let limits = Limits::new()
+            .max(Limit::Bytes(64 * MIB))
+            .reclaim_above(Limit::percent(75));
         let group = runtime.root().create("tenant", limits).unwrap();
         let held = Mutex::new(group.try_charge(Bytes(bytes)).unwrap());
-        let cache = Arc::new(Cache { held, threads: Mutex::default() });
+        let cache = Arc::new(Cache {
+            held,
+            threads: Mutex::default(),
+        });
         let registration = group.register_reclaimer(cache.clone(), Priority::NORMAL);
         (group, cache, registration)
     }
@@ -111,7 +130,11 @@ mod tests {
     }
 
     fn is_armed(group: &Group) -> bool {
-        group.first().limits.watched.is_for(crate::counter::watch::RECLAIMS)
+        group
+            .first()
+            .limits
+            .watched
+            .is_for(crate::counter::watch::RECLAIMS)
     }
 
     #[test]
@@ -120,11 +143,17 @@ mod tests {
             let runtime = builder.build().unwrap();
             let (group, cache, _registration) = cached(&runtime, 40 * MIB);
             assert_eq!(
-                (marks::reclaim_above(group.first()), marks::reclaim_down_to(group.first())),
+                (
+                    marks::reclaim_above(group.first()),
+                    marks::reclaim_down_to(group.first())
+                ),
                 (48 * MIB, 45 * MIB)
             );
             let more = group.try_charge(Bytes(7 * MIB)).unwrap();
-            assert!(is_armed(&group) && cache.threads.lock().unwrap().is_empty(), "below the mark");
+            assert!(
+                is_armed(&group) && cache.threads.lock().unwrap().is_empty(),
+                "below the mark"
+            );
             drop(more);
             for _ in 0..3 {
                 let more = group.try_charge(Bytes(12 * MIB)).unwrap();
@@ -133,13 +162,25 @@ mod tests {
                 let threads = std::mem::take(&mut *cache.threads.lock().unwrap());
                 assert!(!threads.is_empty() && !threads.contains(&thread::current().id()));
                 drop(more);
-                cache.held.lock().unwrap().try_grow(Bytes(45 * MIB - group.live())).unwrap();
+                cache
+                    .held
+                    .lock()
+                    .unwrap()
+                    .try_grow(Bytes(45 * MIB - group.live()))
+                    .unwrap();
             }
-            assert_eq!((group.events().get(Event::Max), group.events().get(Event::High)), (0, 0));
+            assert_eq!(
+                (
+                    group.events().get(Event::Max),
+                    group.events().get(Event::High)
+                ),
+                (0, 0)
+            );
         }
     }
 
-    /// A mark that is set below usage, a max that is lowered, and an allocator's charge: each is a crossing.
+    /// A mark that is set below usage, a max that is lowered, and an allocator's charge: each is a
+    /// crossing.
     #[test]
     fn each_way_across_the_mark() {
         let runtime = Runtime::builder().build().unwrap();
@@ -148,15 +189,21 @@ mod tests {
             until(|| group.live() <= most && is_armed(&group));
             assert!(!std::mem::take(&mut *cache.threads.lock().unwrap()).is_empty());
         };
-        group.set_limits(Limits::new().reclaim_above(Limit::Bytes(32 * MIB))).unwrap();
+        group
+            .set_limits(Limits::new().reclaim_above(Limit::Bytes(32 * MIB)))
+            .unwrap();
         asked(30 * MIB);
-        group.set_limits(Limits::new().reclaim_above(Limit::percent(75))).unwrap();
+        group
+            .set_limits(Limits::new().reclaim_above(Limit::percent(75)))
+            .unwrap();
         assert_eq!(group.limits().reclaim_above, Some(Limit::percent(75)));
         group.set_max(Limit::Bytes(32 * MIB)).unwrap();
         asked(24 * MIB);
         let _objects = group.run(|| Owner::charge(6 << 20));
         asked(24 * MIB);
-        group.set_limits(Limits::new().reclaim_above(Limit::Unlimited)).unwrap();
+        group
+            .set_limits(Limits::new().reclaim_above(Limit::Unlimited))
+            .unwrap();
         assert!(!is_armed(&group));
     }
 
@@ -164,7 +211,10 @@ mod tests {
     fn a_percentage_is_one_of_the_own_max_or_of_the_nearest_above() {
         let runtime = Runtime::builder().max(Limit::Bytes(1_000)).build().unwrap();
         let half = Limits::new().reclaim_above(Limit::percent(50));
-        let own = runtime.root().create("own", half.max(Limit::Bytes(400))).unwrap();
+        let own = runtime
+            .root()
+            .create("own", half.max(Limit::Bytes(400)))
+            .unwrap();
         let none = runtime.root().create("none", half).unwrap();
         let mark = |group: &Group| marks::reclaim_above(group.first());
         assert_eq!((mark(&own), mark(&none)), (200, 500));
@@ -172,7 +222,12 @@ mod tests {
         assert_eq!((mark(&own), mark(&none)), (200, 300));
         own.set_max(Limit::Bytes(100)).unwrap();
         assert_eq!(mark(&own), 50);
-        own.set_limits(Limits::new().max(Limit::Bytes(80)).reclaim_above(Limit::percent(25))).unwrap();
+        own.set_limits(
+            Limits::new()
+                .max(Limit::Bytes(80))
+                .reclaim_above(Limit::percent(25)),
+        )
+        .unwrap();
         assert_eq!(mark(&own), 20, "of the max that is set with it");
     }
 
@@ -182,13 +237,23 @@ mod tests {
         let runtime = Runtime::builder().build().unwrap();
         let limits = Limits::new().reclaim_above(Limit::Bytes(32 * MIB));
         let tenant = runtime.root().create("tenant", limits).unwrap();
-        tenant.set_limits(Limits::new().low(Limit::Bytes(64 * MIB))).unwrap();
-        let protected = tenant.create("protected", Limits::new().low(Limit::Bytes(40 * MIB))).unwrap();
+        tenant
+            .set_limits(Limits::new().low(Limit::Bytes(64 * MIB)))
+            .unwrap();
+        let protected = tenant
+            .create("protected", Limits::new().low(Limit::Bytes(40 * MIB)))
+            .unwrap();
         let held = Mutex::new(protected.try_charge(Bytes(40 * MIB)).unwrap());
-        let cache = Arc::new(Cache { held, threads: Mutex::default() });
+        let cache = Arc::new(Cache {
+            held,
+            threads: Mutex::default(),
+        });
         let _registration = protected.register_reclaimer(cache.clone(), Priority::NORMAL);
         thread::sleep(Duration::from_millis(50));
-        assert_eq!((protected.live(), cache.threads.lock().unwrap().len()), (40 * MIB, 0));
+        assert_eq!(
+            (protected.live(), cache.threads.lock().unwrap().len()),
+            (40 * MIB, 0)
+        );
         assert!(!is_armed(&tenant), "its next turn comes");
     }
 
@@ -203,7 +268,9 @@ mod tests {
             }
         }
         let runtime = Runtime::builder().build().unwrap();
-        let limits = Limits::new().max(Limit::Bytes(64 * MIB)).reclaim_above(Limit::percent(75));
+        let limits = Limits::new()
+            .max(Limit::Bytes(64 * MIB))
+            .reclaim_above(Limit::percent(75));
         let group = runtime.root().create("tenant", limits).unwrap();
         let lies = Arc::new(Lies(Mutex::default()));
         let _registration = group.register_reclaimer(lies.clone(), Priority::NORMAL);
@@ -218,22 +285,36 @@ mod tests {
         assert!((1..=400).contains(&asked), "{asked} calls");
     }
 
-    /// Each pause without anything freed is twice the one before; a group that is offline or gone has no next turn.
+    /// Each pause without anything freed is twice the one before; a group that is offline or gone
+    /// has no next turn.
     #[test]
     fn pauses_double() {
         let runtime = Runtime::builder().batch(0).build().unwrap();
         let group = runtime.root().create("tenant", Limits::new()).unwrap();
         let held = group.try_charge(Bytes(MIB)).unwrap();
-        group.first().usage.reclaim_above.store(1, crate::sync::Ordering::Relaxed);
-        let first =
-            Background { level: Stale::new(group.first()), at: Instant::now(), pause: Duration::ZERO, unseen: 0 };
-        let pauses = std::iter::successors(Some(first), |job| turn(*job)).skip(1).take(9);
+        group
+            .first()
+            .usage
+            .reclaim_above
+            .store(1, crate::sync::Ordering::Relaxed);
+        let first = Background {
+            level: Stale::new(group.first()),
+            at: Instant::now(),
+            pause: Duration::ZERO,
+            unseen: 0,
+        };
+        let pauses = std::iter::successors(Some(first), |job| turn(*job))
+            .skip(1)
+            .take(9);
         let pauses: Vec<_> = pauses.map(|job| job.pause.as_millis()).collect();
         assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 1_000, 1_000]);
         group.offline().unwrap();
         assert!(turn(first).is_none());
         drop((held, group));
         runtime.settle();
-        assert!(first.level.try_pin().is_none() && turn(first).is_none(), "a pause keeps no group");
+        assert!(
+            first.level.try_pin().is_none() && turn(first).is_none(),
+            "a pause keeps no group"
+        );
     }
 }

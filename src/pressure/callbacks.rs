@@ -11,12 +11,20 @@ use crate::thread::foreign::{Calls, Foreign};
 
 impl<A> Callback<A> {
     pub(crate) fn new(group: &Counter, function: Function<A>) -> Arc<Self> {
-        Arc::new(Callback { group: Handle::pin(group), calls: Calls::default(), function: Foreign::new(function) })
+        Arc::new(Callback {
+            group: Handle::pin(group),
+            calls: Calls::default(),
+            function: Foreign::new(function),
+        })
     }
 
-    /// Calls the function, unless its guard is dropped by now. False: it panicked, which the caller counts.
+    /// Calls the function, unless its guard is dropped by now. False: it panicked, which the caller
+    /// counts.
     pub(crate) fn call(&self, with: &A) -> bool {
-        let called = self.calls.begin().map(|_call| self.function.call(|function| function(with)));
+        let called = self
+            .calls
+            .begin()
+            .map(|_call| self.function.call(|function| function(with)));
         called.is_none_or(|result| result.is_ok())
     }
 
@@ -24,8 +32,8 @@ impl<A> Callback<A> {
         events::count(&self.group, Event::Panic);
     }
 
-    /// No call begins from here on, and none is under way when this returns. Inside foreign code it does not wait: two
-    /// functions that drop each other's guard would wait for each other.
+    /// No call begins from here on, and none is under way when this returns. Inside foreign code it
+    /// does not wait: two functions that drop each other's guard would wait for each other.
     pub(crate) fn end(&self) {
         self.calls.retire();
         if !context::in_foreign() {

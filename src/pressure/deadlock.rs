@@ -1,14 +1,16 @@
 //! Waits that cannot end: all that a level uses is held by tasks that wait in its line.
 //!
-//! The crate does not know which thread gives bytes back: another one may hold a charge of any group. So a group says
-//! how many tasks its memory, and that of the groups below, is given back by (`Limits::tasks`). While as many of its
-//! charges are in one line, nothing in the group comes back. Where such groups hold all that the level uses, and no
-//! charge in line fits, no wait at the level ends by itself.
+//! The crate does not know which thread gives bytes back: another one may hold a charge of any
+//! group. So a group says how many tasks its memory, and that of the groups below, is given back by
+//! (`Limits::tasks`). While as many of its charges are in one line, nothing in the group comes
+//! back. Where such groups hold all that the level uses, and no charge in line fits, no wait at the
+//! level ends by itself.
 //!
-//! The look is under the line's lock, each time that a thread has served the line. Meanwhile no such group changes its
-//! usage: its tasks wait, and are served under the lock alone. Bytes of all others are in the level's usage, which is
-//! read first: so they are missing in the sum, and there is no deadlock as long as another group holds a byte. Bytes
-//! that come back later schedule the level (E25), and with that the next look.
+//! The look is under the line's lock, each time that a thread has served the line. Meanwhile no
+//! such group changes its usage: its tasks wait, and are served under the lock alone. Bytes of all
+//! others are in the level's usage, which is read first: so they are missing in the sum, and there
+//! is no deadlock as long as another group holds a byte. Bytes that come back later schedule the
+//! level (E25), and with that the next look.
 
 use crate::counter::cover;
 use crate::counter::object::Counter;
@@ -16,8 +18,9 @@ use crate::hierarchy::{group_object, tasks};
 use crate::reclaim::registrations;
 use crate::state::waiting::{Holder, Line, PlaceInLine, WINDOW, Waiting};
 
-/// The ticket of the wait that ends, where no wait in the line can end by itself: the youngest of the least important
-/// that are of a group which holds something. Under the line's lock, after a thread has served the line.
+/// The ticket of the wait that ends, where no wait in the line can end by itself: the youngest of
+/// the least important that are of a group which holds something. Under the line's lock, after a
+/// thread has served the line.
 pub(crate) fn wait_to_end(waiting: &Waiting, level: &Counter) -> Option<u64> {
     let line = waiting.lines.get(&level.key())?;
     // Usage of a level that covers is less than what the groups below hold.
@@ -25,22 +28,37 @@ pub(crate) fn wait_to_end(waiting: &Waiting, level: &Counter) -> Option<u64> {
         return None;
     }
     let usage = level.usage();
-    let held = line.holders.values().filter(|holder| is_stuck(holder)).map(|holder| holder.group.usage());
+    let held = line
+        .holders
+        .values()
+        .filter(|holder| is_stuck(holder))
+        .map(|holder| holder.group.usage());
     // Mutation: a-byte-of-another-group-is-no-way-out
     if held.fold(0, u64::saturating_add) < usage || registrations::any_below(level) {
         return None;
     }
-    // Bytes that came back a moment ago may be room for a charge: another thread is about to serve it.
+    // Bytes that came back a moment ago may be room for a charge: another thread is about to serve
+    // it.
     let room = level.admits().saturating_sub(usage);
     // Mutation: a-wait-ends-while-bytes-come-back
-    if line.places.iter().take(1 + WINDOW).any(|&place| fits(waiting, line, level, place, room)) {
+    if line
+        .places
+        .iter()
+        .take(1 + WINDOW)
+        .any(|&place| fits(waiting, line, level, place, room))
+    {
         return None;
     }
-    line.places.iter().rev().find(|place| holds(waiting, line, place)).map(|place| place.ticket())
+    line.places
+        .iter()
+        .rev()
+        .find(|place| holds(waiting, line, place))
+        .map(|place| place.ticket())
 }
 
-/// Charges that may be let through above the max of `level`, where no wait there can end: those of groups that are stuck
-/// and hold something, in their order. One at a time: none while usage is above max already.
+/// Charges that may be let through above the max of `level`, where no wait there can end: those of
+/// groups that are stuck and hold something, in their order. One at a time: none while usage is
+/// above max already.
 pub(crate) fn waits_to_let_through(waiting: &Waiting, level: &Counter) -> Vec<u64> {
     let (usage, max) = (level.usage(), level.max());
     let most = u128::from(max) * u128::from(overdraft::of(level)) / 100;
@@ -48,20 +66,31 @@ pub(crate) fn waits_to_let_through(waiting: &Waiting, level: &Counter) -> Vec<u6
     if most == 0 || usage > max {
         return Vec::new();
     }
-    let Some(line) = waiting.lines.get(&level.key()) else { return Vec::new() };
+    let Some(line) = waiting.lines.get(&level.key()) else {
+        return Vec::new();
+    };
     let left = (u128::from(max) + most).saturating_sub(usage.into());
     let fits = |ticket: &u64| {
         let waiter = waiting.waiters.get(ticket);
-        waiter.is_some_and(|waiter| u128::from(waiter.bytes) <= left && waiter.group.cover().is_none())
+        waiter.is_some_and(|waiter| {
+            u128::from(waiter.bytes) <= left && waiter.group.cover().is_none()
+        })
     };
-    let held = line.places.iter().filter(|place| holds(waiting, line, place)).map(|place| place.ticket());
+    let held = line
+        .places
+        .iter()
+        .filter(|place| holds(waiting, line, place))
+        .map(|place| place.ticket());
     // Mutation: an-overdraft-is-no-bound
     held.filter(fits).collect()
 }
 
 /// The charge is of a group that is stuck and holds something.
 fn holds(waiting: &Waiting, line: &Line, place: &PlaceInLine) -> bool {
-    let holder = waiting.waiters.get(&place.ticket()).and_then(|waiter| waiter.holder);
+    let holder = waiting
+        .waiters
+        .get(&place.ticket())
+        .and_then(|waiter| waiter.holder);
     let holder = holder.and_then(|holder| line.holders.get(&holder.key()));
     holder.is_some_and(|holder| is_stuck(holder) && holder.group.usage() > 0)
 }
@@ -77,7 +106,9 @@ pub(crate) mod overdraft {
     }
 
     pub(crate) fn set(group: &Counter, per_cent: u8) {
-        group_object::state(group).overdraft.store(per_cent, Ordering::Relaxed);
+        group_object::state(group)
+            .overdraft
+            .store(per_cent, Ordering::Relaxed);
     }
 }
 
@@ -88,8 +119,15 @@ fn is_stuck(holder: &Holder) -> bool {
 }
 
 fn fits(waiting: &Waiting, line: &Line, level: &Counter, place: PlaceInLine, room: u64) -> bool {
-    let budget = if place == line.first { u64::MAX } else { group_object::state(level).first_in_line.budget() };
-    let needs = waiting.waiters.get(&place.ticket()).map(|waiter| cover::rise_at(&waiter.group, waiter.bytes, level));
+    let budget = if place == line.first {
+        u64::MAX
+    } else {
+        group_object::state(level).first_in_line.budget()
+    };
+    let needs = waiting
+        .waiters
+        .get(&place.ticket())
+        .map(|waiter| cover::rise_at(&waiter.group, waiter.bytes, level));
     needs.is_some_and(|needs| needs <= room.min(budget))
 }
 
@@ -106,12 +144,16 @@ mod tests {
     use crate::hierarchy::{group_tree, importance};
     use crate::sync::many;
     use crate::{
-        Bytes, Charge, ChargeError, ChargeFuture, Event, Group, Limit, Limits, OnFull, Priority, Reclaim,
-        ReclaimContext, Runtime,
+        Bytes, Charge, ChargeError, ChargeFuture, Event, Group, Limit, Limits, OnFull, Priority,
+        Reclaim, ReclaimContext, Runtime,
     };
 
     fn build(max: u64) -> Runtime {
-        Runtime::builder().batch(0).max(Limit::Bytes(max)).build().unwrap()
+        Runtime::builder()
+            .batch(0)
+            .max(Limit::Bytes(max))
+            .build()
+            .unwrap()
     }
 
     fn tasks(parent: &Group, name: &str, tasks: u16) -> Group {
@@ -119,7 +161,9 @@ mod tests {
     }
 
     fn poll(future: &mut Pin<Box<ChargeFuture>>) -> Poll<Result<Charge, ChargeError>> {
-        future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        future
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
     }
 
     fn waits(group: &Group, bytes: u64) -> Pin<Box<ChargeFuture>> {
@@ -136,8 +180,8 @@ mod tests {
         }
     }
 
-    /// Two that each hold what the other waits for: the younger wait ends, and what its task gives back serves the
-    /// other.
+    /// Two that each hold what the other waits for: the younger wait ends, and what its task gives
+    /// back serves the other.
     #[test]
     fn the_youngest_wait_ends() {
         let runtime = build(10 << 10);
@@ -146,14 +190,21 @@ mod tests {
         let mut first = waits(&one, 4 << 10);
         let mut second = Box::pin(two.charge_async(4 << 10));
         let said = deadlock(&mut second);
-        let line =
-            "/ refused 4 KiB for /two: short by 4 KiB, usage 10 KiB of max 10 KiB, behind charges in line; most in";
-        assert!(said.starts_with(line) && said.contains("that wait in this line hold all of it"), "{said}");
+        let line = "/ refused 4 KiB for /two: short by 4 KiB, usage 10 KiB of max 10 KiB, behind charges in line; most in";
+        assert!(
+            said.starts_with(line) && said.contains("that wait in this line hold all of it"),
+            "{said}"
+        );
         assert!(poll(&mut first).is_pending(), "its memory is not there yet");
         let events = runtime.root().events().local();
-        assert_eq!([Event::Deadlock, Event::TimedOut].map(|event| events.get(event)), [1, 0]);
+        assert_eq!(
+            [Event::Deadlock, Event::TimedOut].map(|event| events.get(event)),
+            [1, 0]
+        );
         drop(other);
-        let Poll::Ready(Ok(more)) = poll(&mut first) else { panic!("it is served") };
+        let Poll::Ready(Ok(more)) = poll(&mut first) else {
+            panic!("it is served")
+        };
         assert_eq!((one.live(), runtime.root().live()), (9 << 10, 9 << 10));
         drop((held, more));
     }
@@ -163,9 +214,17 @@ mod tests {
         let runtime = build(10);
         let group = tasks(&runtime.root(), "q", 1);
         let _held = group.try_charge(8).unwrap();
-        let refused = group.try_charge_with(4, OnFull::Wait(Duration::from_secs(600))).unwrap_err();
-        assert!(matches!(&refused, ChargeError::Deadlock(refusal) if refusal.want() == 2), "{refused}");
-        assert_eq!((refused.helps(), runtime.root().waiting_count()), (crate::errors::Helps::Nothing, 0));
+        let refused = group
+            .try_charge_with(4, OnFull::Wait(Duration::from_secs(600)))
+            .unwrap_err();
+        assert!(
+            matches!(&refused, ChargeError::Deadlock(refusal) if refusal.want() == 2),
+            "{refused}"
+        );
+        assert_eq!(
+            (refused.helps(), runtime.root().waiting_count()),
+            (crate::errors::Helps::Nothing, 0)
+        );
     }
 
     /// As long as something else may give a byte back there is no deadlock.
@@ -181,14 +240,20 @@ mod tests {
         let root = runtime.root();
         let [one, two] = [("one", 1), ("two", 2)].map(|(name, of)| tasks(&root, name, of));
         let mut held = [one.try_charge(5).unwrap(), two.try_charge(4).unwrap()];
-        let other = root.create("other", Limits::new()).unwrap().try_charge(1).unwrap();
+        let other = root
+            .create("other", Limits::new())
+            .unwrap()
+            .try_charge(1)
+            .unwrap();
         let mut first = waits(&one, 4);
         let (mut second, mut third) = (waits(&two, 4), Box::pin(two.charge_async(4)));
         assert!(poll(&mut third).is_pending(), "a byte of another group");
         let registration = root.register_reclaimer(Arc::new(Nothing), Priority::NORMAL);
         drop(other);
         assert!(
-            [&mut first, &mut second, &mut third].into_iter().all(|future| poll(future).is_pending()),
+            [&mut first, &mut second, &mut third]
+                .into_iter()
+                .all(|future| poll(future).is_pending()),
             "a reclaimer"
         );
         drop(registration);
@@ -213,7 +278,8 @@ mod tests {
             deadlock(&mut second);
             query.set_limits(Limits::new().tasks(0)).unwrap();
             let third = waits(&sort, 4);
-            // The tasks above those of a group that is counted: its bytes are theirs, and count once.
+            // The tasks above those of a group that is counted: its bytes are theirs, and count
+            // once.
             sort.set_limits(Limits::new().tasks(1)).unwrap();
             assert_eq!(runtime.root().waiting_count(), 0);
             drop(third);
@@ -230,14 +296,18 @@ mod tests {
         let mut first = waits(&query, 4);
         tenant.set_limits(Limits::new().tasks(1)).unwrap();
         let mut second = waits(&tenant, 4);
-        assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending(), "the root has four bytes");
+        assert!(
+            poll(&mut first).is_pending() && poll(&mut second).is_pending(),
+            "the root has four bytes"
+        );
     }
 
     /// A charge of another group is handed to one whose task waits.
     #[test]
     fn bytes_that_move_to_a_group_are_looked_at() {
         let runtime = build(10);
-        let [one, other] = [("one", 1), ("other", 0)].map(|(name, of)| tasks(&runtime.root(), name, of));
+        let [one, other] =
+            [("one", 1), ("other", 0)].map(|(name, of)| tasks(&runtime.root(), name, of));
         let _held = one.try_charge(5).unwrap();
         let mut moves = other.try_charge(5).unwrap();
         let mut first = waits(&one, 4);
@@ -255,17 +325,25 @@ mod tests {
         deadlock(&mut Box::pin(sort.charge_async(4)));
     }
 
-    /// A charge that does not wait for room is no wait, although it looks for its place before less important ones.
+    /// A charge that does not wait for room is no wait, although it looks for its place before less
+    /// important ones.
     #[test]
     fn a_look_at_the_line_is_no_wait() {
         let runtime = build(10);
         let limits = Limits::new().tasks(1);
-        let [one, two] = [("one", 0), ("two", 1)]
-            .map(|(name, importance)| runtime.root().create(name, limits.importance(importance)).unwrap());
+        let [one, two] = [("one", 0), ("two", 1)].map(|(name, importance)| {
+            runtime
+                .root()
+                .create(name, limits.importance(importance))
+                .unwrap()
+        });
         let held = [&one, &two].map(|group| group.try_charge(5).unwrap());
         let mut first = waits(&one, 4);
         let refused = two.try_charge(4).unwrap_err();
-        assert!(matches!(refused, ChargeError::Limit(_)) && poll(&mut first).is_pending(), "{refused}");
+        assert!(
+            matches!(refused, ChargeError::Limit(_)) && poll(&mut first).is_pending(),
+            "{refused}"
+        );
         let second = waits(&two, 4);
         deadlock(&mut first);
         drop((held, second));
@@ -283,11 +361,17 @@ mod tests {
         drop(first);
     }
 
-    /// A group with a max of 100 bytes and an overdraft, and two queries of one task that hold all of it.
+    /// A group with a max of 100 bytes and an overdraft, and two queries of one task that hold all
+    /// of it.
     fn overdrawn(parent: &Group, per_cent: u8) -> (Group, [(Group, Charge); 2]) {
-        let full = parent.create("full", Limits::new().max(100).overdraft(per_cent)).unwrap();
+        let full = parent
+            .create("full", Limits::new().max(100).overdraft(per_cent))
+            .unwrap();
         let queries = ["one", "two"].map(|name| tasks(&full, name, 1));
-        (full, queries.map(|query| (query.clone(), query.try_charge(50).unwrap())))
+        (
+            full,
+            queries.map(|query| (query.clone(), query.try_charge(50).unwrap())),
+        )
     }
 
     fn served(future: &mut Pin<Box<ChargeFuture>>) -> Charge {
@@ -297,8 +381,8 @@ mod tests {
         }
     }
 
-    /// The older wait is let through. It waits again while usage is above max: then the youngest ends. Once usage is
-    /// back at max the next one is let through.
+    /// The older wait is let through. It waits again while usage is above max: then the youngest
+    /// ends. Once usage is back at max the next one is let through.
     #[test]
     fn one_at_a_time_is_let_through() {
         let runtime = build(1_000);
@@ -308,7 +392,10 @@ mod tests {
             let (mut first, mut second) = (waits(&one, 20), Box::pin(two.charge_async(10)));
             assert!(poll(&mut second).is_pending());
             let more = served(&mut first);
-            assert_eq!((full.live(), full.forced(), runtime.root().live()), (120, 20, 120));
+            assert_eq!(
+                (full.live(), full.forced(), runtime.root().live()),
+                (120, 20, 120)
+            );
             deadlock(&mut Box::pin(one.charge_async(1)));
             assert!(poll(&mut second).is_pending());
             drop(more);
@@ -320,32 +407,49 @@ mod tests {
         drop((held, other));
     }
 
-    /// A charge for which the overdraft is not enough, and one that a max above refuses, are not let through.
+    /// A charge for which the overdraft is not enough, and one that a max above refuses, are not
+    /// let through.
     #[test]
     fn an_overdraft_is_a_bound_and_the_limits_above_hold() {
-        for (max_above, asks, through) in [(1_000, 20, true), (1_000, 21, false), (120, 20, true), (119, 20, false)] {
+        for (max_above, asks, through) in [
+            (1_000, 20, true),
+            (1_000, 21, false),
+            (120, 20, true),
+            (119, 20, false),
+        ] {
             let runtime = build(max_above);
             let (full, [(one, held), (two, other)]) = overdrawn(&runtime.root(), 20);
-            let (mut first, mut second) = (waits(&one, asks), Box::pin(two.charge_async(Bytes(asks))));
+            let (mut first, mut second) =
+                (waits(&one, asks), Box::pin(two.charge_async(Bytes(asks))));
             let ended = poll(&mut second);
-            assert_eq!(ended.is_pending(), through, "{max_above}, {asks}: {ended:?}");
+            assert_eq!(
+                ended.is_pending(),
+                through,
+                "{max_above}, {asks}: {ended:?}"
+            );
             assert_eq!(full.live(), if through { 120 } else { 100 });
             assert_eq!(runtime.root().live(), full.live());
             if through {
                 drop(served(&mut first));
             }
             drop((held, other, first, second, ended));
-            assert_eq!((runtime.root().usage(), runtime.root().waiting_count()), (0, 0));
+            assert_eq!(
+                (runtime.root().usage(), runtime.root().waiting_count()),
+                (0, 0)
+            );
         }
     }
 
-    /// Of those in line the first goes for which the overdraft is enough, also below a group in between.
+    /// Of those in line the first goes for which the overdraft is enough, also below a group in
+    /// between.
     #[test]
     fn the_first_that_fits_is_let_through() {
         let runtime = build(1_000);
         let (full, [(one, held), (two, other)]) = overdrawn(&runtime.root(), 20);
-        let (mut first, mut second) =
-            (waits(&one, 60), Box::pin(two.create("join", Limits::new()).unwrap().charge_async(15)));
+        let (mut first, mut second) = (
+            waits(&one, 60),
+            Box::pin(two.create("join", Limits::new()).unwrap().charge_async(15)),
+        );
         let more = served(&mut second);
         assert_eq!((full.live(), two.live()), (115, 65));
         assert!(poll(&mut first).is_pending());
@@ -356,7 +460,8 @@ mod tests {
         drop((more, held));
     }
 
-    // === Random trees of groups that hold, wait, give back and leave the line, each checked after each step ===
+    // === Random trees of groups that hold, wait, give back and leave the line, each checked after
+    // each step ===
 
     const MAX: u64 = 64;
 
@@ -373,7 +478,10 @@ mod tests {
 
     impl Numbers {
         fn below(&mut self, most: usize) -> usize {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             ((self.0 >> 33) % most as u64) as usize
         }
 
@@ -430,13 +538,18 @@ mod tests {
 
         /// The group whose tasks give the memory of this one back.
         fn holder(&self, group: usize) -> Option<usize> {
-            self.path(group).filter(|&at| self.nodes[at].tasks > 0).last()
+            self.path(group)
+                .filter(|&at| self.nodes[at].tasks > 0)
+                .last()
         }
 
         /// As many of `waits` as the group has tasks.
         fn all_wait(&self, group: usize, waits: &[Wait]) -> bool {
             self.holder(group).is_some_and(|holder| {
-                let of = waits.iter().filter(|wait| self.holder(wait.group) == Some(holder)).count();
+                let of = waits
+                    .iter()
+                    .filter(|wait| self.holder(wait.group) == Some(holder))
+                    .count();
                 of >= usize::from(self.nodes[holder].tasks)
             })
         }
@@ -447,22 +560,34 @@ mod tests {
 
         /// All bytes below are held by groups whose tasks are all in `waits`.
         fn is_stuck(&self, top: usize, waits: &[Wait]) -> bool {
-            self.within(top).all(|group| self.nodes[group].live == 0 || self.all_wait(group, waits))
+            self.within(top)
+                .all(|group| self.nodes[group].live == 0 || self.all_wait(group, waits))
         }
 
         fn holds(&self, group: usize) -> bool {
-            self.holder(group).is_some_and(|holder| self.total(holder) > 0)
+            self.holder(group)
+                .is_some_and(|holder| self.total(holder) > 0)
         }
 
         /// Follows what became of a charge. `Err`: by the rules it may not.
-        fn follow(&mut self, wait: Wait, outcome: &Outcome, index_of: impl Fn(&Group) -> usize) -> Result<(), String> {
-            let full = |model: &Model, at: usize| model.total(at) + wait.bytes > model.nodes[at].max;
+        fn follow(
+            &mut self,
+            wait: Wait,
+            outcome: &Outcome,
+            index_of: impl Fn(&Group) -> usize,
+        ) -> Result<(), String> {
+            let full =
+                |model: &Model, at: usize| model.total(at) + wait.bytes > model.nodes[at].max;
             match outcome {
                 Outcome::Granted(_) => {
-                    let above: Vec<usize> = self.path(wait.group).filter(|&at| full(self, at)).collect();
+                    let above: Vec<usize> =
+                        self.path(wait.group).filter(|&at| full(self, at)).collect();
                     if let [at, more @ ..] = &above[..] {
                         let (node, total) = (self.nodes[*at], self.total(*at));
-                        if !more.is_empty() || total > node.max || total + wait.bytes > node.max + node.overdraft {
+                        if !more.is_empty()
+                            || total > node.max
+                            || total + wait.bytes > node.max + node.overdraft
+                        {
                             return Err(format!("above the max of {above:?}"));
                         }
                         if !self.is_stuck(*at, &self.waits) || !self.holds(wait.group) {
@@ -474,15 +599,25 @@ mod tests {
                 }
                 Outcome::Deadlock(group) => {
                     let at = index_of(group);
-                    let others = self.waits.iter().filter(|other| other.number != wait.number);
+                    let others = self
+                        .waits
+                        .iter()
+                        .filter(|other| other.number != wait.number);
                     // Behind another one, which lets no more go before, it may be small enough.
-                    let is_behind = others.into_iter().any(|other| self.path(other.group).any(|above| above == at));
-                    if !self.is_stuck(at, &self.waits) || !self.holds(wait.group) || !(full(self, at) || is_behind) {
+                    let is_behind = others
+                        .into_iter()
+                        .any(|other| self.path(other.group).any(|above| above == at));
+                    if !self.is_stuck(at, &self.waits)
+                        || !self.holds(wait.group)
+                        || !(full(self, at) || is_behind)
+                    {
                         return Err(format!("a false alarm at {at}"));
                     }
                     let node = self.nodes[at];
                     let others = self.path(wait.group).filter(|&other| other != at);
-                    let alone = others.into_iter().all(|other| self.nodes[other].max == u64::MAX);
+                    let alone = others
+                        .into_iter()
+                        .all(|other| self.nodes[other].max == u64::MAX);
                     if node.overdraft > 0
                         && alone
                         && self.total(at) <= node.max
@@ -515,32 +650,96 @@ mod tests {
 
     impl Scene {
         fn build(numbers: &mut Numbers) -> (Runtime, Scene) {
-            let runtime = Runtime::builder().batch(0).max(Limit::Bytes(MAX)).build().unwrap();
+            let runtime = Runtime::builder()
+                .batch(0)
+                .max(Limit::Bytes(MAX))
+                .build()
+                .unwrap();
             let root_overdraft = numbers.of(&[0, 0, 25]);
-            runtime.root().set_limits(Limits::new().overdraft(root_overdraft)).unwrap();
-            let overdraft = |max: u64, per_cent: u8| if max == u64::MAX { 0 } else { max * u64::from(per_cent) / 100 };
-            let root = Node { parent: None, max: MAX, overdraft: overdraft(MAX, root_overdraft), tasks: 0, live: 0 };
+            runtime
+                .root()
+                .set_limits(Limits::new().overdraft(root_overdraft))
+                .unwrap();
+            let overdraft = |max: u64, per_cent: u8| {
+                if max == u64::MAX {
+                    0
+                } else {
+                    max * u64::from(per_cent) / 100
+                }
+            };
+            let root = Node {
+                parent: None,
+                max: MAX,
+                overdraft: overdraft(MAX, root_overdraft),
+                tasks: 0,
+                live: 0,
+            };
             let (mut nodes, mut groups) = (vec![root], vec![runtime.root()]);
             let inner = numbers.below(4);
             for number in 1..=inner + 2 + numbers.below(4) {
                 let (parent, is_inner) = (numbers.below(number.min(inner + 1)), number <= inner);
-                let max = if is_inner { numbers.of(&[u64::MAX, 16, 32, 48]) } else { u64::MAX };
-                let per_cent = if is_inner { numbers.of(&[0, 25, 50]) } else { 0 };
-                let tasks = if is_inner { numbers.of(&[0, 0, 0, 2]) } else { numbers.of(&[0, 1, 1, 2]) };
-                let max_limit = if max == u64::MAX { Limit::Unlimited } else { Limit::Bytes(max) };
-                let mut limits = Limits::new().max(max_limit).overdraft(per_cent).tasks(tasks);
+                let max = if is_inner {
+                    numbers.of(&[u64::MAX, 16, 32, 48])
+                } else {
+                    u64::MAX
+                };
+                let per_cent = if is_inner {
+                    numbers.of(&[0, 25, 50])
+                } else {
+                    0
+                };
+                let tasks = if is_inner {
+                    numbers.of(&[0, 0, 0, 2])
+                } else {
+                    numbers.of(&[0, 1, 1, 2])
+                };
+                let max_limit = if max == u64::MAX {
+                    Limit::Unlimited
+                } else {
+                    Limit::Bytes(max)
+                };
+                let mut limits = Limits::new()
+                    .max(max_limit)
+                    .overdraft(per_cent)
+                    .tasks(tasks);
                 limits.importance = numbers.of(&[None, None, Some(0), Some(1), Some(2)]);
                 groups.push(groups[parent].create(number as u64, limits).unwrap());
-                nodes.push(Node { parent: Some(parent), max, overdraft: overdraft(max, per_cent), tasks, live: 0 });
+                nodes.push(Node {
+                    parent: Some(parent),
+                    max,
+                    overdraft: overdraft(max, per_cent),
+                    tasks,
+                    live: 0,
+                });
             }
-            let model = Model { nodes, waits: Vec::new(), through: 0, alarms: 0 };
-            (runtime, Scene { model, groups, futures: Vec::new(), held: Vec::new(), woken: Arc::default() })
+            let model = Model {
+                nodes,
+                waits: Vec::new(),
+                through: 0,
+                alarms: 0,
+            };
+            (
+                runtime,
+                Scene {
+                    model,
+                    groups,
+                    futures: Vec::new(),
+                    held: Vec::new(),
+                    woken: Arc::default(),
+                },
+            )
         }
 
         fn poll(&mut self, number: usize) -> Option<Outcome> {
-            let (_, future) = self.futures.iter_mut().find(|(of, _)| *of == number).unwrap();
+            let (_, future) = self
+                .futures
+                .iter_mut()
+                .find(|(of, _)| *of == number)
+                .unwrap();
             let waker = Waker::from(Arc::new(Notes(number, Arc::clone(&self.woken))));
-            let Poll::Ready(ended) = future.as_mut().poll(&mut Context::from_waker(&waker)) else { return None };
+            let Poll::Ready(ended) = future.as_mut().poll(&mut Context::from_waker(&waker)) else {
+                return None;
+            };
             self.futures.retain(|(of, _)| *of != number);
             Some(match ended {
                 Ok(charge) => Outcome::Granted(charge),
@@ -555,9 +754,20 @@ mod tests {
             match numbers.below(8) {
                 0..=3 if self.model.runs(group) => {
                     let bytes = 1 + numbers.below(24) as u64;
-                    if self.model.path(group).all(|at| bytes <= self.model.nodes[at].max) {
-                        self.model.waits.push(Wait { number, group, bytes });
-                        self.futures.push((number, Box::pin(self.groups[group].charge_async(Bytes(bytes)))));
+                    if self
+                        .model
+                        .path(group)
+                        .all(|at| bytes <= self.model.nodes[at].max)
+                    {
+                        self.model.waits.push(Wait {
+                            number,
+                            group,
+                            bytes,
+                        });
+                        self.futures.push((
+                            number,
+                            Box::pin(self.groups[group].charge_async(Bytes(bytes))),
+                        ));
                         return Some(number);
                     }
                 }
@@ -576,22 +786,25 @@ mod tests {
                     }
                 }
                 6 if !self.futures.is_empty() && numbers.below(3) == 0 => {
-                    let (gone, future) = self.futures.swap_remove(numbers.below(self.futures.len()));
+                    let (gone, future) =
+                        self.futures.swap_remove(numbers.below(self.futures.len()));
                     self.model.waits.retain(|wait| wait.number != gone);
                     drop(future);
                 }
                 7 if numbers.below(3) == 0 => {
                     let tasks = numbers.of(&[0, 1, 2]);
                     self.model.nodes[group].tasks = tasks;
-                    self.groups[group].set_limits(Limits::new().tasks(tasks)).unwrap();
+                    self.groups[group]
+                        .set_limits(Limits::new().tasks(tasks))
+                        .unwrap();
                 }
                 _ => {}
             }
             None
         }
 
-        /// Follows what became of the charges in line, in its order. A new one has no waker when it is decided: some place
-        /// among the others is right for it.
+        /// Follows what became of the charges in line, in its order. A new one has no waker when it
+        /// is decided: some place among the others is right for it.
         fn follow_all(&mut self, new: Option<usize>) {
             let new = new.and_then(|new| Some((new, self.poll(new)?)));
             let woken = std::mem::take(&mut *self.woken.lock().unwrap());
@@ -612,7 +825,11 @@ mod tests {
                 new.iter().for_each(|new| order.insert(place, new));
                 let mut model = before.clone();
                 last = order.into_iter().try_for_each(|(number, outcome)| {
-                    let wait = *model.waits.iter().find(|wait| wait.number == *number).expect("it waits");
+                    let wait = *model
+                        .waits
+                        .iter()
+                        .find(|wait| wait.number == *number)
+                        .expect("it waits");
                     model.follow(wait, outcome, |group| self.index_of(group))
                 });
                 if last.is_ok() {
@@ -621,14 +838,24 @@ mod tests {
                 }
             }
             if let Err(why) = &last {
-                let said = new.iter().chain(&ended).map(|(number, outcome)| match outcome {
-                    Outcome::Granted(_) => format!("{number} granted"),
-                    Outcome::Deadlock(group) => format!("{number} told at {}", self.index_of(group)),
-                });
+                let said = new
+                    .iter()
+                    .chain(&ended)
+                    .map(|(number, outcome)| match outcome {
+                        Outcome::Granted(_) => format!("{number} granted"),
+                        Outcome::Deadlock(group) => {
+                            format!("{number} told at {}", self.index_of(group))
+                        }
+                    });
                 panic!("{why}: {:?} in {before:?}", said.collect::<Vec<_>>());
             }
             for (number, outcome) in new.into_iter().chain(ended) {
-                let group = before.waits.iter().find(|wait| wait.number == number).expect("it waits").group;
+                let group = before
+                    .waits
+                    .iter()
+                    .find(|wait| wait.number == number)
+                    .expect("it waits")
+                    .group;
                 if let Outcome::Granted(charge) = outcome {
                     self.held.push((group, charge));
                 }
@@ -637,7 +864,12 @@ mod tests {
         }
 
         fn wait_of(&self, number: usize) -> Wait {
-            *self.model.waits.iter().find(|wait| wait.number == number).expect("it waits")
+            *self
+                .model
+                .waits
+                .iter()
+                .find(|wait| wait.number == number)
+                .expect("it waits")
         }
 
         fn index_of(&self, group: &Group) -> usize {
@@ -645,45 +877,72 @@ mod tests {
         }
 
         fn lines(&self) -> Vec<InLine> {
-            let waiting = group_tree::shared(self.groups[0].first().tree()).waiting.lock();
+            let waiting = group_tree::shared(self.groups[0].first().tree())
+                .waiting
+                .lock();
             let index = |counter: &crate::counter::object::Counter| {
-                self.groups.iter().position(|group| ptr::eq(group.first(), counter)).unwrap()
+                self.groups
+                    .iter()
+                    .position(|group| ptr::eq(group.first(), counter))
+                    .unwrap()
             };
-            let in_line = waiting.waiters.values().filter(|waiter| waiter.decided.is_none());
+            let in_line = waiting
+                .waiters
+                .values()
+                .filter(|waiter| waiter.decided.is_none());
             let mut charges = in_line.map(|waiter| InLine {
                 level: index(&waiter.level),
-                wait: Wait { number: 0, group: index(&waiter.group), bytes: waiter.bytes },
+                wait: Wait {
+                    number: 0,
+                    group: index(&waiter.group),
+                    bytes: waiter.bytes,
+                },
                 place: waiter.place,
             });
             charges.by_ref().collect()
         }
 
-        /// No line has waits that cannot end. `told`: the only wait that has ended, in a line where the rest is as before.
+        /// No line has waits that cannot end. `told`: the only wait that has ended, in a line where
+        /// the rest is as before.
         fn check_lines(&self, told: Option<(Wait, usize)>, before: &Model) {
             let lines = self.lines();
             assert_eq!(lines.len(), self.model.waits.len());
             for level in 0..self.groups.len() {
-                let waits: Vec<Wait> = lines.iter().filter(|at| at.level == level).map(|at| at.wait).collect();
+                let waits: Vec<Wait> = lines
+                    .iter()
+                    .filter(|at| at.level == level)
+                    .map(|at| at.wait)
+                    .collect();
                 let (total, max) = (self.model.total(level), self.model.nodes[level].max);
                 assert_eq!(self.groups[level].live(), total);
                 let fits = waits.iter().any(|wait| total + wait.bytes <= max);
                 let is_stuck = !waits.is_empty() && total > 0 && self.model.is_stuck(level, &waits);
-                assert!(!is_stuck || fits, "{total} of {max} bytes at {level}, and {} wait", waits.len());
+                assert!(
+                    !is_stuck || fits,
+                    "{total} of {max} bytes at {level}, and {} wait",
+                    waits.len()
+                );
             }
             let Some((told, level)) = told else { return };
             let of = |group: usize| importance::of(self.groups[group].first());
-            for other in lines.iter().filter(|at| at.level == level && before.holds(at.wait.group)) {
+            for other in lines
+                .iter()
+                .filter(|at| at.level == level && before.holds(at.wait.group))
+            {
                 // One that has let enough others go before goes by age.
                 let by_age = other.place == other.place.by_age();
                 let is_stuck = before.all_wait(other.wait.group, &before.waits);
-                assert!(by_age || !is_stuck || of(told.group) <= of(other.wait.group), "a more important one is told");
+                assert!(
+                    by_age || !is_stuck || of(told.group) <= of(other.wait.group),
+                    "a more important one is told"
+                );
             }
         }
     }
 
-    /// A wait ends as a deadlock, or goes above a max, only where all bytes below the level are held by groups whose tasks
-    /// all wait: no false alarm. Where that is so in one line, and no charge there fits, one of the two comes: none is
-    /// missed.
+    /// A wait ends as a deadlock, or goes above a max, only where all bytes below the level are
+    /// held by groups whose tasks all wait: no false alarm. Where that is so in one line, and no
+    /// charge there fits, one of the two comes: none is missed.
     #[test]
     #[cfg_attr(miri, ignore = "Miri: one of hundreds of rounds shows nothing")]
     fn no_false_alarm_and_none_is_missed() {
@@ -698,6 +957,9 @@ mod tests {
             alarms += scene.model.alarms;
             through += scene.model.through;
         }
-        assert!(alarms > many(100) && through > many(100), "{alarms} told, {through} let through");
+        assert!(
+            alarms > many(100) && through > many(100),
+            "{alarms} told, {through} let through"
+        );
     }
 }

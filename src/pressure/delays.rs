@@ -1,26 +1,29 @@
-//! Delays: one thread of the process wakes each future when its delay is over, or when it is to ask again.
+//! Delays: one thread of the process wakes each future when its delay is over, or when it is to ask
+//! again.
 //!
 //! ```text
 //! none ── a future is delayed ──> looks at the table, sleeps until the next look ── empty for a second ──> none
 //! ```
 //!
-//! The thread starts with the first delay and ends when there has been none for a second. It looks whether a delay is
-//! still due, so the future itself is polled once more and not time and again. A look is seldom: 10 ms after the delay
-//! began at first, then whenever it has become a quarter older, and in the end when its time is over. A thread that is
-//! delayed sleeps itself, and looks every 10 ms also whether its group has ended.
+//! The thread starts with the first delay and ends when there has been none for a second. It looks
+//! whether a delay is still due, so the future itself is polled once more and not time and again. A
+//! look is seldom: 10 ms after the delay began at first, then whenever it has become a quarter
+//! older, and in the end when its time is over. A thread that is delayed sleeps itself, and looks
+//! every 10 ms also whether its group has ended.
 //!
-//! A delay ends with its group. A thread that cancels groups ends their delays in the table. A delay that comes
-//! into the table after that finds its group cancelled: its caller looks then (`throttle.rs`). A thread that takes a
-//! group offline ends delays only where it sees that there are some: the look after 10 ms finds those that it has
-//! missed.
+//! A delay ends with its group. A thread that cancels groups ends their delays in the table. A
+//! delay that comes into the table after that finds its group cancelled: its caller looks then
+//! (`throttle.rs`). A thread that takes a group offline ends delays only where it sees that there
+//! are some: the look after 10 ms finds those that it has missed.
 //!
-//! One lock holds the table and whether the thread runs. So a delay is in the table, or its end was decided and its
-//! waker is taken out; a future that is dropped takes its delay out, or finds it decided and is woken in vain at most.
-//! The thread decides to end under the lock, too: a future that finds it running is seen by it. Nothing else is shared but
-//! a hint, so there is no ordering to model. The thread sleeps without the lock, and a thread that wakes it leaves a
-//! token, which ends its next sleep at once: its own, or that of a waker, after which it looks again. Wakers are
-//! foreign code: they are cloned, called and dropped without the lock. So is credit drained that may be all that a
-//! delay is still due to.
+//! One lock holds the table and whether the thread runs. So a delay is in the table, or its end was
+//! decided and its waker is taken out; a future that is dropped takes its delay out, or finds it
+//! decided and is woken in vain at most. The thread decides to end under the lock, too: a future
+//! that finds it running is seen by it. Nothing else is shared but a hint, so there is no ordering
+//! to model. The thread sleeps without the lock, and a thread that wakes it leaves a token, which
+//! ends its next sleep at once: its own, or that of a waker, after which it looks again. Wakers are
+//! foreign code: they are cloned, called and dropped without the lock. So is credit drained that
+//! may be all that a delay is still due to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr;
@@ -107,9 +110,13 @@ impl Delays {
                 return Next::Sleep(look.saturating_duration_since(now).max(REST));
             }
             self.looks.pop_first();
-            let Some(delay) = self.all.get_mut(&number) else { continue };
+            let Some(delay) = self.all.get_mut(&number) else {
+                continue;
+            };
             if delay.until <= now || delay.group.is_some_and(|group| !is_delayed(&group)) {
-                found.ended.extend(self.remove(number).map(|delay| delay.waker));
+                found
+                    .ended
+                    .extend(self.remove(number).map(|delay| delay.waker));
                 continue;
             }
             let mut rest = (now.saturating_duration_since(delay.begun) / OLDER).max(LOOK);
@@ -124,7 +131,8 @@ impl Delays {
         Next::Look
     }
 
-    /// `Err`: the system has no thread. The caller drops the waker, which is foreign code, without the lock.
+    /// `Err`: the system has no thread. The caller drops the waker, which is foreign code, without
+    /// the lock.
     fn insert(&mut self, delay: Delay) -> Result<u64, Delay> {
         if !self.start() {
             return Err(delay);
@@ -194,7 +202,8 @@ pub(crate) fn went_offline(group: &Counter) {
     }
 }
 
-/// The caller counts on a delay that is in the table. The child of a fork has the table, and not the thread.
+/// The caller counts on a delay that is in the table. The child of a fork has the table, and not
+/// the thread.
 pub(crate) fn start_after_fork() {
     if STARTED_IN.load(Ordering::Relaxed) != u64::from(std::process::id()) {
         with(|delays| delays.all.is_empty() || delays.start());
@@ -205,9 +214,17 @@ fn run() {
     loop {
         let mut found = DelaysFound::default();
         let next = with(|delays| delays.look(Instant::now(), &mut found));
-        // A waker may sleep, and so take the token of a delay that has come meanwhile: what comes next is out of date then.
-        let next = if found.ended.is_empty() { next } else { Next::Look };
-        found.by_credit.into_iter().for_each(|group| drain_credit(&group));
+        // A waker may sleep, and so take the token of a delay that has come meanwhile: what comes
+        // next is out of date then.
+        let next = if found.ended.is_empty() {
+            next
+        } else {
+            Next::Look
+        };
+        found
+            .by_credit
+            .into_iter()
+            .for_each(|group| drain_credit(&group));
         found.ended.wake();
         match next {
             Next::Look => {}
@@ -221,23 +238,36 @@ fn run() {
 pub(crate) struct Alarm(u64);
 
 impl Alarm {
-    /// Have `waker` woken once: then, or as soon as no level above the `group` of a delay is above its high, or that group is
-    /// cancelled or goes offline. The caller keeps the group until the alarm is dropped. `None`: the system has no thread
-    /// for it.
+    /// Have `waker` woken once: then, or as soon as no level above the `group` of a delay is above
+    /// its high, or that group is cancelled or goes offline. The caller keeps the group until the
+    /// alarm is dropped. `None`: the system has no thread for it.
     #[allow(unsafe_code)]
     pub(crate) fn set(group: Option<&Counter>, until: Instant, waker: &Waker) -> Option<Alarm> {
         let begun = Instant::now();
-        let look = if group.is_some() { until.min(begun + LOOK) } else { until };
+        let look = if group.is_some() {
+            until.min(begun + LOOK)
+        } else {
+            until
+        };
         // SAFETY: the caller keeps the group until the alarm is dropped.
         let group = group.map(|group| unsafe { Kept::new(group) });
-        let delay = Delay { group, begun, until, look, waker: Foreign::new(waker.clone()) };
+        let delay = Delay {
+            group,
+            begun,
+            until,
+            look,
+            waker: Foreign::new(waker.clone()),
+        };
         with(|delays| delays.insert(delay)).ok().map(Alarm)
     }
 
     /// From now on `waker` is the one to be woken. False: it is over.
     pub(crate) fn renew(&self, waker: &Waker) -> bool {
         let is_known = |delays: &mut Delays| {
-            let delay = delays.all.get(&self.0).filter(|delay| !is_over(delay.until));
+            let delay = delays
+                .all
+                .get(&self.0)
+                .filter(|delay| !is_over(delay.until));
             delay.map(|delay| delay.waker.get().will_wake(waker))
         };
         if let known @ (None | Some(true)) = with(is_known) {
@@ -246,7 +276,9 @@ impl Alarm {
         let mut waker = Foreign::new(waker.clone());
         with(|delays| {
             let delay = delays.all.get_mut(&self.0);
-            delay.map(|delay| std::mem::swap(&mut delay.waker, &mut waker)).is_some()
+            delay
+                .map(|delay| std::mem::swap(&mut delay.waker, &mut waker))
+                .is_some()
         })
     }
 }
@@ -270,7 +302,12 @@ impl Delays {
     }
 
     pub(crate) fn has_thread() -> bool {
-        with(|delays| delays.helper.running().is_some_and(|(process, _)| *process == std::process::id()))
+        with(|delays| {
+            delays
+                .helper
+                .running()
+                .is_some_and(|(process, _)| *process == std::process::id())
+        })
     }
 }
 
@@ -282,13 +319,20 @@ mod tests {
 
     const TIME: Duration = Duration::from_secs(2);
 
-    /// A group with a charge far above its high, and a table that no thread looks at, with one delay of the group in it.
+    /// A group with a charge far above its high, and a table that no thread looks at, with one
+    /// delay of the group in it.
     #[allow(unsafe_code)]
     fn far_above() -> ((Runtime, Group), crate::Charge, Instant, Delays) {
         let runtime = Runtime::builder().build().unwrap();
-        let group = runtime.root().create("q", Limits::new().high(1 << 20)).unwrap();
+        let group = runtime
+            .root()
+            .create("q", Limits::new().high(1 << 20))
+            .unwrap();
         let (held, begun) = (group.force_charge(8 << 20), Instant::now());
-        let mut delays = Delays { helper: Helper::idle_in(std::process::id(), this_thread()), ..Delays::default() };
+        let mut delays = Delays {
+            helper: Helper::idle_in(std::process::id(), this_thread()),
+            ..Delays::default()
+        };
         let delay = Delay {
             // SAFETY: the caller has the group.
             group: Some(unsafe { Kept::new(group.first()) }),
@@ -301,7 +345,8 @@ mod tests {
         ((runtime, group), held, begun, delays)
     }
 
-    /// Looks until the table is empty, as the thread does. Returns how many there were, and when it was.
+    /// Looks until the table is empty, as the thread does. Returns how many there were, and when it
+    /// was.
     fn look_on(delays: &mut Delays, mut now: Instant) -> (usize, Instant) {
         for looks in 1.. {
             let mut found = DelaysFound::default();
@@ -309,7 +354,9 @@ mod tests {
             if !found.ended.is_empty() {
                 return (looks, now);
             }
-            let Next::Sleep(time) = next else { panic!("one delay is one look") };
+            let Next::Sleep(time) = next else {
+                panic!("one delay is one look")
+            };
             now += time;
         }
         unreachable!("it ends")
@@ -320,7 +367,11 @@ mod tests {
         let (_groups, _held, begun, mut delays) = far_above();
         let (looks, ended) = look_on(&mut delays, begun);
         assert!(looks <= 25, "{looks}");
-        assert!(ended >= begun + TIME && ended <= begun + TIME + REST, "{:?}", ended - begun);
+        assert!(
+            ended >= begun + TIME && ended <= begun + TIME + REST,
+            "{:?}",
+            ended - begun
+        );
         assert!(delays.all.is_empty() && delays.looks.is_empty());
     }
 
@@ -331,7 +382,8 @@ mod tests {
         assert_eq!(look_on(&mut delays, begun), (2, begun + LOOK));
     }
 
-    /// A delay that ends with its group is looked at now, also where the group is above its high as before.
+    /// A delay that ends with its group is looked at now, also where the group is above its high as
+    /// before.
     #[test]
     fn with_its_group_it_ends_at_once() {
         let ((_runtime, group), _held, begun, mut delays) = far_above();
@@ -352,7 +404,10 @@ mod tests {
         let delay = delays.remove(1).unwrap();
         assert_eq!(delays.insert(delay).ok(), Some(2));
         let (process, thread) = delays.helper.running().unwrap();
-        assert_eq!((*process, thread.name()), (std::process::id(), Some("memcg-delays")));
+        assert_eq!(
+            (*process, thread.name()),
+            (std::process::id(), Some("memcg-delays"))
+        );
     }
 
     /// A delay that is taken out is not looked at, and a thread without work ends.
@@ -362,7 +417,10 @@ mod tests {
         assert!(delays.remove(1).is_some() && delays.remove(1).is_none());
         assert!(delays.all.is_empty() && delays.looks.is_empty());
         let mut found = DelaysFound::default();
-        assert!(matches!(delays.look(begun, &mut found), Next::Sleep(LINGER)));
+        assert!(matches!(
+            delays.look(begun, &mut found),
+            Next::Sleep(LINGER)
+        ));
         assert!(matches!(delays.look(begun + LINGER, &mut found), Next::End));
         assert!(delays.helper.running().is_none() && found.ended.is_empty());
     }

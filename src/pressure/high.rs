@@ -20,14 +20,18 @@ const SCALING_SHIFT: u32 = 14;
 pub(crate) const DELAY_MIN: Duration = Duration::from_millis(10);
 
 pub(crate) fn above(level: &Counter) -> u64 {
-    if level.limits.watched.is_for(HIGH) { level.usage().saturating_sub(marks::high(level)) } else { 0 }
+    if level.limits.watched.is_for(HIGH) {
+        level.usage().saturating_sub(marks::high(level))
+    } else {
+        0
+    }
 }
 
 /// Period in which a thread that is delayed looks whether there is still reason for it.
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
-/// True if a charge that took `bytes` up the tree finds a level above its high. While no group of the tree is above a
-/// limit, it loads one word.
+/// True if a charge that took `bytes` up the tree finds a level above its high. While no group of
+/// the tree is above a limit, it loads one word.
 #[inline]
 pub(crate) fn is_any_above(group: &Counter, bytes: u64) -> bool {
     // E44: a walk that has left a level above its high has set or found a mark.
@@ -53,7 +57,8 @@ pub(crate) fn is_delayed_by_credit(group: &Counter) -> bool {
     levels_that_delay(group).any(|level| above(level) <= level.bound())
 }
 
-/// Bytes that came back while a charge was delayed may have gone into a stock. The caller holds no lock.
+/// Bytes that came back while a charge was delayed may have gone into a stock. The caller holds no
+/// lock.
 pub(crate) fn drain_credit(group: &Counter) {
     levels_that_delay(group).for_each(drain_excess);
 }
@@ -67,25 +72,34 @@ pub(crate) fn drain_excess(level: &Counter) {
 
 /// The delay of a charge of `bytes`: that of the level which is furthest above its high.
 pub(crate) fn delay_of(group: &Counter, bytes: u64) -> Duration {
-    let delays = levels_that_delay(group).map(|level| delay(level.usage(), marks::high(level), bytes));
-    delays.max().unwrap_or_default().min(group_tree::of(group).settings.delay_max)
+    let delays =
+        levels_that_delay(group).map(|level| delay(level.usage(), marks::high(level), bytes));
+    delays
+        .max()
+        .unwrap_or_default()
+        .min(group_tree::of(group).settings.delay_max)
 }
 
-/// The delay of a charge of `bytes` at a level that uses so much and has that high: it grows with the square of the
-/// part by which usage is above, so that a little is hardly felt and much is a wall. Not bounded.
+/// The delay of a charge of `bytes` at a level that uses so much and has that high: it grows with
+/// the square of the part by which usage is above, so that a little is hardly felt and much is a
+/// wall. Not bounded.
 ///
 /// Source: `calculate_high_delay` in `mm/memcontrol.c`, with nanoseconds in the place of jiffies.
 pub(crate) fn delay(usage: u64, high: u64, bytes: u64) -> Duration {
     let over = u128::from(usage.saturating_sub(high));
     let overage = (over << PRECISION_SHIFT) / u128::from(high.max(1));
     // A product of three numbers of 84, 84 and 30 bits: what does not fit is above any bound.
-    let milliseconds = overage.checked_mul(overage).map(|squared| squared >> PRECISION_SHIFT);
+    let milliseconds = overage
+        .checked_mul(overage)
+        .map(|squared| squared >> PRECISION_SHIFT);
     let nanoseconds = milliseconds
         .and_then(|scaled| scaled.checked_mul(1_000_000_000))
         .map(|scaled| scaled >> SCALING_SHIFT)
         .and_then(|whole| whole.checked_mul(u128::from(bytes)))
         .map(|scaled| scaled / u128::from(BATCH));
-    Duration::from_nanos(nanoseconds.map_or(u64::MAX, |whole| u64::try_from(whole).unwrap_or(u64::MAX)))
+    Duration::from_nanos(
+        nanoseconds.map_or(u64::MAX, |whole| u64::try_from(whole).unwrap_or(u64::MAX)),
+    )
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -99,10 +113,23 @@ mod tests {
     #[test]
     fn the_kernels_table() {
         let at = |mib: u64| delay(mib << 20, 100 << 20, BATCH).as_millis();
-        let table =
-            [(100, 0), (101, 6), (102, 25), (103, 57), (104, 102), (105, 159), (107, 313), (110, 639), (115, 1439)];
+        let table = [
+            (100, 0),
+            (101, 6),
+            (102, 25),
+            (103, 57),
+            (104, 102),
+            (105, 159),
+            (107, 313),
+            (110, 639),
+            (115, 1439),
+        ];
         for (mib, milliseconds) in table {
-            assert!(at(mib).abs_diff(milliseconds) <= 1, "{mib} MiB: {} for {milliseconds}", at(mib));
+            assert!(
+                at(mib).abs_diff(milliseconds) <= 1,
+                "{mib} MiB: {} for {milliseconds}",
+                at(mib)
+            );
         }
         assert!(at(118) >= DELAY_MAX.as_millis());
     }

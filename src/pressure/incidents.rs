@@ -1,4 +1,5 @@
-//! Notes refusals and victims, for those who ask what happened last. A tree that keeps none costs a load.
+//! Notes refusals and victims, for those who ask what happened last. A tree that keeps none costs a
+//! load.
 
 use std::time::SystemTime;
 
@@ -9,10 +10,16 @@ use crate::hierarchy::{group_tree, names};
 use crate::state::incidents::{Incident, IncidentKind};
 use crate::thread::slow_path;
 
-/// Keeps an incident of `group` at the level that met its max, if the tree does. The caller holds no lock. Inside another slow path the thread notes nothing: it
-/// may be an allocator, or hold locks.
+/// Keeps an incident of `group` at the level that met its max, if the tree does. The caller holds
+/// no lock. Inside another slow path the thread notes nothing: it may be an allocator, or hold
+/// locks.
 #[inline]
-pub(crate) fn note(kind: IncidentKind, group: &Counter, requested: u64, refusal: &LevelRefusal<'_>) {
+pub(crate) fn note(
+    kind: IncidentKind,
+    group: &Counter,
+    requested: u64,
+    refusal: &LevelRefusal<'_>,
+) {
     if group_tree::of(refusal.level).incidents.keeps() {
         note_slow(kind, group, requested, refusal);
     }
@@ -23,9 +30,15 @@ fn note_slow(kind: IncidentKind, group: &Counter, requested: u64, refusal: &Leve
     if slow_path::is_running() {
         return;
     }
-    // An allocator may charge what this thread allocates here: inside of the path, so that it notes nothing in turn.
+    // An allocator may charge what this thread allocates here: inside of the path, so that it notes
+    // nothing in turn.
     let _path = SlowPath::enter();
-    let &LevelRefusal { level: limited, usage, max, .. } = refusal;
+    let &LevelRefusal {
+        level: limited,
+        usage,
+        max,
+        ..
+    } = refusal;
     let incident = Incident {
         number: 0,
         at: SystemTime::now(),
@@ -45,9 +58,14 @@ pub(crate) fn of(group: &Counter) -> Vec<Incident> {
     let _path = SlowPath::enter();
     let top = names::path(group);
     let is_below = |path: &str| {
-        top == "/" || path.strip_prefix(top.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        top == "/"
+            || path
+                .strip_prefix(top.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    group_tree::of(group).incidents.all(|incident| is_below(&incident.group) || is_below(&incident.limited))
+    group_tree::of(group)
+        .incidents
+        .all(|incident| is_below(&incident.group) || is_below(&incident.limited))
 }
 
 /// Keeps the last `most` from now on.

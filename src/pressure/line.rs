@@ -1,11 +1,14 @@
-//! Charges that wait for room: a line at each level that has refused, and how its waiters are served.
+//! Charges that wait for room: a line at each level that has refused, and how its waiters are
+//! served.
 //!
-//! A waiter holds nothing but a handle on its group. As long as a line at a level has waiters, nothing below the level
-//! has a stock, so each byte given back is in the level's usage at once, and the thread that gives it back serves the
-//! line: it charges for the first waiter as that one's own walk would, then wakes it with the charge made. So no waiter
-//! is woken in vain, and no charge takes the room in between. The most important goes first, of these the oldest.
+//! A waiter holds nothing but a handle on its group. As long as a line at a level has waiters,
+//! nothing below the level has a stock, so each byte given back is in the level's usage at once,
+//! and the thread that gives it back serves the line: it charges for the first waiter as that one's
+//! own walk would, then wakes it with the charge made. So no waiter is woken in vain, and no charge
+//! takes the room in between. The most important goes first, of these the oldest.
 //!
-//! One lock for each tree protects all of it. Edges: E25 (a waiter/freed bytes), E27 (a waiter/offline).
+//! One lock for each tree protects all of it. Edges: E25 (a waiter/freed bytes), E27 (a
+//! waiter/offline).
 
 use std::ptr;
 use std::task::Waker;
@@ -36,7 +39,8 @@ use crate::thread::block::Block;
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
 
-/// More important charges take so many times the bytes that the oldest in line asks for, before it goes first.
+/// More important charges take so many times the bytes that the oldest in line asks for, before it
+/// goes first.
 const PATIENCE: u64 = 16;
 
 /// A waiter's place in line. Dropped, it is given up, and so is what was charged for it.
@@ -60,8 +64,8 @@ enum WaiterState {
 /// A group with a waiter, or a level of its path, as the waiter has it.
 #[allow(unsafe_code)]
 fn kept_by_waiter(counter: &Counter) -> Kept {
-    // SAFETY: the ticket of the waiter has a handle on its group, and outlives the waiter; what a decision names is used
-    // while the group is kept.
+    // SAFETY: the ticket of the waiter has a handle on its group, and outlives the waiter; what a
+    // decision names is used while the group is kept.
     unsafe { Kept::new(counter) }
 }
 
@@ -75,12 +79,21 @@ fn first(of: &Counter) -> &FirstInLine {
 
 /// Bytes that a charge finds before it at a level that refuses it: those of the first in line.
 pub(crate) fn ahead(level: &Counter) -> u64 {
-    if level.limits.watched.is_for(WAITING) { first(level).bytes() } else { 0 }
+    if level.limits.watched.is_for(WAITING) {
+        first(level).bytes()
+    } else {
+        0
+    }
 }
 
-/// Returns that for a charge of this group: one that is more important than the first in line finds none before it.
+/// Returns that for a charge of this group: one that is more important than the first in line finds
+/// none before it.
 pub(crate) fn ahead_of(group: &Counter, level: &Counter) -> u64 {
-    if goes_first(group, level) { 0 } else { ahead(level) }
+    if goes_first(group, level) {
+        0
+    } else {
+        ahead(level)
+    }
 }
 
 /// Charges wait at the level, and one of this group would go before all of them.
@@ -91,20 +104,24 @@ pub(crate) fn goes_first(group: &Counter, level: &Counter) -> bool {
     level.limits.watched.is_for(WAITING) && before(first(level).place())
 }
 
-/// True if a charge of `n` may be admitted here before the first in line. A waiter that comes before the first one
-/// barges past none, in whatever line it is: else two of them could send it to and fro. All other charges together may
-/// take as many bytes as the first one asks for. Inside reclaim always: what it frees may be what the first waits for.
+/// True if a charge of `n` may be admitted here before the first in line. A waiter that comes
+/// before the first one barges past none, in whatever line it is: else two of them could send it to
+/// and fro. All other charges together may take as many bytes as the first one asks for. Inside
+/// reclaim always: what it frees may be what the first waits for.
 pub(crate) fn may_barge(level: &Counter, n: u64) -> bool {
-    is_before_the_first(level) || context::in_reclaim() || first(level).change_budget(|left| left.checked_sub(n))
+    is_before_the_first(level)
+        || context::in_reclaim()
+        || first(level).change_budget(|left| left.checked_sub(n))
 }
 
-/// This thread charges for a waiter whose place is that of the first in line here, or before it. Under the lock, if so.
+/// This thread charges for a waiter whose place is that of the first in line here, or before it.
+/// Under the lock, if so.
 fn is_before_the_first(level: &Counter) -> bool {
     context::is_no_later_than(first(level).place().number())
 }
 
-/// A charge of `n` that may have barged here was refused further up. If another waiter is first by now, so much more may
-/// barge past that one, but never more than it asks for at a time.
+/// A charge of `n` that may have barged here was refused further up. If another waiter is first by
+/// now, so much more may barge past that one, but never more than it asks for at a time.
 pub(crate) fn undo_barge(level: &Counter, n: u64) {
     let barged = !is_before_the_first(level) && !context::in_reclaim();
     if barged && level.limits.watched.is_for(WAITING) {
@@ -118,11 +135,15 @@ pub(crate) fn length(level: &Counter) -> usize {
         return 0;
     }
     let _path = SlowPath::enter();
-    table(level.tree()).lock().lines.get(&level.key()).map_or(0, |line| line.places.len())
+    table(level.tree())
+        .lock()
+        .lines
+        .get(&level.key())
+        .map_or(0, |line| line.places.len())
 }
 
-/// Charges `n` for a waiter, and goes above the max of `level`. All other limits hold. The group is not below one
-/// that covers.
+/// Charges `n` for a waiter, and goes above the max of `level`. All other limits hold. The group is
+/// not below one that covers.
 fn charge_above_max<'a>(
     (group, level): (&'a Counter, &'a Counter),
     block: Option<&Block>,
@@ -135,7 +156,9 @@ fn charge_above_max<'a>(
             walk::walk(parent, n, How::Admit, None)?;
         }
         if let Err(refusal) = walk::walk(group, n, How::Admit, Some(level)) {
-            parent.into_iter().for_each(|parent| _ = parent.uncharge(n, None));
+            parent
+                .into_iter()
+                .for_each(|parent| _ = parent.uncharge(n, None));
             return Err(refusal);
         }
         walk::walk(level, n, How::Force, parent).map(|_| ())
@@ -150,7 +173,11 @@ fn walk_for<'a>(
 ) -> Result<(), LevelRefusal<'a>> {
     // In transit, so that a thread that lowers a max waits for the walk (E5).
     let alone = block.filter(|block| block.transit.is_over());
-    let transit = alone.map(|block| block.transit.enter(group.tree().number, group.incarnation().fenced));
+    let transit = alone.map(|block| {
+        block
+            .transit
+            .enter(group.tree().number, group.incarnation().fenced)
+    });
     let walked = context::for_another(place.number(), walk);
     drop(transit);
     walked?;
@@ -166,7 +193,9 @@ fn walk_for<'a>(
 impl Waiting {
     fn enter_line(&mut self, ticket: u64, level: &Counter) {
         self.count_barged(level, first(level).budget());
-        let Some(waiter) = self.waiters.get_mut(&ticket) else { return };
+        let Some(waiter) = self.waiters.get_mut(&ticket) else {
+            return;
+        };
         let (line, admits) = (self.lines.entry(level.key()).or_default(), level.admits());
         line.places.insert(waiter.place);
         if waiter.waits {
@@ -175,7 +204,11 @@ impl Waiting {
         }
         // Lowered meanwhile: all are compared again.
         let is_too_large = waiter.bytes > admits;
-        line.admits = if is_too_large { u64::MAX } else { line.admits.max(admits) };
+        line.admits = if is_too_large {
+            u64::MAX
+        } else {
+            line.admits.max(admits)
+        };
         self.show_first(level);
         // E25: in line, then the mark, then a look at usage.
         level.limits.watched.set(WAITING);
@@ -191,12 +224,17 @@ impl Waiting {
         }
     }
 
-    /// Another waiter may be first: the one that was takes what is left of its barging budget with it, to another line or
-    /// to its next turn.
+    /// Another waiter may be first: the one that was takes what is left of its barging budget with
+    /// it, to another line or to its next turn.
     fn show_first(&mut self, level: &Counter) {
-        let Some(line) = self.lines.get_mut(&level.key()) else { return };
+        let Some(line) = self.lines.get_mut(&level.key()) else {
+            return;
+        };
         first(level).show_length(line.places.len());
-        let now = line.places.first().and_then(|place| self.waiters.get(&place.ticket()));
+        let now = line
+            .places
+            .first()
+            .and_then(|place| self.waiters.get(&place.ticket()));
         if let Some(waiter) = now
             && waiter.place.ticket() == line.first.ticket()
         {
@@ -205,15 +243,20 @@ impl Waiting {
             first(level).show_place(place);
             // An older charge may have come.
             let patience = self.patience_behind(place, level);
-            if let Some(line) = self.lines.get_mut(&level.key()).filter(|line| line.shown > patience) {
+            if let Some(line) = self
+                .lines
+                .get_mut(&level.key())
+                .filter(|line| line.shown > patience)
+            {
                 line.shown = patience;
                 first(level).change_budget(|left| Some(left.min(patience)));
             }
             return;
         }
         // A walk that has seen the mark and finds an empty line is admitted.
-        let (place, bytes, budget) =
-            now.map_or((PlaceInLine::NONE, 0, u64::MAX), |waiter| (waiter.place, waiter.bytes, waiter.budget));
+        let (place, bytes, budget) = now.map_or((PlaceInLine::NONE, 0, u64::MAX), |waiter| {
+            (waiter.place, waiter.bytes, waiter.budget)
+        });
         self.count_barged(level, first(level).budget());
         let budget = budget.min(self.patience_behind(place, level));
         self.count_barged(level, first(level).show(place, bytes, budget));
@@ -226,14 +269,19 @@ impl Waiting {
         }
     }
 
-    /// Of the budget that the level shows for the first in line so much is left. Bytes that have barged past one that
-    /// goes before the oldest for its importance have passed the oldest, too.
+    /// Of the budget that the level shows for the first in line so much is left. Bytes that have
+    /// barged past one that goes before the oldest for its importance have passed the oldest, too.
     fn count_barged(&mut self, level: &Counter, left: u64) {
-        let Some(line) = self.lines.get_mut(&level.key()) else { return };
+        let Some(line) = self.lines.get_mut(&level.key()) else {
+            return;
+        };
         let (place, shown) = (line.first, std::mem::replace(&mut line.shown, left));
         let barged = shown.saturating_sub(left);
         if let Some(waiter) = self.waiters.get_mut(&place.ticket()) {
-            let budget = waiter.budget.saturating_sub(barged).saturating_add(left.saturating_sub(shown));
+            let budget = waiter
+                .budget
+                .saturating_sub(barged)
+                .saturating_add(left.saturating_sub(shown));
             waiter.budget = budget.min(waiter.bytes);
         }
         if let Some(oldest) = self.passed_by(place, level)
@@ -246,19 +294,27 @@ impl Waiting {
 
     /// The bytes that may yet go before the oldest in line at `level`, where one at `place` does.
     fn patience_behind(&self, place: PlaceInLine, level: &Counter) -> u64 {
-        let passed = self.passed_by(place, level).and_then(|oldest| self.waiters.get(&oldest.ticket()));
+        let passed = self
+            .passed_by(place, level)
+            .and_then(|oldest| self.waiters.get(&oldest.ticket()));
         passed.map_or(u64::MAX, |oldest| oldest.patience)
     }
 
     /// Changes the number of bytes of a waiter, which keeps its place. False: the wait is decided.
     fn resize(&mut self, ticket: u64, bytes: u64) -> bool {
-        let Some(waiter) = self.waiters.get_mut(&ticket).filter(|waiter| waiter.decided.is_none()) else {
+        let Some(waiter) = self
+            .waiters
+            .get_mut(&ticket)
+            .filter(|waiter| waiter.decided.is_none())
+        else {
             return false;
         };
         (waiter.bytes, waiter.budget) = (bytes, waiter.budget.min(bytes));
         waiter.patience = waiter.patience.min(bytes.saturating_mul(PATIENCE));
         let (group, level) = (waiter.group, waiter.level);
-        let Some(line) = self.lines.get_mut(&level.key()) else { return false };
+        let Some(line) = self.lines.get_mut(&level.key()) else {
+            return false;
+        };
         if line.first.ticket() == ticket {
             first(&level).show_bytes(bytes);
             line.shown = line.shown.min(bytes);
@@ -267,8 +323,8 @@ impl Waiting {
         if bytes > admits {
             line.admits = u64::MAX;
         }
-        // E25: a thread that gives bytes back serves the level under this lock: before, and usage has fallen, or later,
-        // for the new number.
+        // E25: a thread that gives bytes back serves the level under this lock: before, and usage
+        // has fallen, or later, for the new number.
         // Mutation: resized-in-line-without-a-look
         if bytes > admits || cover::rise_at(&group, bytes, &level) <= level.room(admits) {
             service::schedule(&level);
@@ -277,7 +333,9 @@ impl Waiting {
     }
 
     fn decide(&mut self, ticket: u64, decision: Decision, wakers: &mut Wakers) {
-        let Some(waiter) = self.waiters.get_mut(&ticket) else { return };
+        let Some(waiter) = self.waiters.get_mut(&ticket) else {
+            return;
+        };
         waiter.decided = Some(decision);
         wakers.extend(waiter.waker.take());
         let (group, level) = (waiter.group, waiter.level);
@@ -286,10 +344,18 @@ impl Waiting {
     }
 
     /// State that a waiter finds. A decision is returned once.
-    fn look(&mut self, ticket: u64, is_known: impl Fn(&Foreign<Waker>) -> bool) -> Option<WaiterState> {
+    fn look(
+        &mut self,
+        ticket: u64,
+        is_known: impl Fn(&Foreign<Waker>) -> bool,
+    ) -> Option<WaiterState> {
         let waiter = self.waiters.get(&ticket)?;
         if waiter.decided.is_some() {
-            return self.waiters.remove(&ticket)?.decided.map(WaiterState::Decided);
+            return self
+                .waiters
+                .remove(&ticket)?
+                .decided
+                .map(WaiterState::Decided);
         }
         Some(if waiter.waker.as_ref().is_some_and(is_known) {
             WaiterState::Waits(waiter.level)
@@ -308,15 +374,22 @@ impl Waiting {
         }
     }
 
-    /// Charge for the waiters in line at `level`, the first and then those that may barge. A waiter that is refused
-    /// elsewhere moves there.
+    /// Charge for the waiters in line at `level`, the first and then those that may barge. A waiter
+    /// that is refused elsewhere moves there.
     fn serve(&mut self, level: &Counter, service: &mut Service<'_>) {
         self.refuse_too_large(level, service.wakers);
         self.serve_room(level, service);
         if let Some(ticket) = deadlock::wait_to_end(self, level) {
             let through = deadlock::waits_to_let_through(self, level);
-            if !through.into_iter().any(|ticket| self.let_through(ticket, level, service)) {
-                self.decide(ticket, Decision::Deadlock(kept_by_waiter(level)), service.wakers);
+            if !through
+                .into_iter()
+                .any(|ticket| self.let_through(ticket, level, service))
+            {
+                self.decide(
+                    ticket,
+                    Decision::Deadlock(kept_by_waiter(level)),
+                    service.wakers,
+                );
             }
             // The next waiter may be first now, or fit.
             service::schedule(level);
@@ -325,7 +398,15 @@ impl Waiting {
 
     /// False: a limit of another level refuses.
     fn let_through(&mut self, ticket: u64, level: &Counter, service: &mut Service<'_>) -> bool {
-        let Some(&Waiter { group, bytes, place, .. }) = self.waiters.get(&ticket) else { return false };
+        let Some(&Waiter {
+            group,
+            bytes,
+            place,
+            ..
+        }) = self.waiters.get(&ticket)
+        else {
+            return false;
+        };
         let goes = charge_above_max((&group, level), service.block, bytes, place).is_ok();
         if goes {
             self.count_passed(place, &group, bytes);
@@ -340,8 +421,11 @@ impl Waiting {
                 break;
             }
         }
-        let Some(line) = self.lines.get(&level.key()) else { return };
-        let behind: SmallVec<[PlaceInLine; WINDOW]> = line.places.iter().skip(1).take(WINDOW).copied().collect();
+        let Some(line) = self.lines.get(&level.key()) else {
+            return;
+        };
+        let behind: SmallVec<[PlaceInLine; WINDOW]> =
+            line.places.iter().skip(1).take(WINDOW).copied().collect();
         for place in behind {
             let ticket = place.ticket();
             let needs = |waiter: &Waiter| cover::rise_at(&waiter.group, waiter.bytes, level);
@@ -356,26 +440,29 @@ impl Waiting {
         }
     }
 
-    /// The charge that is first in line. The oldest one is, once more important ones have taken before it what they
-    /// may.
+    /// The charge that is first in line. The oldest one is, once more important ones have taken
+    /// before it what they may.
     fn first_to_serve(&mut self, level: &Counter) -> Option<u64> {
         let first = *self.lines.get(&level.key())?.places.first()?;
         self.count_barged(level, group_object::state(level).first_in_line.budget());
         // Mutation: the-oldest-in-line-is-passed-for-ever
         let tried = self.tries_patience(first, level);
-        let Some(oldest) = tried else { return Some(first.ticket()) };
+        let Some(oldest) = tried else {
+            return Some(first.ticket());
+        };
         self.go_by_age(oldest, level);
         Some(oldest.ticket())
     }
 
-    /// The oldest charge in line at `level`, where one at `place` would pass it, and more important ones have taken what
-    /// they may.
+    /// The oldest charge in line at `level`, where one at `place` would pass it, and more important
+    /// ones have taken what they may.
     fn tries_patience(&self, place: PlaceInLine, level: &Counter) -> Option<PlaceInLine> {
         let oldest = self.passed_by(place, level)?;
         (self.waiters.get(&oldest.ticket())?.patience == 0).then_some(oldest)
     }
 
-    /// The oldest charge in line at `level`, where one at `place` goes before it for its importance alone.
+    /// The oldest charge in line at `level`, where one at `place` goes before it for its importance
+    /// alone.
     fn passed_by(&self, place: PlaceInLine, level: &Counter) -> Option<PlaceInLine> {
         place.next_importance()?;
         let oldest = self.lines.get(&level.key())?.oldest()?;
@@ -384,8 +471,10 @@ impl Waiting {
 
     /// From here on a charge in line at `level` goes before all that have come later.
     fn go_by_age(&mut self, place: PlaceInLine, level: &Counter) {
-        let (Some(line), Some(waiter)) = (self.lines.get_mut(&level.key()), self.waiters.get_mut(&place.ticket()))
-        else {
+        let (Some(line), Some(waiter)) = (
+            self.lines.get_mut(&level.key()),
+            self.waiters.get_mut(&place.ticket()),
+        ) else {
             return;
         };
         waiter.place = place.by_age();
@@ -394,8 +483,8 @@ impl Waiting {
         self.show_first(level);
     }
 
-    /// Before a charge for a waiter: at each other level of its path the oldest in line goes first, where that has let
-    /// enough others go before.
+    /// Before a charge for a waiter: at each other level of its path the oldest in line goes first,
+    /// where that has let enough others go before.
     fn make_way(&mut self, place: PlaceInLine, group: &Counter, level: &Counter) {
         if place.next_importance().is_none() {
             return;
@@ -409,12 +498,16 @@ impl Waiting {
         }
     }
 
-    /// A waiter is served: it takes its bytes off what the oldest in line lets others take before it.
+    /// A waiter is served: it takes its bytes off what the oldest in line lets others take before
+    /// it.
     fn count_passed(&mut self, place: PlaceInLine, group: &Counter, bytes: u64) {
         if place.next_importance().is_none() {
             return;
         }
-        for level in group.path_to_root().filter(|level| level.limits.watched.is_for(WAITING)) {
+        for level in group
+            .path_to_root()
+            .filter(|level| level.limits.watched.is_for(WAITING))
+        {
             let oldest = self.passed_by(place, level);
             if let Some(passed) = oldest.and_then(|oldest| self.waiters.get_mut(&oldest.ticket())) {
                 passed.patience = passed.patience.saturating_sub(bytes);
@@ -422,16 +515,23 @@ impl Waiting {
         }
     }
 
-    /// A waiter that asks for more than the level admits by now can never be served, wherever it is in line.
+    /// A waiter that asks for more than the level admits by now can never be served, wherever it is
+    /// in line.
     fn refuse_too_large(&mut self, level: &Counter, wakers: &mut Wakers) {
         let admits = level.admits();
-        let Some(line) = self.lines.get_mut(&level.key()) else { return };
+        let Some(line) = self.lines.get_mut(&level.key()) else {
+            return;
+        };
         if std::mem::replace(&mut line.admits, admits) <= admits {
             return;
         }
         let line: Vec<u64> = line.places.iter().map(|place| place.ticket()).collect();
         for ticket in line {
-            if self.waiters.get(&ticket).is_some_and(|waiter| waiter.bytes > admits) {
+            if self
+                .waiters
+                .get(&ticket)
+                .is_some_and(|waiter| waiter.bytes > admits)
+            {
                 self.decide(ticket, Decision::Full(kept_by_waiter(level)), wakers);
             }
         }
@@ -439,16 +539,34 @@ impl Waiting {
 
     /// False: there is no room for it at `level`, where it goes on waiting.
     fn try_serve(&mut self, ticket: u64, level: &Counter, service: &mut Service<'_>) -> bool {
-        let Some(&Waiter { group, bytes, place, .. }) = self.waiters.get(&ticket) else { return false };
+        let Some(&Waiter {
+            group,
+            bytes,
+            place,
+            ..
+        }) = self.waiters.get(&ticket)
+        else {
+            return false;
+        };
         if bytes > level.admits() {
-            self.decide(ticket, Decision::Full(kept_by_waiter(level)), service.wakers);
+            self.decide(
+                ticket,
+                Decision::Full(kept_by_waiter(level)),
+                service.wakers,
+            );
             return true;
         }
-        // A walk of a group that covers schedules the lines of its path where it is refused: a walk that this level
-        // refuses would do so without end. One that another level refuses moves the charge there.
+        // A walk of a group that covers schedules the lines of its path where it is refused: a walk
+        // that this level refuses would do so without end. One that another level refuses moves the
+        // charge there.
         let is_full = |at: &&Counter| cover::rise_at(&group, bytes, at) > at.room(at.admits());
         let covers = group.cover().is_some();
-        if covers && group.path_to_root().find(is_full).is_some_and(|full| ptr::eq(full, level)) {
+        if covers
+            && group
+                .path_to_root()
+                .find(is_full)
+                .is_some_and(|full| ptr::eq(full, level))
+        {
             return false;
         }
         self.make_way(place, &group, level);
@@ -466,7 +584,8 @@ impl Waiting {
                 self.leave_line(ticket, level);
                 if let Some(waiter) = self.waiters.get_mut(&ticket) {
                     waiter.level = kept_by_waiter(other);
-                    // No reclaimer has been asked there for this charge: its thread is woken to ask.
+                    // No reclaimer has been asked there for this charge: its thread is woken to
+                    // ask.
                     // Mutation: shuttle-a-moved-waiter-is-not-woken
                     if registrations::any_below(other) {
                         // Mutation: moved-to-another-line-and-not-woken
@@ -494,12 +613,21 @@ struct Service<'a> {
 pub(crate) fn serve(level: &Counter, block: Option<&Block>, wakers: &mut Wakers) {
     let tree = level.tree();
     if level.limits.watched.is_for(WAITS) && level.state().is_offline() {
-        expel(tree, Decision::Offline, |group| ptr::eq(group, level), wakers);
+        expel(
+            tree,
+            Decision::Offline,
+            |group| ptr::eq(group, level),
+            wakers,
+        );
     }
     if !level.limits.watched.is_for(WAITING) {
         return;
     }
-    let mut service = Service { block, wakers, moved: SmallVec::new() };
+    let mut service = Service {
+        block,
+        wakers,
+        moved: SmallVec::new(),
+    };
     table(tree).lock().serve(level, &mut service);
     for other in service.moved {
         // Credit that hides in stocks below it comes up, and it is served in its turn.
@@ -509,11 +637,20 @@ pub(crate) fn serve(level: &Counter, block: Option<&Block>, wakers: &mut Wakers)
 }
 
 /// End the wait of each group that is meant.
-pub(crate) fn expel(tree: &Tree, decision: Decision, is_meant: impl Fn(&Counter) -> bool, wakers: &mut Wakers) {
+pub(crate) fn expel(
+    tree: &Tree,
+    decision: Decision,
+    is_meant: impl Fn(&Counter) -> bool,
+    wakers: &mut Wakers,
+) {
     let mut waiting = table(tree).lock();
     let below = |waiter: &Waiter| waiter.decided.is_none() && is_meant(&waiter.group);
-    let expelled: Vec<u64> =
-        waiting.waiters.iter().filter(|(_, waiter)| below(waiter)).map(|(&ticket, _)| ticket).collect();
+    let expelled: Vec<u64> = waiting
+        .waiters
+        .iter()
+        .filter(|(_, waiter)| below(waiter))
+        .map(|(&ticket, _)| ticket)
+        .collect();
     for ticket in expelled {
         let level = waiting.waiters[&ticket].level;
         waiting.decide(ticket, decision, wakers);
@@ -522,13 +659,15 @@ pub(crate) fn expel(tree: &Tree, decision: Decision, is_meant: impl Fn(&Counter)
     }
 }
 
-/// A group says another number of tasks: the charges in line that come from it are counted anew, and their lines looked
-/// at.
+/// A group says another number of tasks: the charges in line that come from it are counted anew,
+/// and their lines looked at.
 pub(crate) fn tasks_changed(group: &Counter) {
     let _path = SlowPath::enter();
     let mut waiting = table(group.tree()).lock();
     let Waiting { waiters, lines, .. } = &mut *waiting;
-    let is_meant = |waiter: &&mut Waiter| waiter.waits && waiter.decided.is_none() && waiter.group.is_within(group);
+    let is_meant = |waiter: &&mut Waiter| {
+        waiter.waits && waiter.decided.is_none() && waiter.group.is_within(group)
+    };
     for waiter in waiters.values_mut().filter(is_meant) {
         if let Some(line) = lines.get_mut(&waiter.level.key()) {
             line.uncount_task(waiter);
@@ -539,19 +678,29 @@ pub(crate) fn tasks_changed(group: &Counter) {
     }
 }
 
-/// Memory may come back in fewer ways than before: a thread looks whether the waits of tasks can end. The caller holds no
-/// lock.
+/// Memory may come back in fewer ways than before: a thread looks whether the waits of tasks can
+/// end. The caller holds no lock.
 pub(crate) fn look_at_tasks(tree: &Tree) {
     let _path = SlowPath::enter();
     let waiting = table(tree).lock();
-    for line in waiting.lines.values().filter(|line| !line.holders.is_empty()) {
-        let first = line.places.first().and_then(|place| waiting.waiters.get(&place.ticket()));
-        first.into_iter().for_each(|waiter| service::schedule(&waiter.level));
+    for line in waiting
+        .lines
+        .values()
+        .filter(|line| !line.holders.is_empty())
+    {
+        let first = line
+            .places
+            .first()
+            .and_then(|place| waiting.waiters.get(&place.ticket()));
+        first
+            .into_iter()
+            .for_each(|waiter| service::schedule(&waiter.level));
     }
 }
 
-/// Waits in line at `level`, which has refused `bytes`; or, where its caller does not wait for room, leaves the line soon,
-/// and its task goes on. The end of the wait wakes the waker. The caller keeps the group meanwhile.
+/// Waits in line at `level`, which has refused `bytes`; or, where its caller does not wait for
+/// room, leaves the line soon, and its task goes on. The end of the wait wakes the waker. The
+/// caller keeps the group meanwhile.
 pub(crate) fn enqueue(
     (group, waits): (&Counter, bool),
     bytes: u64,
@@ -564,7 +713,10 @@ pub(crate) fn enqueue(
     let mut waiting = table(tree).lock();
     waiting.tickets += 1;
     let number = waiting.tickets;
-    let (place, patience) = (PlaceInLine::new(importance::of(group), number), bytes.saturating_mul(PATIENCE));
+    let (place, patience) = (
+        PlaceInLine::new(importance::of(group), number),
+        bytes.saturating_mul(PATIENCE),
+    );
     let (of, at) = (kept_by_waiter(group), kept_by_waiter(level));
     let waiter = Waiter {
         group: of,
@@ -584,7 +736,10 @@ pub(crate) fn enqueue(
     group.limits.watched.set(WAITS);
     waiting.enter_line(number, level);
     // All tasks of a group may wait now.
-    let is_task = waiting.waiters.get(&number).is_some_and(|waiter| waiter.holder.is_some());
+    let is_task = waiting
+        .waiters
+        .get(&number)
+        .is_some_and(|waiter| waiter.holder.is_some());
     drop(waiting);
     // From here on what is given back below goes up the tree.
     // Mutation: in-line-while-stocks-stay-open
@@ -596,8 +751,8 @@ pub(crate) fn enqueue(
     if group.state().is_offline() {
         service::schedule(group);
     }
-    // E25: no thread has scheduled the level for what came back before the mark. For what comes back later one does. A
-    // charge that finds too little room has come before that.
+    // E25: no thread has scheduled the level for what came back before the mark. For what comes
+    // back later one does. A charge that finds too little room has come before that.
     let admits = level.admits();
     // Mutation: e25-in-line-without-a-look
     // Mutation: e25-in-line-for-more-than-a-lowered-max
@@ -608,11 +763,17 @@ pub(crate) fn enqueue(
     if is_task {
         service::schedule(level);
     }
-    Ticket { bytes, number, over: false, group: kept }
+    Ticket {
+        bytes,
+        number,
+        over: false,
+        group: kept,
+    }
 }
 
 impl Ticket {
-    /// End of the wait, once. Until it ends, its end wakes `waker`. `Err`: the level in whose line it waits.
+    /// End of the wait, once. Until it ends, its end wakes `waker`. `Err`: the level in whose line
+    /// it waits.
     pub(crate) fn poll(&mut self, waker: &Waker) -> Result<Decision, Kept> {
         let is_known = |known: &Foreign<Waker>| known.get().will_wake(waker);
         let mut found = self.with(|waiting| waiting.look(self.number, is_known));
@@ -645,7 +806,8 @@ impl Ticket {
 
     /// The level in whose line it waits; its own group once it is decided.
     pub(crate) fn level(&self) -> Kept {
-        let level = self.with(|waiting| waiting.waiters.get(&self.number).map(|waiter| waiter.level));
+        let level =
+            self.with(|waiting| waiting.waiters.get(&self.number).map(|waiter| waiter.level));
         level.unwrap_or(kept_by_waiter(&self.group))
     }
 
@@ -654,12 +816,15 @@ impl Ticket {
         kept_by_waiter(self.group.level(level))
     }
 
-    /// True if `bytes` of the group that come back now would serve this waiter and no other, and fit at once: no other
-    /// charge waits on its path, and no level is above a limit, or only counts. Others may then barge past this waiter
-    /// anew, as past the next one. The call only loads: a charge that comes into line meanwhile has come later.
+    /// True if `bytes` of the group that come back now would serve this waiter and no other, and
+    /// fit at once: no other charge waits on its path, and no level is above a limit, or only
+    /// counts. Others may then barge past this waiter anew, as past the next one. The call only
+    /// loads: a charge that comes into line meanwhile has come later.
     pub(crate) fn is_served_by(&self, bytes: u64) -> bool {
         let group = &*self.group;
-        let goes_up = context::in_reclaim() || group.poisoned.load(Ordering::Relaxed) || central::is_to_walk(group);
+        let goes_up = context::in_reclaim()
+            || group.poisoned.load(Ordering::Relaxed)
+            || central::is_to_walk(group);
         if bytes < self.bytes || goes_up || group.state().is_offline() {
             return false;
         }
@@ -667,7 +832,9 @@ impl Ticket {
         for level in group.path_to_root() {
             let watched = level.limits.watched.bits();
             // Mutation: a-charge-is-handed-over-past-others
-            if watched & OBSERVED != 0 || (watched & WAITING != 0 && !first(level).is_alone(self.number)) {
+            if watched & OBSERVED != 0
+                || (watched & WAITING != 0 && !first(level).is_alone(self.number))
+            {
                 return false;
             }
             if watched & WAITING != 0 {
@@ -680,21 +847,28 @@ impl Ticket {
         place.is_some()
     }
 
-    /// Takes the decision of the wait, and the level in whose line it was. `None`: there is none yet, or a delay above
-    /// a high follows. Only one call gets the decision, as of [`poll`](Self::poll).
+    /// Takes the decision of the wait, and the level in whose line it was. `None`: there is none
+    /// yet, or a delay above a high follows. Only one call gets the decision, as of
+    /// [`poll`](Self::poll).
     pub(crate) fn take_decided(&mut self) -> Option<(Decision, Kept)> {
         let group = &*self.group;
-        let is_over = |decision: &Decision| !matches!(decision, Decision::Granted) || !is_any_above(group, self.bytes);
+        let is_over = |decision: &Decision| {
+            !matches!(decision, Decision::Granted) || !is_any_above(group, self.bytes)
+        };
         let left = self.with(|waiting| {
             let waiter = waiting.waiters.get(&self.number)?;
-            waiter.decided.as_ref().filter(|decision| is_over(decision))?;
+            waiter
+                .decided
+                .as_ref()
+                .filter(|decision| is_over(decision))?;
             waiting.waiters.remove(&self.number)
         })?;
         self.over = true;
         Some((left.decided?, left.level))
     }
 
-    /// Changes the number of bytes to wait for, at the same place in line. False: the wait is decided.
+    /// Changes the number of bytes to wait for, at the same place in line. False: the wait is
+    /// decided.
     pub(crate) fn resize(&mut self, bytes: u64) -> bool {
         let resized = self.with(|waiting| waiting.resize(self.number, bytes));
         if resized {
@@ -706,12 +880,17 @@ impl Ticket {
     /// The charge waits for room from here on: its task does nothing else.
     pub(crate) fn waits(&self) {
         self.with(|waiting| {
-            let waiter =
-                waiting.waiters.get_mut(&self.number).filter(|waiter| !waiter.waits && waiter.decided.is_none());
+            let waiter = waiting
+                .waiters
+                .get_mut(&self.number)
+                .filter(|waiter| !waiter.waits && waiter.decided.is_none());
             let Some(waiter) = waiter else { return };
             waiter.waits = true;
             if let Some(line) = waiting.lines.get_mut(&waiter.level.key()) {
-                let (level, holder) = (waiter.level, tasks::holder(&waiter.group).map(kept_by_waiter));
+                let (level, holder) = (
+                    waiter.level,
+                    tasks::holder(&waiter.group).map(kept_by_waiter),
+                );
                 line.count_task(waiter, holder);
                 service::schedule(&level);
             }

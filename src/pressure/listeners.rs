@@ -1,7 +1,8 @@
 //! Listeners: threads and futures that wait for an event, and functions that are called for one.
 //!
-//! A listener marks the group first and reads its counts afterwards. A thread that counts an event counts first, looks
-//! at the mark afterwards, schedules the group for service, and notifies at the end of its slow path (E26).
+//! A listener marks the group first and reads its counts afterwards. A thread that counts an event
+//! counts first, looks at the mark afterwards, schedules the group for service, and notifies at the
+//! end of its slow path (E26).
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -40,7 +41,8 @@ impl Notification {
             if !self.callback.call(&self.happened) {
                 self.callback.count_panic();
             }
-            // The guard may be gone by now, and this the last reference: the drop runs foreign code, too.
+            // The guard may be gone by now, and this the last reference: the drop runs foreign
+            // code, too.
             drop(self);
         });
     }
@@ -58,13 +60,29 @@ fn table(of: &Counter) -> &Lock<Listeners> {
 
 /// Listen for `event` at `group` to be counted beyond `seen`: see [`ListenerGuard::poll`].
 pub(crate) fn wait(group: &Counter, event: Event, local: bool, seen: u64) -> ListenerGuard {
-    insert(group, Listener { event, local, seen, target: Target::Waker(None) })
+    insert(
+        group,
+        Listener {
+            event,
+            local,
+            seen,
+            target: Target::Waker(None),
+        },
+    )
 }
 
 /// From here on `function` is called for `event` in the subtree.
 pub(crate) fn call(group: &Counter, event: Event, function: Function<Happened>) -> ListenerGuard {
     let target = Target::Callback(Callback::new(group, function));
-    insert(group, Listener { event, local: false, seen: events::read(group, event, false), target })
+    insert(
+        group,
+        Listener {
+            event,
+            local: false,
+            seen: events::read(group, event, false),
+            target,
+        },
+    )
 }
 
 fn insert(group: &Counter, listener: Listener) -> ListenerGuard {
@@ -73,10 +91,17 @@ fn insert(group: &Counter, listener: Listener) -> ListenerGuard {
     let mut listeners = table(group).lock();
     listeners.numbers += 1;
     let number = listeners.numbers;
-    listeners.counters.entry(group.key()).or_default().insert(number, listener);
+    listeners
+        .counters
+        .entry(group.key())
+        .or_default()
+        .insert(number, listener);
     // E26: in the table, then the mark, then a look at the counts.
     group.limits.watched.set(LISTENS);
-    ListenerGuard { number, group: kept }
+    ListenerGuard {
+        number,
+        group: kept,
+    }
 }
 
 impl ListenerGuard {
@@ -96,7 +121,10 @@ impl ListenerGuard {
     fn exchange_waker(&self, other: &mut Option<Foreign<Waker>>) -> Option<(Event, bool, u64)> {
         let _path = SlowPath::enter();
         let mut listeners = table(&self.group).lock();
-        let listener = listeners.counters.get_mut(&self.group.key())?.get_mut(&self.number)?;
+        let listener = listeners
+            .counters
+            .get_mut(&self.group.key())?
+            .get_mut(&self.number)?;
         if let Target::Waker(waker) = &mut listener.target {
             std::mem::swap(waker, other);
         }
@@ -122,22 +150,35 @@ impl Drop for ListenerGuard {
             return;
         }
         // Foreign code ends and is dropped: this thread holds no lock here.
-        if let Some(Listener { target: Target::Callback(callback), .. }) = self.remove() {
+        if let Some(Listener {
+            target: Target::Callback(callback),
+            ..
+        }) = self.remove()
+        {
             callback.end();
         }
     }
 }
 
-/// Collect what is due at `level`, whose events were counted: wakers to wake, callbacks to call. `None` for these leaves
-/// them to another call. Returns whether some are left.
+/// Collect what is due at `level`, whose events were counted: wakers to wake, callbacks to call.
+/// `None` for these leaves them to another call. Returns whether some are left.
 #[allow(unsafe_code)]
-pub(crate) fn collect(level: &Counter, wakers: &mut Wakers, mut notifications: Option<&mut Notifications>) -> bool {
+pub(crate) fn collect(
+    level: &Counter,
+    wakers: &mut Wakers,
+    mut notifications: Option<&mut Notifications>,
+) -> bool {
     if !level.limits.watched.is_for(LISTENS) {
         return false;
     }
     let mut is_left = false;
     let mut listeners = table(level).lock();
-    for listener in listeners.counters.get_mut(&level.key()).into_iter().flat_map(BTreeMap::values_mut) {
+    for listener in listeners
+        .counters
+        .get_mut(&level.key())
+        .into_iter()
+        .flat_map(BTreeMap::values_mut)
+    {
         let count = events::read(level, listener.event, listener.local);
         if count == listener.seen {
             continue;
@@ -151,10 +192,19 @@ pub(crate) fn collect(level: &Counter, wakers: &mut Wakers, mut notifications: O
                     continue;
                 };
                 let times = count.wrapping_sub(std::mem::replace(&mut listener.seen, count));
-                // SAFETY: the callback has a handle on the group, and the notification has the callback.
+                // SAFETY: the callback has a handle on the group, and the notification has the
+                // callback.
                 let group = unsafe { Kept::new(&callback.group) }.header();
-                let happened = Happened { group, event: listener.event, count, times };
-                notifications.push(Notification { callback: Arc::clone(callback), happened });
+                let happened = Happened {
+                    group,
+                    event: listener.event,
+                    count,
+                    times,
+                };
+                notifications.push(Notification {
+                    callback: Arc::clone(callback),
+                    happened,
+                });
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Charges that cannot be met at once: how long they are delayed, what they wait for, which groups are cancelled for them.
+//! Charges that cannot be met at once: how long they are delayed, what they wait for, which groups
+//! are cancelled for them.
 //!
 //! ```text
 //! a charge of n to G

@@ -1,4 +1,5 @@
-//! Observe-only: the limits of a subtree refuse and delay no charge, as if they were not there, and count.
+//! Observe-only: the limits of a subtree refuse and delay no charge, as if they were not there, and
+//! count.
 
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
@@ -8,10 +9,12 @@ use crate::pressure::victims::marks;
 use crate::state::oom::OBSERVES;
 use crate::sync::Ordering;
 
-/// `None`: the counter is observed, or not, as the mark of its group says. The mark of the parent is right.
+/// `None`: the counter is observed, or not, as the mark of its group says. The mark of the parent
+/// is right.
 fn wanted(counter: &Counter) -> Option<bool> {
     let group = counter.first();
-    let observed = marks(group).has(OBSERVES) || group.parent().is_some_and(|above| above.is_observed());
+    let observed =
+        marks(group).has(OBSERVES) || group.parent().is_some_and(|above| above.is_observed());
     (observed != counter.is_observed()).then_some(observed)
 }
 
@@ -24,9 +27,13 @@ fn begin(counter: &Counter) -> u64 {
     max
 }
 
-/// A group that is being made is observed where its parent is. No thread can charge it yet. Under the lock of its shard.
+/// A group that is being made is observed where its parent is. No thread can charge it yet. Under
+/// the lock of its shard.
 pub(crate) fn follow_unlinked(group: &Counter) {
-    for counter in group.group().filter(|counter| wanted(counter) == Some(true)) {
+    for counter in group
+        .group()
+        .filter(|counter| wanted(counter) == Some(true))
+    {
         counter.impose_max(begin(counter));
     }
 }
@@ -41,13 +48,19 @@ pub(crate) fn set(top: &Counter, observed: bool) {
         // Each charge is to walk, which counts what a limit would have refused.
         central::close_below(&mut stocks, top);
     }
-    // A group that is made meanwhile follows its parent, which may not be switched yet: then the next pass finds the group. A
-    // pass that finds nothing to switch was behind all switches, and so are the groups that are made after it.
+    // A group that is made meanwhile follows its parent, which may not be switched yet: then the
+    // next pass finds the group. A pass that finds nothing to switch was behind all switches, and
+    // so are the groups that are made after it.
     let mut is_over = false;
     while !is_over {
         is_over = true;
-        for counter in handle::pin_below(top).iter().flat_map(|group| group.group()) {
-            let Some(observed) = wanted(counter) else { continue };
+        for counter in handle::pin_below(top)
+            .iter()
+            .flat_map(|group| group.group())
+        {
+            let Some(observed) = wanted(counter) else {
+                continue;
+            };
             is_over = false;
             if observed {
                 at_limit::impose_max(&mut stocks, counter, begin(counter));

@@ -7,8 +7,8 @@ use crate::hierarchy::{events, group_tree};
 use crate::state::events::Event;
 use crate::sync::Ordering;
 
-/// Stalls of some chargers from which the pressure is elevated, and of all from which it is critical: averages over 10
-/// seconds, in hundredths of a per cent. It falls below half of that.
+/// Stalls of some chargers from which the pressure is elevated, and of all from which it is
+/// critical: averages over 10 seconds, in hundredths of a per cent. It falls below half of that.
 const SOME_FROM: u32 = 1_000;
 const FULL_FROM: u32 = 4_000;
 
@@ -17,7 +17,9 @@ pub(crate) fn set(group: &Counter, wanted: [Option<u8>; 2]) {
     let path = SlowPath::enter();
     // A change is counted under locks, where nothing is made.
     events::make_all(group);
-    group_tree::of(group).any_pressure.store(true, Ordering::Relaxed);
+    group_tree::of(group)
+        .any_pressure
+        .store(true, Ordering::Relaxed);
     let _stocks = group.tree().lock(&path);
     if pressure_mark::set_thresholds(group, wanted) {
         // Mutation: e43-thresholds-move-without-a-look
@@ -29,26 +31,39 @@ pub(crate) fn set(group: &Counter, wanted: [Option<u8>; 2]) {
 
 /// Sets the thresholds of a group that is not linked yet: no thread charges it.
 pub(crate) fn set_unlinked(group: &Counter, wanted: [Option<u8>; 2]) {
-    group_tree::of(group).any_pressure.store(true, Ordering::Relaxed);
+    group_tree::of(group)
+        .any_pressure
+        .store(true, Ordering::Relaxed);
     pressure_mark::set_thresholds(group, wanted);
 }
 
-/// Corrects the mark of a group, and counts its changes. The caller is in a slow path, keeps the counter, and may hold
-/// locks.
+/// Corrects the mark of a group, and counts its changes. The caller is in a slow path, keeps the
+/// counter, and may hold locks.
 pub(crate) fn correct(counter: &Counter) {
-    pressure_mark::correct(counter, || events::count_made(counter, Event::PressureLevel));
+    pressure_mark::correct(counter, || {
+        events::count_made(counter, Event::PressureLevel)
+    });
 }
 
-/// Sets the part of the pressure that stalls have, by averages over 10 seconds. Returns whether there is any.
+/// Sets the part of the pressure that stalls have, by averages over 10 seconds. Returns whether
+/// there is any.
 pub(crate) fn set_by_stalls(counter: &Counter, some: u32, full: u32) -> bool {
     let pressure = by_stalls(pressure_mark::by_stalls(counter), some, full);
-    pressure_mark::set_by_stalls(counter, pressure, || events::count_made(counter, Event::PressureLevel));
+    pressure_mark::set_by_stalls(counter, pressure, || {
+        events::count_made(counter, Event::PressureLevel)
+    });
     pressure > 0
 }
 
 fn by_stalls(now: u64, some: u32, full: u32) -> u64 {
-    let is_from = |pressure: u64, average: u32, from: u32| average >= if now >= pressure { from / 2 } else { from };
-    if is_from(2, full, FULL_FROM) { 2 } else { u64::from(is_from(1, some, SOME_FROM)) }
+    let is_from = |pressure: u64, average: u32, from: u32| {
+        average >= if now >= pressure { from / 2 } else { from }
+    };
+    if is_from(2, full, FULL_FROM) {
+        2
+    } else {
+        u64::from(is_from(1, some, SOME_FROM))
+    }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -70,13 +85,16 @@ mod tests {
         group.events().local().get(Event::PressureLevel)
     }
 
-    /// Up at a threshold, down a sixteenth below it, and one event for each change, however usage goes in between.
+    /// Up at a threshold, down a sixteenth below it, and one event for each change, however usage
+    /// goes in between.
     #[test]
     fn it_follows_usage_with_slack() {
         let (_runtime, group) = group();
         let mut held = group.try_charge(1).unwrap();
         let mut seen = Vec::new();
-        for usage in [799, 800, 949, 760, 949, 950, 1_000, 900, 891, 890, 751, 749, 799, 0] {
+        for usage in [
+            799, 800, 949, 760, 949, 950, 1_000, 900, 891, 890, 751, 749, 799, 0,
+        ] {
             let now = held.bytes() as usize;
             if usage > now {
                 held.try_grow(usage - now).unwrap();
@@ -119,7 +137,8 @@ mod tests {
         }
     }
 
-    /// A forced charge, a max that moves, thresholds that move, an offline group, and the object's next group.
+    /// A forced charge, a max that moves, thresholds that move, an offline group, and the object's
+    /// next group.
     #[test]
     fn it_follows_limits_and_the_groups_end() {
         let (runtime, group) = group();
@@ -128,30 +147,56 @@ mod tests {
         group.set_max(900).unwrap();
         assert_eq!(group.pressure_level(), PressureLevel::Critical);
         group.set_max(Limit::Unlimited).unwrap();
-        assert_eq!(group.pressure_level(), PressureLevel::Normal, "no max is no pressure by usage");
-        group.set_limits(Limits::new().max(1_000).pressure_levels(10, 90)).unwrap();
-        assert_eq!((group.pressure_level(), changes(&group)), (PressureLevel::Critical, 5));
+        assert_eq!(
+            group.pressure_level(),
+            PressureLevel::Normal,
+            "no max is no pressure by usage"
+        );
+        group
+            .set_limits(Limits::new().max(1_000).pressure_levels(10, 90))
+            .unwrap();
+        assert_eq!(
+            (group.pressure_level(), changes(&group)),
+            (PressureLevel::Critical, 5)
+        );
         let mut only_critical = Limits::new();
         only_critical.critical = crate::Percent::new(95);
         group.set_limits(only_critical).unwrap();
         let limits = group.limits();
-        assert_eq!([limits.elevated, limits.critical].map(|at| at.unwrap().get()), [10, 95]);
-        assert_eq!(group.pressure_level(), PressureLevel::Critical, "900 is less than a sixteenth below 950");
+        assert_eq!(
+            [limits.elevated, limits.critical].map(|at| at.unwrap().get()),
+            [10, 95]
+        );
+        assert_eq!(
+            group.pressure_level(),
+            PressureLevel::Critical,
+            "900 is less than a sixteenth below 950"
+        );
         group.offline().unwrap();
         assert_eq!(group.pressure_level(), PressureLevel::Normal);
         drop((held, group));
         runtime.settle();
-        let next = runtime.root().create("next", Limits::new().max(1_000)).unwrap();
+        let next = runtime
+            .root()
+            .create("next", Limits::new().max(1_000))
+            .unwrap();
         let _held = next.try_charge(1_000).unwrap();
-        assert_eq!((next.pressure_level(), next.limits().elevated), (PressureLevel::Normal, None));
+        assert_eq!(
+            (next.pressure_level(), next.limits().elevated),
+            (PressureLevel::Normal, None)
+        );
     }
 
-    /// A group without thresholds has the pressure of the nearest above; listeners above are notified of a change
-    /// below.
+    /// A group without thresholds has the pressure of the nearest above; listeners above are
+    /// notified of a change below.
     #[test]
     fn groups_below_read_it_and_listeners_above_are_notified() {
         let (runtime, tenant) = group();
-        let query = tenant.create("17", Limits::new().max(500)).unwrap().create("sort", Limits::new()).unwrap();
+        let query = tenant
+            .create("17", Limits::new().max(500))
+            .unwrap()
+            .create("sort", Limits::new())
+            .unwrap();
         let notified = Arc::new(AtomicU64::new(0));
         let _listener = runtime.root().on_event(Event::PressureLevel, {
             let notified = Arc::clone(&notified);
@@ -159,39 +204,79 @@ mod tests {
                 notified.fetch_add(happened.times(), Relaxed);
             }
         });
-        let held = [query.try_charge(500).unwrap(), tenant.try_charge(450).unwrap()];
+        let held = [
+            query.try_charge(500).unwrap(),
+            tenant.try_charge(450).unwrap(),
+        ];
         assert_eq!(query.pressure_level(), PressureLevel::Critical);
         assert_eq!(runtime.root().pressure_level(), PressureLevel::Normal);
         assert_eq!(
-            runtime.snapshot().rows().iter().map(|row| row.pressure_level as u8).collect::<Vec<_>>(),
+            runtime
+                .snapshot()
+                .rows()
+                .iter()
+                .map(|row| row.pressure_level as u8)
+                .collect::<Vec<_>>(),
             [0, 2, 2, 2]
         );
         drop(held);
-        assert_eq!((query.pressure_level(), notified.load(Relaxed)), (PressureLevel::Normal, changes(&tenant)));
+        assert_eq!(
+            (query.pressure_level(), notified.load(Relaxed)),
+            (PressureLevel::Normal, changes(&tenant))
+        );
         assert!(changes(&tenant) >= 2);
     }
 
-    /// A threshold of 0 is none, and two of them leave the group with the pressure of the groups above.
+    /// A threshold of 0 is none, and two of them leave the group with the pressure of the groups
+    /// above.
     #[test]
     fn thresholds_are_taken_away() {
         let (runtime, group) = group();
-        runtime.root().set_limits(Limits::new().max(1_200).pressure_levels(80, 0)).unwrap();
+        runtime
+            .root()
+            .set_limits(Limits::new().max(1_200).pressure_levels(80, 0))
+            .unwrap();
         let held = group.try_charge(1_000).unwrap();
         assert_eq!(group.pressure_level(), PressureLevel::Critical);
-        assert_eq!(runtime.root().pressure_level(), PressureLevel::Elevated, "it is never critical");
-        group.set_limits(Limits::new().pressure_levels(0, 95)).unwrap();
+        assert_eq!(
+            runtime.root().pressure_level(),
+            PressureLevel::Elevated,
+            "it is never critical"
+        );
+        group
+            .set_limits(Limits::new().pressure_levels(0, 95))
+            .unwrap();
         assert_eq!(group.limits().elevated, None);
-        group.set_limits(Limits::new().pressure_levels(0, 0)).unwrap();
-        assert_eq!((group.pressure_level(), changes(&group)), (PressureLevel::Elevated, 2), "that of the root");
+        group
+            .set_limits(Limits::new().pressure_levels(0, 0))
+            .unwrap();
+        assert_eq!(
+            (group.pressure_level(), changes(&group)),
+            (PressureLevel::Elevated, 2),
+            "that of the root"
+        );
         drop(held);
         assert_eq!(group.pressure_level(), PressureLevel::Normal);
-        group.set_limits(Limits::new().max(1).pressure_levels(80, 0)).unwrap();
-        assert_eq!(group.pressure_level(), PressureLevel::Normal, "80 % of 1 byte is not less than 1");
+        group
+            .set_limits(Limits::new().max(1).pressure_levels(80, 0))
+            .unwrap();
+        assert_eq!(
+            group.pressure_level(),
+            PressureLevel::Normal,
+            "80 % of 1 byte is not less than 1"
+        );
     }
 
     #[test]
     fn a_pressure_level_of_stalls_has_slack() {
-        let steps = [(999, 0, 0), (1_000, 0, 1), (500, 0, 1), (499, 0, 0), (9_000, 4_000, 2), (9_000, 2_000, 2)];
+        let steps = [
+            (999, 0, 0),
+            (1_000, 0, 1),
+            (500, 0, 1),
+            (499, 0, 0),
+            (9_000, 4_000, 2),
+            (9_000, 2_000, 2),
+        ];
         let mut now = 0;
         for (some, full, expected) in steps {
             now = by_stalls(now, some, full);

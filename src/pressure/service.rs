@@ -1,9 +1,10 @@
-//! Work of a thread for others at the end of its slow path, when it holds nothing: charge for waiters, wake them,
-//! notify listeners.
+//! Work of a thread for others at the end of its slow path, when it holds nothing: charge for
+//! waiters, wake them, notify listeners.
 //!
-//! Walks schedule levels on their way, also under locks; a level is in one thread's list at a time. It leaves the list
-//! before the thread looks at what came for it, so a thread that finds it scheduled afterwards need not schedule it (E25,
-//! E26). A thread that runs foreign code has no level in its hands: it collects wakers and notifications first.
+//! Walks schedule levels on their way, also under locks; a level is in one thread's list at a time.
+//! It leaves the list before the thread looks at what came for it, so a thread that finds it
+//! scheduled afterwards need not schedule it (E25, E26). A thread that runs foreign code has no
+//! level in its hands: it collects wakers and notifications first.
 
 use std::ptr;
 
@@ -23,8 +24,8 @@ use crate::thread::slow_path::{Entered, exchange_served};
 /// Levels that a thread serves, each with a handle.
 type Due = SmallVec<[Handle; 2]>;
 
-/// Serve the levels that this thread has scheduled, or leave them to another thread where this one may run no foreign
-/// code. It holds no lock, and none of its slow paths is under way.
+/// Serve the levels that this thread has scheduled, or leave them to another thread where this one
+/// may run no foreign code. It holds no lock, and none of its slow paths is under way.
 pub(crate) fn serve(scheduled: *const ()) {
     let levels: Due = Scheduled::new(scheduled).collect();
     match levels.first() {
@@ -45,7 +46,8 @@ pub(crate) fn serve(scheduled: *const ()) {
 
 /// Serve these levels, and those that the thread schedules meanwhile.
 fn serve_levels(mut levels: Due) {
-    let (mut wakers, mut notifications, mut listened) = (Wakers::default(), Notifications::new(), Due::new());
+    let (mut wakers, mut notifications, mut listened) =
+        (Wakers::default(), Notifications::new(), Due::new());
     while !levels.is_empty() {
         let entered = Entered::enter();
         for level in levels {
@@ -53,7 +55,11 @@ fn serve_levels(mut levels: Due) {
             service::unschedule(&level);
             line::serve(&level, entered.block(), &mut wakers);
             started::reclaim_if_crossed(&level);
-            let calls = if context::leaves_listeners() { None } else { Some(&mut notifications) };
+            let calls = if context::leaves_listeners() {
+                None
+            } else {
+                Some(&mut notifications)
+            };
             if listeners::collect(&level, &mut wakers, calls) {
                 listened.push(level);
             }
@@ -65,7 +71,10 @@ fn serve_levels(mut levels: Due) {
     wakers.wake();
     notifications.into_iter().for_each(Notification::dispatch);
     for level in listened {
-        if let Err(Listened { level, call }) = started::leave_listeners(Listened { level, call: call_listeners }) {
+        if let Err(Listened { level, call }) = started::leave_listeners(Listened {
+            level,
+            call: call_listeners,
+        }) {
             call(level);
         }
     }

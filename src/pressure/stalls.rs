@@ -1,20 +1,24 @@
 //! Pressure: for how long chargers of a group, or of groups below, stood still for memory.
 //!
-//! A charger is a thread or a future that charges. It stands still while it waits for reclaimers, for victims or in line,
-//! and while it is delayed above a high. A [`Stall`] stands for that. The group, and each group above, counts the
-//! chargers that stand still and adds up the time in which there are any.
+//! A charger is a thread or a future that charges. It stands still while it waits for reclaimers,
+//! for victims or in line, and while it is delayed above a high. A [`Stall`] stands for that. The
+//! group, and each group above, counts the chargers that stand still and adds up the time in which
+//! there are any.
 //!
-//! *Full* is the part of that time in which a limit of the group itself, or of a group above it, held a charger up. Each
-//! charger of the group meets that limit, too. So none of them gets more memory than the limit leaves. Whether others
-//! run meanwhile, and need no memory, the crate does not know.
+//! *Full* is the part of that time in which a limit of the group itself, or of a group above it,
+//! held a charger up. Each charger of the group meets that limit, too. So none of them gets more
+//! memory than the limit leaves. Whether others run meanwhile, and need no memory, the crate does
+//! not know.
 //!
-//! One lock of the tree holds all of it. A thread takes the lock when a charger stops and when it goes on. A charger that
-//! stops brings an instant that its charge has read anyway, shortly before. Where another moment of the tree has come
-//! since, it stops at that one. A charger that goes on reads the clock under the lock. So moments are in order.
+//! One lock of the tree holds all of it. A thread takes the lock when a charger stops and when it
+//! goes on. A charger that stops brings an instant that its charge has read anyway, shortly before.
+//! Where another moment of the tree has come since, it stops at that one. A charger that goes on
+//! reads the clock under the lock. So moments are in order.
 //!
-//! Most stalls are short, and no thread looks meanwhile. So one stall of a tree is *deferred*: the groups count it when it
-//! ends, all of it at once, or when a thread next looks at any figure of the tree. No hit and no walk looks at any of it.
-//! Nothing is shared but under the lock, so there is no ordering to model.
+//! Most stalls are short, and no thread looks meanwhile. So one stall of a tree is *deferred*: the
+//! groups count it when it ends, all of it at once, or when a thread next looks at any figure of
+//! the tree. No hit and no walk looks at any of it. Nothing is shared but under the lock, so there
+//! is no ordering to model.
 
 use std::mem::ManuallyDrop;
 use std::ptr;
@@ -64,7 +68,10 @@ impl Stalls {
     /// The moment of an instant that this thread has read; the latest moment, where that is later.
     fn moment(&mut self, instant: Instant) -> u64 {
         let since = instant.saturating_duration_since(self.began);
-        let nanos = since.as_secs().saturating_mul(NANOS).saturating_add(since.subsec_nanos().into());
+        let nanos = since
+            .as_secs()
+            .saturating_mul(NANOS)
+            .saturating_add(since.subsec_nanos().into());
         self.latest = self.latest.max(nanos);
         self.latest
     }
@@ -73,7 +80,8 @@ impl Stalls {
     #[allow(unsafe_code)]
     fn with<R>(&mut self, group: &Counter, work: impl FnOnce(&mut StallTimes) -> R) -> Option<R> {
         let counts = events::counts(group)?;
-        // SAFETY: `Stalls` is what the tree's lock holds, so the caller has the lock; `work` gets the only reference.
+        // SAFETY: `Stalls` is what the tree's lock holds, so the caller has the lock; `work` gets
+        // the only reference.
         Some(work(unsafe { counts.stalls.times() }))
     }
 }
@@ -89,13 +97,15 @@ fn lock(of: &Counter) -> LockGuard<'_, Stalls> {
 }
 
 impl Stall {
-    /// A charger of the group stands still for a limit of `level`, which is the group or one above: since an instant that
-    /// this thread has read just before. The caller keeps the group for as long as it has the value. `None`: the runtime
-    /// counts no stalls, or the system has no memory to count it.
+    /// A charger of the group stands still for a limit of `level`, which is the group or one above:
+    /// since an instant that this thread has read just before. The caller keeps the group for as
+    /// long as it has the value. `None`: the runtime counts no stalls, or the system has no memory
+    /// to count it.
     #[cold]
     pub(crate) fn begin(group: &Counter, level: &Counter, since: Instant) -> Option<Stall> {
         let (group, level) = (group.first(), level.first());
-        if !TIME_PASSES || !group_tree::of(group).settings.counts_stalls || !events::make_all(group) {
+        if !TIME_PASSES || !group_tree::of(group).settings.counts_stalls || !events::make_all(group)
+        {
             return None;
         }
         let deferred = defer(group, level, since);
@@ -106,7 +116,11 @@ impl Stall {
             change(&mut stalls, from, group, level, true);
         }
         look_later(group);
-        Some(Stall { group: kept_by_charger(group), level: kept_by_charger(level), number: deferred.unwrap_or(0) })
+        Some(Stall {
+            group: kept_by_charger(group),
+            level: kept_by_charger(level),
+            number: deferred.unwrap_or(0),
+        })
     }
 
     /// From now on it is another level that holds the charger up.
@@ -128,7 +142,11 @@ impl Drop for Stall {
         if model_failed() {
             return;
         }
-        let Stall { group, level, number } = &*self;
+        let Stall {
+            group,
+            level,
+            number,
+        } = &*self;
         if *number > 0 && end_deferred(group, *number) {
             return;
         }
@@ -141,28 +159,40 @@ impl Drop for Stall {
 
 // === The pressure that stalls make ===
 
-/// One look at the stalls of a group that has thresholds of pressure. The thread of delays wakes it. It keeps no group.
+/// One look at the stalls of a group that has thresholds of pressure. The thread of delays wakes
+/// it. It keeps no group.
 struct StallLook {
     group: Stale,
     /// The time that chargers had stood still, as of the look before.
     total: u64,
 }
 
-/// Has a thread look at the stalls of each group of the path that has thresholds, unless one is about to. The stall has
-/// begun. A look takes its mark away before it reads the figures under their lock: it finds this stall, or this thread
-/// finds no mark.
+/// Has a thread look at the stalls of each group of the path that has thresholds, unless one is
+/// about to. The stall has begun. A look takes its mark away before it reads the figures under
+/// their lock: it finds this stall, or this thread finds no mark.
 fn look_later(group: &Counter) {
     if group_tree::of(group).any_pressure.load(Ordering::Relaxed) {
-        group.path_to_root().filter(|level| level.limits.watched.is_for(PRESSURE_KNOWN)).for_each(|level| {
-            StallLook { group: Stale::new(level), total: 0 }.plan(level);
-        });
+        group
+            .path_to_root()
+            .filter(|level| level.limits.watched.is_for(PRESSURE_KNOWN))
+            .for_each(|level| {
+                StallLook {
+                    group: Stale::new(level),
+                    total: 0,
+                }
+                .plan(level);
+            });
     }
 }
 
 /// The group has got thresholds: a charger that has stopped before that plans no look.
 pub(crate) fn look_if_stalled(group: &Counter) {
     if TIME_PASSES && read_at(group, Instant::now())[0].total() > 0 {
-        StallLook { group: Stale::new(group), total: 0 }.plan(group);
+        StallLook {
+            group: Stale::new(group),
+            total: 0,
+        }
+        .plan(group);
     }
 }
 
@@ -170,8 +200,10 @@ impl StallLook {
     /// Plans the look, unless there is one. Without a thread for it stalls make no pressure.
     fn plan(self, group: &Counter) {
         let watched = &group.limits.watched;
-        // A charger that stands still comes here often: it writes the word only where the mark is away.
-        if watched.is_for(STALLS_LOOKED_AT) || watched.set(STALLS_LOOKED_AT) & STALLS_LOOKED_AT != 0 {
+        // A charger that stands still comes here often: it writes the word only where the mark is
+        // away.
+        if watched.is_for(STALLS_LOOKED_AT) || watched.set(STALLS_LOOKED_AT) & STALLS_LOOKED_AT != 0
+        {
             delays::start_after_fork();
             return;
         }
@@ -190,17 +222,25 @@ impl StallLook {
         }
     }
 
-    /// Looks as of `now`. Returns the next look with its group, while there is pressure or more time was lost.
+    /// Looks as of `now`. Returns the next look with its group, while there is pressure or more
+    /// time was lost.
     fn look(&self, now: Instant) -> Option<(StallLook, Handle)> {
         let &StallLook { group, total } = self;
         let handle = group.try_pin()?;
         let path = SlowPath::enter();
         handle.limits.watched.clear(STALLS_LOOKED_AT);
         let [some, full] = read_at(&handle, now);
-        let is_under = pressure_levels::set_by_stalls(&handle, some.averages()[0], full.averages()[0]);
+        let is_under =
+            pressure_levels::set_by_stalls(&handle, some.averages()[0], full.averages()[0]);
         let goes_on = (is_under || some.total() != total) && !handle.state().is_offline();
         drop(path);
-        goes_on.then_some((StallLook { group, total: some.total() }, handle))
+        goes_on.then_some((
+            StallLook {
+                group,
+                total: some.total(),
+            },
+            handle,
+        ))
     }
 }
 
@@ -229,7 +269,12 @@ fn defer(group: &Counter, level: &Counter, since: Instant) -> Option<u64> {
     stalls.numbers += 1;
     let number = stalls.numbers;
     let (group, level) = (kept_by_charger(group), kept_by_charger(level));
-    stalls.deferred = Some(DeferredStall { number, group, level, since });
+    stalls.deferred = Some(DeferredStall {
+        number,
+        group,
+        level,
+        since,
+    });
     Some(number)
 }
 
@@ -238,7 +283,12 @@ fn end_deferred(group: &Counter, number: u64) -> bool {
     // As in `defer`.
     let _entered = Entered::enter();
     let mut stalls = group_tree::of(group).stalls.lock();
-    let Some(deferred) = stalls.deferred.take_if(|deferred| deferred.number == number) else { return false };
+    let Some(deferred) = stalls
+        .deferred
+        .take_if(|deferred| deferred.number == number)
+    else {
+        return false;
+    };
     // No moment has come since: a thread that brings one counts the deferred stall first.
     let from = stalls.moment(deferred.since);
     let now = stalls.now();
@@ -255,7 +305,8 @@ fn change(stalls: &mut Stalls, now: u64, group: &Counter, level: &Counter, stops
     });
 }
 
-/// Each group from this one up to the root, and whether a limit of the level holds up all its chargers.
+/// Each group from this one up to the root, and whether a limit of the level holds up all its
+/// chargers.
 fn for_path(group: &Counter, level: &Counter, mut work: impl FnMut(&Counter, bool)) {
     let mut is_full = true;
     for at in group.path_to_root() {
@@ -264,7 +315,8 @@ fn for_path(group: &Counter, level: &Counter, mut work: impl FnMut(&Counter, boo
     }
 }
 
-/// Some, and full, as of an instant that this thread has read, or of the latest moment of the tree, where that is later.
+/// Some, and full, as of an instant that this thread has read, or of the latest moment of the tree,
+/// where that is later.
 pub(crate) fn read_at(group: &Counter, instant: Instant) -> [StallShare; 2] {
     let group = group.first();
     if events::counts(group).is_none() {
@@ -291,13 +343,18 @@ mod tests {
     /// A group whose own usage makes no pressure, below a root that is full.
     fn full() -> (Runtime, Group, crate::Charge) {
         let runtime = Runtime::builder().max(100).build().unwrap();
-        let group = runtime.root().create("q", Limits::new().pressure_levels(80, 95)).unwrap();
+        let group = runtime
+            .root()
+            .create("q", Limits::new().pressure_levels(80, 95))
+            .unwrap();
         let held = runtime.root().try_charge(100).unwrap();
         (runtime, group, held)
     }
 
     fn waits(charge: Pin<&mut ChargeFuture>) {
-        assert!(std::future::Future::poll(charge, &mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(
+            std::future::Future::poll(charge, &mut Context::from_waker(Waker::noop())).is_pending()
+        );
     }
 
     /// Each look corrects the pressure, and there are looks until it is gone.
@@ -307,22 +364,42 @@ mod tests {
         let begun = Instant::now();
         let mut charge = Box::pin(group.charge_async(1));
         waits(charge.as_mut());
-        assert!(group.first().limits.watched.is_for(STALLS_LOOKED_AT), "planned with the stall");
-        let mut look = StallLook { group: Stale::new(group.first()), total: 0 };
+        assert!(
+            group.first().limits.watched.is_for(STALLS_LOOKED_AT),
+            "planned with the stall"
+        );
+        let mut look = StallLook {
+            group: Stale::new(group.first()),
+            total: 0,
+        };
         let mut seen = Vec::new();
         for seconds in [3, 5, 15] {
-            look = look.look(begun + Duration::from_secs(seconds)).expect("a charger stands still").0;
+            look = look
+                .look(begun + Duration::from_secs(seconds))
+                .expect("a charger stands still")
+                .0;
             seen.push(group.pressure_level());
         }
-        assert_eq!(seen, [PressureLevel::Elevated, PressureLevel::Elevated, PressureLevel::Critical]);
+        assert_eq!(
+            seen,
+            [
+                PressureLevel::Elevated,
+                PressureLevel::Elevated,
+                PressureLevel::Critical
+            ]
+        );
         drop(charge);
-        look = look.look(begun + Duration::from_secs(35)).expect("there is pressure").0;
+        look = look
+            .look(begun + Duration::from_secs(35))
+            .expect("there is pressure")
+            .0;
         assert_eq!(group.pressure_level(), PressureLevel::Elevated);
         assert!(look.look(begun + Duration::from_secs(70)).is_none());
         assert_eq!(group.pressure_level(), PressureLevel::Normal);
     }
 
-    /// No thread charges or reads a figure: a thread of the crate raises the pressure, and takes it down again.
+    /// No thread charges or reads a figure: a thread of the crate raises the pressure, and takes it
+    /// down again.
     #[test]
     fn pressure_comes_and_goes_by_itself() {
         let (_runtime, group, _held) = full();
@@ -339,7 +416,10 @@ mod tests {
             becomes(|pressure| pressure > PressureLevel::Normal);
         }
         becomes(|pressure| pressure == PressureLevel::Normal);
-        assert_eq!(group.events().local().get(crate::Event::PressureLevel) % 2, 0);
+        assert_eq!(
+            group.events().local().get(crate::Event::PressureLevel) % 2,
+            0
+        );
     }
 
     /// A charge that moves to the line of a level above stands still for that level from then on.
@@ -355,13 +435,18 @@ mod tests {
         assert!(full(&top) > Duration::ZERO);
         let _above = runtime.root().force_charge(100);
         drop(held);
-        assert_eq!(full(&runtime.root()), Duration::ZERO, "the max of top held it up");
+        assert_eq!(
+            full(&runtime.root()),
+            Duration::ZERO,
+            "the max of top held it up"
+        );
         waits(charge.as_mut());
         std::thread::sleep(Duration::from_millis(1));
         assert!(full(&runtime.root()) > Duration::ZERO);
     }
 
-    /// The child of a fork has the mark and no thread: the next charger that stands still starts one there.
+    /// The child of a fork has the mark and no thread: the next charger that stands still starts
+    /// one there.
     #[test]
     fn a_look_of_another_process_has_a_thread_again() {
         let (_runtime, group, _held) = full();
@@ -382,7 +467,8 @@ mod tests {
         let mut charge = Box::pin(late.charge_async(1));
         waits(charge.as_mut());
         assert!(!is_planned());
-        late.set_limits(Limits::new().pressure_levels(80, 95)).unwrap();
+        late.set_limits(Limits::new().pressure_levels(80, 95))
+            .unwrap();
         assert!(is_planned());
     }
 
@@ -392,19 +478,30 @@ mod tests {
         let (runtime, group, held) = full();
         let mut charge = Box::pin(group.charge_async(1));
         waits(charge.as_mut());
-        let look = StallLook { group: Stale::new(group.first()), total: 0 };
+        let look = StallLook {
+            group: Stale::new(group.first()),
+            total: 0,
+        };
         let object = std::ptr::from_ref(group.first());
-        let (next, kept) = look.look(Instant::now() + Duration::from_secs(3)).expect("a charger stands still");
+        let (next, kept) = look
+            .look(Instant::now() + Duration::from_secs(3))
+            .expect("a charger stands still");
         drop((charge, held));
         group.offline().unwrap();
         drop(group);
         runtime.settle();
         let other = runtime.root().create("other", Limits::new()).unwrap();
-        assert!(!std::ptr::eq(other.first(), object), "the look keeps its group");
+        assert!(
+            !std::ptr::eq(other.first(), object),
+            "the look keeps its group"
+        );
         next.plan(&kept);
         drop((kept, other));
         runtime.settle();
-        let reused = runtime.root().create("reused", Limits::new().pressure_levels(80, 95)).unwrap();
+        let reused = runtime
+            .root()
+            .create("reused", Limits::new().pressure_levels(80, 95))
+            .unwrap();
         assert!(!reused.first().limits.watched.is_for(STALLS_LOOKED_AT));
     }
 
@@ -412,7 +509,10 @@ mod tests {
     #[test]
     fn a_look_keeps_no_group() {
         let (runtime, group, _held) = full();
-        let look = StallLook { group: Stale::new(group.first()), total: 7 };
+        let look = StallLook {
+            group: Stale::new(group.first()),
+            total: 7,
+        };
         group.offline().unwrap();
         assert!(look.look(Instant::now()).is_none(), "offline");
         drop(group);

@@ -1,22 +1,26 @@
-//! Work that a charge that never blocks leaves to other threads: reclaim, a victim, the service of levels; and the
-//! listeners that this makes due.
+//! Work that a charge that never blocks leaves to other threads: reclaim, a victim, the service of
+//! levels; and the listeners that this makes due.
 //!
 //! ```text
 //! none ── a charge leaves something ──> takes one after another ── nothing for a second, or no runtime ──> none
 //! ```
 //!
-//! A tree has two such threads at most, one for jobs and one for listeners. A level has one job at most: a charge that finds
-//! it listed raises its amount, and a charge that comes while the thread works on it lists it again, behind all others. So
-//! a level that is refused all the time holds up no other level. A level is once at most among those whose listeners are
-//! due, however often its events happen: a listener learns the number of times. Either thread serves levels, before all
-//! else; charges leave levels to the one that runs no foreign code just now. So a listener that blocks holds up no
-//! reclaim and no waiter, and a reclaimer that blocks holds up no listener and no waiter.
+//! A tree has two such threads at most, one for jobs and one for listeners. A level has one job at
+//! most: a charge that finds it listed raises its amount, and a charge that comes while the thread
+//! works on it lists it again, behind all others. So a level that is refused all the time holds up
+//! no other level. A level is once at most among those whose listeners are due, however often its
+//! events happen: a listener learns the number of times. Either thread serves levels, before all
+//! else; charges leave levels to the one that runs no foreign code just now. So a listener that
+//! blocks holds up no reclaim and no waiter, and a reclaimer that blocks holds up no listener and
+//! no waiter.
 //!
-//! One lock holds all of that, the threads, and whether they run. So a charge that leaves something starts the thread, or
-//! finds it running, and then the thread sees it. A thread decides to end under the lock, too. Nothing else is shared, so
-//! there is no ordering to model. A thread holds no lock while it works, and keeps the tree; what is left keeps its level.
+//! One lock holds all of that, the threads, and whether they run. So a charge that leaves something
+//! starts the thread, or finds it running, and then the thread sees it. A thread decides to end
+//! under the lock, too. Nothing else is shared, so there is no ordering to model. A thread holds no
+//! lock while it works, and keeps the tree; what is left keeps its level.
 //!
-//! A reclaimer that blocks holds up the jobs of its own tree. No charge waits for them, nor does the drop of the runtime.
+//! A reclaimer that blocks holds up the jobs of its own tree. No charge waits for them, nor does
+//! the drop of the runtime.
 
 use std::time::{Duration, Instant};
 
@@ -53,8 +57,8 @@ fn with<R>(tree: &Tree, work: impl FnOnce(&mut Started) -> R) -> R {
 
 // === What charges leave ===
 
-/// Has room made for `bytes` of that importance at a level that has refused them. Where reclaimers have promised what
-/// is missing, the thread counts and drains.
+/// Has room made for `bytes` of that importance at a level that has refused them. Where reclaimers
+/// have promised what is missing, the thread counts and drains.
 pub(crate) fn make_room(level: &Counter, bytes: u64, importance: u8, promised: bool) {
     leave(level, importance, |job| {
         if bytes >= job.bytes {
@@ -70,7 +74,13 @@ pub(crate) fn shrink_to_high(level: &Counter, importance: u8) {
 
 /// A level has one job for each importance: no charge has a more important one's victims.
 fn leave(level: &Counter, importance: u8, note: impl FnOnce(&mut Job)) {
-    let job = Job { level: Handle::pin(level), importance, bytes: 0, promised: false, above_high: false };
+    let job = Job {
+        level: Handle::pin(level),
+        importance,
+        bytes: 0,
+        promised: false,
+        above_high: false,
+    };
     let tree = level.incarnation().tree.counted();
     let needless = with(&tree, |started| {
         if !started.runs(&tree, Duty::Jobs) {
@@ -82,13 +92,19 @@ fn leave(level: &Counter, importance: u8, note: impl FnOnce(&mut Job)) {
     drop(needless);
 }
 
-/// A thread serves the level: where usage has passed the mark, the tree's thread reclaims from here on. The caller
-/// holds no lock. Where the system has no thread, the next walk above the mark tries again.
+/// A thread serves the level: where usage has passed the mark, the tree's thread reclaims from here
+/// on. The caller holds no lock. Where the system has no thread, the next walk above the mark tries
+/// again.
 pub(crate) fn reclaim_if_crossed(level: &Counter) {
     if !marks::is_to_reclaim(level) || !marks::take_bit(level) {
         return;
     }
-    let job = Background { level: Stale::new(level), at: Instant::now(), pause: Duration::ZERO, unseen: 0 };
+    let job = Background {
+        level: Stale::new(level),
+        at: Instant::now(),
+        pause: Duration::ZERO,
+        unseen: 0,
+    };
     let tree = level.incarnation().tree.counted();
     let is_left = with(&tree, |started| {
         started.list(job);
@@ -109,7 +125,11 @@ pub(crate) fn listed(tree: &Tree) -> usize {
 /// Leaves the service of levels to a thread. `Err`: the system has none.
 pub(crate) fn leave_service(tree: &Arc<Tree>, service: LeftService) -> Result<(), LeftService> {
     with(tree, |started| {
-        let free = if started.threads[Duty::Jobs as usize].is_busy { Duty::Listeners } else { Duty::Jobs };
+        let free = if started.threads[Duty::Jobs as usize].is_busy {
+            Duty::Listeners
+        } else {
+            Duty::Jobs
+        };
         if !started.runs(tree, free) {
             return Err(service);
         }
@@ -120,7 +140,10 @@ pub(crate) fn leave_service(tree: &Arc<Tree>, service: LeftService) -> Result<()
 
 /// Leaves the calls of a level's listeners to a thread. `Err`: the system has none.
 pub(crate) fn leave_listeners(listened: Listened) -> Result<(), Listened> {
-    let (tree, key) = (listened.level.incarnation().tree.counted(), listened.level.key());
+    let (tree, key) = (
+        listened.level.incarnation().tree.counted(),
+        listened.level.key(),
+    );
     let needless = with(&tree, |started| {
         if !started.runs(&tree, Duty::Listeners) {
             return Err(listened);
@@ -131,11 +154,15 @@ pub(crate) fn leave_listeners(listened: Listened) -> Result<(), Listened> {
     needless.map(drop)
 }
 
-/// The runtime is gone: the threads end after what they work on, and what is left to serve and to call.
+/// The runtime is gone: the threads end after what they work on, and what is left to serve and to
+/// call.
 pub(crate) fn end(tree: &Tree) {
     let jobs = with(tree, |started| {
         started.over = true;
-        started.threads.iter().for_each(|running| running.helper.wake());
+        started
+            .threads
+            .iter()
+            .for_each(|running| running.helper.wake());
         started.background.clear();
         std::mem::take(&mut started.jobs)
     });
@@ -144,8 +171,8 @@ pub(crate) fn end(tree: &Tree) {
 }
 
 impl Started {
-    /// Starts the thread where there is none, or wakes it. False: there is none. The caller leaves what is to be done
-    /// under the same lock.
+    /// Starts the thread where there is none, or wakes it. False: there is none. The caller leaves
+    /// what is to be done under the same lock.
     fn runs(&mut self, tree: &Arc<Tree>, duty: Duty) -> bool {
         if self.over {
             return false;
@@ -177,7 +204,8 @@ impl Started {
         (self.background[first].at <= now).then(|| self.background.swap_remove(first))
     }
 
-    /// Next work of the thread. When it runs foreign code it has left no service that the other thread waits for.
+    /// Next work of the thread. When it runs foreign code it has left no service that the other
+    /// thread waits for.
     fn next(&mut self, duty: Duty, now: Instant) -> NextJob {
         let next = if !self.services.is_empty() {
             Some(NextJob::Serve(std::mem::take(&mut self.services)))
@@ -186,18 +214,27 @@ impl Started {
                 Duty::Jobs => {
                     let due = self.due(now);
                     self.was_background = due.is_some();
-                    due.map(NextJob::Reclaim).or_else(|| self.jobs.next().map(NextJob::Work))
+                    due.map(NextJob::Reclaim)
+                        .or_else(|| self.jobs.next().map(NextJob::Work))
                 }
                 Duty::Listeners => self.listened.next().map(NextJob::Call),
             }
         };
         let running = &mut self.threads[duty as usize];
         running.is_busy = next.is_some();
-        let later = self.background.iter().filter(|_| duty == Duty::Jobs).map(|job| job.at).min();
+        let later = self
+            .background
+            .iter()
+            .filter(|_| duty == Duty::Jobs)
+            .map(|job| job.at)
+            .min();
         next.unwrap_or_else(|| match later {
             // The thread stays as long as a level is listed.
             Some(at) => NextJob::Sleep(at.saturating_duration_since(now)),
-            None => running.helper.rest(now, self.over).map_or(NextJob::End, NextJob::Sleep),
+            None => running
+                .helper
+                .rest(now, self.over)
+                .map_or(NextJob::End, NextJob::Sleep),
         })
     }
 }
@@ -234,18 +271,37 @@ fn work(job: &Job) {
     }
 }
 
-/// Does what a charge that may block does before it is refused: drains, has reclaimers asked, cancels one group. It waits
-/// for no promise and for no victim.
-fn reclaim_and_cancel(level: &Counter, &Job { importance, bytes, promised, .. }: &Job) {
+/// Does what a charge that may block does before it is refused: drains, has reclaimers asked,
+/// cancels one group. It waits for no promise and for no victim.
+fn reclaim_and_cancel(
+    level: &Counter,
+    &Job {
+        importance,
+        bytes,
+        promised,
+        ..
+    }: &Job,
+) {
     events::count(level, Event::Max);
     level.tree().close_below(level);
     if promised {
         return;
     }
     // The first in line comes before.
-    let short = || line::ahead(level).saturating_add(bytes).saturating_sub(level.room(level.admits()));
-    let want = || if short() > 0 { short().max(spare(level, level.admits())) } else { 0 };
-    let mut request = Request::new(ReclaimCause::Full, deadline(level)).breaks_low(Some(importance));
+    let short = || {
+        line::ahead(level)
+            .saturating_add(bytes)
+            .saturating_sub(level.room(level.admits()))
+    };
+    let want = || {
+        if short() > 0 {
+            short().max(spare(level, level.admits()))
+        } else {
+            0
+        }
+    };
+    let mut request =
+        Request::new(ReclaimCause::Full, deadline(level)).breaks_low(Some(importance));
     let may_come = shrink(level, &mut request, want);
     // Bytes that came back may be credit of this thread.
     level.tree().close_below(level);
@@ -253,7 +309,13 @@ fn reclaim_and_cancel(level: &Counter, &Job { importance, bytes, promised, .. }:
         return;
     }
     events::count(level, Event::Oom);
-    let want = Want { asker: None, importance, bytes, adds: bytes, may_come };
+    let want = Want {
+        asker: None,
+        importance,
+        bytes,
+        adds: bytes,
+        may_come,
+    };
     if victims::chooses(level)
         && let Choice::Victim(mut chosen) = victims::choose(level, &want, &mut Excluded::default())
     {
@@ -297,16 +359,33 @@ mod tests {
     #[test]
     fn a_line_is_served_elsewhere() {
         let runtime = Runtime::builder().build().unwrap();
-        let group = runtime.root().create("q", Limits::new().max(Limit::Bytes(100))).unwrap();
+        let group = runtime
+            .root()
+            .create("q", Limits::new().max(Limit::Bytes(100)))
+            .unwrap();
         let held = group.try_charge(100).unwrap();
         let woken = Arc::new(WokenBy::default());
         let waker = Waker::from(Arc::clone(&woken));
         let mut future = pin!(group.charge_async(40));
-        assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(
+            future
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
         context::without_foreign(|| drop(held));
         until(|| !woken.0.lock().unwrap().is_empty());
-        assert!(woken.0.lock().unwrap().iter().all(|&by| by != thread::current().id()));
-        let Poll::Ready(charge) = future.poll(&mut Context::from_waker(&waker)) else { panic!("woken for nothing") };
+        assert!(
+            woken
+                .0
+                .lock()
+                .unwrap()
+                .iter()
+                .all(|&by| by != thread::current().id())
+        );
+        let Poll::Ready(charge) = future.poll(&mut Context::from_waker(&waker)) else {
+            panic!("woken for nothing")
+        };
         assert_eq!((charge.unwrap().bytes(), group.waiting_count()), (40, 0));
     }
 
@@ -320,26 +399,47 @@ mod tests {
             held.shrink(crate::Bytes(held.bytes() - held_then));
             let before = group.events().get(crate::Event::High);
             let level = Handle::pin(group.first());
-            work(&Job { level, importance: 0, bytes: 0, promised: false, above_high });
-            assert_eq!(group.events().get(crate::Event::High) - before, events, "{above_high}, {held_then}");
+            work(&Job {
+                level,
+                importance: 0,
+                bytes: 0,
+                promised: false,
+                above_high,
+            });
+            assert_eq!(
+                group.events().get(crate::Event::High) - before,
+                events,
+                "{above_high}, {held_then}"
+            );
         }
     }
 
-    /// The thread ends with the runtime, and none starts afterwards: then the caller serves the line itself.
+    /// The thread ends with the runtime, and none starts afterwards: then the caller serves the
+    /// line itself.
     #[test]
     fn the_thread_ends_with_the_runtime() {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new()).unwrap();
         let tree = group.first().incarnation().tree.counted();
         make_room(group.first(), 1, 0, false);
-        let is_idle = || with(&tree, |started| !is_running(started) && started.jobs.is_empty());
+        let is_idle = || {
+            with(&tree, |started| {
+                !is_running(started) && started.jobs.is_empty()
+            })
+        };
         assert!(with(&tree, |started| is_running(started)));
         drop(runtime);
         until(is_idle);
         make_room(group.first(), 1, 0, false);
         assert!(is_idle());
         assert!(leave_service(&tree, Box::new(|| ())).is_err());
-        assert!(leave_listeners(Listened { level: Handle::pin(group.first()), call: drop }).is_err());
+        assert!(
+            leave_listeners(Listened {
+                level: Handle::pin(group.first()),
+                call: drop
+            })
+            .is_err()
+        );
     }
 
     fn is_running(started: &Started) -> bool {
@@ -348,35 +448,73 @@ mod tests {
 
     /// A thread of the tree that takes nothing of what is left for it.
     fn idle() -> Running {
-        Running { helper: Helper::idle_in(std::process::id(), thread::current()), is_busy: false }
+        Running {
+            helper: Helper::idle_in(std::process::id(), thread::current()),
+            is_busy: false,
+        }
     }
 
     fn job(level: &Counter, bytes: u64) -> Job {
-        Job { level: Handle::pin(level), importance: 0, bytes, promised: false, above_high: false }
+        Job {
+            level: Handle::pin(level),
+            importance: 0,
+            bytes,
+            promised: false,
+            above_high: false,
+        }
     }
 
-    /// Without work it ends by itself; a level is listed once for each importance, for the largest of these charges.
+    /// Without work it ends by itself; a level is listed once for each importance, for the largest
+    /// of these charges.
     #[test]
     fn a_level_is_listed_once() {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new()).unwrap();
-        let mut started = Started { threads: [idle(), Running::default()], ..Started::default() };
-        started.jobs.add((group.first().key(), 0), job(group.first(), 1), |_| ());
+        let mut started = Started {
+            threads: [idle(), Running::default()],
+            ..Started::default()
+        };
+        started
+            .jobs
+            .add((group.first().key(), 0), job(group.first(), 1), |_| ());
         let begun = Instant::now();
-        assert!(matches!(started.next(Duty::Jobs, begun), NextJob::Work(Job { bytes: 1, .. })));
-        assert!(matches!(started.next(Duty::Jobs, begun), NextJob::Sleep(LINGER)));
-        assert!(matches!(started.next(Duty::Jobs, begun + LINGER), NextJob::End));
+        assert!(matches!(
+            started.next(Duty::Jobs, begun),
+            NextJob::Work(Job { bytes: 1, .. })
+        ));
+        assert!(matches!(
+            started.next(Duty::Jobs, begun),
+            NextJob::Sleep(LINGER)
+        ));
+        assert!(matches!(
+            started.next(Duty::Jobs, begun + LINGER),
+            NextJob::End
+        ));
         assert!(!is_running(&started));
         let tree = group.first().incarnation().tree.counted();
         with(&tree, |started| started.threads[0] = idle());
-        for (importance, bytes, promised) in [(2, 3, false), (2, 7, true), (2, 5, false), (1, 9, false)] {
+        for (importance, bytes, promised) in
+            [(2, 3, false), (2, 7, true), (2, 5, false), (1, 9, false)]
+        {
             make_room(group.first(), bytes, importance, promised);
         }
         shrink_to_high(group.first(), 1);
         let listed = with(&tree, |started| [(); 3].map(|()| started.jobs.next()));
         let [
-            Some(Job { importance: 2, bytes: 7, promised: true, above_high: false, .. }),
-            Some(Job { importance: 1, bytes: 9, promised: false, above_high: true, .. }),
+            Some(Job {
+                importance: 2,
+                bytes: 7,
+                promised: true,
+                above_high: false,
+                ..
+            }),
+            Some(Job {
+                importance: 1,
+                bytes: 9,
+                promised: false,
+                above_high: true,
+                ..
+            }),
             None,
         ] = listed
         else {
@@ -385,20 +523,30 @@ mod tests {
         with(&tree, |started| started.threads[0] = Running::default());
     }
 
-    /// A level that is refused again while the thread works for it comes behind the others, whichever is older.
+    /// A level that is refused again while the thread works for it comes behind the others,
+    /// whichever is older.
     #[test]
     fn levels_take_turns() {
         let runtime = Runtime::builder().build().unwrap();
         let groups = ["old", "new"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
         for [busy, other] in [[&groups[0], &groups[1]], [&groups[1], &groups[0]]] {
-            let mut started = Started { threads: [idle(), Running::default()], ..Started::default() };
+            let mut started = Started {
+                threads: [idle(), Running::default()],
+                ..Started::default()
+            };
             let leave = |started: &mut Started, group: &crate::Group| {
-                drop(started.jobs.add((group.first().key(), 0), job(group.first(), 1), |_| ()));
+                drop(
+                    started
+                        .jobs
+                        .add((group.first().key(), 0), job(group.first(), 1), |_| ()),
+                );
             };
             let mut taken = Vec::new();
             leave(&mut started, busy);
             for _ in 0..3 {
-                let NextJob::Work(job) = started.next(Duty::Jobs, Instant::now()) else { panic!("a job is listed") };
+                let NextJob::Work(job) = started.next(Duty::Jobs, Instant::now()) else {
+                    panic!("a job is listed")
+                };
                 taken.push(job.level.key());
                 leave(&mut started, busy);
                 leave(&mut started, other);
@@ -408,7 +556,8 @@ mod tests {
         }
     }
 
-    /// Levels are served before jobs and listeners, and are left to the thread that no foreign code holds up.
+    /// Levels are served before jobs and listeners, and are left to the thread that no foreign code
+    /// holds up.
     #[test]
     fn levels_are_left_to_the_thread_that_is_free() {
         let runtime = Runtime::builder().build().unwrap();
@@ -416,27 +565,53 @@ mod tests {
         let (level, tree) = (group.first(), group.first().incarnation().tree.counted());
         with(&tree, |started| started.threads = [idle(), idle()]);
         make_room(level, 1, 0, false);
-        assert!(leave_listeners(Listened { level: Handle::pin(level), call: drop }).is_ok());
+        assert!(
+            leave_listeners(Listened {
+                level: Handle::pin(level),
+                call: drop
+            })
+            .is_ok()
+        );
         assert!(leave_service(&tree, Box::new(|| ())).is_ok());
         let now = Instant::now();
         let mut taken = Vec::new();
         for duty in [Duty::Listeners, Duty::Jobs, Duty::Listeners] {
-            taken.push(with(&tree, |started| (started.next(duty, now), started.threads[Duty::Jobs as usize].is_busy)));
+            taken.push(with(&tree, |started| {
+                (
+                    started.next(duty, now),
+                    started.threads[Duty::Jobs as usize].is_busy,
+                )
+            }));
         }
-        assert!(matches!(&taken[..], [(NextJob::Serve(_), false), (NextJob::Work(_), true), (NextJob::Call(_), true)]));
+        assert!(matches!(
+            &taken[..],
+            [
+                (NextJob::Serve(_), false),
+                (NextJob::Work(_), true),
+                (NextJob::Call(_), true)
+            ]
+        ));
         drop(taken);
         with(&tree, |started| started.threads = Default::default());
     }
 
-    /// A level that is reclaimed in the background is listed once, and takes turns with the jobs of charges. The thread
-    /// stays as long as one is listed.
+    /// A level that is reclaimed in the background is listed once, and takes turns with the jobs of
+    /// charges. The thread stays as long as one is listed.
     #[test]
     fn jobs_and_background_take_turns() {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new()).unwrap();
         let (level, now) = (group.first(), Instant::now());
-        let mut started = Started { threads: [idle(), Running::default()], ..Started::default() };
-        let background = Background { level: Stale::new(level), at: now, pause: Duration::ZERO, unseen: 0 };
+        let mut started = Started {
+            threads: [idle(), Running::default()],
+            ..Started::default()
+        };
+        let background = Background {
+            level: Stale::new(level),
+            at: now,
+            pause: Duration::ZERO,
+            unseen: 0,
+        };
         let mut taken = Vec::new();
         for _ in 0..4 {
             started.list(background);
@@ -444,14 +619,24 @@ mod tests {
             drop(started.jobs.add((level.key(), 0), job(level, 1), |_| ()));
             taken.push(matches!(started.next(Duty::Jobs, now), NextJob::Reclaim(_)));
         }
-        assert_eq!((taken, started.background.len()), (vec![true, false, true, false], 1));
+        assert_eq!(
+            (taken, started.background.len()),
+            (vec![true, false, true, false], 1)
+        );
         started.jobs = Turns::default();
         started.background[0].at = now + 2 * LINGER;
-        assert!(matches!(started.next(Duty::Jobs, now), NextJob::Sleep(time) if time == 2 * LINGER));
-        assert!(matches!(started.next(Duty::Listeners, now), NextJob::Sleep(LINGER)));
+        assert!(
+            matches!(started.next(Duty::Jobs, now), NextJob::Sleep(time) if time == 2 * LINGER)
+        );
+        assert!(matches!(
+            started.next(Duty::Listeners, now),
+            NextJob::Sleep(LINGER)
+        ));
         started.over = true;
         started.background.clear();
         started.list(background);
-        assert!(matches!(started.next(Duty::Jobs, now), NextJob::End) && started.background.is_empty());
+        assert!(
+            matches!(started.next(Duty::Jobs, now), NextJob::End) && started.background.is_empty()
+        );
     }
 }

@@ -10,12 +10,14 @@ use crate::counter::object::{Counter, Kept};
 use crate::hierarchy::events;
 use crate::pressure::delays::Alarm;
 use crate::pressure::high::{
-    DELAY_MIN, LOOK, above, delay_of, drain_credit, drain_excess, is_any_above, is_delayed, levels_above,
-    levels_that_delay,
+    DELAY_MIN, LOOK, above, delay_of, drain_credit, drain_excess, is_any_above, is_delayed,
+    levels_above, levels_that_delay,
 };
 use crate::pressure::stalls::Stall;
 use crate::pressure::victims::{self, has_ended};
-use crate::reclaim::repeat::{ROUNDS_MAX, deadline, deadline_from, earlier, may_call_out, shrink, spare};
+use crate::reclaim::repeat::{
+    ROUNDS_MAX, deadline, deadline_from, earlier, may_call_out, shrink, spare,
+};
 use crate::reclaim::round::{Request, TIME_MAX};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
@@ -25,13 +27,22 @@ use crate::sync::{is_over, sleep};
 /// Bytes to reclaim at a time, at least: the kernel's SWAP_CLUSTER_MAX.
 const RECLAIM_MIN: u64 = 32 * 4096;
 
-/// After a charge that took `bytes` up the tree: reclaim where a level is above its high, whichever charge put it there.
-/// The reclaim waits for the rounds of other threads or does not. Returns the delay that remains, to `end` at most,
-/// where the caller's time is over. Inside another slow path the events are all: the charge that it is part of is
-/// delayed.
+/// After a charge that took `bytes` up the tree: reclaim where a level is above its high, whichever
+/// charge put it there. The reclaim waits for the rounds of other threads or does not. Returns the
+/// delay that remains, to `end` at most, where the caller's time is over. Inside another slow path
+/// the events are all: the charge that it is part of is delayed.
 #[inline]
-pub(crate) fn delay_after(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> Duration {
-    if is_any_above(group, bytes) { throttle(group, bytes, waits, end) } else { Duration::ZERO }
+pub(crate) fn delay_after(
+    group: &Counter,
+    bytes: u64,
+    waits: bool,
+    end: Option<Instant>,
+) -> Duration {
+    if is_any_above(group, bytes) {
+        throttle(group, bytes, waits, end)
+    } else {
+        Duration::ZERO
+    }
 }
 
 /// [`delay_after`], and sleep the delay.
@@ -70,7 +81,9 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
                 let begun = Instant::now();
                 stall = stand_still(group, begun);
                 let deadline = earlier(deadline_from(group, begun), end);
-                Request::new(ReclaimCause::High, deadline).waits(waits).ends_with(group, victims::ends(group))
+                Request::new(ReclaimCause::High, deadline)
+                    .waits(waits)
+                    .ends_with(group, victims::ends(group))
             });
             if let Some(round) = round::run(level, want, request) {
                 asked = true;
@@ -83,13 +96,15 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
         }
         fruitless += usize::from(freed == 0);
         if !asked || fruitless > ROUNDS_MAX || request.as_ref().is_some_and(Request::is_over) {
-            return end.map_or(delay, |end| delay.min(end.saturating_duration_since(Instant::now())));
+            return end.map_or(delay, |end| {
+                delay.min(end.saturating_duration_since(Instant::now()))
+            });
         }
     }
 }
 
-/// From now on a charger of the group is delayed: since an instant that this thread has read just before. The caller keeps
-/// the group.
+/// From now on a charger of the group is delayed: since an instant that this thread has read just
+/// before. The caller keeps the group.
 fn stand_still(group: &Counter, since: Instant) -> Option<Stall> {
     Stall::begin(group, levels_that_delay(group).last()?, since)
 }
@@ -114,10 +129,15 @@ pub(crate) struct Delayed {
 }
 
 impl Delayed {
-    /// [`delay_after`], for a future. `None`: it goes on; also if there is no thread to wake it, for the future would have
-    /// to wake itself time and again.
+    /// [`delay_after`], for a future. `None`: it goes on; also if there is no thread to wake it,
+    /// for the future would have to wake itself time and again.
     #[allow(unsafe_code)]
-    pub(crate) fn begin(group: &Counter, bytes: u64, end: Option<Instant>, waker: &Waker) -> Option<Delayed> {
+    pub(crate) fn begin(
+        group: &Counter,
+        bytes: u64,
+        end: Option<Instant>,
+        waker: &Waker,
+    ) -> Option<Delayed> {
         // Reclaim takes none of the delay's time.
         let delay = delay_after(group, bytes, false, end).min(TIME_MAX);
         let until = Instant::now() + delay;
@@ -127,7 +147,12 @@ impl Delayed {
         let alarm = alarm(group, until, waker)?;
         let _stall = stand_still(group, Instant::now());
         // SAFETY: the owner keeps the group as long as it has the value.
-        Some(Delayed { group: unsafe { Kept::new(group) }, until, alarm, _stall })
+        Some(Delayed {
+            group: unsafe { Kept::new(group) },
+            until,
+            alarm,
+            _stall,
+        })
     }
 
     /// True: the waker is woken when the delay may be over.
@@ -136,14 +161,17 @@ impl Delayed {
     }
 }
 
-/// The alarm of a future that is delayed until then, which `waker` is woken for. The caller keeps the group. `None`: the
-/// delay is over, because the group is cancelled or offline, or because the system has no thread that wakes the future.
+/// The alarm of a future that is delayed until then, which `waker` is woken for. The caller keeps
+/// the group. `None`: the delay is over, because the group is cancelled or offline, or because the
+/// system has no thread that wakes the future.
 pub(crate) fn alarm(group: &Counter, until: Instant, waker: &Waker) -> Option<Alarm> {
-    // In the table, then the look: a thread that cancels the group after this finds the delay there.
+    // In the table, then the look: a thread that cancels the group after this finds the delay
+    // there.
     Alarm::set(Some(group), until, waker).filter(|_| !has_ended(group))
 }
 
-/// The delay of a charge of `bytes` as things stand. Credit that may be all that is above a high is drained first.
+/// The delay of a charge of `bytes` as things stand. Credit that may be all that is above a high is
+/// drained first.
 pub(crate) fn delay_now(group: &Counter, bytes: u64) -> Duration {
     if may_call_out() {
         levels_above(group).for_each(drain_excess);
@@ -151,12 +179,13 @@ pub(crate) fn delay_now(group: &Counter, bytes: u64) -> Duration {
     delay_of(group, bytes)
 }
 
-/// High has come below usage: what is above it is drained and reclaimed, as far as reclaimers give it. No low of a group
-/// above that importance is broken for it.
+/// High has come below usage: what is above it is drained and reclaimed, as far as reclaimers give
+/// it. No low of a group above that importance is broken for it.
 pub(crate) fn shrink_to_high(level: &Counter, importance: u8) {
     if above(level) > 0 && !level.is_observed() && may_call_out() {
         level.tree().close_below(level);
-        let mut request = Request::new(ReclaimCause::High, deadline(level)).breaks_low(Some(importance));
+        let mut request =
+            Request::new(ReclaimCause::High, deadline(level)).breaks_low(Some(importance));
         shrink(level, &mut request, || above(level));
         // Bytes that came back may be credit of this thread.
         level.tree().close_below(level);

@@ -1,10 +1,11 @@
-//! Groups that are cancelled where reclaim frees nothing: the least important, of these the one furthest above its
-//! share.
+//! Groups that are cancelled where reclaim frees nothing: the least important, of these the one
+//! furthest above its share.
 //!
-//! A choice looks at counters as they are, never at flushed statistics. Only groups with a hook are looked at, so a choice
-//! costs a look-up for each level above each of them, and takes no lock but that of the list. One victim at a time in a
-//! domain: a charge that comes while one is being waited for waits for that one, too. After `select_bad_process` and
-//! `mem_cgroup_oom_group` in `mm/oom_kill.c` and `mm/memcontrol.c`, with the overrun of a share in the place of points.
+//! A choice looks at counters as they are, never at flushed statistics. Only groups with a hook are
+//! looked at, so a choice costs a look-up for each level above each of them, and takes no lock but
+//! that of the list. One victim at a time in a domain: a charge that comes while one is being
+//! waited for waits for that one, too. After `select_bad_process` and `mem_cgroup_oom_group` in
+//! `mm/oom_kill.c` and `mm/memcontrol.c`, with the overrun of a share in the place of points.
 
 use std::cmp::Reverse;
 use std::ptr;
@@ -29,7 +30,9 @@ use crate::reclaim::shares;
 use crate::state::callback::{Callback, Function};
 use crate::state::events::Event;
 use crate::state::incidents::IncidentKind;
-use crate::state::oom::{Cancel, EXEMPT, ORDERS, Oom, OomCandidate, OomMarks, OomOrder, OomPolicy, TOGETHER, Victim};
+use crate::state::oom::{
+    Cancel, EXEMPT, ORDERS, Oom, OomCandidate, OomMarks, OomOrder, OomPolicy, TOGETHER, Victim,
+};
 use crate::state::waiting::Decision;
 use crate::sync::lock::Lock;
 use crate::sync::stat_atomic::AtomicBool;
@@ -46,31 +49,36 @@ pub(crate) fn chooses(level: &Counter) -> bool {
     chooser(level).is_some()
 }
 
-/// The level whose policy chooses a victim for memory at this one: itself, or the nearest above that has a policy.
+/// The level whose policy chooses a victim for memory at this one: itself, or the nearest above
+/// that has a policy.
 fn chooser(level: &Counter) -> Option<&Counter> {
     let mut levels = level.path_to_root().filter(|_| level.is_memory());
     let set = levels.find(|level| marks(level).policy() != OomPolicy::Inherit)?;
     (marks(set).policy() == OomPolicy::Choose).then_some(set)
 }
 
-/// Sets the policy of a group, and with it the order that the service gives itself, or none. The caller holds no lock.
+/// Sets the policy of a group, and with it the order that the service gives itself, or none. The
+/// caller holds no lock.
 pub(crate) fn set_policy(group: &Counter, OomOrder { policy, order }: OomOrder) {
     let dropped = {
         let _path = SlowPath::enter();
         let mut oom = table(group.tree()).lock();
-        let is_over =
-            |&mut (of, _): &mut (Stale, _)| of == Stale::new(group) || !of.is_there() || of.object.state().is_offline();
+        let is_over = |&mut (of, _): &mut (Stale, _)| {
+            of == Stale::new(group) || !of.is_there() || of.object.state().is_offline()
+        };
         let dropped: Vec<_> = oom.orders.extract_if(.., is_over).collect();
         marks(group).set_policy(policy);
         marks(group).set(ORDERS, order.is_some());
-        oom.orders.extend(order.map(|order| (Stale::new(group), order)));
+        oom.orders
+            .extend(order.map(|order| (Stale::new(group), order)));
         dropped
     };
     // Foreign code is dropped without the lock.
     drop(dropped);
 }
 
-/// The runtime is gone: what its orders hold goes, perhaps the tree's last handles. The caller holds no lock.
+/// The runtime is gone: what its orders hold goes, perhaps the tree's last handles. The caller
+/// holds no lock.
 pub(crate) fn forget_orders(tree: &Tree) {
     let dropped = {
         let _path = SlowPath::enter();
@@ -92,10 +100,17 @@ impl Victim {
         self.levels[0]
     }
 
-    /// True if `group` goes with the victim: it is below, it is not spared, and no hook of its own answers for it.
+    /// True if `group` goes with the victim: it is below, it is not spared, and no hook of its own
+    /// answers for it.
     pub(crate) fn includes(&self, group: &Counter) -> bool {
-        let answers = |level: &&Counter| Stale::new(level) == self.name() || self.inner.contains(&Stale::new(level));
-        !is_spared(group) && group.path_to_root().find(answers).is_some_and(|level| Stale::new(level) == self.name())
+        let answers = |level: &&Counter| {
+            Stale::new(level) == self.name() || self.inner.contains(&Stale::new(level))
+        };
+        !is_spared(group)
+            && group
+                .path_to_root()
+                .find(answers)
+                .is_some_and(|level| Stale::new(level) == self.name())
     }
 
     /// More may come from it.
@@ -113,10 +128,12 @@ impl Excluded {
         self.0.iter().any(|excluded| excluded.name() == group)
     }
 
-    /// A victim that another thread chose and then spared has been asked for nothing: this charge may choose it.
+    /// A victim that another thread chose and then spared has been asked for nothing: this charge
+    /// may choose it.
     fn forget_spared(&mut self) {
         // Relaxed: under the lock.
-        self.0.retain(|victim| !victim.spared.load(Ordering::Relaxed));
+        self.0
+            .retain(|victim| !victim.spared.load(Ordering::Relaxed));
     }
 }
 
@@ -151,8 +168,15 @@ impl Want<'_> {
 
     /// Bytes that have to come back in the domain, before it fits.
     fn short(&self, domain: &Counter) -> u64 {
-        let most = if self.adds > 0 { domain.admits() } else { domain.max() };
-        domain.usage().saturating_add(self.adds).saturating_sub(most.min(USAGE_MAX))
+        let most = if self.adds > 0 {
+            domain.admits()
+        } else {
+            domain.max()
+        };
+        domain
+            .usage()
+            .saturating_add(self.adds)
+            .saturating_sub(most.min(USAGE_MAX))
     }
 }
 
@@ -177,7 +201,10 @@ impl Drop for HookGuard {
         }
         let HookGuard(hook) = self;
         let path = SlowPath::enter();
-        table(hook.group.tree()).lock().hooks.retain(|other| !Arc::ptr_eq(other, hook));
+        table(hook.group.tree())
+            .lock()
+            .hooks
+            .retain(|other| !Arc::ptr_eq(other, hook));
         drop(path);
         hook.end();
     }
@@ -191,11 +218,14 @@ pub(crate) fn hook(group: &Counter, function: Function<Cancel>) -> HookGuard {
     HookGuard(hook)
 }
 
-/// The group that stands for this one in `domain`: the highest there that is cancelled together with its subtree, or the
-/// group itself.
+/// The group that stands for this one in `domain`: the highest there that is cancelled together
+/// with its subtree, or the group itself.
 fn unit<'a>(group: &'a Counter, domain: &'a Counter) -> &'a Counter {
     let inside = group.path_below(Some(domain)).chain([domain]);
-    inside.filter(|level| marks(level).has(TOGETHER)).last().unwrap_or(group)
+    inside
+        .filter(|level| marks(level).has(TOGETHER))
+        .last()
+        .unwrap_or(group)
 }
 
 /// Distance of usage above what low protects against `domain`, or above the soft limit.
@@ -213,9 +243,13 @@ enum Wish {
     None,
 }
 
-/// Look for a victim in `domain`, for a charge that has `excluded` some. None is a candidate where all of them together
-/// hold too little. Foreign code may run: the caller holds no lock.
-pub(crate) fn choose<'a>(domain: &'a Counter, want: &Want<'_>, excluded: &mut Excluded) -> Choice<'a> {
+/// Look for a victim in `domain`, for a charge that has `excluded` some. None is a candidate where
+/// all of them together hold too little. Foreign code may run: the caller holds no lock.
+pub(crate) fn choose<'a>(
+    domain: &'a Counter,
+    want: &Want<'_>,
+    excluded: &mut Excluded,
+) -> Choice<'a> {
     loop {
         shares::look(domain.tree());
         let wish = match chooser(domain).filter(|chooser| marks(chooser).has(ORDERS)) {
@@ -229,19 +263,27 @@ pub(crate) fn choose<'a>(domain: &'a Counter, want: &Want<'_>, excluded: &mut Ex
     }
 }
 
-/// Asks the order of a service, where no victim is under way. Its answer is a wish: other threads may choose meanwhile.
+/// Asks the order of a service, where no victim is under way. Its answer is a wish: other threads
+/// may choose meanwhile.
 fn ask_order(chooser: &Counter, domain: &Counter, want: &Want<'_>, excluded: &Excluded) -> Wish {
     let (order, candidates) = {
         let _path = SlowPath::enter();
         let oom = table(domain.tree()).lock();
-        let is_here =
-            |victim: &Arc<Victim>| victim.levels.contains(&Stale::new(domain)) && !excluded.contains(victim.name());
+        let is_here = |victim: &Arc<Victim>| {
+            victim.levels.contains(&Stale::new(domain)) && !excluded.contains(victim.name())
+        };
         let has = |(of, _): &&(Stale, _)| *of == Stale::new(chooser);
-        let Some((_, order)) = oom.orders.iter().find(has) else { return Wish::Ours };
+        let Some((_, order)) = oom.orders.iter().find(has) else {
+            return Wish::Ours;
+        };
         let order = Arc::clone(order);
         // The hook in the list keeps each of them until it has a handle.
         let needless = want.has_room(domain) || oom.victims.iter().any(is_here);
-        let candidates = if needless { Vec::new() } else { oom.ranked(domain, want, excluded) };
+        let candidates = if needless {
+            Vec::new()
+        } else {
+            oom.ranked(domain, want, excluded)
+        };
         let shown = candidates.into_iter().map(|candidate| OomCandidate {
             group: Handle::pin(&candidate.unit),
             importance: candidate.importance,
@@ -256,7 +298,9 @@ fn ask_order(chooser: &Counter, domain: &Counter, want: &Want<'_>, excluded: &Ex
     }
     // No lock is held, and nothing nests: a charge inside of the order asks for no victim.
     match context::in_hook(|| order.call(|order| order(&candidates))) {
-        Some(Ok(Some(at))) => candidates.get(at).map_or(Wish::Ours, |chosen| Wish::This(Stale::new(&chosen.group))),
+        Some(Ok(Some(at))) => candidates
+            .get(at)
+            .map_or(Wish::Ours, |chosen| Wish::This(Stale::new(&chosen.group))),
         Some(Ok(None)) => Wish::None,
         Some(Err(Panicked)) => {
             events::count(chooser, Event::Panic);
@@ -266,8 +310,14 @@ fn ask_order(chooser: &Counter, domain: &Counter, want: &Want<'_>, excluded: &Ex
     }
 }
 
-/// `None`: a victim has given all it has, and the last of it may be on its way up to the domain. See [`settle`].
-fn choose_by<'a>(domain: &'a Counter, want: &Want<'_>, excluded: &mut Excluded, wish: &Wish) -> Option<Choice<'a>> {
+/// `None`: a victim has given all it has, and the last of it may be on its way up to the domain.
+/// See [`settle`].
+fn choose_by<'a>(
+    domain: &'a Counter,
+    want: &Want<'_>,
+    excluded: &mut Excluded,
+    wish: &Wish,
+) -> Option<Choice<'a>> {
     let _path = SlowPath::enter();
     // Credit that was given back after the last drain is no reason to cancel a group.
     if credit::may_be_below(domain) {
@@ -276,15 +326,24 @@ fn choose_by<'a>(domain: &'a Counter, want: &Want<'_>, excluded: &mut Excluded, 
     let mut oom = table(domain.tree()).lock();
     // Mutation: shuttle-spared-victim-counts-as-excluded
     excluded.forget_spared();
-    if oom.victims.iter().any(|victim| !victim.is_awaited() && victim.levels.contains(&Stale::new(domain))) {
+    if oom
+        .victims
+        .iter()
+        .any(|victim| !victim.is_awaited() && victim.levels.contains(&Stale::new(domain)))
+    {
         return None;
     }
-    let is_here =
-        |victim: &&Arc<Victim>| victim.levels.contains(&Stale::new(domain)) && !excluded.contains(victim.name());
+    let is_here = |victim: &&Arc<Victim>| {
+        victim.levels.contains(&Stale::new(domain)) && !excluded.contains(victim.name())
+    };
     if let Some(victim) = oom.victims.iter().find(is_here) {
         excluded.0.push(Arc::clone(victim));
         let asks_itself = want.asker.is_some_and(|asker| victim.includes(asker));
-        return Some(if asks_itself { Choice::Asker } else { Choice::Awaited(Arc::clone(victim)) });
+        return Some(if asks_itself {
+            Choice::Asker
+        } else {
+            Choice::Awaited(Arc::clone(victim))
+        });
     }
     // Under the lock: what a victim gave meanwhile is not asked of another one.
     // Mutation: room-is-not-looked-for-before-a-choice
@@ -293,11 +352,16 @@ fn choose_by<'a>(domain: &'a Counter, want: &Want<'_>, excluded: &mut Excluded, 
     }
     let mut ranked = oom.ranked(domain, want, excluded);
     let wished = match wish {
-        Wish::This(wished) => ranked.iter().position(|candidate| Stale::new(&candidate.unit) == *wished).or(Some(0)),
+        Wish::This(wished) => ranked
+            .iter()
+            .position(|candidate| Stale::new(&candidate.unit) == *wished)
+            .or(Some(0)),
         Wish::Ours => Some(0),
         Wish::None => None,
     };
-    let chosen = wished.filter(|&at| at < ranked.len()).map(|at| ranked.swap_remove(at));
+    let chosen = wished
+        .filter(|&at| at < ranked.len())
+        .map(|at| ranked.swap_remove(at));
     let victim = chosen.map(|candidate| oom.note_victim(candidate, domain, want.bytes, excluded));
     Some(victim.map_or(Choice::NoCandidate, Choice::Victim))
 }
@@ -306,13 +370,22 @@ fn choose_by<'a>(domain: &'a Counter, want: &Want<'_>, excluded: &mut Excluded, 
 fn settle(tree: &Tree) {
     let _path = SlowPath::enter();
     let is_done = |victim: &&Arc<Victim>| !victim.is_awaited();
-    let done: Vec<Arc<Victim>> = table(tree).lock().victims.iter().filter(is_done).cloned().collect();
+    let done: Vec<Arc<Victim>> = table(tree)
+        .lock()
+        .victims
+        .iter()
+        .filter(is_done)
+        .cloned()
+        .collect();
     // Mutation: what-a-victim-gave-last-is-not-waited-for
     tree.wait_for_walks();
-    table(tree).lock().forget(tree, |victim| done.iter().any(|done| done.name() == victim.name()));
+    table(tree).lock().forget(tree, |victim| {
+        done.iter().any(|done| done.name() == victim.name())
+    });
 }
 
-/// True if the group is cancelled, and its memory is being waited for. Victims that have no more to give are forgotten.
+/// True if the group is cancelled, and its memory is being waited for. Victims that have no more to
+/// give are forgotten.
 pub(crate) fn is_cancelled(group: &Counter) -> bool {
     let tree = group.tree();
     if !tree.alerts.any_victim() {
@@ -323,9 +396,14 @@ pub(crate) fn is_cancelled(group: &Counter) -> bool {
         let victims = &table(tree).lock().victims;
         // Relaxed: under the lock.
         let is_hit = |victim: &Arc<Victim>| {
-            victim.cancelled.load(Ordering::Relaxed) && victim.is_awaited() && victim.includes(group)
+            victim.cancelled.load(Ordering::Relaxed)
+                && victim.is_awaited()
+                && victim.includes(group)
         };
-        (victims.iter().any(is_hit), victims.iter().any(|victim| !victim.is_awaited()))
+        (
+            victims.iter().any(is_hit),
+            victims.iter().any(|victim| !victim.is_awaited()),
+        )
     };
     if is_any_done {
         settle(tree);
@@ -338,10 +416,14 @@ pub(crate) fn has_ended(group: &Counter) -> bool {
     group.state().is_offline() || is_cancelled(group)
 }
 
-/// End of a wait of the group that begins now. A group that was cancelled before may have given all back, and charge
-/// anew while no thread has looked: that does not end what it begins afterwards.
+/// End of a wait of the group that begins now. A group that was cancelled before may have given all
+/// back, and charge anew while no thread has looked: that does not end what it begins afterwards.
 pub(crate) fn ends(group: &Counter) -> fn(&Counter) -> bool {
-    if is_cancelled(group) { |group| group.state().is_offline() } else { has_ended }
+    if is_cancelled(group) {
+        |group| group.state().is_offline()
+    } else {
+        has_ended
+    }
 }
 
 /// More may come from a victim.
@@ -358,10 +440,11 @@ impl Oom {
         tree.alerts.uncount_victims(before - self.victims.len());
     }
 
-    /// The groups that may go, the one to go first of all: of the lowest importance that alone holds enough, or of the
-    /// lowest. Of these the one that is furthest above its share, less what the candidates below it are above theirs:
-    /// of a tenant and its queries the query that has it all, or the tenant, whichever has more of its own. What the
-    /// asker wants is its own. Empty also where all of them hold less than is short: they would be cancelled in vain.
+    /// The groups that may go, the one to go first of all: of the lowest importance that alone
+    /// holds enough, or of the lowest. Of these the one that is furthest above its share, less what
+    /// the candidates below it are above theirs: of a tenant and its queries the query that has it
+    /// all, or the tenant, whichever has more of its own. What the asker wants is its own. Empty
+    /// also where all of them hold less than is short: they would be cancelled in vain.
     #[allow(unsafe_code)]
     fn ranked(&self, domain: &Counter, want: &Want<'_>, excluded: &Excluded) -> Vec<Candidate> {
         let hooked = self.hooks.iter().map(|hook| &*hook.group);
@@ -369,7 +452,8 @@ impl Oom {
         let candidate = |group: &Counter| {
             let unit = unit(group, domain);
             Candidate {
-                // SAFETY: the hook in the list has a handle on the group, which keeps what is above; its caller holds the lock.
+                // SAFETY: the hook in the list has a handle on the group, which keeps what is
+                // above; its caller holds the lock.
                 unit: unsafe { Kept::new(unit) },
                 importance: importance::of(group).max(importance::of(unit)),
                 overrun: overrun(unit, domain),
@@ -381,7 +465,8 @@ impl Oom {
         };
         let mut over: Vec<Candidate> = inside.map(candidate).collect();
         over.retain(|candidate| !excluded.contains(Stale::new(&candidate.unit)));
-        // By number, not by address: of two that are as far above their shares each run takes the same.
+        // By number, not by address: of two that are as far above their shares each run takes the
+        // same.
         over.sort_unstable_by_key(|candidate| candidate.unit.number);
         over.dedup_by(|next, kept| {
             let is_same = next.unit.number == kept.unit.number;
@@ -394,11 +479,20 @@ impl Oom {
             over.binary_search_by_key(&group.number, |candidate| candidate.unit.number)
         };
         let asker = want.asker.filter(|asker| !is_spared(asker));
-        if let Some(at) = asker.and_then(|asker| asker.path_to_root().find_map(|level| find(&over, level).ok())) {
+        if let Some(at) = asker.and_then(|asker| {
+            asker
+                .path_to_root()
+                .find_map(|level| find(&over, level).ok())
+        }) {
             over[at].wants = want.adds;
         }
         for at in 0..over.len() {
-            let Candidate { unit, overrun, held, .. } = over[at];
+            let Candidate {
+                unit,
+                overrun,
+                held,
+                ..
+            } = over[at];
             let mut above = unit.path_below(Some(domain)).chain([domain]).skip(1);
             if let Some(above) = above.find_map(|level| find(&over, level).ok()) {
                 over[above].below = over[above].below.saturating_add(overrun);
@@ -408,15 +502,19 @@ impl Oom {
         over.retain(|candidate| candidate.own() > 0 && candidate.importance <= want.importance);
         // `None` for all of them together.
         let enough = |importance: Option<u8>| {
-            let counts =
-                |candidate: &&Candidate| importance.is_none_or(|importance| candidate.importance == importance);
+            let counts = |candidate: &&Candidate| {
+                importance.is_none_or(|importance| candidate.importance == importance)
+            };
             let held = over.iter().filter(counts).map(Candidate::own_usage);
             held.fold(want.may_come, u64::saturating_add) >= want.short(domain)
         };
         if !enough(None) {
             return Vec::new();
         }
-        let lowest = over.iter().map(|candidate| candidate.importance).filter(|&importance| enough(Some(importance)));
+        let lowest = over
+            .iter()
+            .map(|candidate| candidate.importance)
+            .filter(|&importance| enough(Some(importance)));
         let gives = lowest.min();
         over.sort_by_key(|candidate| {
             (
@@ -436,19 +534,34 @@ impl Oom {
         wanted: u64,
         excluded: &mut Excluded,
     ) -> Chosen<'a> {
-        let Candidate { unit, overrun, below, .. } = candidate;
+        let Candidate {
+            unit,
+            overrun,
+            below,
+            ..
+        } = candidate;
         let together = marks(&unit).has(TOGETHER);
         let is_hit = |hook: &&Arc<Callback<Cancel>>| {
-            let inside = if together { hook.group.is_within(&unit) } else { ptr::eq(&*hook.group, &*unit) };
+            let inside = if together {
+                hook.group.is_within(&unit)
+            } else {
+                ptr::eq(&*hook.group, &*unit)
+            };
             inside && !is_spared(&hook.group)
         };
         let hooks = self.hooks.iter().filter(is_hit).cloned().collect();
         let until = Instant::now() + group_tree::of(domain).settings.oom_time.min(TIME_MAX);
         // Candidates below it are asked themselves for what they hold.
         let share = unit.usage().saturating_sub(overrun.saturating_sub(below));
-        let is_inner =
-            |hook: &&Arc<Callback<Cancel>>| !together && hook.group.is_within(&unit) && !ptr::eq(&*hook.group, &*unit);
-        let inner = self.hooks.iter().filter(is_inner).map(|hook| Stale::new(&hook.group)).collect();
+        let is_inner = |hook: &&Arc<Callback<Cancel>>| {
+            !together && hook.group.is_within(&unit) && !ptr::eq(&*hook.group, &*unit)
+        };
+        let inner = self
+            .hooks
+            .iter()
+            .filter(is_inner)
+            .map(|hook| Stale::new(&hook.group))
+            .collect();
         let levels = unit.path_to_root().map(Stale::new).collect();
         let victim = Arc::new(Victim {
             levels,
@@ -463,7 +576,15 @@ impl Oom {
         domain.tree().alerts.count_victim();
         // Its hook is in the list, and so keeps it meanwhile.
         let unit = Handle::pin(&unit);
-        Chosen { unit, domain, hooks, together, wanted, overrun, victim }
+        Chosen {
+            unit,
+            domain,
+            hooks,
+            together,
+            wanted,
+            overrun,
+            victim,
+        }
     }
 }
 
@@ -488,7 +609,9 @@ impl Candidate {
     }
 
     fn own(&self) -> u64 {
-        self.overrun.saturating_sub(self.below).saturating_add(self.wants)
+        self.overrun
+            .saturating_sub(self.below)
+            .saturating_add(self.wants)
     }
 }
 
@@ -502,8 +625,9 @@ impl Chosen<'_> {
         oom.forget(self.unit.tree(), |other| other.name() == self.victim.name());
     }
 
-    /// End the waits in the victim, so that their threads can let go of what they hold, and call its hooks; then end the
-    /// waits that began in between. Foreign code runs; this thread holds no lock.
+    /// End the waits in the victim, so that their threads can let go of what they hold, and call
+    /// its hooks; then end the waits that began in between. Foreign code runs; this thread holds no
+    /// lock.
     #[allow(unsafe_code)]
     pub(crate) fn cancel(&mut self) {
         self.tell_checkpoints();
@@ -512,16 +636,28 @@ impl Chosen<'_> {
             events::count(&self.unit, Event::OomGroupKill);
         }
         for hook in self.hooks.drain(..) {
-            // A hook whose guard is dropped by now is not called. Counted outside of the call, for a listener of the
-            // event may drop the hook's guard.
+            // A hook whose guard is dropped by now is not called. Counted outside of the call, for
+            // a listener of the event may drop the hook's guard.
             if hook.calls.is_gone() {
                 continue;
             }
             events::count(&hook.group, Event::OomKill);
-            incidents::note(IncidentKind::Victim, &hook.group, self.wanted, &self.domain.refusal_now());
-            // SAFETY: the hook has a handle on its group, which keeps the domain, for as long as the call.
-            let [group, domain] = [&*hook.group, self.domain].map(|of| unsafe { Kept::new(of) }.header());
-            let why = Cancel { group, domain, wanted: self.wanted, overrun: self.overrun };
+            incidents::note(
+                IncidentKind::Victim,
+                &hook.group,
+                self.wanted,
+                &self.domain.refusal_now(),
+            );
+            // SAFETY: the hook has a handle on its group, which keeps the domain, for as long as
+            // the call.
+            let [group, domain] =
+                [&*hook.group, self.domain].map(|of| unsafe { Kept::new(of) }.header());
+            let why = Cancel {
+                group,
+                domain,
+                wanted: self.wanted,
+                overrun: self.overrun,
+            };
             if context::in_hook(|| hook.call(&why)) == Some(false) {
                 hook.count_panic();
             }

@@ -1,8 +1,10 @@
-//! Wakers that are due, which a thread collects under locks and wakes without; and the waker of a thread that sleeps.
+//! Wakers that are due, which a thread collects under locks and wakes without; and the waker of a
+//! thread that sleeps.
 //!
-//! A waker may poll its future at once, and the future may give bytes back for which the thread wakes the next waiter. So
-//! wakers nest, [`DEPTH_MAX`] deep at most. What is due further in goes to the loop outside of it, on the same thread. The
-//! charge of such a waiter is made at once, as any other.
+//! A waker may poll its future at once, and the future may give bytes back for which the thread
+//! wakes the next waiter. So wakers nest, [`DEPTH_MAX`] deep at most. What is due further in goes
+//! to the loop outside of it, on the same thread. The charge of such a waiter is made at once, as
+//! any other.
 
 use std::task::{Wake, Waker};
 use std::time::Instant;
@@ -29,7 +31,8 @@ impl Wakers {
         self.0.is_empty()
     }
 
-    /// Wakes them all, or leaves them to the loop outside where wakers nest too deep. This thread holds no lock.
+    /// Wakes them all, or leaves them to the loop outside where wakers nest too deep. This thread
+    /// holds no lock.
     pub(crate) fn wake(self) {
         let mut due = self;
         while !due.is_empty() {
@@ -43,8 +46,8 @@ impl Wakers {
 
     fn wake_here(self) {
         for waker in self.0 {
-            // A waker that panics must not keep the others asleep. Inside it, as inside a listener, no thread waits for
-            // calls to end.
+            // A waker that panics must not keep the others asleep. Inside it, as inside a listener,
+            // no thread waits for calls to end.
             context::wake(|| drop(waker.spend(Waker::wake)));
         }
     }

@@ -8,9 +8,9 @@
 //!   charge again, at most 16 rounds ─> refuse
 //! ```
 //!
-//! `round` asks groups, `repeat` asks for rounds, `start` has reclaimers begin on threads of their own;
-//! `registrations`, `excess` and `effective` say what a round knows of a group; `rings` and `turns` say whose turn it
-//! is. `state::{reclaim, reclaimer}` have the data.
+//! `round` asks groups, `repeat` asks for rounds, `start` has reclaimers begin on threads of their
+//! own; `registrations`, `excess` and `effective` say what a round knows of a group; `rings` and
+//! `turns` say whose turn it is. `state::{reclaim, reclaimer}` have the data.
 //!
 //! The protocol and its races are in `README.md`.
 

@@ -20,11 +20,16 @@ fn lists(tree: &Tree) -> LockGuard<'_, Registered> {
 /// The reclaimers of the group with that ring, lowest priority first.
 pub(crate) fn listed(tree: &Tree, ring: u32) -> SmallVec<[Arc<Reclaimer>; 2]> {
     let _path = SlowPath::enter();
-    lists(tree).get(ring as usize).into_iter().flatten().cloned().collect()
+    lists(tree)
+        .get(ring as usize)
+        .into_iter()
+        .flatten()
+        .cloned()
+        .collect()
 }
 
-/// Gives a listed reclaimer up. Where its registration was dropped meanwhile, the caller has the last of it, and drops
-/// it. Returns whether that panicked.
+/// Gives a listed reclaimer up. Where its registration was dropped meanwhile, the caller has the
+/// last of it, and drops it. Returns whether that panicked.
 pub(crate) fn drop_last(group: &Counter, reclaimer: Arc<Reclaimer>) -> bool {
     let panicked = Arc::into_inner(reclaimer).is_some_and(|reclaimer| reclaimer.end().is_err());
     if panicked {
@@ -38,11 +43,14 @@ pub(crate) fn any_below(group: &Counter) -> bool {
     let ring = rings::number(group);
     ring != NO_RING && {
         let _path = SlowPath::enter();
-        rings::lock(group.tree()).counts(ring, RingReason::Reclaimers).any()
+        rings::lock(group.tree())
+            .counts(ring, RingReason::Reclaimers)
+            .any()
     }
 }
 
-/// From here on the reclaimer may be asked, for `group`; where that is offline, for the nearest above that is not.
+/// From here on the reclaimer may be asked, for `group`; where that is offline, for the nearest
+/// above that is not.
 pub(crate) fn register(group: &Counter, reclaimer: &Arc<Reclaimer>) {
     let _path = SlowPath::enter();
     rings::make_in_any_case(group);
@@ -50,11 +58,17 @@ pub(crate) fn register(group: &Counter, reclaimer: &Arc<Reclaimer>) {
     rings::announce(group);
     let tree = group.tree();
     let mut lists = lists(tree);
-    // Under the lock: a group that goes offline hands on what it finds here afterwards. E47: announced, then the look.
+    // Under the lock: a group that goes offline hands on what it finds here afterwards. E47:
+    // announced, then the look.
     let online = |level: &&Counter| !level.state().is_offline() || level.parent().is_none();
     // Mutation: registration-is-left-behind
     if let Some(group) = group.path_to_root().find(online) {
-        add(tree, &mut lists, rings::number(group), Arc::clone(reclaimer));
+        add(
+            tree,
+            &mut lists,
+            rings::number(group),
+            Arc::clone(reclaimer),
+        );
     }
 }
 
@@ -75,7 +89,9 @@ pub(crate) fn unregister(tree: &Tree, reclaimer: &Arc<Reclaimer>) -> Option<Arc<
     let mut lists = lists(tree);
     let ring = reclaimer.ring.load(Ordering::Relaxed);
     let list = lists.get_mut(ring as usize)?;
-    let at = list.iter().position(|other| Arc::ptr_eq(other, reclaimer))?;
+    let at = list
+        .iter()
+        .position(|other| Arc::ptr_eq(other, reclaimer))?;
     let gone = list.remove(at);
     if list.is_empty() {
         rings::lock(tree).set_own(ring, RingReason::Reclaimers, false);
@@ -83,17 +99,22 @@ pub(crate) fn unregister(tree: &Tree, reclaimer: &Arc<Reclaimer>) -> Option<Arc<
     Some(gone)
 }
 
-/// `group` has gone offline: its reclaimers are its parent's now, which keeps its charges. The root keeps its own.
+/// `group` has gone offline: its reclaimers are its parent's now, which keeps its charges. The root
+/// keeps its own.
 pub(crate) fn hand_to_parent(group: &Counter) {
     let Some(parent) = group.parent() else { return };
     let tree = group.tree();
-    // E47: offline, then the look for a ring. A thread that registers here now has made one, or finds the group offline.
+    // E47: offline, then the look for a ring. A thread that registers here now has made one, or
+    // finds the group offline.
     let ring = rings::number(group);
     if ring == NO_RING {
         return;
     }
     let mut lists = lists(tree);
-    let reclaimers = lists.get_mut(ring as usize).map(std::mem::take).unwrap_or_default();
+    let reclaimers = lists
+        .get_mut(ring as usize)
+        .map(std::mem::take)
+        .unwrap_or_default();
     for reclaimer in reclaimers {
         add(tree, &mut lists, rings::number(parent), reclaimer);
     }

@@ -14,7 +14,8 @@ use crate::thread::slow_path::is_running;
 /// Rounds of reclaim for one charge, or one max: the kernel's MAX_RECLAIM_RETRIES.
 pub(crate) const ROUNDS_MAX: usize = 16;
 
-/// Bytes that one charge reclaims at least, where so much is wanted soon anyway: this share of the max, as a shift.
+/// Bytes that one charge reclaims at least, where so much is wanted soon anyway: this share of the
+/// max, as a shift.
 const WANT_SHIFT: u32 = 8;
 
 /// Bytes to reclaim beyond what is missing below `limit`, so that the next charges need no reclaim.
@@ -22,7 +23,8 @@ pub(crate) fn spare(level: &Counter, limit: u64) -> u64 {
     (level.batch() / 2).min(limit >> WANT_SHIFT)
 }
 
-/// This thread may call foreign code: it neither is in reclaim nor has an allocator of ours on its stack.
+/// This thread may call foreign code: it neither is in reclaim nor has an allocator of ours on its
+/// stack.
 pub(crate) fn may_call_out() -> bool {
     !context::in_reclaim() && !is_running()
 }
@@ -41,8 +43,8 @@ pub(crate) fn earlier(time: Instant, end: Option<Instant>) -> Instant {
     end.map_or(time, |end| end.min(time))
 }
 
-/// Rounds of reclaim for what is in excess, while anything comes. Returns what may still come: promised bytes, and any
-/// number where time or rounds ended it.
+/// Rounds of reclaim for what is in excess, while anything comes. Returns what may still come:
+/// promised bytes, and any number where time or rounds ended it.
 pub(crate) fn shrink(level: &Counter, request: &mut Request<'_>, excess: impl Fn() -> u64) -> u64 {
     for _ in 0..ROUNDS_MAX {
         if excess() == 0 || !may_call_out() || !registrations::any_below(level) {
@@ -58,21 +60,28 @@ pub(crate) fn shrink(level: &Counter, request: &mut Request<'_>, excess: impl Fn
     u64::MAX
 }
 
-/// Rounds of reclaim for `bytes` that are wanted before they are needed, while anything comes. Drains the stocks below.
-/// `None`: this thread may not call foreign code.
+/// Rounds of reclaim for `bytes` that are wanted before they are needed, while anything comes.
+/// Drains the stocks below. `None`: this thread may not call foreign code.
 pub(crate) fn reclaim_now(target: &Counter, bytes: u64) -> Option<ReclaimReport> {
     if !may_call_out() {
         return None;
     }
     target.tree().close_below(target);
-    let mut total = ReclaimReport { requested: bytes, ..ReclaimReport::default() };
+    let mut total = ReclaimReport {
+        requested: bytes,
+        ..ReclaimReport::default()
+    };
     let mut request = Request::new(ReclaimCause::Asked, deadline(target));
     for _ in 0..ROUNDS_MAX {
-        let left = bytes.saturating_sub(total.freed).saturating_sub(total.pending);
+        let left = bytes
+            .saturating_sub(total.freed)
+            .saturating_sub(total.pending);
         if !registrations::any_below(target) {
             break;
         }
-        let Some(round) = round::run(target, left, &mut request) else { break };
+        let Some(round) = round::run(target, left, &mut request) else {
+            break;
+        };
         total.add(&round.report);
         if round.report.freed == 0 && round.report.pending == 0 && !round.others {
             break;

@@ -28,7 +28,11 @@ fn place(of: &Counter) -> &RingPlace {
 
 /// The number of the ring of a group's memory, or [`NO_RING`]: its further counters have none.
 pub(crate) fn number(of: &Counter) -> u32 {
-    if of.is_memory() { place(of).number() } else { NO_RING }
+    if of.is_memory() {
+        place(of).number()
+    } else {
+        NO_RING
+    }
 }
 
 /// Under this lock no thread calls the process's allocator.
@@ -42,12 +46,21 @@ pub(crate) fn make(group: &Counter) -> Result<(), NoMemory> {
         return Ok(());
     }
     let mut rings = lock(group.tree());
-    rings.all.reserve(group.path_to_root().take_while(|level| number(level) == NO_RING).count())?;
+    rings.all.reserve(
+        group
+            .path_to_root()
+            .take_while(|level| number(level) == NO_RING)
+            .count(),
+    )?;
     let mut below = NO_RING;
     for level in group.path_to_root() {
         let known = number(level);
         let member = Stale::new(level);
-        let ring = if known == NO_RING { rings.add(member, NO_RING) } else { known };
+        let ring = if known == NO_RING {
+            rings.add(member, NO_RING)
+        } else {
+            known
+        };
         if below != NO_RING {
             rings.all[below as usize].parent = ring;
         }
@@ -68,7 +81,9 @@ pub(crate) fn make_in_any_case(group: &Counter) {
 
 /// A thread that takes one of these groups offline from here on finds its ring (E47).
 pub(crate) fn announce(group: &Counter) {
-    group.path_to_root().for_each(|level| place(level).announce());
+    group
+        .path_to_root()
+        .for_each(|level| place(level).announce());
 }
 
 /// The group is released: none is below it, and it has neither reclaimers nor excess.

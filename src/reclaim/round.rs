@@ -1,15 +1,16 @@
 //! A round of reclaim: which groups are asked, for how much, and what came of it.
 //!
-//! The kernel scans each group's lists by a share that doubles with each priority. Here the first lap of the rings asks
-//! each group for a small part of what it could give, and so learns how much there is. The laps after it ask each for
-//! its part of what is missing, the last one for everything. A group's *balance* is what it may still be asked for.
-//! Bytes that it gives beyond that are held against it in later laps. So groups give in proportion to what they could,
+//! The kernel scans each group's lists by a share that doubles with each priority. Here the first
+//! lap of the rings asks each group for a small part of what it could give, and so learns how much
+//! there is. The laps after it ask each for its part of what is missing, the last one for
+//! everything. A group's *balance* is what it may still be asked for. Bytes that it gives beyond
+//! that are held against it in later laps. So groups give in proportion to what they could,
 //! whatever is asked for at a time.
 //!
-//! No lock is held while foreign code runs, and this thread is not in transit. The round checks a reclaimer's claim
-//! against what this thread uncharged meanwhile and against the fall of usage: below a refusing level no stock is open,
-//! so what is freed goes up the tree at once. After `shrink_node_memcgs` in `mm/vmscan.c` and the soft limit rework
-//! (Hocko, 2013).
+//! No lock is held while foreign code runs, and this thread is not in transit. The round checks a
+//! reclaimer's claim against what this thread uncharged meanwhile and against the fall of usage:
+//! below a refusing level no stock is open, so what is freed goes up the tree at once. After
+//! `shrink_node_memcgs` in `mm/vmscan.c` and the soft limit rework (Hocko, 2013).
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,8 @@ use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering, is_over, pause};
 use crate::thread::{context, freed};
 
-/// Laps of a pass after those that learn how much there is: one is not enough where groups give less than they said.
+/// Laps of a pass after those that learn how much there is: one is not enough where groups give
+/// less than they said.
 const LAPS_MAX: u32 = 6;
 
 /// Longer than any thread waits: points in time have an end.
@@ -48,8 +50,8 @@ struct ProtectedBytes {
     low: u64,
     /// In this pass, as things are now: the group is not asked for these.
     now: u64,
-    /// In this pass, as things were when the lap began. The group's weight follows from it, so that the order of turns
-    /// does not matter.
+    /// In this pass, as things were when the lap began. The group's weight follows from it, so that
+    /// the order of turns does not matter.
     in_lap: u64,
 }
 
@@ -65,7 +67,10 @@ pub(crate) struct Outcome {
 
 /// Bytes that were promised and not reported yet.
 pub(crate) fn owed(promised: &[Arc<History>]) -> u64 {
-    promised.iter().map(|history| history.owed()).fold(0, u64::saturating_add)
+    promised
+        .iter()
+        .map(|history| history.owed())
+        .fold(0, u64::saturating_add)
 }
 
 /// True if nothing waits for a group any longer.
@@ -76,18 +81,20 @@ pub(crate) type HasEnded = fn(&Counter) -> bool;
 pub(crate) struct Request<'a> {
     cause: ReclaimCause,
     pub(crate) deadline: Instant,
-    /// Promises took too long. Else a round leaves other groups alone, as long as a group in excess owes memory.
+    /// Promises took too long. Else a round leaves other groups alone, as long as a group in excess
+    /// owes memory.
     pub(crate) lapsed: bool,
     /// True if this thread may wait for the rounds of other threads.
     waits: bool,
     /// Bytes that were believed although no figure shows them: credit in open stocks.
     unseen: u64,
-    /// A reclaimer has been asked. Time counts from then on, so that a thread that did not run for a while is not refused
-    /// for it.
+    /// A reclaimer has been asked. Time counts from then on, so that a thread that did not run for
+    /// a while is not refused for it.
     asked: bool,
     /// The group that all this is for, and whether nothing waits for it any longer.
     ends_with: Option<(&'a Counter, HasEnded)>,
-    /// Low of groups up to this importance is broken, where nothing else is left. `None`: of no group.
+    /// Low of groups up to this importance is broken, where nothing else is left. `None`: of no
+    /// group.
     breaks_low: Option<u8>,
 }
 
@@ -97,7 +104,8 @@ impl<'a> Request<'a> {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.ends_with.is_some_and(|(group, has_ended)| has_ended(group))
+        self.ends_with
+            .is_some_and(|(group, has_ended)| has_ended(group))
     }
 
     pub(crate) fn new(cause: ReclaimCause, deadline: Instant) -> Self {
@@ -115,13 +123,20 @@ impl<'a> Request<'a> {
 
     /// Low of groups that are more important is not broken.
     pub(crate) fn breaks_low(self, importance: Option<u8>) -> Self {
-        Request { breaks_low: importance, ..self }
+        Request {
+            breaks_low: importance,
+            ..self
+        }
     }
 
-    /// No reclaimer is asked and no round waited for, once that has happened to the group. No low of a more important
-    /// group is broken for it.
+    /// No reclaimer is asked and no round waited for, once that has happened to the group. No low
+    /// of a more important group is broken for it.
     pub(crate) fn ends_with(self, group: &'a Counter, has_ended: HasEnded) -> Self {
-        Request { ends_with: Some((group, has_ended)), ..self }.breaks_low(Some(importance::of(group)))
+        Request {
+            ends_with: Some((group, has_ended)),
+            ..self
+        }
+        .breaks_low(Some(importance::of(group)))
     }
 
     pub(crate) fn waits(self, waits: bool) -> Self {
@@ -142,7 +157,8 @@ struct Round<'r, 'a> {
     shares: bool,
     /// Groups that were reclaimed below their low: one event each.
     low_broken: SmallVec<[u32; 4]>,
-    /// A reclaimer was spared for having freed nothing lately, and may be asked once nothing else is left.
+    /// A reclaimer was spared for having freed nothing lately, and may be asked once nothing else
+    /// is left.
     spared: bool,
     /// Nothing else is left.
     last: bool,
@@ -151,9 +167,9 @@ struct Round<'r, 'a> {
     unwaited: bool,
 }
 
-/// One round for `want` bytes of the subtree of `target`, where the caller has found
-/// [a reclaimer](registrations::any_below). `None`: nothing is wanted, or this thread is inside a reclaimer, where
-/// reclaim does not nest.
+/// One round for `want` bytes of the subtree of `target`, where the caller has found [a
+/// reclaimer](registrations::any_below). `None`: nothing is wanted, or this thread is inside a
+/// reclaimer, where reclaim does not nest.
 pub(crate) fn run(target: &Counter, want: u64, request: &mut Request<'_>) -> Option<Outcome> {
     static ROUNDS: AtomicU64 = AtomicU64::new(1);
     if want == 0 {
@@ -166,7 +182,10 @@ pub(crate) fn run(target: &Counter, want: u64, request: &mut Request<'_>) -> Opt
             ring: rings::number(target),
             request,
             number: ROUNDS.fetch_add(1, Ordering::Relaxed),
-            report: ReclaimReport { requested: want, ..ReclaimReport::default() },
+            report: ReclaimReport {
+                requested: want,
+                ..ReclaimReport::default()
+            },
             owing: SmallVec::new(),
             low_kept: false,
             shares: false,
@@ -182,8 +201,14 @@ pub(crate) fn run(target: &Counter, want: u64, request: &mut Request<'_>) -> Opt
         round.set_under_way(false);
         // Memory that other threads got may be what this round's caller needs.
         // Mutation: reclaim-by-others-counts-for-nothing
-        let others = round.came_to_nothing() && round.rings(|rings, ring| rings.fruitful(ring)) != before;
-        Outcome { report: round.report, owing: round.owing, others, unwaited: round.unwaited }
+        let others =
+            round.came_to_nothing() && round.rings(|rings, ring| rings.fruitful(ring)) != before;
+        Outcome {
+            report: round.report,
+            owing: round.owing,
+            others,
+            unwaited: round.unwaited,
+        }
     })
 }
 
@@ -194,7 +219,10 @@ impl<'r> Round<'r, '_> {
 
     /// Wanted, and neither freed nor promised.
     fn left(&self) -> u64 {
-        self.report.requested.saturating_sub(self.report.freed).saturating_sub(self.report.pending)
+        self.report
+            .requested
+            .saturating_sub(self.report.freed)
+            .saturating_sub(self.report.pending)
     }
 
     fn is_done(&mut self) -> bool {
@@ -226,15 +254,19 @@ impl<'r> Round<'r, '_> {
         }
     }
 
-    /// Rounds of other threads may have taken all the turns of the same groups: waits until one of them frees something,
-    /// or they are over.
+    /// Rounds of other threads may have taken all the turns of the same groups: waits until one of
+    /// them frees something, or they are over.
     fn others_came_to_nothing(&mut self, before: u64) -> bool {
         // A round that waits is not under way, so two do not wait for each other.
         self.set_under_way(false);
-        let undecided = |rings: &mut Rings<Stale>, ring| rings.fruitful(ring) == before && rings.overlapping(ring) > 0;
-        while self.rings(undecided) && !is_over(self.request.deadline) && !self.request.has_ended() {
+        let undecided = |rings: &mut Rings<Stale>, ring| {
+            rings.fruitful(ring) == before && rings.overlapping(ring) > 0
+        };
+        while self.rings(undecided) && !is_over(self.request.deadline) && !self.request.has_ended()
+        {
             if !self.request.waits {
-                // It stays uncounted, so the last of several that do not wait finds no other round and goes on.
+                // It stays uncounted, so the last of several that do not wait finds no other round
+                // and goes on.
                 self.unwaited = true;
                 return false;
             }
@@ -260,8 +292,8 @@ impl<'r> Round<'r, '_> {
         self.report.freed == 0 && (self.request.lapsed || owed(&self.owing) == 0)
     }
 
-    /// True if the target or a group below is in excess: else the soft pass visits none. What is above the target does
-    /// not count.
+    /// True if the target or a group below is in excess: else the soft pass visits none. What is
+    /// above the target does not count.
     fn has_excess(&self) -> bool {
         self.rings(|rings, ring| rings.counts(ring, RingReason::Excess).any())
     }
@@ -275,17 +307,22 @@ impl<'r> Round<'r, '_> {
             if self.is_done() || all == 0 {
                 return;
             }
-            // Memory that one group gives leaves less protection to the others. As long as a lap asks for half of all
-            // at most, what it asks of a group is not protected at its turn, whichever groups had theirs before.
-            let most = if self.shares { all.div_ceil(2) } else { u64::MAX };
+            // Memory that one group gives leaves less protection to the others. As long as a lap
+            // asks for half of all at most, what it asks of a group is not protected at its turn,
+            // whichever groups had theirs before.
+            let most = if self.shares {
+                all.div_ceil(2)
+            } else {
+                u64::MAX
+            };
             let part = proportion(WHOLE, self.left().min(most), all).max(1);
             self.rings(|rings, ring| rings.begin_lap(ring, pass, part));
             all = self.lap(pass, lap == LAPS_MAX);
         }
     }
 
-    /// A turn for each group, for all that it has or for the lap's part of it. Returns the weight of all groups that had
-    /// anything.
+    /// A turn for each group, for all that it has or for the lap's part of it. Returns the weight
+    /// of all groups that had anything.
     fn lap(&mut self, pass: ReclaimPass, everything: bool) -> u64 {
         let mut all: u64 = 0;
         while !self.is_done() {
@@ -307,15 +344,36 @@ impl<'r> Round<'r, '_> {
         self.report.visited += 1;
         self.report.soft_visited += u64::from(pass == ReclaimPass::Soft);
         let usage = group.usage();
-        let ProtectedBytes { low, now: protection, in_lap } = self.protection(group, pass);
-        // If usage equals protection, all of it is protected. The target is not, against what it is asked itself.
-        let (able, ready) = if usage > protection { self.weigh(group, ring, usage) } else { Default::default() };
+        let ProtectedBytes {
+            low,
+            now: protection,
+            in_lap,
+        } = self.protection(group, pass);
+        // If usage equals protection, all of it is protected. The target is not, against what it is
+        // asked itself.
+        let (able, ready) = if usage > protection {
+            self.weigh(group, ring, usage)
+        } else {
+            Default::default()
+        };
         // The more of it is protected, the less it gives, until the last lap.
         let most = able.min(usage.saturating_sub(protection));
         let weight = unprotected(able, usage, in_lap).max(1);
         let (target, left) = (self.ring, self.left());
-        let turn = GroupTurn { pass, target, able, protection, weight, left, all: everything };
-        let asked = if most == 0 { None } else { self.rings(|rings, _| rings.begin_turn(ring, &turn)) };
+        let turn = GroupTurn {
+            pass,
+            target,
+            able,
+            protection,
+            weight,
+            left,
+            all: everything,
+        };
+        let asked = if most == 0 {
+            None
+        } else {
+            self.rings(|rings, _| rings.begin_turn(ring, &turn))
+        };
         let Some(ask) = asked.filter(|&ask| ask > 0) else {
             self.drop_last(group, ready);
             if most == 0 {
@@ -331,7 +389,11 @@ impl<'r> Round<'r, '_> {
             }
         }
         self.drop_last(group, ready);
-        if pass == ReclaimPass::Low && freed > 0 && group.usage() < low && !self.low_broken.contains(&ring) {
+        if pass == ReclaimPass::Low
+            && freed > 0
+            && group.usage() < low
+            && !self.low_broken.contains(&ring)
+        {
             self.low_broken.push(ring);
             events::count(group, Event::Low);
         }
@@ -346,20 +408,42 @@ impl<'r> Round<'r, '_> {
     }
 
     fn protection(&mut self, group: &Counter, pass: ReclaimPass) -> ProtectedBytes {
-        let Some(mut views) = views(group, self.target) else { return ProtectedBytes::default() };
+        let Some(mut views) = views(group, self.target) else {
+            return ProtectedBytes::default();
+        };
         let [min, low] = [Protection::Min, Protection::Low].map(|kind| views.protected(kind));
-        let breaks_low = self.request.breaks_low.is_some_and(|most| importance::of(group) <= most);
-        let of_pass = |min: u64, low: u64| if pass == ReclaimPass::Low && breaks_low { min } else { min.max(low) };
+        let breaks_low = self
+            .request
+            .breaks_low
+            .is_some_and(|most| importance::of(group) <= most);
+        let of_pass = |min: u64, low: u64| {
+            if pass == ReclaimPass::Low && breaks_low {
+                min
+            } else {
+                min.max(low)
+            }
+        };
         self.low_kept |= pass != ReclaimPass::Low && low > min && breaks_low;
         let now = of_pass(min, low);
         if now == 0 || views.parents().len() == 0 {
-            return ProtectedBytes { low, now, in_lap: now };
+            return ProtectedBytes {
+                low,
+                now,
+                in_lap: now,
+            };
         }
         self.shares = true;
-        let parents = views.parents().map(|(level, figures)| (rings::number(level), figures));
+        let parents = views
+            .parents()
+            .map(|(level, figures)| (rings::number(level), figures));
         self.rings(|rings, _| rings.recall(pass, parents));
-        let [min, in_lap_low] = [Protection::Min, Protection::Low].map(|kind| views.protected(kind));
-        ProtectedBytes { low, now, in_lap: of_pass(min, in_lap_low) }
+        let [min, in_lap_low] =
+            [Protection::Min, Protection::Low].map(|kind| views.protected(kind));
+        ProtectedBytes {
+            low,
+            now,
+            in_lap: of_pass(min, in_lap_low),
+        }
     }
 
     /// Bytes that a group could give, and the reclaimers to ask, in their order.
@@ -380,7 +464,11 @@ impl<'r> Round<'r, '_> {
                     false
                 }
             };
-            let able = if asked { reclaimer.reclaimable() } else { Ok(0) };
+            let able = if asked {
+                reclaimer.reclaimable()
+            } else {
+                Ok(0)
+            };
             if able.is_err() {
                 self.panicked(group, &reclaimer, usage);
             }
@@ -398,8 +486,19 @@ impl<'r> Round<'r, '_> {
     }
 
     /// Calls foreign code. Returns what it freed, as far as it shows.
-    fn call(&mut self, group: &Counter, reclaimer: &Reclaimer, want: u64, pass: ReclaimPass) -> u64 {
-        let (target, Request { cause, deadline, .. }) = (self.target, *self.request);
+    fn call(
+        &mut self,
+        group: &Counter,
+        reclaimer: &Reclaimer,
+        want: u64,
+        pass: ReclaimPass,
+    ) -> u64 {
+        let (
+            target,
+            Request {
+                cause, deadline, ..
+            },
+        ) = (self.target, *self.request);
         let context = ReclaimContext {
             group,
             target,
@@ -411,13 +510,21 @@ impl<'r> Round<'r, '_> {
             history: &reclaimer.history,
         };
         self.request.asked = true;
-        let (usage, uncharged, promised) = (target.usage(), freed::uncharged(), reclaimer.history.promised());
+        let (usage, uncharged, promised) = (
+            target.usage(),
+            freed::uncharged(),
+            reclaimer.history.promised(),
+        );
         let calls = reclaimer.calls.begun();
         let claimed = reclaimer.call(want, &context);
         let seen = freed::uncharged_since(uncharged);
-        let seen = seen.max(claimed.as_ref().map_or(0, |&claimed| claimed.min(usage.saturating_sub(target.usage()))));
+        let seen = seen.max(claimed.as_ref().map_or(0, |&claimed| {
+            claimed.min(usage.saturating_sub(target.usage()))
+        }));
         // In open stocks more may have come back than shows, but not time and again.
-        let unseen = claimed.as_ref().map_or(0, |&claimed| claimed.saturating_sub(seen));
+        let unseen = claimed
+            .as_ref()
+            .map_or(0, |&claimed| claimed.saturating_sub(seen));
         let unseen = unseen.min(target.bound().saturating_sub(self.request.unseen));
         self.request.unseen += unseen;
         let freed = seen.saturating_add(unseen);
@@ -451,7 +558,8 @@ impl<'r> Round<'r, '_> {
     }
 }
 
-/// Weight of a group of `weight` bytes that is protected in part: the more of it is protected, the less.
+/// Weight of a group of `weight` bytes that is protected in part: the more of it is protected, the
+/// less.
 ///
 /// After `apply_proportional_protection` in `mm/vmscan.c`.
 fn unprotected(weight: u64, usage: u64, protection: u64) -> u64 {

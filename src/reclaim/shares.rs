@@ -1,11 +1,12 @@
-//! Shares: the soft limit of a group is its part of what its parent may hold, by the shares of the siblings that are
-//! online.
+//! Shares: the soft limit of a group is its part of what its parent may hold, by the shares of the
+//! siblings that are online.
 //!
-//! A share that comes, goes or changes moves the sum at its parent, under one lock, and no soft limit. A look divides
-//! anew at those parents, and below each part that has moved. Once a max was set, it visits each parent of shares. It
-//! sets the soft limit of each child, which corrects its mark. Reclaim and readers look first. A look holds the tree's
-//! lock, so there is one at a time, and none sets what an older one has worked out. A change that comes during a look is
-//! left for the next one.
+//! A share that comes, goes or changes moves the sum at its parent, under one lock, and no soft
+//! limit. A look divides anew at those parents, and below each part that has moved. Once a max was
+//! set, it visits each parent of shares. It sets the soft limit of each child, which corrects its
+//! mark. Reclaim and readers look first. A look holds the tree's lock, so there is one at a time,
+//! and none sets what an older one has worked out. A change that comes during a look is left for
+//! the next one.
 
 use smallvec::SmallVec;
 
@@ -20,8 +21,8 @@ use crate::state::limits::LimitKind;
 use crate::state::shares::{GroupShare, ParentOfShares, Shares};
 use crate::sync::Ordering;
 
-/// Sets the share of a group that has a ring, above 0. The root has no siblings, and a group that is offline gets none.
-/// The caller holds the tree's lock.
+/// Sets the share of a group that has a ring, above 0. The root has no siblings, and a group that
+/// is offline gets none. The caller holds the tree's lock.
 pub(crate) fn put(group: &Counter, share: u32) {
     // Under the lock of its shard the group does not go offline.
     let _shard = group.tree().hierarchy.lock_of(group);
@@ -39,19 +40,21 @@ pub(crate) fn put_linked(group: &Counter, share: u32) {
     tree.shares.lock().set(parent, group, share);
 }
 
-/// Takes a group's share away, and the soft limit that was its part, unless another one has been set. The caller holds
-/// the tree's lock.
+/// Takes a group's share away, and the soft limit that was its part, unless another one has been
+/// set. The caller holds the tree's lock.
 pub(crate) fn take(group: &Counter, has_soft: bool) {
     if leave(group) > 0 && !has_soft {
         set_soft(group, u64::MAX);
     }
 }
 
-/// Takes a group's share away; returns it, 0 where there is none. The soft limit stays as it is. The caller holds the
-/// lock of the group's shard, or the tree's.
+/// Takes a group's share away; returns it, 0 where there is none. The soft limit stays as it is.
+/// The caller holds the lock of the group's shard, or the tree's.
 pub(crate) fn leave(group: &Counter) -> u32 {
     let (tree, parent) = (group_tree::of(group), group.parent());
-    let Some(parent) = parent.filter(|_| tree.any_shares.load(Ordering::Relaxed)) else { return 0 };
+    let Some(parent) = parent.filter(|_| tree.any_shares.load(Ordering::Relaxed)) else {
+        return 0;
+    };
     // Mutation: a-share-stays-with-a-group-that-is-offline
     tree.shares.lock().set(parent, group, 0)
 }
@@ -63,8 +66,8 @@ pub(crate) fn of(group: &Counter) -> u32 {
     shares.find(group).map_or(0, |(_, share)| share.share)
 }
 
-/// Divides anew where a share or a max has moved. Else it costs two locks, or a load where no group has a share. The
-/// caller holds no lock and is not in transit.
+/// Divides anew where a share or a max has moved. Else it costs two locks, or a load where no group
+/// has a share. The caller holds no lock and is not in transit.
 pub(crate) fn look(tree: &Tree) {
     let groups = group_tree::shared(tree);
     if !groups.any_shares.load(Ordering::Relaxed) {
@@ -92,8 +95,8 @@ fn set_soft(group: &Counter, bytes: u64) {
 /// A group that has a share, or its parent, as the table of shares has it.
 #[allow(unsafe_code)]
 fn online(group: &Counter) -> Kept {
-    // SAFETY: a group leaves the table before the thread that takes it offline gives its handle up, and it keeps its
-    // parent.
+    // SAFETY: a group leaves the table before the thread that takes it offline gives its handle up,
+    // and it keeps its parent.
     unsafe { Kept::new(group) }
 }
 
@@ -106,10 +109,21 @@ impl Shares {
     /// Returns the share before.
     fn set(&mut self, parent: &Counter, group: &Counter, share: u32) -> u32 {
         let (of, linked) = (online(parent), online(group));
-        let new = || ParentOfShares { parent: of, children: Default::default(), sum: 0, divided: None };
+        let new = || ParentOfShares {
+            parent: of,
+            children: Default::default(),
+            sum: 0,
+            divided: None,
+        };
         let siblings = self.parents.entry(parent.key()).or_insert_with(new);
         let before = if share > 0 {
-            siblings.children.insert(group.key(), GroupShare { group: linked, share })
+            siblings.children.insert(
+                group.key(),
+                GroupShare {
+                    group: linked,
+                    share,
+                },
+            )
         } else {
             siblings.children.remove(&group.key())
         };
@@ -117,7 +131,8 @@ impl Shares {
         // Groups further down that have shares divide another part from now on.
         self.is_nearest_moved |= (before > 0) != (share > 0) && group.child_count().get() > 0;
         siblings.sum = siblings.sum - u64::from(before) + u64::from(share);
-        // The group may have got a soft limit since, so its part is set also where its share is as it was.
+        // The group may have got a soft limit since, so its part is set also where its share is as
+        // it was.
         if share > 0 || before > 0 {
             siblings.divided = None;
             // Mutation: a-share-that-changes-moves-no-part
@@ -129,25 +144,41 @@ impl Shares {
         before
     }
 
-    /// The bytes that the children of a group divide: the least of the maxes and of the parts on its way up.
+    /// The bytes that the children of a group divide: the least of the maxes and of the parts on
+    /// its way up.
     fn to_divide(&self, parent: &Counter) -> u64 {
         let path: SmallVec<[&Counter; 16]> = parent.path_to_root().collect();
         path.into_iter().rev().fold(u64::MAX, |above, level| {
-            let part = self.find(level).map_or(above, |(siblings, share)| share.of(above, siblings.sum));
-            if level.is_observed() { part } else { part.min(level.max()) }
+            let part = self
+                .find(level)
+                .map_or(above, |(siblings, share)| share.of(above, siblings.sum));
+            if level.is_observed() {
+                part
+            } else {
+                part.min(level.max())
+            }
         })
     }
 
-    /// The keys of the parents whose children divide the part of a child of this one: it is the nearest part above.
+    /// The keys of the parents whose children divide the part of a child of this one: it is the
+    /// nearest part above.
     fn below(&self, key: u64) -> impl Iterator<Item = u64> {
         let is_below = move |parent: &Counter| {
-            let nearest = parent.path_to_root().find(|level| self.find(level).is_some());
-            nearest.and_then(Counter::parent).is_some_and(|above| above.key() == key)
+            let nearest = parent
+                .path_to_root()
+                .find(|level| self.find(level).is_some());
+            nearest
+                .and_then(Counter::parent)
+                .is_some_and(|above| above.key() == key)
         };
-        self.parents.iter().filter(move |(_, siblings)| is_below(&siblings.parent)).map(|(&key, _)| key)
+        self.parents
+            .iter()
+            .filter(move |(_, siblings)| is_below(&siblings.parent))
+            .map(|(&key, _)| key)
     }
 
-    /// The groups whose soft limit has to be set, and to which bytes. So often a max of the tree was set so far.
+    /// The groups whose soft limit has to be set, and to which bytes. So often a max of the tree
+    /// was set so far.
     fn divide(&mut self, max_moves: u64) -> Vec<(Handle, u64)> {
         let mut moved = std::mem::take(&mut self.moved);
         let is_max_moved = std::mem::replace(&mut self.max_moves, max_moves) != max_moves;
@@ -156,13 +187,17 @@ impl Shares {
         }
         let mut due = Vec::new();
         while let Some(key) = moved.pop_first() {
-            let Some(parent) = self.parents.get(&key).map(|siblings| siblings.parent) else { continue };
+            let Some(parent) = self.parents.get(&key).map(|siblings| siblings.parent) else {
+                continue;
+            };
             let bytes = self.to_divide(&parent);
             if let Some(siblings) = self.parents.get_mut(&key)
                 && siblings.divided.replace(bytes) != Some(bytes)
             {
                 let parts = siblings.children.values();
-                due.extend(parts.map(|share| (Handle::pin(&share.group), share.of(bytes, siblings.sum))));
+                due.extend(
+                    parts.map(|share| (Handle::pin(&share.group), share.of(bytes, siblings.sum))),
+                );
                 if self.parents.len() > 1 {
                     moved.extend(self.below(key));
                 }
@@ -185,7 +220,8 @@ mod tests {
         groups.map(|group| group.soft())
     }
 
-    /// Alone a group has everything; each that comes, goes or changes moves the parts of its siblings.
+    /// Alone a group has everything; each that comes, goes or changes moves the parts of its
+    /// siblings.
     #[test]
     fn parts_follow_siblings() {
         let runtime = Runtime::builder().max(1_200).build().unwrap();
@@ -194,14 +230,25 @@ mod tests {
         assert_eq!(gold.soft(), 1_200);
         let silver = tenant(&root, "silver", 100);
         let other = root.create("other", Limits::new().soft(7)).unwrap();
-        assert_eq!(softs([&gold, &silver, &other]), [900, 300, 7], "a group without a share has its own");
+        assert_eq!(
+            softs([&gold, &silver, &other]),
+            [900, 300, 7],
+            "a group without a share has its own"
+        );
         silver.set_limits(Limits::new().share(300)).unwrap();
         assert_eq!(softs([&gold, &silver]), [600, 600]);
-        assert_eq!((silver.limits().share, other.limits().share), (Some(300), None));
+        assert_eq!(
+            (silver.limits().share, other.limits().share),
+            (Some(300), None)
+        );
         root.set_max(600).unwrap();
         assert_eq!(softs([&gold, &silver]), [300, 300], "a max above has moved");
         gold.offline().unwrap();
-        assert_eq!(softs([&gold, &silver]), [u64::MAX, 600], "one that is offline has none");
+        assert_eq!(
+            softs([&gold, &silver]),
+            [u64::MAX, 600],
+            "one that is offline has none"
+        );
         silver.set_limits(Limits::new().share(0)).unwrap();
         assert_eq!((silver.soft(), silver.limits().share), (u64::MAX, None));
         other.set_limits(Limits::new().share(0)).unwrap();
@@ -215,7 +262,10 @@ mod tests {
     #[test]
     fn a_share_and_a_soft_limit_take_each_others_place() {
         let runtime = Runtime::builder().build().unwrap();
-        let parent = runtime.root().create("parent", Limits::new().max(1_000)).unwrap();
+        let parent = runtime
+            .root()
+            .create("parent", Limits::new().max(1_000))
+            .unwrap();
         let [a, b] = ["a", "b"].map(|name| tenant(&parent, name, 1));
         assert_eq!(softs([&a, &b]), [500, 500]);
         a.set_limits(Limits::new().soft(70)).unwrap();
@@ -225,7 +275,8 @@ mod tests {
         a.set_limits(a.limits()).unwrap();
         assert_eq!((a.limits().share, softs([&a, &b])), (Some(1), [500, 500]));
         parent.set_max(Limit::Unlimited).unwrap();
-        a.set_limits(Limits::new().soft(Limit::percent(10))).expect_err("10% of nothing");
+        a.set_limits(Limits::new().soft(Limit::percent(10)))
+            .expect_err("10% of nothing");
         parent.set_max(600).unwrap();
         assert_eq!((a.limits().share, softs([&a, &b])), (Some(1), [300, 300]));
         a.set_limits(Limits::new().soft(70).share(0)).unwrap();
@@ -256,20 +307,34 @@ mod tests {
         let _other = tenant(&a, "other", 4);
         assert_eq!(softs([&fast, &q1, &q2]), [500, 250, 250]);
         fast.set_limits(Limits::new().share(0)).unwrap();
-        assert_eq!(softs([&fast, &q1, &q2]), [u64::MAX, 500, 500], "the part of a");
+        assert_eq!(
+            softs([&fast, &q1, &q2]),
+            [u64::MAX, 500, 500],
+            "the part of a"
+        );
         fast.set_limits(Limits::new().share(1)).unwrap();
         assert_eq!(softs([&fast, &q1, &q2]), [200, 100, 100]);
     }
 
-    /// A group with a share that has no reclaimer crosses its part by a charge, by a look, and back.
+    /// A group with a share that has no reclaimer crosses its part by a charge, by a look, and
+    /// back.
     #[test]
     fn a_group_without_a_reclaimer_crosses_its_part() {
-        let runtime = Runtime::builder().max(1_000).batch(0).audit(true).build().unwrap();
+        let runtime = Runtime::builder()
+            .max(1_000)
+            .batch(0)
+            .audit(true)
+            .build()
+            .unwrap();
         let root = runtime.root();
         let a = tenant(&root, "a", 1);
         let held = a.try_charge(600).unwrap();
         let b = tenant(&root, "b", 1);
-        assert_eq!((a.is_in_excess(), root.descendants_in_excess()), (true, 1), "by a look");
+        assert_eq!(
+            (a.is_in_excess(), root.descendants_in_excess()),
+            (true, 1),
+            "by a look"
+        );
         drop(held);
         assert!(!a.is_in_excess());
         let held = b.try_charge(501).unwrap();
@@ -282,12 +347,20 @@ mod tests {
     #[test]
     fn a_share_is_no_percentage() {
         let runtime = Runtime::builder().max(1_000).build().unwrap();
-        let parent = runtime.root().create("parent", Limits::new().max(5_000)).unwrap();
-        let a = parent.create("a", Limits::new().soft(Limit::percent(10))).unwrap();
+        let parent = runtime
+            .root()
+            .create("parent", Limits::new().max(5_000))
+            .unwrap();
+        let a = parent
+            .create("a", Limits::new().soft(Limit::percent(10)))
+            .unwrap();
         a.set_limits(Limits::new().share(1)).unwrap();
         assert_eq!(a.soft(), 1_000);
         parent.set_max(6_000).unwrap();
-        assert_eq!((a.soft(), a.limits().soft), (1_000, Some(Limit::Bytes(1_000))));
+        assert_eq!(
+            (a.soft(), a.limits().soft),
+            (1_000, Some(Limit::Bytes(1_000)))
+        );
     }
 
     /// A victim is chosen by its part, although no thread has read it since siblings came.
@@ -306,7 +379,9 @@ mod tests {
             .into_iter()
             .map(|(name, share, bytes)| {
                 let (group, victims) = (tenant(&root, name, share), Arc::clone(&victims));
-                let held = Arc::new(std::sync::Mutex::new(Some(group.try_charge(bytes).unwrap())));
+                let held = Arc::new(std::sync::Mutex::new(Some(
+                    group.try_charge(bytes).unwrap(),
+                )));
                 let hook = group.on_cancel({
                     let held = Arc::clone(&held);
                     move |_: &Cancel| {
@@ -318,11 +393,16 @@ mod tests {
             })
             .collect();
         drop(root.try_charge(200).unwrap());
-        assert_eq!(victims.load(Relaxed), 1, "b is 300 above its part, and a below its own");
+        assert_eq!(
+            victims.load(Relaxed),
+            1,
+            "b is 300 above its part, and a below its own"
+        );
         drop(held);
     }
 
-    /// Usage that nothing charges is in excess of a part that has become smaller, and reclaim looks before it chooses.
+    /// Usage that nothing charges is in excess of a part that has become smaller, and reclaim looks
+    /// before it chooses.
     #[test]
     #[cfg_attr(miri, ignore = "Miri: the time that reclaim may take is over")]
     fn a_sibling_that_comes_is_found_by_reclaim() {
@@ -341,17 +421,34 @@ mod tests {
         }
 
         const MIB: u64 = 1 << 20;
-        let runtime = Runtime::builder().max(Bytes(1_000 * MIB)).batch(0).build().unwrap();
+        let runtime = Runtime::builder()
+            .max(Bytes(1_000 * MIB))
+            .batch(0)
+            .build()
+            .unwrap();
         let root = runtime.root();
         let [greedy, modest] = ["greedy", "modest"].map(|name| tenant(&root, name, 1));
         let caches = [(&greedy, 450), (&modest, 200)].map(|(group, mib)| {
-            let cache = Arc::new(Cache(Mutex::new(group.try_charge(Bytes(mib * MIB)).unwrap())));
-            (group.register_reclaimer(cache.clone(), Priority::NORMAL), cache)
+            let cache = Arc::new(Cache(Mutex::new(
+                group.try_charge(Bytes(mib * MIB)).unwrap(),
+            )));
+            (
+                group.register_reclaimer(cache.clone(), Priority::NORMAL),
+                cache,
+            )
         });
         assert!(!greedy.is_in_excess(), "its part is 500 MiB");
-        let _held = tenant(&root, "new", 2).try_charge(Bytes(400 * MIB)).unwrap();
-        let held = caches.iter().map(|(_, cache)| cache.0.lock().unwrap().bytes() / MIB).collect::<Vec<_>>();
-        assert!(held[0] <= 400 && held[1] == 200, "the parts are 250, 250 and 500 MiB: {held:?}");
+        let _held = tenant(&root, "new", 2)
+            .try_charge(Bytes(400 * MIB))
+            .unwrap();
+        let held = caches
+            .iter()
+            .map(|(_, cache)| cache.0.lock().unwrap().bytes() / MIB)
+            .collect::<Vec<_>>();
+        assert!(
+            held[0] <= 400 && held[1] == 200,
+            "the parts are 250, 250 and 500 MiB: {held:?}"
+        );
         assert!(greedy.is_in_excess() && !modest.is_in_excess());
     }
 }

@@ -1,8 +1,10 @@
-//! Reclaim that reclaimers begin by themselves, on threads of their own, for a charge that never blocks.
+//! Reclaim that reclaimers begin by themselves, on threads of their own, for a charge that never
+//! blocks.
 //!
-//! The charge looks at the groups with reclaimers below the level that has refused it, in the order of their rings. It
-//! takes no turn: a turn is for a call that frees. It passes over what is protected, what is spared, and what owes
-//! memory already, and counts what is owed. What promises do not cover is left to the thread of the tree.
+//! The charge looks at the groups with reclaimers below the level that has refused it, in the order
+//! of their rings. It takes no turn: a turn is for a call that frees. It passes over what is
+//! protected, what is spared, and what owes memory already, and counts what is owed. What promises
+//! do not cover is left to the thread of the tree.
 
 use smallvec::SmallVec;
 
@@ -21,8 +23,8 @@ use crate::state::reclaim::NO_RING;
 use crate::state::reclaimer::{ReclaimCause, ReclaimContext, ReclaimPass, Reclaimer};
 use crate::thread::context;
 
-/// Has reclaimers below `level` begin to free `want` bytes. Returns whether what they have promised covers them. The
-/// thread [may call out](crate::reclaim::repeat::may_call_out).
+/// Has reclaimers below `level` begin to free `want` bytes. Returns whether what they have promised
+/// covers them. The thread [may call out](crate::reclaim::repeat::may_call_out).
 pub(crate) fn begin(level: &Counter, want: u64) -> bool {
     let owed = context::in_hook(|| {
         let mut owed: u64 = 0;
@@ -51,11 +53,17 @@ fn groups_below(level: &Counter) -> SmallVec<[(Stale, u32); WITH_RECLAIMERS_MAX]
 fn begin_in(level: &Counter, group: &Counter, ring: u32, want: u64) -> u64 {
     let patience = group_tree::of(level).settings.reclaim_time;
     let kinds = [Protection::Min, Protection::Low];
-    let protected = views(group, level).map_or([0; 2], |views| kinds.map(|kind| views.protected(kind)));
-    let mut open = group.usage().saturating_sub(protected[0].max(protected[1])).min(want);
+    let protected =
+        views(group, level).map_or([0; 2], |views| kinds.map(|kind| views.protected(kind)));
+    let mut open = group
+        .usage()
+        .saturating_sub(protected[0].max(protected[1]))
+        .min(want);
     let mut owed: u64 = 0;
     for reclaimer in registrations::listed(level.tree(), ring) {
-        let standing = reclaimer.history.standing_before_start(group.usage(), patience);
+        let standing = reclaimer
+            .history
+            .standing_before_start(group.usage(), patience);
         if standing == Standing::Ready && open > 0 {
             call(level, group, &reclaimer, open);
         }

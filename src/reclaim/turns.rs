@@ -1,28 +1,33 @@
 //! Which group's turn it is: the rings of a tree as numbers, without the groups that stand in them.
 //!
-//! Each group has three rings, one for each pass. One ring has the children in excess of their soft limit, or with such
-//! groups below them. Two rings have the children with reclaimers, or with reclaimers below them. A group in no ring is
-//! never looked at, so idle groups cost nothing, however many. The kernel skips whole subtrees instead, and still looks
-//! at each sibling (`mem_cgroup_iter` with a predicate). Here the walk leaves a subtree in one step, because what it
-//! would skip is not linked.
+//! Each group has three rings, one for each pass. One ring has the children in excess of their soft
+//! limit, or with such groups below them. Two rings have the children with reclaimers, or with
+//! reclaimers below them. A group in no ring is never looked at, so idle groups cost nothing,
+//! however many. The kernel skips whole subtrees instead, and still looks at each sibling
+//! (`mem_cgroup_iter` with a predicate). Here the walk leaves a subtree in one step, because what
+//! it would skip is not linked.
 //!
-//! The pass below low has rings, turns and balances of its own. Each round looks at all groups before that pass, finds
-//! them protected, and ends its laps where they began. With one ring for both passes, each round would ask the same
-//! group below its low.
+//! The pass below low has rings, turns and balances of its own. Each round looks at all groups
+//! before that pass, finds them protected, and ends its laps where they began. With one ring for
+//! both passes, each round would ask the same group below its low.
 //!
-//! **Laps.** A group stands in its parent's ring. The ring has a lap number, and each member has the lap in which it was
-//! last served. Served members go to the end, so the first member tells whether the lap is over. When a lap is over, its
-//! owner is served in the ring above. A lap that comes to a group from above begins a lap of that group's ring: each group
-//! has a turn in each lap of each ring above. All of it persists between calls: the next call goes on where the last one
+//! **Laps.** A group stands in its parent's ring. The ring has a lap number, and each member has
+//! the lap in which it was last served. Served members go to the end, so the first member tells
+//! whether the lap is over. When a lap is over, its owner is served in the ring above. A lap that
+//! comes to a group from above begins a lap of that group's ring: each group has a turn in each lap
+//! of each ring above. All of it persists between calls: the next call goes on where the last one
 //! stopped, and several threads share one lap.
 //!
-//! Links are numbers into one vector under a lock of the lowest rank, which a charge that crosses a soft limit takes in
-//! the middle of its walk. So the vector's room comes from the system, and not from the process's allocator.
+//! Links are numbers into one vector under a lock of the lowest rank, which a charge that crosses a
+//! soft limit takes in the middle of its walk. So the vector's room comes from the system, and not
+//! from the process's allocator.
 
 use smallvec::SmallVec;
 
 use crate::counter::effective::ParentFigures;
-use crate::state::reclaim::{Moment, NO_RING, ReasonCount, Ring, RingLinks, RingReason, Rings, SMALL, WHOLE};
+use crate::state::reclaim::{
+    Moment, NO_RING, ReasonCount, Ring, RingLinks, RingReason, Rings, SMALL, WHOLE,
+};
 use crate::state::reclaimer::ReclaimPass;
 
 /// Bytes that a group is asked for at least, where so many are wanted.
@@ -32,21 +37,35 @@ const CLUSTER: u64 = 4 * 4096;
 pub(crate) trait RingMember: Copy {
     fn usage(self) -> u64;
 
-    /// Takes a handle for the caller. Fails where the group's object is released, or another group's by now.
+    /// Takes a handle for the caller. Fails where the group's object is released, or another
+    /// group's by now.
     fn take_handle(self) -> bool;
 }
 
-/// There is a ring for each pass. What is below a group in excess stands in that of the unprotected.
-const RINGS: [ReclaimPass; 3] = [ReclaimPass::Soft, ReclaimPass::Unprotected, ReclaimPass::Low];
+/// There is a ring for each pass. What is below a group in excess stands in that of the
+/// unprotected.
+const RINGS: [ReclaimPass; 3] = [
+    ReclaimPass::Soft,
+    ReclaimPass::Unprotected,
+    ReclaimPass::Low,
+];
 
 /// Why groups stand in a ring.
 fn reason(ring_of: ReclaimPass) -> RingReason {
-    if ring_of == ReclaimPass::Soft { RingReason::Excess } else { RingReason::Reclaimers }
+    if ring_of == ReclaimPass::Soft {
+        RingReason::Excess
+    } else {
+        RingReason::Reclaimers
+    }
 }
 
 /// The ring of the groups that a pass asks.
 fn asked_in(pass: ReclaimPass) -> ReclaimPass {
-    if pass == ReclaimPass::Low { ReclaimPass::Low } else { ReclaimPass::Unprotected }
+    if pass == ReclaimPass::Low {
+        ReclaimPass::Low
+    } else {
+        ReclaimPass::Unprotected
+    }
 }
 
 /// Facts of a round about a group that has its turn.
@@ -75,14 +94,15 @@ pub(crate) enum WalkStep<M> {
     LapOver,
 }
 
-/// A lap's part of a weight. Rounded up, where the part is rounded down: a share that is a whole number is that number, and
-/// no byte is left over that would take a lap of its own.
+/// A lap's part of a weight. Rounded up, where the part is rounded down: a share that is a whole
+/// number is that number, and no byte is left over that would take a lap of its own.
 fn share(weight: u64, part: u64) -> u64 {
     let share = (u128::from(weight) * u128::from(part)).div_ceil(u128::from(WHOLE));
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// Groups that [`Rings::with_reclaimers`] finds, and groups that it looks at, under one hold of the lock.
+/// Groups that [`Rings::with_reclaimers`] finds, and groups that it looks at, under one hold of the
+/// lock.
 pub(crate) const WITH_RECLAIMERS_MAX: usize = 64;
 const LOOKED_AT_MAX: u32 = 256;
 
@@ -97,7 +117,9 @@ impl<M: RingMember> Rings<M> {
 
     /// Counts of a reason: for the group itself, and for its children, themselves or below.
     pub(crate) fn counts(&self, ring: u32, reason: RingReason) -> ReasonCount {
-        self.all.get(ring as usize).map_or(ReasonCount::default(), |ring| ring.counts[reason as usize])
+        self.all
+            .get(ring as usize)
+            .map_or(ReasonCount::default(), |ring| ring.counts[reason as usize])
     }
 
     fn count(&mut self, ring: u32, reason: RingReason) -> &mut ReasonCount {
@@ -108,9 +130,9 @@ impl<M: RingMember> Rings<M> {
         &mut self.all[ring as usize].links[kind as usize]
     }
 
-    /// Says if `reason` holds for a group itself. The group above counts its children for which it holds, themselves or
-    /// somewhere below. So a change ends at the first level for which it changes nothing: a charge that changes this at each
-    /// level of its path passes the path once.
+    /// Says if `reason` holds for a group itself. The group above counts its children for which it
+    /// holds, themselves or somewhere below. So a change ends at the first level for which it
+    /// changes nothing: a charge that changes this at each level of its path passes the path once.
     pub(crate) fn set_own(&mut self, ring: u32, reason: RingReason, own: bool) {
         let mut before = self.count(ring, reason).any();
         self.count(ring, reason).own = own;
@@ -123,12 +145,16 @@ impl<M: RingMember> Rings<M> {
             }
             let count = self.count(at, reason);
             before = count.any();
-            count.below = if own { count.below + 1 } else { count.below - 1 };
+            count.below = if own {
+                count.below + 1
+            } else {
+                count.below - 1
+            };
         }
     }
 
-    /// Puts it into the rings above, or takes it out of them, as its counts say. A group in excess without a reclaimer
-    /// here or below stands in none.
+    /// Puts it into the rings above, or takes it out of them, as its counts say. A group in excess
+    /// without a reclaimer here or below stands in none.
     fn relink(&mut self, ring: u32) {
         let Ring { parent, counts, .. } = self.all[ring as usize];
         if parent == NO_RING {
@@ -141,8 +167,8 @@ impl<M: RingMember> Rings<M> {
                 continue;
             }
             if wanted {
-                // If the lap has begun, its turn comes with the next one: a group that goes in and out must not
-                // overtake those that stay.
+                // If the lap has begun, its turn comes with the next one: a group that goes in and
+                // out must not overtake those that stay.
                 let RingLinks { last, lap, .. } = *self.links(parent, kind);
                 let begun = last != NO_RING && self.links(last, kind).served == lap;
                 self.append(ring, parent, kind, if begun { lap } else { lap - 1 });
@@ -178,13 +204,19 @@ impl<M: RingMember> Rings<M> {
         }
     }
 
-    /// Groups with reclaimers of their own, `top` and below, in the order of the rings, with a handle each for the caller
-    /// and their rings, [`WITH_RECLAIMERS_MAX`] at most. No turn is taken, and nothing allocated.
+    /// Groups with reclaimers of their own, `top` and below, in the order of the rings, with a
+    /// handle each for the caller and their rings, [`WITH_RECLAIMERS_MAX`] at most. No turn is
+    /// taken, and nothing allocated.
     pub(crate) fn with_reclaimers(&self, top: u32) -> SmallVec<[(M, u32); WITH_RECLAIMERS_MAX]> {
         let kind = ReclaimPass::Unprotected as usize;
         let (mut found, mut at) = (SmallVec::new(), top);
         for _ in 0..LOOKED_AT_MAX {
-            let Ring { member, counts, links, .. } = &self.all[at as usize];
+            let Ring {
+                member,
+                counts,
+                links,
+                ..
+            } = &self.all[at as usize];
             let own = member.filter(|_| counts[RingReason::Reclaimers as usize].own);
             if let Some(member) = own.filter(|member| member.usage() > 0 && member.take_handle()) {
                 found.push((member, at));
@@ -207,9 +239,9 @@ impl<M: RingMember> Rings<M> {
         found
     }
 
-    /// The group below `top` that has its turn in a pass: among the groups in excess and all that is below them, or
-    /// among all with reclaimers. The group that it returns counts as served, unless [`keep_turn`](Self::keep_turn)
-    /// takes that back.
+    /// The group below `top` that has its turn in a pass: among the groups in excess and all that
+    /// is below them, or among all with reclaimers. The group that it returns counts as served,
+    /// unless [`keep_turn`](Self::keep_turn) takes that back.
     pub(crate) fn next_turn(&mut self, top: u32, pass: ReclaimPass) -> WalkStep<M> {
         let (soft, asked) = (pass == ReclaimPass::Soft, asked_in(pass));
         let (mut at, mut came_by) = (top, ReclaimPass::Soft);
@@ -225,7 +257,9 @@ impl<M: RingMember> Rings<M> {
             let links = self.links(at, kind);
             if covered && own && links.own_served < links.lap {
                 links.own_served = links.lap;
-                let member = self.all[at as usize].member.expect("a ring in use has a group");
+                let member = self.all[at as usize]
+                    .member
+                    .expect("a ring in use has a group");
                 // Not one that holds nothing, nor one that is being released.
                 if member.usage() > 0 && member.take_handle() {
                     return WalkStep::Visit(member, at);
@@ -246,7 +280,8 @@ impl<M: RingMember> Rings<M> {
                 self.begin_lap(top, pass, SMALL);
                 return WalkStep::LapOver;
             }
-            // It is served: it goes to the end of the ring above, and the walk starts again at the top.
+            // It is served: it goes to the end of the ring above, and the walk starts again at the
+            // top.
             let parent = self.all[at as usize].parent;
             let lap = self.links(parent, came_by).lap;
             self.take_out(at, parent, came_by);
@@ -255,8 +290,9 @@ impl<M: RingMember> Rings<M> {
         }
     }
 
-    /// The walk comes to a group from the ring above. With each lap above, a lap of the group's own ring begins. What a
-    /// round for the group itself has left of a lap would not do: the groups with turns before it would miss the lap above.
+    /// The walk comes to a group from the ring above. With each lap above, a lap of the group's own
+    /// ring begins. What a round for the group itself has left of a lap would not do: the groups
+    /// with turns before it would miss the lap above.
     fn enter(&mut self, at: u32, came_by: ReclaimPass, kind: ReclaimPass) {
         let above = self.all[at as usize].parent;
         let lap = self.links(above, came_by).lap;
@@ -277,8 +313,8 @@ impl<M: RingMember> Rings<M> {
         links.kept = true;
     }
 
-    /// Takes the figures of a group's parents, each with its ring, back to the moment at which the present laps below
-    /// them began.
+    /// Takes the figures of a group's parents, each with its ring, back to the moment at which the
+    /// present laps below them began.
     pub(crate) fn recall<'a>(
         &mut self,
         pass: ReclaimPass,
@@ -288,34 +324,61 @@ impl<M: RingMember> Rings<M> {
         for (ring, figures) in parents {
             let ring = &mut self.all[ring as usize];
             // If only some are eligible, either lap may be the one that is under way.
-            let soft = if pass == ReclaimPass::Low { 0 } else { ring.links[ReclaimPass::Soft as usize].lap };
-            ring.moment.recall((kind as u8, soft + ring.links[kind as usize].lap), figures);
+            let soft = if pass == ReclaimPass::Low {
+                0
+            } else {
+                ring.links[ReclaimPass::Soft as usize].lap
+            };
+            ring.moment
+                .recall((kind as u8, soft + ring.links[kind as usize].lap), figures);
         }
     }
 
-    /// A group's turn begins. Returns what to ask it for: nothing while it has given too much, unless the round wants all
-    /// that it has. `None`: it has nothing beyond what other threads ask it for already.
+    /// A group's turn begins. Returns what to ask it for: nothing while it has given too much,
+    /// unless the round wants all that it has. `None`: it has nothing beyond what other threads ask
+    /// it for already.
     pub(crate) fn begin_turn(&mut self, at: u32, turn: &GroupTurn) -> Option<u64> {
         let part = self.all[turn.target as usize].parts[turn.pass as usize];
         let ring = &mut self.all[at as usize];
         let member = ring.member?;
         let links = &mut ring.links[asked_in(turn.pass) as usize];
-        // Usage as it is under the lock: what other threads have got is off it, or still counts as asked for.
-        let most = turn.able.min(member.usage().saturating_sub(turn.protection)).saturating_sub(ring.asked);
+        // Usage as it is under the lock: what other threads have got is off it, or still counts as
+        // asked for.
+        let most = turn
+            .able
+            .min(member.usage().saturating_sub(turn.protection))
+            .saturating_sub(ring.asked);
         let part = share(turn.weight, part).min(most.max(1));
-        let part = if std::mem::take(&mut links.kept) { 0 } else { part };
-        let [least, most_signed] = [turn.able, most].map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
-        links.balance = links.balance.saturating_add_unsigned(part).clamp(-least, most_signed.max(-least));
+        let part = if std::mem::take(&mut links.kept) {
+            0
+        } else {
+            part
+        };
+        let [least, most_signed] =
+            [turn.able, most].map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
+        links.balance = links
+            .balance
+            .saturating_add_unsigned(part)
+            .clamp(-least, most_signed.max(-least));
         if most == 0 {
             return None;
         }
-        let balance = if turn.all { most } else { links.balance.max(0).cast_unsigned() };
-        let ask = if balance > 0 { turn.left.min(balance.max(CLUSTER)).min(most) } else { 0 };
+        let balance = if turn.all {
+            most
+        } else {
+            links.balance.max(0).cast_unsigned()
+        };
+        let ask = if balance > 0 {
+            turn.left.min(balance.max(CLUSTER)).min(most)
+        } else {
+            0
+        };
         ring.asked += ask;
         Some(ask)
     }
 
-    /// The turn is over: the group was `asked` for bytes and `freed` some. Returns what it may still be asked for.
+    /// The turn is over: the group was `asked` for bytes and `freed` some. Returns what it may
+    /// still be asked for.
     pub(crate) fn end_turn(&mut self, at: u32, pass: ReclaimPass, asked: u64, freed: u64) -> i64 {
         self.all[at as usize].asked -= asked;
         let links = self.links(at, asked_in(pass));
@@ -347,7 +410,12 @@ impl<M: RingMember> Rings<M> {
 
     /// Rounds that may be at the groups below a target.
     pub(crate) fn overlapping(&self, target: u32) -> i32 {
-        let Ring { rounds, rounds_below, mut parent, .. } = self.all[target as usize];
+        let Ring {
+            rounds,
+            rounds_below,
+            mut parent,
+            ..
+        } = self.all[target as usize];
         let mut sum = rounds + rounds_below;
         while parent != NO_RING {
             sum += self.all[parent as usize].rounds;
@@ -356,7 +424,8 @@ impl<M: RingMember> Rings<M> {
         sum
     }
 
-    /// It has nothing to give: what it might have been asked for lapses, what it has given too much stays.
+    /// It has nothing to give: what it might have been asked for lapses, what it has given too much
+    /// stays.
     pub(crate) fn forfeit(&mut self, ring: u32, pass: ReclaimPass) {
         let links = self.links(ring, asked_in(pass));
         (links.balance, links.kept) = (links.balance.min(0), false);
@@ -364,7 +433,11 @@ impl<M: RingMember> Rings<M> {
 
     /// A ring for a group whose parent has `parent`. Returns its number. There is room for it.
     pub(crate) fn add(&mut self, member: M, parent: u32) -> u32 {
-        let new = Ring { member: Some(member), parent, ..Ring::EMPTY };
+        let new = Ring {
+            member: Some(member),
+            parent,
+            ..Ring::EMPTY
+        };
         if let Some(number) = self.free {
             let free = std::mem::replace(&mut self.all[number as usize], new);
             self.free = (free.parent != NO_RING).then_some(free.parent);
@@ -380,16 +453,23 @@ impl<M: RingMember> Rings<M> {
             self.set_own(ring, reason, false);
         }
         let parent = self.free.replace(ring).unwrap_or(NO_RING);
-        self.all[ring as usize] = Ring { parent, ..Ring::EMPTY };
+        self.all[ring as usize] = Ring {
+            parent,
+            ..Ring::EMPTY
+        };
     }
 }
 
 impl Moment {
-    /// Takes `figures` back to the beginning of `lap`, which is now unless the lap is known: what other groups have given
-    /// since protects no group in this lap. What has been charged meanwhile is seen.
+    /// Takes `figures` back to the beginning of `lap`, which is now unless the lap is known: what
+    /// other groups have given since protects no group in this lap. What has been charged meanwhile
+    /// is seen.
     pub(crate) fn recall(&mut self, lap: (u8, u64), figures: &mut ParentFigures) {
         if self.lap != lap {
-            *self = Moment { lap, ..Moment::NONE };
+            *self = Moment {
+                lap,
+                ..Moment::NONE
+            };
         }
         let usage = self.figures.usage.max(figures.usage);
         let children = [0, 1].map(|kind| self.figures.children[kind].max(figures.children[kind]));
@@ -429,7 +509,11 @@ mod tests {
             (1_000_003, 999, 3_000_009, 333),
             (10, 1, 3, 4),
         ] {
-            assert_eq!(share(weight, proportion(WHOLE, left, all).max(1)), expected, "{weight} of {all} for {left}");
+            assert_eq!(
+                share(weight, proportion(WHOLE, left, all).max(1)),
+                expected,
+                "{weight} of {all} for {left}"
+            );
         }
     }
 
@@ -448,7 +532,10 @@ mod tests {
             rings.set_own(ring, RingReason::Reclaimers, true);
             ring
         });
-        assert_eq!([(); 3].map(|()| visited(&mut rings)), [Some(10), Some(20), Some(40)]);
+        assert_eq!(
+            [(); 3].map(|()| visited(&mut rings)),
+            [Some(10), Some(20), Some(40)]
+        );
         rings.set_own(first, RingReason::Reclaimers, false);
         rings.set_own(first, RingReason::Reclaimers, true);
         rings.remove(empty);
@@ -458,7 +545,8 @@ mod tests {
         assert_eq!((own, below), (false, 3));
     }
 
-    /// A path on which each group is in excess, one after the other: each tells the one above it, once.
+    /// A path on which each group is in excess, one after the other: each tells the one above it,
+    /// once.
     #[test]
     fn a_change_goes_up_as_far_as_it_changes_anything() {
         let mut rings = rings();
@@ -468,7 +556,9 @@ mod tests {
             path.push(rings.add(usage, *path.last().unwrap()));
         }
         let counts = |rings: &Rings<u64>| -> Vec<(bool, u64)> {
-            let counts = path.iter().map(|&ring| rings.counts(ring, RingReason::Excess));
+            let counts = path
+                .iter()
+                .map(|&ring| rings.counts(ring, RingReason::Excess));
             counts.map(|count| (count.own, count.below)).collect()
         };
         let mut expected = vec![(false, 0); path.len()];
@@ -478,7 +568,8 @@ mod tests {
                 rings.set_own(ring, RingReason::Excess, own);
                 expected[at].0 = own;
                 for level in 0..path.len() - 1 {
-                    expected[level].1 = u64::from(expected[level + 1..].iter().any(|&(own, _)| own));
+                    expected[level].1 =
+                        u64::from(expected[level + 1..].iter().any(|&(own, _)| own));
                 }
                 assert_eq!(counts(&rings), expected);
             }

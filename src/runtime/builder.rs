@@ -23,8 +23,8 @@ use crate::units::{Bytes, IntoBytes, IntoLimit, Limit};
 /// The most counters of a group, that of memory included. They are one object.
 const COUNTERS_MAX: usize = 1_024;
 
-/// The configuration of a [`Runtime`]. The defaults suit most services: no max, batches of 256 KiB, a sixteenth of max
-/// for credit.
+/// The configuration of a [`Runtime`]. The defaults suit most services: no max, batches of 256 KiB,
+/// a sixteenth of max for credit.
 ///
 /// ```
 /// use memcg::{Bytes, Limit, Runtime};
@@ -34,7 +34,8 @@ const COUNTERS_MAX: usize = 1_024;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A clone knows what was declared before. What one of both declares afterwards is known to that one alone.
+/// A clone knows what was declared before. What one of both declares afterwards is known to that
+/// one alone.
 #[derive(Clone, Debug)]
 #[must_use = "`build` makes the runtime"]
 pub struct RuntimeBuilder {
@@ -75,7 +76,8 @@ pub enum BuildError {
     NoGroups,
     /// A further counter's name is empty, is `memory`, or has been given before.
     CounterName(String),
-    /// An item's name is empty, is that of one built in or [of the ledger](crate::Stat::RESERVED), or has been given before.
+    /// An item's name is empty, is that of one built in or [of the ledger](crate::Stat::RESERVED),
+    /// or has been given before.
     StatName(String),
     /// There are too many items: a thread keeps one bit for each.
     TooManyStats {
@@ -84,7 +86,8 @@ pub enum BuildError {
         /// The most.
         most: usize,
     },
-    /// The batch of statistics is too large: error bounds would come near the end of what can be counted.
+    /// The batch of statistics is too large: error bounds would come near the end of what can be
+    /// counted.
     StatBatchTooLarge(u64),
     /// There are too many counters for one group.
     TooManyCounters {
@@ -109,30 +112,54 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PercentOfNothing => {
-                f.write_str("the root's max is a percentage, and nothing is above the root: give it bytes")
-            }
+            Self::PercentOfNothing => f.write_str(
+                "the root's max is a percentage, and nothing is above the root: give it bytes",
+            ),
             Self::BatchTooLarge(inner) => {
-                write!(f, "a batch of {inner} is above the largest, {max}", max = Bytes(BATCH_MAX))
+                write!(
+                    f,
+                    "a batch of {inner} is above the largest, {max}",
+                    max = Bytes(BATCH_MAX)
+                )
             }
             Self::BudgetAboveMax { budget, max } => {
-                write!(f, "a budget of {budget} for credit of threads is above the root's max, {max}")
+                write!(
+                    f,
+                    "a budget of {budget} for credit of threads is above the root's max, {max}"
+                )
             }
             Self::NoGroups => f.write_str("groups_max is 0, and the root is a group already"),
             Self::CounterName(inner) => {
-                write!(f, "{:?} is no name for a further counter: empty, taken, or that of memory", beginning(inner))
+                write!(
+                    f,
+                    "{:?} is no name for a further counter: empty, taken, or that of memory",
+                    beginning(inner)
+                )
             }
             Self::StatName(inner) => {
-                write!(f, "{:?} is no name for an item of the statistics: empty or taken", beginning(inner))
+                write!(
+                    f,
+                    "{:?} is no name for an item of the statistics: empty or taken",
+                    beginning(inner)
+                )
             }
             Self::TooManyStats { items, most } => {
-                write!(f, "{items} items of the statistics, those built in included; at most {most}")
+                write!(
+                    f,
+                    "{items} items of the statistics, those built in included; at most {most}"
+                )
             }
             Self::StatBatchTooLarge(inner) => {
-                write!(f, "a batch of {inner} grains is above the largest, {STAT_BATCH_MAX}")
+                write!(
+                    f,
+                    "a batch of {inner} grains is above the largest, {STAT_BATCH_MAX}"
+                )
             }
             Self::TooManyCounters { counters, most } => {
-                write!(f, "{counters} counters for each group, memory included; at most {most}")
+                write!(
+                    f,
+                    "{counters} counters for each group, memory included; at most {most}"
+                )
             }
             Self::Memory(inner) => write!(f, "the system has no {inner} of memory for the root"),
             Self::Topology(inner) => fmt::Display::fmt(inner, f),
@@ -140,7 +167,8 @@ impl fmt::Display for BuildError {
                 f,
                 "tier {:?} is of no node of the topology{}",
                 beginning(name),
-                node.map(|node| format!(": there is no node {node}")).unwrap_or_default()
+                node.map(|node| format!(": there is no node {node}"))
+                    .unwrap_or_default()
             ),
         }
     }
@@ -182,8 +210,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the most bytes that may be stranded as credit, over all threads and groups; a sixteenth of the root's max
-    /// by default. At the budget each charge walks the tree for itself.
+    /// Sets the most bytes that may be stranded as credit, over all threads and groups; a sixteenth
+    /// of the root's max by default. At the budget each charge walks the tree for itself.
     ///
     /// ```
     /// # use memcg::expert::FixedBatch as _;
@@ -198,8 +226,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets whether the runtime keeps a second, independent count for [`Runtime::verify`], which has an example. It
-    /// costs a call and a store for each charge. Use it in tests, and to find drift.
+    /// Sets whether the runtime keeps a second, independent count for [`Runtime::verify`], which
+    /// has an example. It costs a call and a store for each charge. Use it in tests, and to find
+    /// drift.
     pub fn audit(mut self, audit: bool) -> Self {
         self.config.audit = audit;
         self
@@ -217,8 +246,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the most groups at a time; 2^32 - 1 by default. The root counts, and so do groups that went offline and
-    /// still hold something.
+    /// Sets the most groups at a time; 2^32 - 1 by default. The root counts, and so do groups that
+    /// went offline and still hold something.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().groups_max(2).build()?;
@@ -232,19 +261,21 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets how groups lie in memory: at whole cache lines (default), or without a byte between them. See
-    /// [`Runtime::pools`] for an example.
+    /// Sets how groups lie in memory: at whole cache lines (default), or without a byte between
+    /// them. See [`Runtime::pools`] for an example.
     pub fn pool_align(mut self, align: PoolAlign) -> Self {
         self.settings.pool_align = align;
         self
     }
 
-    /// Declares a counter that every group has beside memory, with a stock of its own. Returns the handle that
-    /// [`Group::counter`](crate::Group::counter) and [`Group::try_charge_set`](crate::Group::try_charge_set) take.
+    /// Declares a counter that every group has beside memory, with a stock of its own. Returns the
+    /// handle that [`Group::counter`](crate::Group::counter) and
+    /// [`Group::try_charge_set`](crate::Group::try_charge_set) take.
     ///
-    /// It counts bytes, or with [`Unit::Events`] descriptors, sessions or other things. Its errors print amounts in
-    /// this unit. Amounts and limits are numbers of the unit, and cost the same. [`Counter`] says what such a counter
-    /// does not do (reclaim, waiting, a high), and how large its batch is.
+    /// It counts bytes, or with [`Unit::Events`] descriptors, sessions or other things. Its errors
+    /// print amounts in this unit. Amounts and limits are numbers of the unit, and cost the same.
+    /// [`Counter`] says what such a counter does not do (reclaim, waiting, a high), and how large
+    /// its batch is.
     ///
     /// ```
     /// use memcg::{Counter, Limits, Runtime, Unit};
@@ -266,11 +297,16 @@ impl RuntimeBuilder {
     /// ```
     pub fn counter(&mut self, name: &str, unit: Unit) -> Counter {
         let builder = Arc::make_mut(&mut self.items).builder;
-        self.counters.push(CounterDecl { name: name.into(), builder, unit });
+        self.counters.push(CounterDecl {
+            name: name.into(),
+            builder,
+            unit,
+        });
         Counter::new(self.counters.len(), builder)
     }
 
-    /// Declares an item of the statistics that every group has. [`Stat`] has the items that are built in.
+    /// Declares an item of the statistics that every group has. [`Stat`] has the items that are
+    /// built in.
     ///
     /// ```
     /// let mut builder = memcg::Runtime::builder();
@@ -297,10 +333,10 @@ impl RuntimeBuilder {
         Arc::make_mut(&mut self.items).declare(name, unit, true)
     }
 
-    /// Sets the grains that [`Group::read`](crate::Group::read) may miss for each writer: 1,024 by default, at most
-    /// 2^40. A thread announces what it has written after half of them, and a read flushes after the other half. An
-    /// announcement walks the ancestors. A larger batch makes announcements rarer, and with 0 a thread announces every
-    /// addition.
+    /// Sets the grains that [`Group::read`](crate::Group::read) may miss for each writer: 1,024 by
+    /// default, at most 2^40. A thread announces what it has written after half of them, and a read
+    /// flushes after the other half. An announcement walks the ancestors. A larger batch makes
+    /// announcements rarer, and with 0 a thread announces every addition.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().stat_batch(64).build()?;
@@ -313,9 +349,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets whether children share what none of them claims of their parent's min or low (default). Then it protects
-    /// the children that use more than they claim, in proportion. Without it each group protects what it sets itself
-    /// and no more.
+    /// Sets whether children share what none of them claims of their parent's min or low (default).
+    /// Then it protects the children that use more than they claim, in proportion. Without it each
+    /// group protects what it sets itself and no more.
     ///
     /// Source: the mount option `memory_recursiveprot`.
     ///
@@ -335,10 +371,10 @@ impl RuntimeBuilder {
     }
 
     /// Sets the time that one charge, one [`Group::set_limits`](crate::Group::set_limits) or one
-    /// [`Group::reclaim`](crate::Group::reclaim) may spend in reclaim, 100 ms by default. After that time it asks no
-    /// further reclaimer, and a charge is refused if it does not fit. It asks at least one reclaimer, and interrupts
-    /// none that runs. A charge that waited for [a promise](crate::ReclaimContext::later) in vain has as much time
-    /// again.
+    /// [`Group::reclaim`](crate::Group::reclaim) may spend in reclaim, 100 ms by default. After
+    /// that time it asks no further reclaimer, and a charge is refused if it does not fit. It asks
+    /// at least one reclaimer, and interrupts none that runs. A charge that waited for [a
+    /// promise](crate::ReclaimContext::later) in vain has as much time again.
     ///
     /// ```
     /// assert!(memcg::Runtime::builder().reclaim_time(std::time::Duration::from_millis(5)).build().is_ok());
@@ -348,8 +384,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the longest delay of a charge above [high](crate::Limits::high), 2 seconds by default. A charge does not
-    /// sleep for 10 ms or less, so such a time means no delay.
+    /// Sets the longest delay of a charge above [high](crate::Limits::high), 2 seconds by default.
+    /// A charge does not sleep for 10 ms or less, so such a time means no delay.
     ///
     /// Source: `MEMCG_MAX_HIGH_DELAY_JIFFIES`.
     ///
@@ -366,9 +402,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets whether groups count for how long their chargers stand still, which they do by default. Where they do not,
-    /// [`Group::pressure`](crate::Group::pressure) is zero. The count costs a charge that stands still a reading
-    /// of the clock and two holds of a lock; others nothing.
+    /// Sets whether groups count for how long their chargers stand still, which they do by default.
+    /// Where they do not, [`Group::pressure`](crate::Group::pressure) is zero. The count costs a
+    /// charge that stands still a reading of the clock and two holds of a lock; others nothing.
     ///
     /// Source: `cgroup.pressure`.
     ///
@@ -384,8 +420,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets how long a charge waits for the memory of one group that it has [cancelled](crate::OomPolicy::Choose), 1
-    /// second by default. After that time it chooses the next one.
+    /// Sets how long a charge waits for the memory of one group that it has
+    /// [cancelled](crate::OomPolicy::Choose), 1 second by default. After that time it chooses the
+    /// next one.
     ///
     /// ```
     /// assert!(memcg::Runtime::builder().oom_time(std::time::Duration::from_secs(5)).build().is_ok());
@@ -402,15 +439,31 @@ impl RuntimeBuilder {
     /// [`BuildError`] says what does not hold.
     pub fn build(self) -> Result<Runtime, BuildError> {
         let (max, topology) = self.check()?;
-        let memory = CounterConfig { max, ..self.config.clone() };
-        let further = self.counters.iter().map(|_| CounterConfig { budget: None, ..self.config.clone() });
+        let memory = CounterConfig {
+            max,
+            ..self.config.clone()
+        };
+        let further = self.counters.iter().map(|_| CounterConfig {
+            budget: None,
+            ..self.config.clone()
+        });
         let configs: Vec<_> = std::iter::once(memory).chain(further).collect();
         let numa = Numa::new(topology, self.numa.node_of, self.numa.tiers.into());
         let root = {
             let _path = SlowPath::enter();
             let nodes: Vec<_> = numa.topology.nodes().collect();
-            let stats = Coordinator::new(self.items, &nodes, self.settings.pool_align, self.stat_batch);
-            let groups = GroupConfig { settings: self.settings, further: self.counters.into(), stats, numa };
+            let stats = Coordinator::new(
+                self.items,
+                &nodes,
+                self.settings.pool_align,
+                self.stat_batch,
+            );
+            let groups = GroupConfig {
+                settings: self.settings,
+                further: self.counters.into(),
+                stats,
+                numa,
+            };
             create::root_group(groups, &configs)
                 .map_err(|NoMemory { bytes }| BuildError::Memory(Bytes(bytes as u64)))?
         };
@@ -435,7 +488,10 @@ impl RuntimeBuilder {
         }
         self.check_counters()?;
         if self.items.len() > ITEMS_MAX {
-            return Err(BuildError::TooManyStats { items: self.items.len(), most: ITEMS_MAX });
+            return Err(BuildError::TooManyStats {
+                items: self.items.len(),
+                most: ITEMS_MAX,
+            });
         }
         if let Some(name) = self.items.bad_name() {
             return Err(BuildError::StatName(name.to_string()));
@@ -448,14 +504,19 @@ impl RuntimeBuilder {
 
     fn check_counters(&self) -> Result<(), BuildError> {
         for (before, CounterDecl { name, .. }) in self.counters.iter().enumerate() {
-            let taken = self.counters[..before].iter().any(|other| other.name == *name);
+            let taken = self.counters[..before]
+                .iter()
+                .any(|other| other.name == *name);
             if taken || name.is_empty() || **name == *"memory" {
                 return Err(BuildError::CounterName(name.to_string()));
             }
         }
         let counters = 1 + self.counters.len();
         if counters > COUNTERS_MAX {
-            return Err(BuildError::TooManyCounters { counters, most: COUNTERS_MAX });
+            return Err(BuildError::TooManyCounters {
+                counters,
+                most: COUNTERS_MAX,
+            });
         }
         Ok(())
     }

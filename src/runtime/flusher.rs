@@ -22,7 +22,10 @@ pub(super) struct Flusher {
 impl Flusher {
     pub(super) fn start(root: Group, period: Duration) -> io::Result<Flusher> {
         if period.is_zero() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a flusher needs a period longer than nothing"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a flusher needs a period longer than nothing",
+            ));
         }
         let (stop, stopped) = channel();
         let flush = move || {
@@ -35,18 +38,25 @@ impl Flusher {
             }
         };
         let thread = Builder::new().name("memcg-flusher".into()).spawn(flush)?;
-        Ok(Flusher { stop: Some(stop), thread: Some(thread) })
+        Ok(Flusher {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
     }
 }
 
 impl Drop for Flusher {
     fn drop(&mut self) {
         self.stop = None;
-        // The flusher's own thread may drop it, in foreign code that it runs. That thread ends by itself. In foreign
-        // code a thread does not wait for another flusher either: two flushers that stop each other would wait for
-        // ever.
+        // The flusher's own thread may drop it, in foreign code that it runs. That thread ends by
+        // itself. In foreign code a thread does not wait for another flusher either: two flushers
+        // that stop each other would wait for ever.
         let is_own = |thread: &JoinHandle<()>| thread.thread().id() == current().id();
-        if let Some(thread) = self.thread.take().filter(|thread| !is_own(thread) && !context::in_foreign()) {
+        if let Some(thread) = self
+            .thread
+            .take()
+            .filter(|thread| !is_own(thread) && !context::in_foreign())
+        {
             // If the thread has panicked, the runtime goes on without it.
             drop(Foreign::new(thread.join()));
         }

@@ -32,12 +32,13 @@ use flusher::Flusher;
 /// The most that a runtime keeps of its refusals and victims.
 const INCIDENTS_MAX: usize = 1 << 16;
 
-/// A handle on a tree of groups and its configuration. The drop of the last one may block: in async code drop it on
-/// another thread. A handle is cheap to clone, send and share.
+/// A handle on a tree of groups and its configuration. The drop of the last one may block: in async
+/// code drop it on another thread. A handle is cheap to clone, send and share.
 ///
-/// The drop of the last handle takes every group offline, and waits for the end of a [flusher](Self::start_flusher) that
-/// runs. Handles on groups, and charges, may outlive it. A charge that is dropped later still finds its group, and the
-/// last one gives the tree's memory back to the pool.
+/// The drop of the last handle takes every group offline, and waits for the end of a
+/// [flusher](Self::start_flusher) that runs. Handles on groups, and charges, may outlive it. A
+/// charge that is dropped later still finds its group, and the last one gives the tree's memory
+/// back to the pool.
 ///
 /// ```
 /// use memcg::{ChargeError, Limits, Runtime};
@@ -73,7 +74,13 @@ impl Runtime {
 
     fn new(root: Group) -> Runtime {
         let tree = root.first().incarnation().tree.counted();
-        Runtime { owned: Arc::new(Owned { root, tree, flusher: Lock::new(Rank::Bookkeeping, None) }) }
+        Runtime {
+            owned: Arc::new(Owned {
+                root,
+                tree,
+                flusher: Lock::new(Rank::Bookkeeping, None),
+            }),
+        }
     }
 
     /// Returns the root, the group above all others.
@@ -81,8 +88,8 @@ impl Runtime {
         self.owned.root.clone()
     }
 
-    /// Returns the group at a path, as in `/acme/q17`; `/` is the root. For each name the call takes the lock of one
-    /// shard and looks into a hash table.
+    /// Returns the group at a path, as in `/acme/q17`; `/` is the root. For each name the call
+    /// takes the lock of one shard and looks into a hash table.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -96,11 +103,14 @@ impl Runtime {
         if names.is_empty() {
             return Some(self.root());
         }
-        names.split('/').try_fold(self.root(), |group, name| group.child(name))
+        names
+            .split('/')
+            .try_fold(self.root(), |group, name| group.child(name))
     }
 
-    /// Returns the group of an id, if it still exists. Another group may have its object by now, and never its id. The
-    /// call takes no lock. It costs a look into the directory of objects and one exchange.
+    /// Returns the group of an id, if it still exists. Another group may have its object by now,
+    /// and never its id. The call takes no lock. It costs a look into the directory of objects and
+    /// one exchange.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -117,13 +127,14 @@ impl Runtime {
     /// Compares the counts of all groups with each other, and with the second count where
     /// [`audit`](RuntimeBuilder::audit) is on. Further counters are included.
     ///
-    /// The audit counts each charge and uncharge a second time. It finds what the crate itself loses or makes: usage that
-    /// is not live charge and credit. It cannot tell whether the holder of a charge will give it back: one that was
-    /// forgotten, as by [`mem::forget`](std::mem::forget) or in a cycle of `Arc`s, is live like any other. Its bytes stay
-    /// in [`Group::live`] and keep an offline group among [`dying_count`](Self::dying_count).
+    /// The audit counts each charge and uncharge a second time. It finds what the crate itself
+    /// loses or makes: usage that is not live charge and credit. It cannot tell whether the holder
+    /// of a charge will give it back: one that was forgotten, as by
+    /// [`mem::forget`](std::mem::forget) or in a cycle of `Arc`s, is live like any other. Its bytes
+    /// stay in [`Group::live`] and keep an offline group among [`dying_count`](Self::dying_count).
     ///
-    /// The call holds the tree's lock, looks at one slot for each thread and group, and allocates. It is exact at a
-    /// quiescent point; charges in flight show up as faults.
+    /// The call holds the tree's lock, looks at one slot for each thread and group, and allocates.
+    /// It is exact at a quiescent point; charges in flight show up as faults.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().audit(true).build()?;
@@ -132,14 +143,21 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn verify(&self) -> Verdict {
-        let known =
-            Known { path: &|counter| Some(path_of(counter)), children_in_excess: &|counter| excess::children(counter) };
-        let verdicts = self.owned.root.first().group().map(|counter| verify(&self.owned.tree, counter, &known));
+        let known = Known {
+            path: &|counter| Some(path_of(counter)),
+            children_in_excess: &|counter| excess::children(counter),
+        };
+        let verdicts = self
+            .owned
+            .root
+            .first()
+            .group()
+            .map(|counter| verify(&self.owned.tree, counter, &known));
         verdicts.reduce(Verdict::merge).unwrap_or_default()
     }
 
-    /// Returns every group that is online with its figures. It prints as a table. See [`Group::snapshot`], which takes
-    /// one of a subtree, to a depth.
+    /// Returns every group that is online with its figures. It prints as a table. See
+    /// [`Group::snapshot`], which takes one of a subtree, to a depth.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().max(memcg::Limit::mib(1)).build()?;
@@ -154,8 +172,8 @@ impl Runtime {
         self.owned.root.snapshot(usize::MAX)
     }
 
-    /// Takes back the credit of groups that went offline. It costs one barrier, however many groups there are, and none
-    /// where there is nothing to do.
+    /// Takes back the credit of groups that went offline. It costs one barrier, however many groups
+    /// there are, and none where there is nothing to do.
     ///
     /// The crate does this by itself for every 64 such groups, and where a limit needs it.
     ///
@@ -176,8 +194,8 @@ impl Runtime {
         self.owned.tree.hierarchy.snapshot().groups().0
     }
 
-    /// Returns the number of groups that went offline and still exist, because a handle or a charge of them exists or
-    /// their credit is not settled.
+    /// Returns the number of groups that went offline and still exist, because a handle or a charge
+    /// of them exists or their credit is not settled.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -195,30 +213,33 @@ impl Runtime {
         self.owned.tree.hierarchy.snapshot().groups().1
     }
 
-    /// Returns the items of the statistics: those built in, then those that the builder declared. See
-    /// [`RuntimeBuilder::stat_per_node`] for an example.
+    /// Returns the items of the statistics: those built in, then those that the builder declared.
+    /// See [`RuntimeBuilder::stat_per_node`] for an example.
     pub fn items(&self) -> impl Iterator<Item = Item<'_>> {
         stats::coordinator(self.owned.root.first()).items.iter()
     }
 
-    /// Takes back the credit that no thread uses, and returns how many bytes of memory that were. The call may block: in
-    /// async code call it on a thread for blocking work. Further counters give back theirs, too; the figure leaves them
-    /// out.
+    /// Takes back the credit that no thread uses, and returns how many bytes of memory that were.
+    /// The call may block: in async code call it on a thread for blocking work. Further counters
+    /// give back theirs, too; the figure leaves them out.
     ///
-    /// Credit is idle where the last two calls found the same, and at once where its thread has ended. So with one call
-    /// in each period, credit is uncharged after two to three periods. [`start_flusher`](Self::start_flusher) calls this in
-    /// each of its own. Usage then comes down to [`live`](crate::Group::live) in each group whose threads sleep.
+    /// Credit is idle where the last two calls found the same, and at once where its thread has
+    /// ended. So with one call in each period, credit is uncharged after two to three periods.
+    /// [`start_flusher`](Self::start_flusher) calls this in each of its own. Usage then comes down
+    /// to [`live`](crate::Group::live) in each group whose threads sleep.
     ///
-    /// No guarantee depends on it: a charge that needs the credit of a sleeping thread gets it without this. What it
-    /// changes is [`usage`](crate::Group::usage), and how often a limit has to drain. The stocks of threads stay open,
-    /// and a thread that wakes up refills its own with its next charge. A [central stock](crate::expert::CentralStock)
-    /// that has not changed closes, and its part of the budget is free. A thread that charges and uncharges the same
-    /// amount, over and over, may look idle; it then refills once, in every third call at most.
+    /// No guarantee depends on it: a charge that needs the credit of a sleeping thread gets it
+    /// without this. What it changes is [`usage`](crate::Group::usage), and how often a limit has
+    /// to drain. The stocks of threads stay open, and a thread that wakes up refills its own with
+    /// its next charge. A [central stock](crate::expert::CentralStock) that has not changed closes,
+    /// and its part of the budget is free. A thread that charges and uncharges the same amount,
+    /// over and over, may look idle; it then refills once, in every third call at most.
     ///
-    /// The call looks at every slot of every thread. It runs one barrier for each 4,096 slots with idle credit, and
-    /// none where no credit is idle. It holds the tree's lock for those 4,096 at most, or for as many central stocks.
-    /// The call remembers 16 bytes for each slot with credit. Another call waits meanwhile, and the flusher leaves its
-    /// own out. Inside an allocator that charges the call does nothing and returns 0.
+    /// The call looks at every slot of every thread. It runs one barrier for each 4,096 slots with
+    /// idle credit, and none where no credit is idle. It holds the tree's lock for those 4,096 at
+    /// most, or for as many central stocks. The call remembers 16 bytes for each slot with credit.
+    /// Another call waits meanwhile, and the flusher leaves its own out. Inside an allocator that
+    /// charges the call does nothing and returns 0.
     ///
     /// ```
     /// use memcg::{Bytes, Runtime};
@@ -239,12 +260,13 @@ impl Runtime {
         Bytes(idle::release(&self.owned.tree))
     }
 
-    /// Gives the calling thread's own credit back, and returns how many bytes of memory that were. For a thread that is
-    /// about to sleep: a hook such as tokio's `on_thread_park`.
+    /// Gives the calling thread's own credit back, and returns how many bytes of memory that were.
+    /// For a thread that is about to sleep: a hook such as tokio's `on_thread_park`.
     ///
-    /// It runs no barrier, takes no lock of the tree and waits for no other thread. It looks at each slot of the thread,
-    /// 252 for each 252 groups or part of them that the thread has ever charged, and uncharges each that has credit. The
-    /// next charge of each such group refills. So it pays where threads park for long. Where they park for microseconds,
+    /// It runs no barrier, takes no lock of the tree and waits for no other thread. It looks at
+    /// each slot of the thread, 252 for each 252 groups or part of them that the thread has ever
+    /// charged, and uncharges each that has credit. The next charge of each such group refills. So
+    /// it pays where threads park for long. Where they park for microseconds,
     /// [`release_idle_credit`](Self::release_idle_credit) costs them nothing.
     ///
     /// ```
@@ -267,22 +289,23 @@ impl Runtime {
         Bytes(idle::release_own(&self.owned.tree))
     }
 
-    /// Starts a thread that flushes the statistics of all groups every `period`: the flusher. The call may block: in
-    /// async code call it on a thread for blocking work.
+    /// Starts a thread that flushes the statistics of all groups every `period`: the flusher. The
+    /// call may block: in async code call it on a thread for blocking work.
     ///
-    /// Published figures are then never older than `period`. The kernel's period is two seconds. The call replaces a
-    /// flusher that runs, and waits for its end. The flusher stops with the runtime.
+    /// Published figures are then never older than `period`. The kernel's period is two seconds.
+    /// The call replaces a flusher that runs, and waits for its end. The flusher stops with the
+    /// runtime.
     ///
     /// No guarantee depends on it: without it [`Group::read`] is exact, or within its bound. The
-    /// flusher visits the cells that were written lately, and unlists those that were not, with one barrier. Then it
-    /// takes back credit that no thread uses: it calls [`settle`](Self::settle) and
-    /// [`release_idle_credit`](Self::release_idle_credit). It runs no barrier where
-    /// there is nothing to unlist, to settle or to take back.
+    /// flusher visits the cells that were written lately, and unlists those that were not, with one
+    /// barrier. Then it takes back credit that no thread uses: it calls [`settle`](Self::settle)
+    /// and [`release_idle_credit`](Self::release_idle_credit). It runs no barrier where there is
+    /// nothing to unlist, to settle or to take back.
     ///
     /// # Errors
     ///
-    /// The system has no thread for it, or the period is zero ([`InvalidInput`](std::io::ErrorKind::InvalidInput)); the
-    /// flusher that ran before goes on.
+    /// The system has no thread for it, or the period is zero
+    /// ([`InvalidInput`](std::io::ErrorKind::InvalidInput)); the flusher that ran before goes on.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -298,16 +321,17 @@ impl Runtime {
         Ok(())
     }
 
-    /// Stops the flusher, if one runs, and returns when it has stopped. It may block: in async code call it on a thread
-    /// for blocking work.
+    /// Stops the flusher, if one runs, and returns when it has stopped. It may block: in async code
+    /// call it on a thread for blocking work.
     ///
-    /// Inside a listener, a waker, a reclaimer or a hook neither this call nor the drop of the runtime waits. The
-    /// flusher's own thread may run that code. The flusher stops all the same.
+    /// Inside a listener, a waker, a reclaimer or a hook neither this call nor the drop of the
+    /// runtime waits. The flusher's own thread may run that code. The flusher stops all the same.
     pub fn stop_flusher(&self) {
         self.owned.set_flusher(None, PERIOD);
     }
 
-    /// Returns the event counts of the whole tree. One load for each, so they are not all of the same instant.
+    /// Returns the event counts of the whole tree. One load for each, so they are not all of the
+    /// same instant.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -315,20 +339,24 @@ impl Runtime {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn counts(&self) -> Counts {
-        counts(&self.owned.tree, group_tree::shared(&self.owned.tree).stats.counts.all())
+        counts(
+            &self.owned.tree,
+            group_tree::shared(&self.owned.tree).stats.counts.all(),
+        )
     }
 
-    /// Returns the barrier pair of charges and drains. Export it as a metric: [`BarrierState::Degraded`] does not go
-    /// away. See [`RuntimeBuilder::barrier`] for an example.
+    /// Returns the barrier pair of charges and drains. Export it as a metric:
+    /// [`BarrierState::Degraded`] does not go away. See [`RuntimeBuilder::barrier`] for an example.
     pub fn barrier(&self) -> BarrierState {
         self.owned.tree.barrier.state()
     }
 
-    /// Keeps the last `most` refusals and victims from now on, for [`incidents`](crate::expert::Inspect::incidents). 0,
-    /// the default, keeps none. More than 65,536 are not kept.
+    /// Keeps the last `most` refusals and victims from now on, for
+    /// [`incidents`](crate::expert::Inspect::incidents). 0, the default, keeps none. More than
+    /// 65,536 are not kept.
     ///
-    /// A charge that is refused then takes one lock more and makes two paths. Where an allocator charges inside another
-    /// call of this crate, it keeps no incident.
+    /// A charge that is refused then takes one lock more and makes two paths. Where an allocator
+    /// charges inside another call of this crate, it keeps no incident.
     ///
     /// ```
     /// # use memcg::expert::Inspect as _;
@@ -345,11 +373,13 @@ impl Runtime {
         incidents::keep(self.owned.root.first(), most.min(INCIDENTS_MAX));
     }
 
-    /// Returns the bytes that the accounting itself takes: for objects of groups, slots of threads, statistics, tables.
-    /// Memory that belongs to the process is in the figure of each of its runtimes.
+    /// Returns the bytes that the accounting itself takes: for objects of groups, slots of threads,
+    /// statistics, tables. Memory that belongs to the process is in the figure of each of its
+    /// runtimes.
     ///
-    /// The call takes the tree's lock and that of the statistics, one after the other, and visits each thread. The
-    /// figure is within a few per cent of what the runtime makes resident memory grow by.
+    /// The call takes the tree's lock and that of the statistics, one after the other, and visits
+    /// each thread. The figure is within a few per cent of what the runtime makes resident memory
+    /// grow by.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
@@ -363,8 +393,9 @@ impl Runtime {
         own_bytes::figure(&self.owned.tree)
     }
 
-    /// Returns the pools that this runtime takes from: their sizes, and how many objects each has, as `/proc/slabinfo`
-    /// does for the kernel's. The call takes the locks of each pool in turn, and allocates.
+    /// Returns the pools that this runtime takes from: their sizes, and how many objects each has,
+    /// as `/proc/slabinfo` does for the kernel's. The call takes the locks of each pool in turn,
+    /// and allocates.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().pool_align(memcg::expert::PoolAlign::Packed).build()?;
@@ -429,18 +460,40 @@ mod tests {
         let spill = builder.counter("spill", crate::Unit::Bytes);
         let runtime = builder.build().unwrap();
         let acme = runtime.root().create("acme", Limits::new()).unwrap();
-        let held = acme.try_charge_set(&[(crate::Counter::MEMORY, 10), (spill, 20)]).unwrap();
+        let held = acme
+            .try_charge_set(&[(crate::Counter::MEMORY, 10), (spill, 20)])
+            .unwrap();
         let counters: Vec<_> = acme.first().group().collect();
-        let subtract = |counter: &crate::counter::object::Counter, n| counter.subtract(n, &Lazily::inside());
+        let subtract =
+            |counter: &crate::counter::object::Counter, n| counter.subtract(n, &Lazily::inside());
         assert_eq!((subtract(counters[0], 3), subtract(counters[1], 4)), (3, 4));
         let verdict = runtime.verify();
-        let found: Vec<_> = verdict.faults().iter().map(|fault| (fault.path.as_deref(), fault.kind)).collect();
-        assert_eq!(found, [(Some("/acme"), FaultKind::Identity), (Some("spill of /acme"), FaultKind::Identity)]);
-        assert!(verdict.to_string().ends_with("spill of /acme: usage is 16, live charge and credit are 20: 4 too few"));
+        let found: Vec<_> = verdict
+            .faults()
+            .iter()
+            .map(|fault| (fault.path.as_deref(), fault.kind))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (Some("/acme"), FaultKind::Identity),
+                (Some("spill of /acme"), FaultKind::Identity)
+            ]
+        );
+        assert!(
+            verdict
+                .to_string()
+                .ends_with("spill of /acme: usage is 16, live charge and credit are 20: 4 too few")
+        );
         // The test puts the levels right again, so that the charge gives back what they hold.
         assert!(walk(counters[0], 3, How::Force, None).is_ok());
         assert!(walk(counters[1], 4, How::Force, None).is_ok());
-        runtime.root().first().group().zip([3, 4]).for_each(|(root, n)| assert_eq!(subtract(root, n), n));
+        runtime
+            .root()
+            .first()
+            .group()
+            .zip([3, 4])
+            .for_each(|(root, n)| assert_eq!(subtract(root, n), n));
         drop(held);
         assert!(runtime.verify().is_ok());
     }

@@ -1,4 +1,5 @@
-//! Memory nodes of a runtime: the nodes that it accounts for, what finds a page's node, the nodes of each tier.
+//! Memory nodes of a runtime: the nodes that it accounts for, what finds a page's node, the nodes
+//! of each tier.
 
 use super::{BuildError, Runtime, RuntimeBuilder};
 use crate::group::Counter;
@@ -8,8 +9,9 @@ use crate::numa::{NodeId, NodeOf, Topology};
 use crate::stat::Unit;
 
 impl RuntimeBuilder {
-    /// Sets the memory nodes to account for: by default [`Topology::one_node`], on any machine. The default reads the
-    /// number of processors once in a process. With one node the runtime looks up no page, so nodes cost nothing.
+    /// Sets the memory nodes to account for: by default [`Topology::one_node`], on any machine. The
+    /// default reads the number of processors once in a process. With one node the runtime looks up
+    /// no page, so nodes cost nothing.
     ///
     /// ```
     /// use memcg::Runtime;
@@ -25,8 +27,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets `nodes` nodes, numbered from 0, with one processor each. Use it in tests, and where the service places
-    /// memory by hand.
+    /// Sets `nodes` nodes, numbered from 0, with one processor each. Use it in tests, and where the
+    /// service places memory by hand.
     ///
     /// ```
     /// assert_eq!(memcg::Runtime::builder().nodes(2).build()?.topology().nodes().len(), 2);
@@ -56,8 +58,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Declares a tier: a further counter of the bytes that are accounted on these nodes. The counter's max limits
-    /// them, and [`Kmem::migrate`](crate::kmem::Kmem::migrate) moves them. A node may be in several tiers.
+    /// Declares a tier: a further counter of the bytes that are accounted on these nodes. The
+    /// counter's max limits them, and [`Kmem::migrate`](crate::kmem::Kmem::migrate) moves them. A
+    /// node may be in several tiers.
     ///
     /// Source: "per-memcg tiered memory limits" (Hahn, 2026), whose `toptier` is one of these.
     ///
@@ -78,17 +81,27 @@ impl RuntimeBuilder {
     /// ```
     pub fn tier(&mut self, name: &str, nodes: impl IntoIterator<Item = NodeId>) -> Counter {
         let counter = self.counter(name, Unit::Bytes);
-        self.numa.tiers.push(Tier { counter: self.counters.len(), nodes: nodes.into_iter().collect() });
+        self.numa.tiers.push(Tier {
+            counter: self.counters.len(),
+            nodes: nodes.into_iter().collect(),
+        });
         counter
     }
 
     pub(super) fn check_nodes(&self) -> Result<Topology, BuildError> {
         let topology = self.numa.topology.clone().map_err(BuildError::Topology)?;
         for tier in &self.numa.tiers {
-            let unknown = tier.nodes.iter().find(|&&node| topology.index_of(node).is_none()).copied();
+            let unknown = tier
+                .nodes
+                .iter()
+                .find(|&&node| topology.index_of(node).is_none())
+                .copied();
             if unknown.is_some() || tier.nodes.is_empty() {
                 let name = self.counters[tier.counter - 1].name.to_string();
-                return Err(BuildError::Tier { name, node: unknown });
+                return Err(BuildError::Tier {
+                    name,
+                    node: unknown,
+                });
             }
         }
         Ok(topology)
@@ -101,8 +114,8 @@ impl Runtime {
         &group_tree::shared(&self.owned.tree).numa.topology
     }
 
-    /// Returns what finds the nodes of pages: as configured, else the one node for every page where there is one node,
-    /// else the system. See [`RuntimeBuilder::node_of`] for an example.
+    /// Returns what finds the nodes of pages: as configured, else the one node for every page where
+    /// there is one node, else the system. See [`RuntimeBuilder::node_of`] for an example.
     pub fn node_of(&self) -> &dyn NodeOf {
         &*group_tree::shared(&self.owned.tree).numa.node_of
     }

@@ -1,15 +1,17 @@
-//! The statistics of a tree of groups: the memory of cells and of published statistics, the lists of written cells, and
-//! the steps that writers make here.
+//! The statistics of a tree of groups: the memory of cells and of published statistics, the lists
+//! of written cells, and the steps that writers make here.
 //!
-//! One lock protects the lists. A thread holds it for at most [`SLICE`](crate::sync::SLICE) cells and their ancestors
-//! at a time. Its holder runs no barrier and waits for no other thread. Writers take it for their first write to a
-//! group, readers of published figures never. `flush` has the steps of a flush, and `README.md` beside this file has
-//! the protocol.
+//! One lock protects the lists. A thread holds it for at most [`SLICE`](crate::sync::SLICE) cells
+//! and their ancestors at a time. Its holder runs no barrier and waits for no other thread. Writers
+//! take it for their first write to a group, readers of published figures never. `flush` has the
+//! steps of a flush, and `README.md` beside this file has the protocol.
 
 use std::time::{Duration, Instant};
 
 use super::item::Items;
-use super::published::{ANNOUNCED_MAX, OwnedStats, PublishedPlace, PublishedStats, StatScope, published_cache};
+use super::published::{
+    ANNOUNCED_MAX, OwnedStats, PublishedPlace, PublishedStats, StatScope, published_cache,
+};
 use super::tables::{CellsEntry, StatTables};
 use crate::numa::NodeId;
 use crate::pool::{Cache, PoolAlign};
@@ -21,8 +23,9 @@ use crate::thread::cells::ThreadStats;
 /// Time between two periodic flushes, unless configured: the kernel's FLUSH_TIME.
 pub(crate) const PERIOD: Duration = Duration::from_secs(2);
 
-/// The batch, unless configured. The kernel's MEMCG_CHARGE_BATCH is 64. Here an announcement walks the ancestors with
-/// locked instructions and a flush is cheap, so rare announcements and early flushes cost less.
+/// The batch, unless configured. The kernel's MEMCG_CHARGE_BATCH is 64. Here an announcement walks
+/// the ancestors with locked instructions and a flush is cheap, so rare announcements and early
+/// flushes cost less.
 pub(crate) const STAT_BATCH: u64 = 1_024;
 
 /// The largest batch: bounds must not wrap.
@@ -34,10 +37,11 @@ pub(crate) struct Coordinator {
     pub(crate) items: Arc<Items>,
     /// Memory nodes; with one, no group has statistics on nodes.
     pub(crate) nodes: usize,
-    /// Pools of published statistics: those of groups, and those on nodes, each in memory of its node.
+    /// Pools of published statistics: those of groups, and those on nodes, each in memory of its
+    /// node.
     pub(super) caches: Box<[Shared<Cache>]>,
-    /// Grains that a thread may have written to a group without announcing them: half a batch. What has been announced
-    /// may come to another half for each writer before a read flushes it.
+    /// Grains that a thread may have written to a group without announcing them: half a batch. What
+    /// has been announced may come to another half for each writer before a read flushes it.
     pub(crate) quantum: u64,
     pub(super) stack: ListedStack,
     pub(super) asked: AtomicU64,
@@ -45,7 +49,8 @@ pub(crate) struct Coordinator {
     made: Instant,
     /// When a flush of the root began last, in nanoseconds since then.
     root_flushed: StatU64,
-    /// Between two periodic flushes, in nanoseconds; of the flusher that runs, or has been asked for last.
+    /// Between two periodic flushes, in nanoseconds; of the flusher that runs, or has been asked
+    /// for last.
     period: StatU64,
     pub(super) tables: Lock<StatTables>,
 }
@@ -64,17 +69,33 @@ pub(crate) struct StatCounts {
 impl StatCounts {
     /// The counts in their order. One load for each.
     pub(crate) fn all(&self) -> [u64; 6] {
-        let StatCounts { flushes, visits, lists, unlists, foreign, nested } = self;
-        [flushes, visits, lists, unlists, foreign, nested].map(|count| count.load(Ordering::Relaxed))
+        let StatCounts {
+            flushes,
+            visits,
+            lists,
+            unlists,
+            foreign,
+            nested,
+        } = self;
+        [flushes, visits, lists, unlists, foreign, nested]
+            .map(|count| count.load(Ordering::Relaxed))
     }
 }
 
 impl Coordinator {
-    pub(crate) fn new(items: Arc<Items>, nodes: &[NodeId], align: PoolAlign, batch: u64) -> Coordinator {
+    pub(crate) fn new(
+        items: Arc<Items>,
+        nodes: &[NodeId],
+        align: PoolAlign,
+        batch: u64,
+    ) -> Coordinator {
         let tables = StatTables::new(items.len());
         let on_nodes = nodes.iter().filter(|_| nodes.len() > 1).copied().map(Some);
         let cache_of = |node| published_cache(items.len(), align, node);
-        let caches = std::iter::once(None).chain(on_nodes).map(cache_of).collect();
+        let caches = std::iter::once(None)
+            .chain(on_nodes)
+            .map(cache_of)
+            .collect();
         Coordinator {
             items,
             nodes: nodes.len(),
@@ -92,20 +113,30 @@ impl Coordinator {
 
     // === The memory ===
 
-    /// Returns the pools of published statistics: those of groups, then those of their memory on each node.
+    /// Returns the pools of published statistics: those of groups, then those of their memory on
+    /// each node.
     pub(crate) fn caches(&self) -> impl Iterator<Item = &Cache> {
         self.caches.iter().map(|cache| &**cache)
     }
 
-    /// Makes the published statistics of `place`, below `parent`, unless another thread has made them meanwhile. False
-    /// where the system has no memory for them.
-    pub(crate) fn publish_at(&self, place: &PublishedPlace, scope: StatScope, parent: Option<&PublishedStats>) -> bool {
+    /// Makes the published statistics of `place`, below `parent`, unless another thread has made
+    /// them meanwhile. False where the system has no memory for them.
+    pub(crate) fn publish_at(
+        &self,
+        place: &PublishedPlace,
+        scope: StatScope,
+        parent: Option<&PublishedStats>,
+    ) -> bool {
         let pool = match scope {
             StatScope::Group => 0,
             StatScope::On(node) => 1 + usize::from(node),
         };
-        let Some(cache) = self.caches.get(pool) else { return false };
-        let Ok(published) = OwnedStats::take(cache, pool, self.items.len()) else { return false };
+        let Some(cache) = self.caches.get(pool) else {
+            return false;
+        };
+        let Ok(published) = OwnedStats::take(cache, pool, self.items.len()) else {
+            return false;
+        };
         let mut tables = self.tables.lock();
         if place.get().is_none() {
             place.set(tables.add_group(parent, published));
@@ -122,7 +153,9 @@ impl Coordinator {
         let has_none = self.tables.lock().free_entries.is_empty();
         let made = has_none.then(|| CellsEntry::new(self.items.len()));
         let new = || made.unwrap_or_else(|| CellsEntry::new(self.items.len()));
-        self.tables.lock().add_entry(published.number(), self.items.builder, self.quantum, new)
+        self.tables
+            .lock()
+            .add_entry(published.number(), self.items.builder, self.quantum, new)
     }
 
     /// Bytes of cells and of what is kept about them and about groups. Takes the lock.
@@ -130,34 +163,44 @@ impl Coordinator {
         self.tables.lock().bytes()
     }
 
-    /// Bytes of published statistics, of this tree's groups and of the process's free ones. Takes the lock.
+    /// Bytes of published statistics, of this tree's groups and of the process's free ones. Takes
+    /// the lock.
     pub(crate) fn published_bytes(&self) -> u64 {
         let used = {
             let tables = self.tables.lock();
             (tables.groups.len() - tables.free_groups.len()) as u64
         };
         // All groups have published statistics of one size.
-        let free = self.caches.iter().skip(1).map(|cache| cache.bytes(0)).sum::<u64>();
+        let free = self
+            .caches
+            .iter()
+            .skip(1)
+            .map(|cache| cache.bytes(0))
+            .sum::<u64>();
         self.caches.first().map_or(0, |cache| cache.bytes(used)) + free
     }
 
     // === The writers' side ===
 
-    /// Lists the cells and announces what they hold, after an addition that made this due. It takes no lock. True where
-    /// so much is announced that the thread must flush.
+    /// Lists the cells and announces what they hold, after an addition that made this due. It takes
+    /// no lock. True where so much is announced that the thread must flush.
     pub(crate) fn list_and_announce(&self, published: &PublishedStats, cells: ThreadStats) -> bool {
         if !cells.is_listed() && cells.mark_listed() {
             self.counts.lists.fetch_add(1, Ordering::Relaxed);
             // Before the push (E21): a flush that finds the cells takes their writer off the bound.
             // Mutation: e21-listed-before-the-writer-is-counted
-            published.path_to_root().for_each(PublishedStats::add_writer);
+            published
+                .path_to_root()
+                .for_each(PublishedStats::add_writer);
             self.stack.push(cells);
         }
         self.announce(published, cells)
     }
 
     fn announce(&self, published: &PublishedStats, cells: ThreadStats) -> bool {
-        let Some(grains) = cells.unannounced(self.quantum) else { return false };
+        let Some(grains) = cells.unannounced(self.quantum) else {
+            return false;
+        };
         let grains = grains.min(ANNOUNCED_MAX);
         // Mutation: e20-announced-before-the-levels
         let mut must_flush = false;
@@ -175,13 +218,17 @@ impl Coordinator {
     }
 
     pub(crate) fn note_root_flush(&self) {
-        self.root_flushed.store(nanos(self.made.elapsed()), Ordering::Relaxed);
+        self.root_flushed
+            .store(nanos(self.made.elapsed()), Ordering::Relaxed);
     }
 
     /// True if the periodic flush is more than one full cycle late.
     pub(crate) fn is_late(&self) -> bool {
         let period = self.period.load(Ordering::Relaxed);
-        let due = self.root_flushed.load(Ordering::Relaxed).saturating_add(period.saturating_mul(2));
+        let due = self
+            .root_flushed
+            .load(Ordering::Relaxed)
+            .saturating_add(period.saturating_mul(2));
         nanos(self.made.elapsed()) > due
     }
 }
@@ -190,8 +237,9 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Newly listed cells: writers push without the lock, the coordinator takes the stack whole (E18). The number of the cells
-/// listed last, 0 where there are none. Each cells' head has the number of the cells below.
+/// Newly listed cells: writers push without the lock, the coordinator takes the stack whole (E18).
+/// The number of the cells listed last, 0 where there are none. Each cells' head has the number of
+/// the cells below.
 #[derive(Default)]
 pub(super) struct ListedStack(AtomicU64);
 
@@ -203,7 +251,12 @@ impl ListedStack {
         loop {
             cells.set_next(top as u32);
             // Release (E18): pairs with `take`, whose caller reads what stands below.
-            match self.0.compare_exchange_weak(top, cells.number().into(), Ordering::Release, Ordering::Relaxed) {
+            match self.0.compare_exchange_weak(
+                top,
+                cells.number().into(),
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
                 // Mutation: e17-pushed-before-marked
                 Ok(_) => return,
                 Err(now) => top = now,

@@ -1,7 +1,8 @@
-//! The coordinator flushes, unlists idle cells and releases a group in slices, and gives the lock up between them.
+//! The coordinator flushes, unlists idle cells and releases a group in slices, and gives the lock
+//! up between them.
 //!
-//! Readers that asked before a flush began help with it, each with the subtree that it needs. No reader waits for more
-//! than one slice of another.
+//! Readers that asked before a flush began help with it, each with the subtree that it needs. No
+//! reader waits for more than one slice of another.
 //!
 //! Edges: E17 (add/unlist), E19 (readers share a flush).
 
@@ -14,9 +15,15 @@ use crate::sync::{Ordering, SLICE, rest};
 use crate::thread::slow_path::Outermost;
 
 impl Coordinator {
-    /// Publishes what was written in the group and below it before the call. It costs one visit to each listed pair of
-    /// thread and group, and a barrier only where it unlists cells.
-    pub(crate) fn flush(&self, published: &PublishedStats, barrier: &Barrier, unlist: Unlist, _: &Outermost) -> Visits {
+    /// Publishes what was written in the group and below it before the call. It costs one visit to
+    /// each listed pair of thread and group, and a barrier only where it unlists cells.
+    pub(crate) fn flush(
+        &self,
+        published: &PublishedStats,
+        barrier: &Barrier,
+        unlist: Unlist,
+        _: &Outermost,
+    ) -> Visits {
         let asked = self.ask();
         let (mut visits, mut idle) = (Visits::default(), Vec::new());
         let mut flush = None;
@@ -30,11 +37,13 @@ impl Coordinator {
             if done {
                 break;
             }
-            // A thread that is preempted while it holds the lock delays all others. So it yields between two slices,
-            // without the lock.
+            // A thread that is preempted while it holds the lock delays all others. So it yields
+            // between two slices, without the lock.
             rest();
         }
-        self.counts.visits.fetch_add(visits.all as u64, Ordering::Relaxed);
+        self.counts
+            .visits
+            .fetch_add(visits.all as u64, Ordering::Relaxed);
         let unlists = match unlist {
             Unlist::Never => false,
             Unlist::Many => visits.wasted >= WASTED_MAX,
@@ -60,8 +69,8 @@ impl Coordinator {
         }
         self.counts.flushes.fetch_add(1, Ordering::Relaxed);
         tables.flush += 1;
-        // AcqRel (E19): before anything is read; pairs with `ask`. What a reader wrote before a ticket that is counted
-        // here is in sight.
+        // AcqRel (E19): before anything is read; pairs with `ask`. What a reader wrote before a
+        // ticket that is counted here is in sight.
         // Mutation: e19-taken-over-before-it-is-counted
         tables.begun = self.asked.fetch_add(0, Ordering::AcqRel);
         self.take_stack(tables);
@@ -76,7 +85,8 @@ impl Coordinator {
         }
     }
 
-    /// Takes idle cells off the lists: unmarks them, runs one heavy barrier for all, and reads them a last time.
+    /// Takes idle cells off the lists: unmarks them, runs one heavy barrier for all, and reads them
+    /// a last time.
     fn unlist(&self, idle: &[u32], barrier: &Barrier) {
         let mut unmarked = Vec::with_capacity(idle.len());
         let mut unlisting = 0;
@@ -86,15 +96,20 @@ impl Coordinator {
                 tables.unlisting += 1;
                 unlisting = tables.unlisting;
             }
-            unmarked.extend(slice.iter().copied().filter(|&entry| tables.unmark(entry, unlisting)));
+            unmarked.extend(
+                slice
+                    .iter()
+                    .copied()
+                    .filter(|&entry| tables.unmark(entry, unlisting)),
+            );
             drop(tables);
             rest();
         }
         if unmarked.is_empty() {
             return;
         }
-        // heavy (E17): pairs with the light in `ThreadStats::add`. Either the owner sees its cells unmarked and lists
-        // them again, or this thread reads what the owner has written.
+        // heavy (E17): pairs with the light in `ThreadStats::add`. Either the owner sees its cells
+        // unmarked and lists them again, or this thread reads what the owner has written.
         // Mutation: e17-unlist-without-heavy
         let seen = barrier.heavy();
         for slice in unmarked.chunks(SLICE) {
@@ -110,9 +125,9 @@ impl Coordinator {
         }
     }
 
-    /// Ends the statistics of a group: publishes what its threads have written to its ancestors, then frees their cells
-    /// and its published statistics. No thread has a handle or a charge of the group, and none finds the cells any
-    /// more.
+    /// Ends the statistics of a group: publishes what its threads have written to its ancestors,
+    /// then frees their cells and its published statistics. No thread has a handle or a charge of
+    /// the group, and none finds the cells any more.
     pub(crate) fn release(&self, published: &PublishedStats) {
         let mut tables = self.tables.lock();
         // Mutation: e18-released-on-the-stack

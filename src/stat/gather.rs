@@ -1,9 +1,10 @@
-//! A slice of a flush, under the coordinator's lock: gathered from the cells upwards, published from the root
-//! downwards. And cells that leave the lists: idle ones, and those of a group that is released.
+//! A slice of a flush, under the coordinator's lock: gathered from the cells upwards, published
+//! from the root downwards. And cells that leave the lists: idle ones, and those of a group that is
+//! released.
 //!
-//! A flush has a number, and the lists keep with each member the number of the last flush that is done with it. Members
-//! flushed last are behind (`list`). The next thread that gets the lock runs the next slice, which goes on with the
-//! first member that does not have the number.
+//! A flush has a number, and the lists keep with each member the number of the last flush that is
+//! done with it. Members flushed last are behind (`list`). The next thread that gets the lock runs
+//! the next slice, which goes on with the first member that does not have the number.
 //!
 //! Edge: E17 (add/unlist).
 
@@ -20,8 +21,8 @@ use crate::sync::SLICE;
 const LEVELS_COMMON: usize = 16;
 
 impl StatTables {
-    /// Goes on with a flush in the subtree of `target`, for at most [`SLICE`] cells and groups. True when nothing is
-    /// left of it.
+    /// Goes on with a flush in the subtree of `target`, for at most [`SLICE`] cells and groups.
+    /// True when nothing is left of it.
     pub(super) fn flush_slice(&mut self, target: u32, flush: u64, unlist: Unlist) -> bool {
         self.rows.reset();
         if !self.enlist_taken() {
@@ -34,7 +35,9 @@ impl StatTables {
                 break true;
             }
             let child = self.groups[at as usize].children.first();
-            if let Some(child) = child.filter(|&child| self.groups[child as usize].link.done < flush) {
+            if let Some(child) =
+                child.filter(|&child| self.groups[child as usize].link.done < flush)
+            {
                 at = child;
                 continue;
             }
@@ -42,14 +45,19 @@ impl StatTables {
                 break false;
             }
             let group = &self.groups[at as usize];
-            let entry = group.listed.first().filter(|&entry| self.entries[entry as usize].link.done < flush);
+            let entry = group
+                .listed
+                .first()
+                .filter(|&entry| self.entries[entry as usize].link.done < flush);
             if let Some(entry) = entry {
                 if !self.gather(entry) && unlist != Unlist::Never {
                     self.note_idle(entry);
                 }
                 // Cells that are read now count for every flush that has begun.
                 let now = self.flush;
-                self.groups[at as usize].listed.done(&mut self.entries, entry, now);
+                self.groups[at as usize]
+                    .listed
+                    .done(&mut self.entries, entry, now);
                 continue;
             }
             // All its children and cells have the flush's number, or a later one.
@@ -63,7 +71,8 @@ impl StatTables {
         done
     }
 
-    /// Reads cells into their group's row. False where nothing was written since they were read last.
+    /// Reads cells into their group's row. False where nothing was written since they were read
+    /// last.
     pub(super) fn gather(&mut self, number: u32) -> bool {
         self.rows.visits.all += 1;
         let entry = &mut self.entries[number as usize];
@@ -89,8 +98,12 @@ impl StatTables {
         }
         let row = &mut self.rows.rows[row];
         row.touched |= touched;
-        row.written = row.written.wrapping_add(version.written.wrapping_sub(before.written));
-        row.announced = row.announced.wrapping_add(version.announced.wrapping_sub(before.announced));
+        row.written = row
+            .written
+            .wrapping_add(version.written.wrapping_sub(before.written));
+        row.announced = row
+            .announced
+            .wrapping_add(version.announced.wrapping_sub(before.announced));
         true
     }
 
@@ -132,7 +145,9 @@ impl StatTables {
         self.rows.add_up();
         // Mutation: e22-children-first
         for (row, local, subtree) in self.rows.changes() {
-            self.groups[row.group as usize].published().publish(row, local, subtree);
+            self.groups[row.group as usize]
+                .published()
+                .publish(row, local, subtree);
         }
     }
 }
@@ -151,8 +166,8 @@ impl StatTables {
         idle
     }
 
-    /// Unlists cells after the barrier. Returns how many: cells that their owners have marked again, or that a release
-    /// has freed, do not count.
+    /// Unlists cells after the barrier. Returns how many: cells that their owners have marked
+    /// again, or that a release has freed, do not count.
     pub(super) fn unlist(&mut self, unmarked: &[u32], unlisting: u64) -> u64 {
         self.rows.reset();
         let mut gone: SmallVec<[u32; SLICE]> = SmallVec::new();
@@ -169,29 +184,33 @@ impl StatTables {
             let entry = &mut self.entries[number as usize];
             (entry.listed, entry.unlisting) = (false, 0);
             let group = entry.group;
-            self.groups[group as usize].listed.remove(&mut self.entries, number);
-            self.groups[group as usize].idle.push_front(&mut self.entries, number);
+            self.groups[group as usize]
+                .listed
+                .remove(&mut self.entries, number);
+            self.groups[group as usize]
+                .idle
+                .push_front(&mut self.entries, number);
             self.remove_writers(group, 1);
             self.prune(group);
         }
         gone.len() as u64
     }
 
-    /// Takes an unlisting back for which there was no barrier. The unmarked cells stay listed, and a flush must find
-    /// them idle once more before the next try.
+    /// Takes an unlisting back for which there was no barrier. The unmarked cells stay listed, and
+    /// a flush must find them idle once more before the next try.
     pub(super) fn keep_listed(&mut self, unmarked: &[u32], unlisting: u64) {
         for &number in unmarked {
             let entry = &mut self.entries[number as usize];
-            // If the owner has marked the cells first, it has pushed them. The flush that takes the stack ends the
-            // unlisting.
+            // If the owner has marked the cells first, it has pushed them. The flush that takes the
+            // stack ends the unlisting.
             if entry.unlisting == unlisting && entry.cells.mark_listed() {
                 (entry.unlisting, entry.idle_visits) = (0, 0);
             }
         }
     }
 
-    /// Frees the cells of a group that no thread uses any more, at most [`SLICE`] of them, and at last its place. Then
-    /// it returns the group's published statistics.
+    /// Frees the cells of a group that no thread uses any more, at most [`SLICE`] of them, and at
+    /// last its place. Then it returns the group's published statistics.
     pub(super) fn release(&mut self, number: u32) -> Option<OwnedStats> {
         self.rows.reset();
         if !self.enlist_taken() {
@@ -205,9 +224,18 @@ impl StatTables {
             // Mutation: stats-of-a-released-group-are-lost
             self.gather(entry);
             let group = &mut self.groups[number as usize];
-            let list = if listed { &mut group.listed } else { &mut group.idle };
+            let list = if listed {
+                &mut group.listed
+            } else {
+                &mut group.idle
+            };
             list.remove(&mut self.entries, entry);
-            let CellsEntry { listed: is_listed, unlisting, group: of, .. } = &mut self.entries[entry as usize];
+            let CellsEntry {
+                listed: is_listed,
+                unlisting,
+                group: of,
+                ..
+            } = &mut self.entries[entry as usize];
             // Mutation: stats-unlisted-after-release
             (*is_listed, *unlisting, *of) = (false, 0, NONE);
             gone += u64::from(listed);

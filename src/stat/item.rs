@@ -28,8 +28,8 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Returns how much of the unit makes one grain. The items of a group share one error bound in grains. The counts
-    /// themselves are exact to the unit.
+    /// Returns how much of the unit makes one grain. The items of a group share one error bound in
+    /// grains. The counts themselves are exact to the unit.
     pub const fn grain(self) -> u64 {
         1 << self.shift()
     }
@@ -57,8 +57,8 @@ impl fmt::Display for InUnit {
 }
 
 /// Names one item of the statistics: one of the constants, or one that
-/// [`RuntimeBuilder::stat`](crate::RuntimeBuilder::stat) declared. No other code makes one, so to count an event a
-/// thread looks up no name.
+/// [`RuntimeBuilder::stat`](crate::RuntimeBuilder::stat) declared. No other code makes one, so to
+/// count an event a thread looks up no name.
 ///
 /// ```
 /// use memcg::{Runtime, Stat, Unit};
@@ -103,14 +103,16 @@ pub struct Item<'a> {
     pub per_node: bool,
 }
 
-/// Most items of a runtime, those built in included: the mask of items that a thread has written has one bit for each.
+/// Most items of a runtime, those built in included: the mask of items that a thread has written
+/// has one bit for each.
 pub(crate) const ITEMS_MAX: usize = 64;
 
-/// In the place of a builder's number for the items of the ledger: no cells are made for it, and no runtime knows such an
-/// item as one to add to.
+/// In the place of a builder's number for the items of the ledger: no cells are made for it, and no
+/// runtime knows such an item as one to add to.
 const LEDGER_BUILDER: u64 = u64::MAX;
 
-/// Names, units, and whether each counts memory that lies on nodes: in the order of the constants of [`Stat`].
+/// Names, units, and whether each counts memory that lies on nodes: in the order of the constants
+/// of [`Stat`].
 const BUILT_IN: [(&str, Unit, bool); 11] = [
     ("anon", Unit::Bytes, true),
     ("file", Unit::Bytes, true),
@@ -144,13 +146,16 @@ impl Stat {
     pub const SOCK: Stat = Stat::built_in(7);
     /// Reads of data that had been evicted lately.
     pub const WORKINGSET_REFAULT: Stat = Stat::built_in(8);
-    /// Counted by the library: charges, to any counter of the group, that took a batch into their thread's stock.
+    /// Counted by the library: charges, to any counter of the group, that took a batch into their
+    /// thread's stock.
     pub const STOCK_REFILL: Stat = Stat::built_in(9);
-    /// Counted by the library: uncharges that found their thread's stock full and gave a batch back.
+    /// Counted by the library: uncharges that found their thread's stock full and gave a batch
+    /// back.
     pub const STOCK_RETURN: Stat = Stat::built_in(10);
-    /// Of the [ledger](crate::Group::ledger), as are those that follow: bytes that values and calls have charged. Only
-    /// exact reads and snapshots have these items, once an allocator has charged a group. No thread adds to
-    /// them: an addition counts in [`Counts::foreign_stats`](crate::figures::Counts::foreign_stats) only.
+    /// Of the [ledger](crate::Group::ledger), as are those that follow: bytes that values and calls
+    /// have charged. Only exact reads and snapshots have these items, once an allocator has charged
+    /// a group. No thread adds to them: an addition counts in
+    /// [`Counts::foreign_stats`](crate::figures::Counts::foreign_stats) only.
     /// [`Stats::max_error_of`](crate::figures::Stats::max_error_of) says how far each may be off.
     ///
     /// ```
@@ -175,15 +180,26 @@ impl Stat {
     pub const UNPAID: Stat = Stat::of_ledger(2);
 
     /// The items of the ledger, in the order of their numbers.
-    pub(crate) const LEDGER: [(&'static str, Stat); 3] =
-        [("reserved", Stat::RESERVED), ("allocated", Stat::ALLOCATED), ("unpaid", Stat::UNPAID)];
+    pub(crate) const LEDGER: [(&'static str, Stat); 3] = [
+        ("reserved", Stat::RESERVED),
+        ("allocated", Stat::ALLOCATED),
+        ("unpaid", Stat::UNPAID),
+    ];
 
     const fn built_in(number: u8) -> Stat {
-        Stat { builder: 0, number, shift: BUILT_IN[number as usize].1.shift() }
+        Stat {
+            builder: 0,
+            number,
+            shift: BUILT_IN[number as usize].1.shift(),
+        }
     }
 
     const fn of_ledger(number: u8) -> Stat {
-        Stat { builder: LEDGER_BUILDER, number, shift: Unit::Bytes.shift() }
+        Stat {
+            builder: LEDGER_BUILDER,
+            number,
+            shift: Unit::Bytes.shift(),
+        }
     }
 
     pub(super) fn is_of_ledger(self) -> bool {
@@ -206,8 +222,8 @@ impl Stat {
         1 << self.shift
     }
 
-    /// Adds to the item in the thread's cells, if one look at the cells shows that they have it. It is built in, or the
-    /// builder that made the runtime declared it after its last clone.
+    /// Adds to the item in the thread's cells, if one look at the cells shows that they have it. It
+    /// is built in, or the builder that made the runtime declared it after its last clone.
     #[inline(always)]
     pub(crate) fn add_to(self, cells: ThreadStats, delta: i64) -> Added {
         if self.builder == 0 || cells.are_of(self.builder) {
@@ -226,8 +242,14 @@ impl Stat {
 
 impl fmt::Debug for Stat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let built_in = BUILT_IN.get(self.number()).filter(|_| self.builder == 0).map(|item| item.0);
-        let of_ledger = Stat::LEDGER.get(self.number()).filter(|_| self.is_of_ledger()).map(|item| item.0);
+        let built_in = BUILT_IN
+            .get(self.number())
+            .filter(|_| self.builder == 0)
+            .map(|item| item.0);
+        let of_ledger = Stat::LEDGER
+            .get(self.number())
+            .filter(|_| self.is_of_ledger())
+            .map(|item| item.0);
         match built_in.or(of_ledger) {
             Some(name) => write!(f, "Stat({name})"),
             None => write!(f, "Stat({} of builder {})", self.number, self.builder),
@@ -240,10 +262,12 @@ fn next_builder() -> u64 {
     BUILDERS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The items of a runtime, those built in first: stat, name, unit, and whether it counts memory that lies on nodes.
+/// The items of a runtime, those built in first: stat, name, unit, and whether it counts memory
+/// that lies on nodes.
 #[derive(Debug)]
 pub(crate) struct Items {
-    /// Distinguishes items that are declared here from those that are declared elsewhere. It is not 0.
+    /// Distinguishes items that are declared here from those that are declared elsewhere. It is not
+    /// 0.
     pub(crate) builder: u64,
     items: Vec<(Stat, Cow<'static, str>, Unit, bool)>,
 }
@@ -251,15 +275,22 @@ pub(crate) struct Items {
 impl Default for Items {
     fn default() -> Self {
         let built_in = (0..).zip(BUILT_IN);
-        let items = built_in.map(|(number, (name, unit, on))| (Stat::built_in(number), name.into(), unit, on));
-        Items { builder: next_builder(), items: items.collect() }
+        let items = built_in
+            .map(|(number, (name, unit, on))| (Stat::built_in(number), name.into(), unit, on));
+        Items {
+            builder: next_builder(),
+            items: items.collect(),
+        }
     }
 }
 
 /// A copy knows the same items. What is declared afterwards is known to one of them alone.
 impl Clone for Items {
     fn clone(&self) -> Self {
-        Items { builder: next_builder(), items: self.items.clone() }
+        Items {
+            builder: next_builder(),
+            items: self.items.clone(),
+        }
     }
 }
 
@@ -268,8 +299,13 @@ impl Items {
     pub(crate) fn declare(&mut self, name: &str, unit: Unit, per_node: bool) -> Stat {
         // `build` refuses more items than there may be.
         let number = u8::try_from(self.len()).unwrap_or(u8::MAX);
-        let stat = Stat { builder: self.builder, number, shift: unit.shift() };
-        self.items.push((stat, name.to_owned().into(), unit, per_node));
+        let stat = Stat {
+            builder: self.builder,
+            number,
+            shift: unit.shift(),
+        };
+        self.items
+            .push((stat, name.to_owned().into(), unit, per_node));
         stat
     }
 
@@ -284,19 +320,30 @@ impl Items {
     }
 
     pub(crate) fn knows(&self, stat: Stat) -> bool {
-        self.items.get(stat.number()).is_some_and(|item| item.0 == stat)
+        self.items
+            .get(stat.number())
+            .is_some_and(|item| item.0 == stat)
     }
 
     /// The first declared name that is empty, or that an earlier item or one of the ledger has.
     pub(crate) fn bad_name(&self) -> Option<&str> {
         let names: Vec<&str> = self.iter().map(|item| item.name).collect();
         let of_ledger = |name: &str| Stat::LEDGER.iter().any(|item| item.0 == name);
-        let bad = |&at: &usize| names[at].is_empty() || names[..at].contains(&names[at]) || of_ledger(names[at]);
+        let bad = |&at: &usize| {
+            names[at].is_empty() || names[..at].contains(&names[at]) || of_ledger(names[at])
+        };
         (BUILT_IN.len()..names.len()).find(bad).map(|at| names[at])
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Item<'_>> {
-        self.items.iter().map(|&(stat, ref name, unit, per_node)| Item { stat, name, unit, per_node })
+        self.items
+            .iter()
+            .map(|&(stat, ref name, unit, per_node)| Item {
+                stat,
+                name,
+                unit,
+                per_node,
+            })
     }
 }
 
@@ -306,7 +353,10 @@ mod tests {
 
     #[test]
     fn a_change_is_rounded_up_to_grains() {
-        assert_eq!([0, 1, -1, 4_096, -4_097].map(|delta| Stat::ANON.grains(delta)), [0, 1, 1, 1, 2]);
+        assert_eq!(
+            [0, 1, -1, 4_096, -4_097].map(|delta| Stat::ANON.grains(delta)),
+            [0, 1, 1, 1, 2]
+        );
         assert_eq!(Stat::STOCK_REFILL.grains(i64::MIN), 1 << 63);
         assert_eq!(Stat::ANON.grains(i64::MIN), 1 << 51);
     }

@@ -1,8 +1,8 @@
 //! Lists through the entries of a vector: linked by index, in both directions, without allocation.
 //!
-//! A list is in the order of the numbers of the flushes that are done with its members. A new member comes to the
-//! front, and a member that has been flushed goes behind. So the members that a flush must still visit are in front,
-//! and an interrupted flush goes on with the first.
+//! A list is in the order of the numbers of the flushes that are done with its members. A new
+//! member comes to the front, and a member that has been flushed goes behind. So the members that a
+//! flush must still visit are in front, and an interrupted flush goes on with the first.
 
 /// No entry.
 pub(super) const NONE: u32 = u32::MAX;
@@ -17,7 +17,11 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) const ALONE: Link = Link { prev: NONE, next: NONE, done: 0 };
+    pub(super) const ALONE: Link = Link {
+        prev: NONE,
+        next: NONE,
+        done: 0,
+    };
 }
 
 /// An entry that can be a member of one list at a time.
@@ -32,7 +36,10 @@ pub(super) struct FlushList {
 }
 
 impl FlushList {
-    pub(super) const EMPTY: FlushList = FlushList { first: NONE, last: NONE };
+    pub(super) const EMPTY: FlushList = FlushList {
+        first: NONE,
+        last: NONE,
+    };
 
     pub(super) fn first(&self) -> Option<u32> {
         (self.first != NONE).then_some(self.first)
@@ -43,7 +50,8 @@ impl FlushList {
         self.join(all, NONE, member);
     }
 
-    /// Makes two members neighbours. With [`NONE`] on one side the other member is at that end of the list.
+    /// Makes two members neighbours. With [`NONE`] on one side the other member is at that end of
+    /// the list.
     fn join<T: Linked>(&mut self, all: &mut [T], prev: u32, next: u32) {
         if prev == NONE {
             self.first = next;
@@ -61,12 +69,15 @@ impl FlushList {
     pub(super) fn remove<T: Linked>(&mut self, all: &mut [T], member: u32) {
         let link = all[member as usize].link();
         let Link { prev, next, done } = *link;
-        *link = Link { done, ..Link::ALONE };
+        *link = Link {
+            done,
+            ..Link::ALONE
+        };
         self.join(all, prev, next);
     }
 
-    /// Notes that a flush is done with the member, and moves it behind those of earlier flushes. Few members have a
-    /// later number, so the search starts from behind.
+    /// Notes that a flush is done with the member, and moves it behind those of earlier flushes.
+    /// Few members have a later number, so the search starts from behind.
     pub(super) fn done<T: Linked>(&mut self, all: &mut [T], member: u32, flush: u64) {
         all[member as usize].link().done = flush;
         if self.last == member {
@@ -113,7 +124,11 @@ mod tests {
         list.done(&mut all, 1, 2);
         assert_eq!(members(&list, &all), [2, 0, 3, 1]);
         list.done(&mut all, 0, 1);
-        assert_eq!(members(&list, &all), [2, 3, 0, 1], "an earlier flush that comes late");
+        assert_eq!(
+            members(&list, &all),
+            [2, 3, 0, 1],
+            "an earlier flush that comes late"
+        );
         for member in [0, 1, 2, 3] {
             list.remove(&mut all, member);
         }

@@ -10,8 +10,8 @@
 //! unlisting      unmark what was idle, one heavy barrier, read it a last time
 //! ```
 //!
-//! The protocol, its races and their answers are in `README.md`.
-//! The counts of one thread are in `thread::cells`. This folder knows no groups: `hierarchy` has them.
+//! The protocol, its races and their answers are in `README.md`. The counts of one thread are in
+//! `thread::cells`. This folder knows no groups: `hierarchy` has them.
 
 pub(crate) mod coordinator;
 pub(crate) mod flush;

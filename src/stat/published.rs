@@ -14,10 +14,12 @@ use crate::sync::{AtomicPtr, AtomicU64, Ordering, Shared};
 use crate::thread::cells::SetBits;
 use crate::thread::objects;
 
-/// From so many announced grains on the writer itself flushes: what is announced and not flushed must not wrap.
+/// From so many announced grains on the writer itself flushes: what is announced and not flushed
+/// must not wrap.
 pub(super) const ANNOUNCED_MAX: u64 = 1 << 56;
 
-/// Which of a group's statistics. The published statistics of one scope are a tree in the shape of the tree of groups.
+/// Which of a group's statistics. The published statistics of one scope are a tree in the shape of
+/// the tree of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatScope {
     /// The group's own.
@@ -26,9 +28,9 @@ pub(crate) enum StatScope {
     On(u16),
 }
 
-/// The published statistics of one group in one scope, made when it, or a group below it, is first written. They are an
-/// object of a pool, as large as the items of the runtime make it. The coordinator owns the object. A thread that keeps
-/// the group may read it.
+/// The published statistics of one group in one scope, made when it, or a group below it, is first
+/// written. They are an object of a pool, as large as the items of the runtime make it. The
+/// coordinator owns the object. A thread that keeps the group may read it.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct PublishedStats<Figures: ?Sized = [AtomicU64]> {
@@ -83,7 +85,10 @@ pub(crate) struct ErrorBound {
 }
 
 impl ErrorBound {
-    pub(crate) const NOTHING: ErrorBound = ErrorBound { grains: 0, threshold: 0 };
+    pub(crate) const NOTHING: ErrorBound = ErrorBound {
+        grains: 0,
+        threshold: 0,
+    };
 
     /// Returns the bound for two sets of figures together.
     pub(crate) fn plus(self, more: ErrorBound) -> ErrorBound {
@@ -96,9 +101,18 @@ impl ErrorBound {
 
 // === The memory ===
 
-pub(super) fn published_cache(items: usize, align: PoolAlign, node: Option<NodeId>) -> Shared<Cache> {
+pub(super) fn published_cache(
+    items: usize,
+    align: PoolAlign,
+    node: Option<NodeId>,
+) -> Shared<Cache> {
     let asked = size_of::<Head>() + 2 * items * size_of::<AtomicU64>();
-    cache(Shape { kind: Kind::Stats { items }, asked, align, node })
+    cache(Shape {
+        kind: Kind::Stats { items },
+        asked,
+        align,
+        node,
+    })
 }
 
 /// The published statistics that start there, with their figures.
@@ -110,7 +124,8 @@ pub(super) fn published_cache(items: usize, align: PoolAlign, node: Option<NodeI
 unsafe fn whole(head: NonNull<Head>) -> *mut PublishedStats {
     // SAFETY: made, as the caller says.
     let items = unsafe { (*head.as_ptr()).items } as usize;
-    ptr::slice_from_raw_parts_mut(head.as_ptr().cast::<AtomicU64>(), 2 * items) as *mut PublishedStats
+    ptr::slice_from_raw_parts_mut(head.as_ptr().cast::<AtomicU64>(), 2 * items)
+        as *mut PublishedStats
 }
 
 impl OwnedStats {
@@ -119,15 +134,23 @@ impl OwnedStats {
     pub(super) fn take(cache: &Cache, pool: usize, items: usize) -> Result<OwnedStats, NoMemory> {
         let object = objects::take(cache)?;
         let head = object.first::<Head>();
-        // SAFETY: an object that no other thread has, of that size and alignment; zeroed, or made for as many items.
+        // SAFETY: an object that no other thread has, of that size and alignment; zeroed, or made
+        // for as many items.
         unsafe {
             if (*head.as_ptr()).items == 0 {
-                head.write(PublishedStats { items: items as u32, ..PublishedStats::default() });
+                head.write(PublishedStats {
+                    items: items as u32,
+                    ..PublishedStats::default()
+                });
                 let figures = (&raw mut (*whole(head)).figures).cast::<AtomicU64>();
                 (0..2 * items).for_each(|at| figures.add(at).write(AtomicU64::new(0)));
             }
         }
-        Ok(OwnedStats { head, object: object.number, pool })
+        Ok(OwnedStats {
+            head,
+            object: object.number,
+            pool,
+        })
     }
 
     /// Gives the object back to the cache that it came from. No thread reads it any more.
@@ -174,13 +197,21 @@ impl PublishedStats {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Makes the object clean, below `parent`, for the group of that number. No other thread has the object.
+    /// Makes the object clean, below `parent`, for the group of that number. No other thread has
+    /// the object.
     pub(super) fn init(&self, parent: Option<&PublishedStats>, number: u32) {
         let head = |published: &PublishedStats| ptr::from_ref(published).cast::<Head>().cast_mut();
-        self.parent.store(parent.map_or(ptr::null_mut(), head), Ordering::Relaxed);
+        self.parent
+            .store(parent.map_or(ptr::null_mut(), head), Ordering::Relaxed);
         self.number.store(number, Ordering::Relaxed);
         self.cadence.reset();
-        let words = [&self.announced, &self.base, &self.counted, &self.writers, &self.touched];
+        let words = [
+            &self.announced,
+            &self.base,
+            &self.counted,
+            &self.writers,
+            &self.touched,
+        ];
         for word in words.into_iter().chain(&self.figures) {
             word.store(0, Ordering::Relaxed);
         }
@@ -194,7 +225,8 @@ impl PublishedStats {
     #[allow(unsafe_code)]
     fn parent(&self) -> Option<&PublishedStats> {
         let head = NonNull::new(self.parent.load(Ordering::Relaxed))?;
-        // SAFETY: a group keeps its ancestors, and so their published statistics, for as long as it is there itself.
+        // SAFETY: a group keeps its ancestors, and so their published statistics, for as long as it
+        // is there itself.
         Some(unsafe { &*whole(head) })
     }
 
@@ -204,12 +236,15 @@ impl PublishedStats {
 
     // === What may be missing ===
 
-    /// Announces what has been written below and may not be in a published figure. True where so much is announced that
-    /// the writer must flush.
+    /// Announces what has been written below and may not be in a published figure. True where so
+    /// much is announced that the writer must flush.
     pub(super) fn announce(&self, grains: u64) -> bool {
         // Release (E20): pairs with `error_bound`, by way of the flush that counts it as flushed.
         let announced = self.announced.fetch_add(grains, Ordering::Release);
-        announced.wrapping_add(grains).wrapping_sub(self.base.load(Ordering::Relaxed)) >= ANNOUNCED_MAX
+        announced
+            .wrapping_add(grains)
+            .wrapping_sub(self.base.load(Ordering::Relaxed))
+            >= ANNOUNCED_MAX
     }
 
     pub(super) fn add_writer(&self) {
@@ -222,29 +257,38 @@ impl PublishedStats {
         self.writers.fetch_sub(gone, Ordering::Release);
     }
 
-    /// Returns what may be missing from what is read of the figures after this: all that was announced, and what each
-    /// writer may have written without announcing it.
+    /// Returns what may be missing from what is read of the figures after this: all that was
+    /// announced, and what each writer may have written without announcing it.
     #[inline]
     pub(crate) fn error_bound(&self, quantum: u64) -> ErrorBound {
-        // Acquire (E21): pairs with `publish` and `remove_writers`. What they took off the bound is in the figures that
-        // are read after this. `base` first: what it counts has been announced.
+        // Acquire (E21): pairs with `publish` and `remove_writers`. What they took off the bound is
+        // in the figures that are read after this. `base` first: what it counts has been announced.
         // Mutation: e21-bound-relaxed
         let base = self.base.load(Ordering::Acquire);
         let announced = self.announced.load(Ordering::Acquire).wrapping_sub(base);
         let writers = self.writers.load(Ordering::Acquire);
         let unannounced = writers.saturating_mul(quantum);
-        ErrorBound { grains: announced.saturating_add(unannounced), threshold: unannounced.saturating_mul(2) }
+        ErrorBound {
+            grains: announced.saturating_add(unannounced),
+            threshold: unannounced.saturating_mul(2),
+        }
     }
 
     // === What is published ===
 
-    /// Adds a row to the figures. The caller holds the coordinator's lock, and publishes parents before their children.
+    /// Adds a row to the figures. The caller holds the coordinator's lock, and publishes parents
+    /// before their children.
     pub(super) fn publish(&self, row: &ChangedGroup, local: &[i64], subtree: &[i64]) {
-        // Release (E22): a reader that sees a figure of a child sees those of its parents, which were stored before.
+        // Release (E22): a reader that sees a figure of a child sees those of its parents, which
+        // were stored before.
         // Mutation: e21-off-the-bound-before-published
         self.touched.fetch_or(row.touched, Ordering::Release);
         for item in SetBits(row.touched) {
-            for (figure, change) in self.pair(item).into_iter().zip([subtree[item], local[item]]) {
+            for (figure, change) in self
+                .pair(item)
+                .into_iter()
+                .zip([subtree[item], local[item]])
+            {
                 if change != 0 {
                     // Mutation: e22-figures-relaxed
                     figure.fetch_add(change.cast_unsigned(), Ordering::Release);
@@ -258,26 +302,38 @@ impl PublishedStats {
         self.base.fetch_add(row.announced, Ordering::Release);
     }
 
-    /// Adds to the figures of the group and of all above it, for a thread that has no cells and can make none. It goes
-    /// from the root down, as a flush does. It allocates nothing, so it finds each level from below.
+    /// Adds to the figures of the group and of all above it, for a thread that has no cells and can
+    /// make none. It goes from the root down, as a flush does. It allocates nothing, so it finds
+    /// each level from below.
     pub(crate) fn publish_one(&self, stat: Stat, delta: i64) {
         let depth = self.path_to_root().count();
         // Mutation: e22-nested-account-from-below
         for above in (0..depth).rev() {
-            let Some(level) = self.path_to_root().nth(above) else { continue };
+            let Some(level) = self.path_to_root().nth(above) else {
+                continue;
+            };
             // Release (E22): as in `publish`.
-            level.touched.fetch_or(1 << stat.number(), Ordering::Release);
-            let figures = level.pair(stat.number()).into_iter().take(if above == 0 { 2 } else { 1 });
+            level
+                .touched
+                .fetch_or(1 << stat.number(), Ordering::Release);
+            let figures =
+                level
+                    .pair(stat.number())
+                    .into_iter()
+                    .take(if above == 0 { 2 } else { 1 });
             for figure in figures {
                 // Mutation: e22-nested-account-without-release
                 figure.fetch_add(delta.cast_unsigned(), Ordering::Release);
             }
             // Release (E41): as in `publish`.
-            level.counted.fetch_add(stat.grains(delta), Ordering::Release);
+            level
+                .counted
+                .fetch_add(stat.grains(delta), Ordering::Release);
         }
     }
 
-    /// Returns the grains of the changes in the figures. Figures that are read after this contain them all.
+    /// Returns the grains of the changes in the figures. Figures that are read after this contain
+    /// them all.
     pub(crate) fn counted(&self) -> u64 {
         // Acquire (E41): pairs with `publish`.
         // Mutation: e41-count-read-relaxed
@@ -294,6 +350,7 @@ impl PublishedStats {
     #[inline]
     pub(crate) fn figures(&self, item: usize) -> [i64; 2] {
         // Acquire (E22): pairs with `publish`.
-        self.pair(item).map(|figure| figure.load(Ordering::Acquire).cast_signed())
+        self.pair(item)
+            .map(|figure| figure.load(Ordering::Acquire).cast_signed())
     }
 }

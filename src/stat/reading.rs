@@ -5,9 +5,11 @@ use smallvec::SmallVec;
 use super::item::{Items, Stat};
 use super::published::PublishedStats;
 
-/// The most that a read of statistics may miss of all that was written before the call, and the cost of the read.
+/// The most that a read of statistics may miss of all that was written before the call, and the
+/// cost of the read.
 ///
-/// Additions that threads make while a read runs come on top. Only an exact read says how much that is.
+/// Additions that threads make while a read runs come on top. Only an exact read says how much that
+/// is.
 ///
 /// ```
 /// use memcg::{Freshness, Runtime, Stat};
@@ -23,46 +25,51 @@ use super::published::PublishedStats;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Freshness {
-    /// As published last: loads only, about 10 ns. [`Stats::max_error`] says what may be missing: what was announced
-    /// since, and half a batch for each writer.
+    /// As published last: loads only, about 10 ns. [`Stats::max_error`] says what may be missing:
+    /// what was announced since, and half a batch for each writer.
     Stale,
-    /// At most one batch for each writer is missing. The read flushes where more may be. This is what reading
-    /// `memory.stat` does, with writers in the place of processors.
+    /// At most one batch for each writer is missing. The read flushes where more may be. This is
+    /// what reading `memory.stat` does, with writers in the place of processors.
     ///
-    /// A thread that has stopped writing counts as a writer until flushes have found it idle. So now and then a read
-    /// flushes though its bound would allow it not to: one of up to 64 while most writers write on, and each while most
-    /// have stopped. Without a flusher too, the error comes down to 0 once all writers have stopped. That takes a dozen
-    /// reads where the group is read for the first time, and 140 where it was read often before. With less than eight
+    /// A thread that has stopped writing counts as a writer until flushes have found it idle. So
+    /// now and then a read flushes though its bound would allow it not to: one of up to 64 while
+    /// most writers write on, and each while most have stopped. Without a flusher too, the error
+    /// comes down to 0 once all writers have stopped. That takes a dozen reads where the group is
+    /// read for the first time, and 140 where it was read often before. With less than eight
     /// writers it takes 30 more.
     Threshold,
-    /// At most so many grains of each item's unit are missing ([`Unit::grain`](crate::Unit::grain)). The read flushes
-    /// where more may be. Each writer of the subtree may hold back half a batch, so a read that allows less than all of
-    /// them together always flushes.
+    /// At most so many grains of each item's unit are missing
+    /// ([`Unit::grain`](crate::Unit::grain)). The read flushes where more may be. Each writer of
+    /// the subtree may hold back half a batch, so a read that allows less than all of them together
+    /// always flushes.
     Within(u64),
     /// Nothing is missing.
     ///
-    /// If no thread writes while the read runs, each figure is the sum of what was written, and [`Stats::max_error`] is
-    /// 0. The read visits threads that write meanwhile at different instants. So an item that rises on one thread and
-    /// falls on another may have a value that it never had, such as a gauge below 0. Then `max_error` is what all
-    /// threads wrote between two looks at them, the first before the figures and the second after them. There is one
-    /// instant during the call at which, for all items at once, every figure was within `max_error` of all that had
-    /// been written.
+    /// If no thread writes while the read runs, each figure is the sum of what was written, and
+    /// [`Stats::max_error`] is
+    /// 0. The read visits threads that write meanwhile at different instants. So an item that rises
+    ///    on one thread and falls on another may have a value that it never had, such as a gauge
+    ///    below 0. Then `max_error` is what all threads wrote between two looks at them, the first
+    ///    before the figures and the second after them. There is one instant during the call at
+    ///    which, for all items at once, every figure was within `max_error` of all that had been
+    ///    written.
     ///
-    /// The read flushes the subtree twice: two visits to each pair of a thread and a group in it that has written
-    /// lately. It runs no barrier, unless visits to idle pairs have come to cost as much: then one barrier takes them
-    /// out of later flushes until they write again.
+    /// The read flushes the subtree twice: two visits to each pair of a thread and a group in it
+    /// that has written lately. It runs no barrier, unless visits to idle pairs have come to cost
+    /// as much: then one barrier takes them out of later flushes until they write again.
     Exact,
 }
 
 /// Most groups have written no more items than these: their figures need no allocation.
 const COMMON: usize = 6;
 
-/// The statistics of a group at one reading: of its subtree and of the group alone. All items that threads add to have
-/// the same error bound, and those of the [ledger](Stat::RESERVED) one of their own.
+/// The statistics of a group at one reading: of its subtree and of the group alone. All items that
+/// threads add to have the same error bound, and those of the [ledger](Stat::RESERVED) one of their
+/// own.
 ///
-/// A read visits items one after the other, and the threads of each item too. So an item that several threads move up
-/// and down meanwhile may have a value here that it never had. An [exact](Freshness::Exact) read says by
-/// how much such a value may be off.
+/// A read visits items one after the other, and the threads of each item too. So an item that
+/// several threads move up and down meanwhile may have a value here that it never had. An
+/// [exact](Freshness::Exact) read says by how much such a value may be off.
 ///
 /// ```
 /// use memcg::{Limits, Stat};
@@ -79,19 +86,31 @@ pub struct Stats {
     pub(crate) max_error: u64,
     /// Bytes that items of the ledger may be off by; `u64::MAX` where they were not read.
     ledger_error: u64,
-    /// The figures of the items that have been written, of the subtree and of the group alone. All others are 0.
+    /// The figures of the items that have been written, of the subtree and of the group alone. All
+    /// others are 0.
     figures: SmallVec<[(Stat, [i64; 2]); COMMON]>,
 }
 
 impl Stats {
     /// The sum of what has been published there. The caller says how many grains may be missing.
     #[inline]
-    pub(crate) fn read<'a>(items: &Items, published: impl Iterator<Item = &'a PublishedStats>) -> Stats {
-        let mut stats = Stats { max_error: 0, ledger_error: u64::MAX, figures: SmallVec::new() };
+    pub(crate) fn read<'a>(
+        items: &Items,
+        published: impl Iterator<Item = &'a PublishedStats>,
+    ) -> Stats {
+        let mut stats = Stats {
+            max_error: 0,
+            ledger_error: u64::MAX,
+            figures: SmallVec::new(),
+        };
         for (number, published) in published.enumerate() {
             for item in published.touched() {
                 let (stat, more) = (items.stat(item), published.figures(item));
-                match stats.figures.iter_mut().find(|(of, _)| number > 0 && *of == stat) {
+                match stats
+                    .figures
+                    .iter_mut()
+                    .find(|(of, _)| number > 0 && *of == stat)
+                {
                     Some((_, sums)) => *sums = [0, 1].map(|of| sums[of].wrapping_add(more[of])),
                     None => stats.figures.push((stat, more)),
                 }
@@ -100,11 +119,17 @@ impl Stats {
         stats
     }
 
-    /// The same, with items of the ledger: of the subtree and of the group alone, each off by so many bytes at most.
-    pub(crate) fn with_ledger(mut self, items: impl Iterator<Item = (Stat, [u64; 2])>, error: u64) -> Stats {
+    /// The same, with items of the ledger: of the subtree and of the group alone, each off by so
+    /// many bytes at most.
+    pub(crate) fn with_ledger(
+        mut self,
+        items: impl Iterator<Item = (Stat, [u64; 2])>,
+        error: u64,
+    ) -> Stats {
         let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         let written = items.filter(|(_, figures)| *figures != [0; 2]);
-        self.figures.extend(written.map(|(stat, figures)| (stat, figures.map(signed))));
+        self.figures
+            .extend(written.map(|(stat, figures)| (stat, figures.map(signed))));
         self.ledger_error = error;
         self
     }
@@ -115,12 +140,15 @@ impl Stats {
     }
 
     fn figures(&self, stat: Stat) -> [i64; 2] {
-        self.figures.iter().find(|(of, _)| *of == stat).map_or([0; 2], |(_, figures)| *figures)
+        self.figures
+            .iter()
+            .find(|(of, _)| *of == stat)
+            .map_or([0; 2], |(_, figures)| *figures)
     }
 
-    /// Returns an item of the group and all groups below it, with what groups added that are offline by now. 0 for an
-    /// item of another runtime. A gauge that several threads move may read below 0, where the figure has one thread's
-    /// fall and not another's rise.
+    /// Returns an item of the group and all groups below it, with what groups added that are
+    /// offline by now. 0 for an item of another runtime. A gauge that several threads move may read
+    /// below 0, where the figure has one thread's fall and not another's rise.
     pub fn get(&self, stat: Stat) -> i64 {
         self.figures(stat)[0]
     }
@@ -130,10 +158,10 @@ impl Stats {
         self.figures(stat)[1]
     }
 
-    /// Returns how far any item that threads add to may be from what had been written, in grains of its unit: the sum
-    /// of the changes that may be missing, rising and falling ones. An [exact](Freshness::Exact) read misses only changes
-    /// that threads make while it runs, and this bounds them. For the other reads it bounds the changes made before the
-    /// call.
+    /// Returns how far any item that threads add to may be from what had been written, in grains of
+    /// its unit: the sum of the changes that may be missing, rising and falling ones. An
+    /// [exact](Freshness::Exact) read misses only changes that threads make while it runs, and this
+    /// bounds them. For the other reads it bounds the changes made before the call.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
@@ -146,8 +174,9 @@ impl Stats {
         self.max_error
     }
 
-    /// Returns [`max_error`](Self::max_error) in the unit of an item. For an item of the [ledger](Stat::RESERVED) it is
-    /// [`Ledger::max_error`](crate::figures::Ledger::max_error), or `u64::MAX` where the read has no such items.
+    /// Returns [`max_error`](Self::max_error) in the unit of an item. For an item of the
+    /// [ledger](Stat::RESERVED) it is [`Ledger::max_error`](crate::figures::Ledger::max_error), or
+    /// `u64::MAX` where the read has no such items.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
@@ -156,6 +185,10 @@ impl Stats {
     /// assert_eq!(root.read(memcg::Freshness::Stale).max_error_of(memcg::Stat::ANON), 512 * 4_096);
     /// ```
     pub fn max_error_of(&self, stat: Stat) -> u64 {
-        if stat.is_of_ledger() { self.ledger_error } else { self.max_error.saturating_mul(stat.grain()) }
+        if stat.is_of_ledger() {
+            self.ledger_error
+        } else {
+            self.max_error.saturating_mul(stat.grain())
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! The result of a slice of a flush: a row for each group that changes, parents before their children.
+//! The result of a slice of a flush: a row for each group that changes, parents before their
+//! children.
 
 use super::visits::Visits;
 use crate::thread::cells::SetBits;
@@ -36,8 +37,14 @@ pub(super) const NO_ROW: usize = usize::MAX;
 
 impl SliceRows {
     pub(super) fn bytes(&self) -> u64 {
-        let SliceRows { rows, changes, idle, .. } = self;
-        let all = rows.capacity() * size_of::<ChangedGroup>() + changes.capacity() * size_of::<i64>();
+        let SliceRows {
+            rows,
+            changes,
+            idle,
+            ..
+        } = self;
+        let all =
+            rows.capacity() * size_of::<ChangedGroup>() + changes.capacity() * size_of::<i64>();
         (all + idle.capacity() * size_of::<u32>()) as u64
     }
 
@@ -51,10 +58,16 @@ impl SliceRows {
         self.changes.shrink_to(CHANGES_KEPT);
     }
 
-    /// Adds a row behind all others. Returns its number. The caller calls [`make_room`](Self::make_room) before it
-    /// writes the row.
+    /// Adds a row behind all others. Returns its number. The caller calls
+    /// [`make_room`](Self::make_room) before it writes the row.
     pub(super) fn push(&mut self, group: u32, above: usize) -> usize {
-        self.rows.push(ChangedGroup { group, above, touched: 0, written: 0, announced: 0 });
+        self.rows.push(ChangedGroup {
+            group,
+            above,
+            touched: 0,
+            written: 0,
+            announced: 0,
+        });
         self.rows.len() - 1
     }
 
@@ -70,10 +83,21 @@ impl SliceRows {
 
     /// Adds what changes in each group to its parent's subtree, from the last row to the first.
     pub(super) fn add_up(&mut self) {
-        let SliceRows { items, rows, changes, .. } = self;
+        let SliceRows {
+            items,
+            rows,
+            changes,
+            ..
+        } = self;
         let items = *items;
         for number in (0..rows.len()).rev() {
-            let ChangedGroup { above, touched, written, announced, .. } = rows[number];
+            let ChangedGroup {
+                above,
+                touched,
+                written,
+                announced,
+                ..
+            } = rows[number];
             let (before, row) = changes.split_at_mut(number * 2 * items);
             let (local, subtree) = row.split_at_mut(items);
             for item in SetBits(touched) {
@@ -91,8 +115,11 @@ impl SliceRows {
         }
     }
 
-    /// Each row with what changes in its group alone and in its subtree, parents before their children.
-    pub(super) fn changes(&self) -> impl DoubleEndedIterator<Item = (&ChangedGroup, &[i64], &[i64])> {
+    /// Each row with what changes in its group alone and in its subtree, parents before their
+    /// children.
+    pub(super) fn changes(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = (&ChangedGroup, &[i64], &[i64])> {
         let with_changes = self.rows.iter().zip(self.changes.chunks(2 * self.items));
         with_changes.map(|(row, changes)| {
             let (local, subtree) = changes.split_at(self.items);

@@ -1,8 +1,8 @@
-//! The coordinator's state behind its lock: the groups that have listed cells, their cells, and the counts that were
-//! read of them.
+//! The coordinator's state behind its lock: the groups that have listed cells, their cells, and the
+//! counts that were read of them.
 //!
-//! A group is linked below its parent as long as it, or a group below it, has listed cells. So a flush finds the groups
-//! that have been written and passes by the others. Edge: E17 (add/unlist).
+//! A group is linked below its parent as long as it, or a group below it, has listed cells. So a
+//! flush finds the groups that have been written and passes by the others. Edge: E17 (add/unlist).
 
 use super::list::{FlushList, Link, Linked, NONE};
 use super::published::{OwnedStats, PublishedStats};
@@ -16,7 +16,8 @@ pub(super) struct StatTables {
     pub(super) entries: Vec<CellsEntry>,
     pub(super) free_groups: Vec<u32>,
     pub(super) free_entries: Vec<u32>,
-    /// Numbers of cells that stood on top of the stack when it was taken, and are not in their lists yet.
+    /// Numbers of cells that stood on top of the stack when it was taken, and are not in their
+    /// lists yet.
     pub(super) taken: Vec<u32>,
     /// Number of the last flush that has begun, and how many had been asked for by then.
     pub(super) flush: u64,
@@ -30,7 +31,8 @@ pub(super) struct WrittenGroup {
     /// None while the place is free.
     pub(super) published: Option<OwnedStats>,
     pub(super) parent: u32,
-    /// Among the children of its parent that have listed cells, here or below. The root is in no list.
+    /// Among the children of its parent that have listed cells, here or below. The root is in no
+    /// list.
     pub(super) link: Link,
     linked: bool,
     pub(super) children: FlushList,
@@ -76,11 +78,20 @@ impl StatTables {
     }
 
     /// Makes a place for a group, with its published statistics.
-    pub(super) fn add_group(&mut self, parent: Option<&PublishedStats>, published: OwnedStats) -> &OwnedStats {
-        let number = place(&mut self.groups, &mut self.free_groups, || WrittenGroup::FREE);
+    pub(super) fn add_group(
+        &mut self,
+        parent: Option<&PublishedStats>,
+        published: OwnedStats,
+    ) -> &OwnedStats {
+        let number = place(&mut self.groups, &mut self.free_groups, || {
+            WrittenGroup::FREE
+        });
         published.init(parent, number);
         let group = &mut self.groups[number as usize];
-        *group = WrittenGroup { parent: parent.map_or(NONE, PublishedStats::number), ..WrittenGroup::FREE };
+        *group = WrittenGroup {
+            parent: parent.map_or(NONE, PublishedStats::number),
+            ..WrittenGroup::FREE
+        };
         group.published.insert(published)
     }
 
@@ -98,22 +109,27 @@ impl StatTables {
         entry.seen.fill(0);
         (entry.version, entry.group, entry.idle_visits) = (entry.cells.version(), group, 0);
         let cells = entry.cells;
-        self.groups[group as usize].idle.push_front(&mut self.entries, number);
+        self.groups[group as usize]
+            .idle
+            .push_front(&mut self.entries, number);
         cells
     }
 
-    /// Bytes of the tables, as far as threads have written to them: no thread writes to a vector beyond its length.
+    /// Bytes of the tables, as far as threads have written to them: no thread writes to a vector
+    /// beyond its length.
     pub(super) fn bytes(&self) -> u64 {
         let items = self.rows.items;
         let entry = size_of::<CellsEntry>() + lines_bytes(items) + items * size_of::<i64>();
         let numbers = self.free_groups.len() + self.free_entries.len() + self.taken.len();
         let groups = self.groups.len() * size_of::<WrittenGroup>();
-        (self.entries.len() * entry + groups + numbers * size_of::<u32>()) as u64 + self.rows.bytes()
+        (self.entries.len() * entry + groups + numbers * size_of::<u32>()) as u64
+            + self.rows.bytes()
     }
 
     // === The lists ===
 
-    /// Puts cells that were taken from the stack into their lists, at most [`SLICE`]. True where none are left.
+    /// Puts cells that were taken from the stack into their lists, at most [`SLICE`]. True where
+    /// none are left.
     pub(super) fn enlist_taken(&mut self) -> bool {
         let mut enlisted = 0;
         while let Some(number) = self.taken.pop() {
@@ -138,38 +154,58 @@ impl StatTables {
         entry.idle_visits = 0;
         let group = entry.group;
         if entry.listed {
-            // Unmarked, and their owner has marked them again before they were unlisted: they stay, and count as two
-            // writers until now.
+            // Unmarked, and their owner has marked them again before they were unlisted: they stay,
+            // and count as two writers until now.
             // Mutation: e17-unlisted-after-its-owner-came-back
             entry.unlisting = 0;
             self.remove_writers(group, 1);
             return;
         }
         (entry.listed, entry.link.done) = (true, 0);
-        self.groups[group as usize].idle.remove(&mut self.entries, number);
-        self.groups[group as usize].listed.push_front(&mut self.entries, number);
+        self.groups[group as usize]
+            .idle
+            .remove(&mut self.entries, number);
+        self.groups[group as usize]
+            .listed
+            .push_front(&mut self.entries, number);
         let mut at = group;
         while !self.groups[at as usize].linked && self.groups[at as usize].parent != NONE {
             let parent = self.groups[at as usize].parent;
-            (self.groups[at as usize].linked, self.groups[at as usize].link.done) = (true, 0);
+            (
+                self.groups[at as usize].linked,
+                self.groups[at as usize].link.done,
+            ) = (true, 0);
             self.change_children(parent, |children, groups| children.push_front(groups, at));
             at = parent;
         }
     }
 
-    fn change_children(&mut self, parent: u32, change: impl FnOnce(&mut FlushList, &mut [WrittenGroup])) {
+    fn change_children(
+        &mut self,
+        parent: u32,
+        change: impl FnOnce(&mut FlushList, &mut [WrittenGroup]),
+    ) {
         let mut children = self.groups[parent as usize].children;
         change(&mut children, &mut self.groups);
         self.groups[parent as usize].children = children;
     }
 
     pub(super) fn remove_writers(&self, group: u32, gone: u64) {
-        self.groups[group as usize].published().path_to_root().for_each(|level| level.remove_writers(gone));
+        self.groups[group as usize]
+            .published()
+            .path_to_root()
+            .for_each(|level| level.remove_writers(gone));
     }
 
     /// Takes groups without listed cells, here and below, off their parents' lists.
     pub(super) fn prune(&mut self, mut at: u32) {
-        while let WrittenGroup { linked: true, parent, children, listed, .. } = self.groups[at as usize]
+        while let WrittenGroup {
+            linked: true,
+            parent,
+            children,
+            listed,
+            ..
+        } = self.groups[at as usize]
             && children.first().is_none()
             && listed.first().is_none()
         {
@@ -179,15 +215,27 @@ impl StatTables {
         }
     }
 
-    /// Notes that a flush is done with the group and everything below. The group takes the lowest number that a member
-    /// of its lists has: those members are in front.
+    /// Notes that a flush is done with the group and everything below. The group takes the lowest
+    /// number that a member of its lists has: those members are in front.
     pub(super) fn finish(&mut self, group: u32) {
-        let WrittenGroup { linked, parent, children, listed, .. } = self.groups[group as usize];
-        let below = children.first().map(|child| self.groups[child as usize].link.done);
-        let own = listed.first().map(|entry| self.entries[entry as usize].link.done);
+        let WrittenGroup {
+            linked,
+            parent,
+            children,
+            listed,
+            ..
+        } = self.groups[group as usize];
+        let below = children
+            .first()
+            .map(|child| self.groups[child as usize].link.done);
+        let own = listed
+            .first()
+            .map(|entry| self.entries[entry as usize].link.done);
         let done = below.into_iter().chain(own).min().unwrap_or(self.flush);
         if linked {
-            self.change_children(parent, |children, groups| children.done(groups, group, done));
+            self.change_children(parent, |children, groups| {
+                children.done(groups, group, done)
+            });
         } else {
             self.groups[group as usize].link.done = done;
         }
@@ -196,7 +244,10 @@ impl StatTables {
     /// Any cells of a group, and whether they are listed.
     pub(super) fn first_of(&self, group: u32) -> Option<(u32, bool)> {
         let WrittenGroup { listed, idle, .. } = self.groups[group as usize];
-        listed.first().map(|entry| (entry, true)).or_else(|| idle.first().map(|entry| (entry, false)))
+        listed
+            .first()
+            .map(|entry| (entry, true))
+            .or_else(|| idle.first().map(|entry| (entry, false)))
     }
 }
 
@@ -225,7 +276,9 @@ impl WrittenGroup {
 
     /// Of a place that is not free.
     pub(super) fn published(&self) -> &PublishedStats {
-        self.published.as_ref().expect("a group has its published statistics until it is released")
+        self.published
+            .as_ref()
+            .expect("a group has its published statistics until it is released")
     }
 }
 
@@ -258,7 +311,8 @@ mod tests {
     fn each_list_of_numbers_counts() {
         let mut tables = StatTables::new(3);
         let empty = tables.bytes();
-        (tables.free_groups, tables.free_entries, tables.taken) = (vec![0; 10], vec![0; 20], vec![0; 30]);
+        (tables.free_groups, tables.free_entries, tables.taken) =
+            (vec![0; 10], vec![0; 20], vec![0; 30]);
         assert_eq!(tables.bytes() - empty, 4 * 60);
     }
 }

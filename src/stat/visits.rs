@@ -1,11 +1,12 @@
-//! The visits of a flush, and two decisions that follow: is a barrier for idle cells worth its cost, and does a later
-//! read flush within its error bound.
+//! The visits of a flush, and two decisions that follow: is a barrier for idle cells worth its
+//! cost, and does a later read flush within its error bound.
 
 use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicU32;
 
-/// So many visits to idle cells cost as much as a barrier, which ends them: four visits to eight cells, or 32 to one.
-/// So the barriers of all flushes cost no more than the visits to idle cells do.
+/// So many visits to idle cells cost as much as a barrier, which ends them: four visits to eight
+/// cells, or 32 to one. So the barriers of all flushes cost no more than the visits to idle cells
+/// do.
 pub(super) const WASTED_MAX: u64 = 32;
 
 /// Reads within the bound from one flush to the next: at first, and where the writers write on.
@@ -40,8 +41,8 @@ impl Visits {
     }
 }
 
-/// The cadence of flushes by reads within their error bound. The cells of a writer that has stopped stay in the bound
-/// until flushes have found them idle, and without a flusher only reads flush.
+/// The cadence of flushes by reads within their error bound. The cells of a writer that has stopped
+/// stay in the bound until flushes have found them idle, and without a flusher only reads flush.
 #[derive(Default)]
 pub(crate) struct ReadCadence {
     /// Reads within the bound until one flushes.
@@ -76,9 +77,9 @@ impl ReadCadence {
         self.set(self.between.load(Ordering::Relaxed));
     }
 
-    /// Notes that a read has flushed though its bound allowed it not to. Where most writers have stopped the next read
-    /// flushes too, so that they are soon unlisted. Where most write on the number of reads doubles, so that such a
-    /// flush costs each read little.
+    /// Notes that a read has flushed though its bound allowed it not to. Where most writers have
+    /// stopped the next read flushes too, so that they are soon unlisted. Where most write on the
+    /// number of reads doubles, so that such a flush costs each read little.
     pub(crate) fn note_extra_flush(&self, visits: Visits) {
         let between = self.between.load(Ordering::Relaxed);
         self.set(match visits {

@@ -31,13 +31,14 @@ use crate::sync::{AtomicPtr, AtomicU64, Ordering, Shared};
 pub enum Event {
     /// The group was reclaimed below its low, because no other memory was left.
     Low,
-    /// A charge has left usage above high. It counts once for each charge and group. The charge reclaims the excess and
-    /// is delayed, where it can be.
+    /// A charge has left usage above high. It counts once for each charge and group. The charge
+    /// reclaims the excess and is delayed, where it can be.
     High,
-    /// A charge did not fit below the group's max after a drain of stranded credit, and before any reclaim.
+    /// A charge did not fit below the group's max after a drain of stranded credit, and before any
+    /// reclaim.
     Max,
-    /// Reclaim did not free enough for a charge. The charge is about to be refused, or to cancel a group. A charge made
-    /// inside reclaim or a cancel hook does not count: it calls no reclaimer.
+    /// Reclaim did not free enough for a charge. The charge is about to be refused, or to cancel a
+    /// group. A charge made inside reclaim or a cancel hook does not count: it calls no reclaimer.
     Oom,
     /// The group was cancelled. It counts once for each hook of the group that was called.
     OomKill,
@@ -47,14 +48,16 @@ pub enum Event {
     Overcharge,
     /// A charge was let through above the max of a group that is only observed.
     Observed,
-    /// A charge waited in line at the group for all the time that its caller allowed, and did not fit.
+    /// A charge waited in line at the group for all the time that its caller allowed, and did not
+    /// fit.
     TimedOut,
     /// A wait in line at the group ended, because none there could: see
     /// [`ChargeError::Deadlock`](crate::ChargeError::Deadlock).
     Deadlock,
     /// A reclaimer, a listener or a cancel hook of the group panicked.
     Panic,
-    /// The group's [pressure level](crate::Group::pressure_level) has changed. It counts once for each change.
+    /// The group's [pressure level](crate::Group::pressure_level) has changed. It counts once for
+    /// each change.
     PressureLevel,
 }
 
@@ -75,7 +78,8 @@ impl Event {
         Event::PressureLevel,
     ];
 
-    /// Returns the event's name in `memory.events`. An event that the kernel does not have is named likewise.
+    /// Returns the event's name in `memory.events`. An event that the kernel does not have is named
+    /// likewise.
     ///
     /// ```
     /// assert_eq!(memcg::Event::Oom.name(), "oom");
@@ -114,7 +118,8 @@ impl EventTally {
     }
 }
 
-/// The counts of a group, and of all below it, and how long chargers stood still there: an object of a pool.
+/// The counts of a group, and of all below it, and how long chargers stood still there: an object
+/// of a pool.
 #[derive(Default)]
 pub(crate) struct EventCounts {
     pub(crate) local: EventTally,
@@ -151,7 +156,12 @@ impl EventCounts {
 }
 
 pub(crate) fn event_cache(align: PoolAlign) -> Shared<Cache> {
-    cache(Shape { kind: Kind::Events, asked: size_of::<EventCounts>(), align, node: None })
+    cache(Shape {
+        kind: Kind::Events,
+        asked: size_of::<EventCounts>(),
+        align,
+        node: None,
+    })
 }
 
 /// A group's counts; none before the first event of the group or of a group below.
@@ -159,7 +169,8 @@ pub(crate) fn event_cache(align: PoolAlign) -> Shared<Cache> {
 pub(crate) struct EventsPlace(AtomicPtr<EventCounts>);
 
 impl EventsPlace {
-    /// Removes the counts, for a caller that gives them back to the pool. No other thread uses the group.
+    /// Removes the counts, for a caller that gives them back to the pool. No other thread uses the
+    /// group.
     pub(crate) fn take(&self) -> Option<NonNull<EventCounts>> {
         let counts = NonNull::from(self.get()?);
         self.0.store(ptr::null_mut(), Ordering::Relaxed);
@@ -168,20 +179,26 @@ impl EventsPlace {
 
     #[allow(unsafe_code)]
     pub(crate) fn get(&self) -> Option<&EventCounts> {
-        // SeqCst (E26): as for the counts themselves. Acquire (E40): a thread that finds the counts finds them made.
-        // Both pair with `set_first`.
+        // SeqCst (E26): as for the counts themselves. Acquire (E40): a thread that finds the counts
+        // finds them made. Both pair with `set_first`.
         let counts = self.0.load(Ordering::SeqCst);
-        // SAFETY: an object of the pool, which never goes; the group has it until `take`, and the caller keeps the
-        // group.
+        // SAFETY: an object of the pool, which never goes; the group has it until `take`, and the
+        // caller keeps the group.
         unsafe { counts.as_ref() }
     }
 
-    /// Shows counts to all threads. False: another thread has shown its own, and these are the caller's still.
+    /// Shows counts to all threads. False: another thread has shown its own, and these are the
+    /// caller's still.
     pub(crate) fn set_first(&self, made: NonNull<EventCounts>) -> bool {
         // SeqCst (E26): before the count; pairs with `get`. Release (E40): after all is made.
         // Mutation: e40-counts-of-events-shown-before-they-are-made
         // Mutation: e40-second-counts-replace-the-first
-        let first = self.0.compare_exchange(ptr::null_mut(), made.as_ptr(), Ordering::SeqCst, Ordering::SeqCst);
+        let first = self.0.compare_exchange(
+            ptr::null_mut(),
+            made.as_ptr(),
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
         // Mutation: e40-second-counts-replace-the-first
         first.is_ok()
     }

@@ -7,8 +7,8 @@ use crate::sync::lock::{Lock, Rank};
 /// The most rounds that spare a reclaimer which freed nothing: 1, 3, 7 … 63.
 const SPARED_MAX: u32 = 63;
 
-/// One in so many rounds asks even a reclaimer that never frees anything, where nothing else is left: once six fruitless
-/// calls in a row have earned it the longest pause.
+/// One in so many rounds asks even a reclaimer that never frees anything, where nothing else is
+/// left: once six fruitless calls in a row have earned it the longest pause.
 const LAST_EVERY: u32 = 8;
 
 /// Apart from the reclaimer's registration, because promises outlive that.
@@ -16,12 +16,13 @@ pub(crate) struct History(Lock<Remembered>);
 
 #[derive(Default)]
 struct Remembered {
-    /// The round that looked at it last, whether that round spares it, and whether it has freed nothing in it.
+    /// The round that looked at it last, whether that round spares it, and whether it has freed
+    /// nothing in it.
     round: u64,
     spared: bool,
     failed: bool,
-    /// The rounds that still spare it, the rounds that the last fruitless call earned it, and the usage of its group
-    /// then.
+    /// The rounds that still spare it, the rounds that the last fruitless call earned it, and the
+    /// usage of its group then.
     to_spare: u32,
     last_spared: u32,
     held: u64,
@@ -49,14 +50,20 @@ impl History {
         History(Lock::new(Rank::Bookkeeping, Remembered::default()))
     }
 
-    /// Returns the standing of the reclaimer in a round; its group holds `usage`. One that owes for longer than
-    /// `patience` counts as having freed nothing. A round spares none whose group has grown: there may be something
-    /// now.
+    /// Returns the standing of the reclaimer in a round; its group holds `usage`. One that owes for
+    /// longer than `patience` counts as having freed nothing. A round spares none whose group has
+    /// grown: there may be something now.
     pub(crate) fn standing(&self, round: u64, usage: u64, patience: Duration) -> Standing {
         let mut remembered = self.0.lock();
         if remembered.promises > 0 {
-            let late = remembered.since.is_some_and(|since| since.elapsed() > patience);
-            return if late { Standing::Spared { unless_last: false } } else { Standing::Owes };
+            let late = remembered
+                .since
+                .is_some_and(|since| since.elapsed() > patience);
+            return if late {
+                Standing::Spared { unless_last: false }
+            } else {
+                Standing::Owes
+            };
         }
         if remembered.round != round {
             (remembered.round, remembered.failed) = (round, false);
@@ -66,18 +73,23 @@ impl History {
         if remembered.spared {
             // One that never frees anything is asked once in a while, where nothing else is left.
             let gone_by = SPARED_MAX - remembered.to_spare.min(SPARED_MAX);
-            let once_in_a_while = remembered.last_spared < SPARED_MAX || gone_by.is_multiple_of(LAST_EVERY);
-            Standing::Spared { unless_last: !remembered.failed && once_in_a_while }
+            let once_in_a_while =
+                remembered.last_spared < SPARED_MAX || gone_by.is_multiple_of(LAST_EVERY);
+            Standing::Spared {
+                unless_last: !remembered.failed && once_in_a_while,
+            }
         } else {
             Standing::Ready
         }
     }
 
-    /// Returns its standing before a charge that never blocks has it begin: as in [`standing`](Self::standing), and no
-    /// round counts.
+    /// Returns its standing before a charge that never blocks has it begin: as in
+    /// [`standing`](Self::standing), and no round counts.
     pub(crate) fn standing_before_start(&self, usage: u64, patience: Duration) -> Standing {
         let remembered = self.0.lock();
-        let late = remembered.since.is_some_and(|since| since.elapsed() > patience);
+        let late = remembered
+            .since
+            .is_some_and(|since| since.elapsed() > patience);
         match remembered.promises {
             0 if remembered.to_spare == 0 || usage > remembered.held => Standing::Ready,
             1.. if !late => Standing::Owes,
@@ -85,11 +97,16 @@ impl History {
         }
     }
 
-    /// If it freed nothing while its group held `usage`, the rest of the round and the next ones spare it.
+    /// If it freed nothing while its group held `usage`, the rest of the round and the next ones
+    /// spare it.
     pub(crate) fn judge(&self, fruitful: bool, usage: u64) {
         let mut remembered = self.0.lock();
         if fruitful {
-            (remembered.last_spared, remembered.to_spare, remembered.spared) = (0, 0, false);
+            (
+                remembered.last_spared,
+                remembered.to_spare,
+                remembered.spared,
+            ) = (0, 0, false);
         } else if remembered.promises == 0 {
             let spare = (2 * remembered.last_spared + 1).min(SPARED_MAX);
             (remembered.last_spared, remembered.to_spare, remembered.held) = (spare, spare, usage);

@@ -7,7 +7,8 @@ use crate::sync::Ordering;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicBool;
 
-/// A charge that was refused, or a group that was cancelled: see [`incidents`](crate::expert::Inspect::incidents).
+/// A charge that was refused, or a group that was cancelled: see
+/// [`incidents`](crate::expert::Inspect::incidents).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Incident {
@@ -23,8 +24,8 @@ pub struct Incident {
     pub limited: String,
     /// The counter whose max was met; `None` for memory.
     pub counter: Option<String>,
-    /// The amount that the charge asked for, in bytes or in the unit of the counter; of a victim, the amount that was
-    /// wanted of it.
+    /// The amount that the charge asked for, in bytes or in the unit of the counter; of a victim,
+    /// the amount that was wanted of it.
     pub requested: u64,
     /// Usage of the group whose max was met.
     pub usage: u64,
@@ -77,7 +78,10 @@ struct LastIncidents {
 
 impl Incidents {
     pub(crate) fn new() -> Incidents {
-        Incidents { keeps: AtomicBool::new(false), last: Lock::new(Rank::Bookkeeping, LastIncidents::default()) }
+        Incidents {
+            keeps: AtomicBool::new(false),
+            last: Lock::new(Rank::Bookkeeping, LastIncidents::default()),
+        }
     }
 
     #[inline]
@@ -104,7 +108,11 @@ impl Incidents {
         }
         last.number += 1;
         incident.number = last.number;
-        let oldest = if last.kept.len() >= last.most { last.kept.pop_front() } else { None };
+        let oldest = if last.kept.len() >= last.most {
+            last.kept.pop_front()
+        } else {
+            None
+        };
         last.kept.push_back(incident);
         drop(last);
         drop(oldest);
@@ -112,6 +120,12 @@ impl Incidents {
 
     /// Those that pass, oldest first. The thread is in a slow path of its own.
     pub(crate) fn all(&self, passes: impl Fn(&Incident) -> bool) -> Vec<Incident> {
-        self.last.lock().kept.iter().filter(|incident| passes(incident)).cloned().collect()
+        self.last
+            .lock()
+            .kept
+            .iter()
+            .filter(|incident| passes(incident))
+            .cloned()
+            .collect()
     }
 }

@@ -15,28 +15,45 @@ pub(crate) enum LimitKind {
 }
 
 impl LimitKind {
-    pub(crate) const ALL: [LimitKind; 6] =
-        [LimitKind::Max, LimitKind::Min, LimitKind::Low, LimitKind::Soft, LimitKind::High, LimitKind::ReclaimAbove];
+    pub(crate) const ALL: [LimitKind; 6] = [
+        LimitKind::Max,
+        LimitKind::Min,
+        LimitKind::Low,
+        LimitKind::Soft,
+        LimitKind::High,
+        LimitKind::ReclaimAbove,
+    ];
 }
 
-/// The percentages that a counter's limits were set to, plus 1; 0 where a limit was set to a number.
+/// The percentages that a counter's limits were set to, plus 1; 0 where a limit was set to a
+/// number.
 #[derive(Default)]
 pub(crate) struct Percents([AtomicU8; LimitKind::ALL.len()]);
 
 impl Percents {
     pub(crate) fn is_clean(&self) -> bool {
-        LimitKind::ALL.into_iter().all(|kind| self.get(kind).is_none())
+        LimitKind::ALL
+            .into_iter()
+            .all(|kind| self.get(kind).is_none())
     }
 
     pub(crate) fn reset(&self) {
-        LimitKind::ALL.into_iter().for_each(|kind| self.set(kind, None));
+        LimitKind::ALL
+            .into_iter()
+            .for_each(|kind| self.set(kind, None));
     }
 
     pub(crate) fn get(&self, kind: LimitKind) -> Option<Percent> {
-        self.0[kind as usize].load(Ordering::Relaxed).checked_sub(1).and_then(Percent::new)
+        self.0[kind as usize]
+            .load(Ordering::Relaxed)
+            .checked_sub(1)
+            .and_then(Percent::new)
     }
 
     pub(crate) fn set(&self, kind: LimitKind, percent: Option<Percent>) {
-        self.0[kind as usize].store(percent.map_or(0, |percent| percent.get() + 1), Ordering::Relaxed);
+        self.0[kind as usize].store(
+            percent.map_or(0, |percent| percent.get() + 1),
+            Ordering::Relaxed,
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Threads and futures that wait for an event of a tree's groups, and functions that are called for one.
+//! Threads and futures that wait for an event of a tree's groups, and functions that are called for
+//! one.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -36,7 +37,8 @@ impl Happened {
         self.event
     }
 
-    /// Number of times that the event has happened, as [`Events::get`](crate::figures::Events::get) counts it.
+    /// Number of times that the event has happened, as [`Events::get`](crate::figures::Events::get)
+    /// counts it.
     pub fn count(&self) -> u64 {
         self.count
     }

@@ -1,4 +1,5 @@
-//! The state of each policy for a counter, a group or a tree: one leaf file for each, without the policy's algorithm.
+//! The state of each policy for a counter, a group or a tree: one leaf file for each, without the
+//! policy's algorithm.
 
 pub(crate) mod callback;
 pub(crate) mod events;

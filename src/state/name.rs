@@ -8,9 +8,9 @@ use crate::pool::NoMemory;
 
 /// The name of a new group among its siblings: a text, a number, or nothing.
 ///
-/// A number is not formatted until a caller asks for a path or a name. A text that is the decimal form of a number
-/// names the same group as that number. An unnamed group is found by its [id](crate::GroupId) alone; a path shows the
-/// id, as in `/acme/#5.1`.
+/// A number is not formatted until a caller asks for a path or a name. A text that is the decimal
+/// form of a number names the same group as that number. An unnamed group is found by its
+/// [id](crate::GroupId) alone; a path shows the id, as in `/acme/#5.1`.
 ///
 /// ```
 /// use memcg::{GroupName, Limits, Runtime};
@@ -27,8 +27,8 @@ use crate::pool::NoMemory;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GroupName<'a> {
-    /// At most [`Group::NAME_MAX`](crate::Group::NAME_MAX) bytes, without `/` and characters that control, format or
-    /// separate lines, that do not begin with `#`; neither `.` nor `..`.
+    /// At most [`Group::NAME_MAX`](crate::Group::NAME_MAX) bytes, without `/` and characters that
+    /// control, format or separate lines, that do not begin with `#`; neither `.` nor `..`.
     Text(&'a str),
     /// A number, unique among its siblings.
     Number(u64),
@@ -52,7 +52,8 @@ fn number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| is_decimal)
 }
 
-/// Characters that have no form of their own and change that of others: category Cf of Unicode 16, Zl and Zp.
+/// Characters that have no form of their own and change that of others: category Cf of Unicode 16,
+/// Zl and Zp.
 const FORMATS: [RangeInclusive<char>; 22] = [
     '\u{AD}'..='\u{AD}',
     '\u{600}'..='\u{605}',
@@ -94,7 +95,8 @@ pub(crate) fn beginning(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// The name of a group: a text, a `u64` or a literal, or [`GroupName`]. Methods take it as an argument.
+/// The name of a group: a text, a `u64` or a literal, or [`GroupName`]. Methods take it as an
+/// argument.
 ///
 /// A literal needs no suffix, because `u64` is the one integer here.
 ///
@@ -146,7 +148,8 @@ impl fmt::Display for GroupName<'_> {
     }
 }
 
-/// The most bytes of a name that needs no memory of its own. With a length and a tag the whole has 24.
+/// The most bytes of a name that needs no memory of its own. With a length and a tag the whole has
+/// 24.
 const INLINE: usize = 22;
 
 /// A name, which never changes.
@@ -158,7 +161,10 @@ pub(crate) enum Name {
 
 impl Name {
     /// No name: that of the root, and of unnamed groups.
-    pub(crate) const NONE: Name = Name::Inline { len: 0, bytes: [0; INLINE] };
+    pub(crate) const NONE: Name = Name::Inline {
+        len: 0,
+        bytes: [0; INLINE],
+    };
 
     /// Copies `name`. It allocates for a text of more than `INLINE` bytes.
     pub(crate) fn new(name: GroupName<'_>) -> Result<Name, NoMemory> {
@@ -173,10 +179,14 @@ impl Name {
         let mut bytes = [0; INLINE];
         if let Some(here) = bytes.get_mut(..name.len()) {
             here.copy_from_slice(name.as_bytes());
-            return Ok(Name::Inline { len: name.len() as u8, bytes });
+            return Ok(Name::Inline {
+                len: name.len() as u8,
+                bytes,
+            });
         }
         let mut copy = String::new();
-        copy.try_reserve_exact(name.len()).map_err(|_| NoMemory { bytes: name.len() })?;
+        copy.try_reserve_exact(name.len())
+            .map_err(|_| NoMemory { bytes: name.len() })?;
         copy.push_str(name);
         // `try_reserve_exact` leaves no room over that `into_boxed_str` would have to give back.
         Ok(Name::Boxed(copy.into_boxed_str()))
@@ -217,8 +227,19 @@ mod tests {
             // Two bytes each, and one of one byte where the length is odd.
             let text = "ä".repeat(len / 2) + &"x".repeat(len % 2);
             let name = Name::new(GroupName::Text(&text)).unwrap();
-            assert_eq!(name.get(), if len == 0 { GroupName::Unnamed } else { GroupName::Text(&text) });
-            assert_eq!(matches!(name, Name::Inline { .. }), len <= INLINE, "{len} bytes");
+            assert_eq!(
+                name.get(),
+                if len == 0 {
+                    GroupName::Unnamed
+                } else {
+                    GroupName::Text(&text)
+                }
+            );
+            assert_eq!(
+                matches!(name, Name::Inline { .. }),
+                len <= INLINE,
+                "{len} bytes"
+            );
         }
         assert_eq!(Name::NONE.get(), GroupName::Unnamed);
     }
@@ -229,7 +250,17 @@ mod tests {
             assert_eq!(GroupName::Text(text).canonical(), GroupName::Number(number));
             assert_eq!(GroupName::Number(number).to_string(), text);
         }
-        for text in ["", "00", "07", "+7", "-7", "7 ", "7a", "18446744073709551616", "\u{0661}"] {
+        for text in [
+            "",
+            "00",
+            "07",
+            "+7",
+            "-7",
+            "7 ",
+            "7a",
+            "18446744073709551616",
+            "\u{0661}",
+        ] {
             assert_eq!(GroupName::Text(text).canonical(), GroupName::Text(text));
         }
     }
@@ -238,14 +269,26 @@ mod tests {
     #[test]
     fn characters_that_format_are_escaped() {
         let all: Vec<char> = FORMATS.into_iter().flatten().collect();
-        assert_eq!(all.len(), 170 + 2, "those of category Cf in Unicode 16, and the two separators");
-        assert!(all.is_sorted() && all.iter().all(|char| char.escape_debug().len() > 2 && is_format(*char)));
+        assert_eq!(
+            all.len(),
+            170 + 2,
+            "those of category Cf in Unicode 16, and the two separators"
+        );
+        assert!(
+            all.is_sorted()
+                && all
+                    .iter()
+                    .all(|char| char.escape_debug().len() > 2 && is_format(*char))
+        );
         assert!(!"aé漢🙂 -_.\u{301}".contains(is_format));
     }
 
     #[test]
     fn the_beginning_of_a_name() {
-        for (name, shown) in [("é".repeat(64), "é".repeat(64)), ("é".repeat(65), "é".repeat(64) + "…")] {
+        for (name, shown) in [
+            ("é".repeat(64), "é".repeat(64)),
+            ("é".repeat(65), "é".repeat(64) + "…"),
+        ] {
             assert_eq!(beginning(&name), shown);
         }
     }

@@ -1,4 +1,5 @@
-//! Victims: for a group its policy and marks, for a tree its cancel hooks and the victims that charges wait for.
+//! Victims: for a group its policy and marks, for a tree its cancel hooks and the victims that
+//! charges wait for.
 
 use std::time::Instant;
 
@@ -34,7 +35,11 @@ use crate::thread::foreign::Foreign;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "lowercase")
+)]
 #[non_exhaustive]
 pub enum OomPolicy {
     /// The policy of the nearest group above; for the root: refuse.
@@ -42,32 +47,37 @@ pub enum OomPolicy {
     Inherit,
     /// The charge is refused, or waits.
     Refuse,
-    /// The group below that is furthest above its share is cancelled, and the charge waits for its memory; then the
-    /// next one; where no candidate is left it is refused.
+    /// The group below that is furthest above its share is cancelled, and the charge waits for its
+    /// memory; then the next one; where no candidate is left it is refused.
     ///
-    /// No group is cancelled in vain: where free room, what reclaimers have promised and all that the candidates hold
-    /// together are less than what is wanted, the charge is refused at once. What a charge asks for counts as its own
-    /// group's in the choice, so a group that asks for much may be the victim itself.
+    /// No group is cancelled in vain: where free room, what reclaimers have promised and all that
+    /// the candidates hold together are less than what is wanted, the charge is refused at once.
+    /// What a charge asks for counts as its own group's in the choice, so a group that asks for
+    /// much may be the victim itself.
     ///
     /// The share is what low protects or the soft limit, whichever is more. Only groups with a
-    /// [cancel hook](crate::Group::on_cancel) can be chosen; of one and another below it, the one that has more of its own.
-    /// [Importance](crate::Limits::importance) comes before all that. For memory only.
+    /// [cancel hook](crate::Group::on_cancel) can be chosen; of one and another below it, the one
+    /// that has more of its own. [Importance](crate::Limits::importance) comes before all that. For
+    /// memory only.
     Choose,
 }
 
 impl OomPolicy {
-    /// Chooses as [`Choose`](Self::Choose) does, in an order that the service gives itself: `order` returns the index
-    /// of the candidate that is cancelled next. `None` spares all of them, and the charge is refused.
+    /// Chooses as [`Choose`](Self::Choose) does, in an order that the service gives itself: `order`
+    /// returns the index of the candidate that is cancelled next. `None` spares all of them, and
+    /// the charge is refused.
     ///
-    /// The candidates are those that may go: none is more important than the group that asks, and together they hold
-    /// enough. The first is the one that this crate would choose. Each charge that finds no other victim under way
-    /// calls the order, on its own thread and with no lock of this crate held; several threads may call it at once.
-    /// Charges that the order makes itself are refused at once where they do not fit. While it runs its own charge
-    /// waits, and no other one does.
+    /// The candidates are those that may go: none is more important than the group that asks, and
+    /// together they hold enough. The first is the one that this crate would choose. Each charge
+    /// that finds no other victim under way calls the order, on its own thread and with no lock of
+    /// this crate held; several threads may call it at once. Charges that the order makes itself
+    /// are refused at once where they do not fit. While it runs its own charge waits, and no other
+    /// one does.
     ///
-    /// The order may fail. A panic is caught and counted as [`Event::Panic`](crate::Event::Panic) of the group with the
-    /// policy. After a panic, for an index beyond the candidates, and for a candidate that is none any more, this
-    /// crate's own order holds. An order of a group that is offline is dropped with the next one that is set.
+    /// The order may fail. A panic is caught and counted as [`Event::Panic`](crate::Event::Panic)
+    /// of the group with the policy. After a panic, for an index beyond the candidates, and for a
+    /// candidate that is none any more, this crate's own order holds. An order of a group that is
+    /// offline is dropped with the next one that is set.
     ///
     /// ```
     /// use memcg::{Limits, OomPolicy, Runtime};
@@ -86,9 +96,14 @@ impl OomPolicy {
     /// assert_eq!((old.live(), young.live()), (70, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn by(order: impl Fn(&[OomCandidate]) -> Option<usize> + Send + Sync + 'static) -> OomOrder {
+    pub fn by(
+        order: impl Fn(&[OomCandidate]) -> Option<usize> + Send + Sync + 'static,
+    ) -> OomOrder {
         let order: Box<AnyOrder> = Box::new(order);
-        OomOrder { policy: OomPolicy::Choose, order: Some(Arc::new(Foreign::new(order))) }
+        OomOrder {
+            policy: OomPolicy::Choose,
+            order: Some(Arc::new(Foreign::new(order))),
+        }
     }
 }
 
@@ -96,7 +111,8 @@ type AnyOrder = dyn Fn(&[OomCandidate]) -> Option<usize> + Send + Sync;
 
 pub(crate) type Order = Foreign<Box<AnyOrder>>;
 
-/// A policy, or an order of choice that a service gives itself: see [`OomPolicy::by`] for an example.
+/// A policy, or an order of choice that a service gives itself: see [`OomPolicy::by`] for an
+/// example.
 pub struct OomOrder {
     pub(crate) policy: OomPolicy,
     pub(crate) order: Option<Arc<Order>>,
@@ -104,13 +120,17 @@ pub struct OomOrder {
 
 impl From<OomPolicy> for OomOrder {
     fn from(policy: OomPolicy) -> OomOrder {
-        OomOrder { policy, order: None }
+        OomOrder {
+            policy,
+            order: None,
+        }
     }
 }
 
 debug_figures!(OomOrder, |order| policy: order.policy, is_by: order.order.is_some());
 
-/// A group that may be cancelled, as an [order of choice](OomPolicy::by) sees it. The figures are those of one look.
+/// A group that may be cancelled, as an [order of choice](OomPolicy::by) sees it. The figures are
+/// those of one look.
 ///
 /// ```
 /// use memcg::expert::OomCandidate;
@@ -132,7 +152,8 @@ pub struct OomCandidate {
 }
 
 impl OomCandidate {
-    /// Returns the highest [importance](crate::Limits::importance) of the groups that go with it and have a hook.
+    /// Returns the highest [importance](crate::Limits::importance) of the groups that go with it
+    /// and have a hook.
     pub fn importance(&self) -> u8 {
         self.importance
     }
@@ -186,8 +207,8 @@ impl Cancel {
         self.wanted
     }
 
-    /// Bytes by which the victim was above its share when it was chosen: this group, or the one that stands for its
-    /// whole subtree. 0 for a group that was chosen for what it asks.
+    /// Bytes by which the victim was above its share when it was chosen: this group, or the one
+    /// that stands for its whole subtree. 0 for a group that was chosen for what it asks.
     pub fn overrun(&self) -> u64 {
         self.overrun
     }
@@ -205,11 +226,12 @@ const REFUSES: u16 = 1 << 3;
 const CHOOSES: u16 = 1 << 4;
 /// The service gives the order of choice itself.
 pub(crate) const ORDERS: u16 = 1 << 5;
-/// From this bit on: the importance that the group was given, plus 1; 0 where it has that of the group above.
+/// From this bit on: the importance that the group was given, plus 1; 0 where it has that of the
+/// group above.
 const IMPORTANCE_SHIFT: u32 = 7;
 
-/// A group's OOM policy, the marks beside it, and its importance. Relaxed, all of them: settings, of which no order is
-/// relied on.
+/// A group's OOM policy, the marks beside it, and its importance. Relaxed, all of them: settings,
+/// of which no order is relied on.
 #[derive(Default)]
 pub(crate) struct OomMarks(AtomicU16);
 
@@ -237,7 +259,9 @@ impl OomMarks {
             OomPolicy::Choose => CHOOSES,
         };
         let set = |old: u16| Some(old & !(REFUSES | CHOOSES) | bits);
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
     }
 
     pub(crate) fn importance(&self) -> Option<u8> {
@@ -248,7 +272,9 @@ impl OomMarks {
     pub(crate) fn set_importance(&self, importance: u8) {
         let importance = (u16::from(importance) + 1) << IMPORTANCE_SHIFT;
         let set = |old: u16| Some(old & ((1 << IMPORTANCE_SHIFT) - 1) | importance);
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
     }
 
     pub(crate) fn has(&self, mark: u16) -> bool {
@@ -268,7 +294,8 @@ impl OomMarks {
 pub(crate) struct Oom {
     pub(crate) hooks: Vec<Arc<Callback<Cancel>>>,
     pub(crate) victims: Vec<Arc<Victim>>,
-    /// Orders that services give themselves, each with the group that has it. It may be gone by now.
+    /// Orders that services give themselves, each with the group that has it. It may be gone by
+    /// now.
     pub(crate) orders: Vec<(Stale, Arc<Order>)>,
 }
 
@@ -281,8 +308,10 @@ pub(crate) struct Victim {
     pub(crate) share: u64,
     /// Groups below it that have hooks of their own, and answer for themselves.
     pub(crate) inner: SmallVec<[Stale; 4]>,
-    /// The thread that chose it has spared it, and called no hook of it. Read and written under the lock.
+    /// The thread that chose it has spared it, and called no hook of it. Read and written under the
+    /// lock.
     pub(crate) spared: AtomicBool,
-    /// It is cancelled: from here on its tasks are told at their checkpoints. Read and written under the lock.
+    /// It is cancelled: from here on its tasks are told at their checkpoints. Read and written
+    /// under the lock.
     pub(crate) cancelled: AtomicBool,
 }

@@ -1,6 +1,7 @@
 //! The pressure level of a group, as users read it.
 
-/// Degree to which a group is short of memory: see [`Group::pressure_level`](crate::Group::pressure_level).
+/// Degree to which a group is short of memory: see
+/// [`Group::pressure_level`](crate::Group::pressure_level).
 ///
 /// ```
 /// use memcg::PressureLevel;
@@ -9,7 +10,11 @@
 /// assert_eq!(PressureLevel::Critical.name(), "critical");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "lowercase")
+)]
 pub enum PressureLevel {
     /// There is room, and chargers rarely stand still.
     #[default]
@@ -33,8 +38,12 @@ impl PressureLevel {
     /// The pressure with this number in a group's mark.
     pub(crate) fn of(number: u64) -> PressureLevel {
         // A table: the compiler makes more instructions of a match.
-        const OF: [PressureLevel; 4] =
-            [PressureLevel::Normal, PressureLevel::Elevated, PressureLevel::Critical, PressureLevel::Critical];
+        const OF: [PressureLevel; 4] = [
+            PressureLevel::Normal,
+            PressureLevel::Elevated,
+            PressureLevel::Critical,
+            PressureLevel::Critical,
+        ];
         OF[number as usize & 3]
     }
 }

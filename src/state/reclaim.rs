@@ -1,4 +1,5 @@
-//! The state of reclaim: for each group the number of its ring, for a tree its reclaimers and the rings as data.
+//! The state of reclaim: for each group the number of its ring, for a tree its reclaimers and the
+//! rings as data.
 
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use crate::sync::{Arc, AtomicU32, Ordering, fence_after_exchange};
 /// All that a group has, in the unit in which laps say what part of it they ask for.
 pub(crate) const WHOLE: u64 = 1 << 40;
 
-/// The part that a lap asks for unless it was begun with another one. The kernel starts at a 4096th (DEF_PRIORITY), for
-/// its groups are of the size of a machine.
+/// The part that a lap asks for unless it was begun with another one. The kernel starts at a 4096th
+/// (DEF_PRIORITY), for its groups are of the size of a machine.
 pub(crate) const SMALL: u64 = WHOLE >> 6;
 
 pub(crate) const NO_RING: u32 = u32::MAX;
@@ -19,8 +20,8 @@ pub(crate) const NO_RING: u32 = u32::MAX;
 /// The time that one charge may spend in reclaim, unless configured otherwise.
 pub(crate) const RECLAIM_TIME: Duration = Duration::from_millis(100);
 
-/// The number of a group's ring. Written under the lock of the rings. Edge: E47 (a reclaimer is registered/its group goes
-/// offline).
+/// The number of a group's ring. Written under the lock of the rings. Edge: E47 (a reclaimer is
+/// registered/its group goes offline).
 pub(crate) struct RingPlace(AtomicU32);
 
 impl RingPlace {
@@ -29,11 +30,13 @@ impl RingPlace {
     }
 
     pub(crate) fn number(&self) -> u32 {
-        // SeqCst (E47): a thread that takes the group offline reads it after the bit; pairs with `announce`.
+        // SeqCst (E47): a thread that takes the group offline reads it after the bit; pairs with
+        // `announce`.
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Let a thread that takes the group offline see the number, or this thread see the group offline.
+    /// Let a thread that takes the group offline see the number, or this thread see the group
+    /// offline.
     pub(crate) fn announce(&self) {
         // SeqCst (E47): before the look whether the group is offline; pairs with `number`.
         self.0.fetch_add(0, Ordering::SeqCst);
@@ -48,8 +51,8 @@ impl RingPlace {
 /// The reclaimers of each group, by the number of its ring, lowest priority first.
 pub(crate) type Registered = Vec<Vec<Arc<Reclaimer>>>;
 
-/// All rings of a tree, by number. Each group that has ever had a soft limit or a reclaimer has one, and so have all
-/// groups above it. `M` is a group.
+/// All rings of a tree, by number. Each group that has ever had a soft limit or a reclaimer has
+/// one, and so have all groups above it. `M` is a group.
 pub(crate) struct Rings<M> {
     pub(crate) all: PageVec<Ring<M>>,
     /// The first of the free ones, which are linked by `parent`.
@@ -58,7 +61,10 @@ pub(crate) struct Rings<M> {
 
 impl<M> Default for Rings<M> {
     fn default() -> Self {
-        Rings { all: PageVec::new(), free: None }
+        Rings {
+            all: PageVec::new(),
+            free: None,
+        }
     }
 }
 
@@ -74,8 +80,9 @@ pub(crate) struct Ring<M> {
     pub(crate) parent: u32,
     pub(crate) counts: [ReasonCount; 2],
     pub(crate) links: [RingLinks; 3],
-    /// The parts that the present lap of each pass with this group as its target asks each group for. Kept until that
-    /// lap is over: the round that goes on with it asks the groups that are left for as much as the others gave.
+    /// The parts that the present lap of each pass with this group as its target asks each group
+    /// for. Kept until that lap is over: the round that goes on with it asks the groups that are
+    /// left for as much as the others gave.
     pub(crate) parts: [u64; 3],
     /// The group as it was at the first turn of one of its children in the present lap.
     pub(crate) moment: Moment,
@@ -92,7 +99,10 @@ impl<M> Ring<M> {
     pub(crate) const EMPTY: Ring<M> = Ring {
         member: None,
         parent: NO_RING,
-        counts: [ReasonCount { own: false, below: 0 }; 2],
+        counts: [ReasonCount {
+            own: false,
+            below: 0,
+        }; 2],
         links: [UNLINKED; 3],
         parts: [SMALL; 3],
         moment: Moment::NONE,
@@ -103,7 +113,8 @@ impl<M> Ring<M> {
     };
 }
 
-/// One reason of a group itself, and the number of its children for which it holds, themselves or somewhere below.
+/// One reason of a group itself, and the number of its children for which it holds, themselves or
+/// somewhere below.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ReasonCount {
     pub(crate) own: bool,
@@ -132,7 +143,8 @@ pub(crate) struct RingLinks {
     pub(crate) lap: u64,
     /// The lap in which the owner itself was served.
     pub(crate) own_served: u64,
-    /// Bytes that the owner may be asked for before another group's turn comes. Below zero it has given too much.
+    /// Bytes that the owner may be asked for before another group's turn comes. Below zero it has
+    /// given too much.
     pub(crate) balance: i64,
     /// The owner's present turn began in an earlier call.
     pub(crate) kept: bool,
@@ -159,5 +171,11 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    pub(crate) const NONE: Moment = Moment { lap: (0, 0), figures: ParentFigures { usage: 0, children: [0; 2] } };
+    pub(crate) const NONE: Moment = Moment {
+        lap: (0, 0),
+        figures: ParentFigures {
+            usage: 0,
+            children: [0; 2],
+        },
+    };
 }

@@ -1,4 +1,5 @@
-//! Foreign code that frees memory: what it implements, what it is called with, and how a tree keeps it.
+//! Foreign code that frees memory: what it implements, what it is called with, and how a tree keeps
+//! it.
 
 use std::time::Instant;
 
@@ -10,18 +11,20 @@ use crate::thread::foreign::{Calls, Foreign, Panicked};
 
 /// Code that can give memory back: a cache, a pool, a buffer that spills.
 ///
-/// Called by the thread whose charge does not fit, on that thread, with no lock of this crate held; by several threads
-/// at once if need be. It may use the whole crate; only its charges are refused at once where they do not fit, with
-/// [`ChargeError::InReclaim`](crate::ChargeError::InReclaim), and [`Group::reclaim`](crate::Group::reclaim) is refused:
-/// reclaim does not nest.
+/// Called by the thread whose charge does not fit, on that thread, with no lock of this crate held;
+/// by several threads at once if need be. It may use the whole crate; only its charges are refused
+/// at once where they do not fit, with [`ChargeError::InReclaim`](crate::ChargeError::InReclaim),
+/// and [`Group::reclaim`](crate::Group::reclaim) is refused: reclaim does not nest.
 ///
-/// The thread may hold locks of *yours*: whatever it held when it charged. So charge before you lock, as here; then the
-/// reclaimer may lock. Where some thread does charge under the lock, the reclaimer takes it with `try_lock`. A reclaimer
-/// that finds it taken frees nothing: a charge may then be refused although the cache has memory to give.
+/// The thread may hold locks of *yours*: whatever it held when it charged. So charge before you
+/// lock, as here; then the reclaimer may lock. Where some thread does charge under the lock, the
+/// reclaimer takes it with `try_lock`. A reclaimer that finds it taken frees nothing: a charge may
+/// then be refused although the cache has memory to give.
 ///
 /// A panic is caught, reported as [`Event::Panic`](crate::Event::Panic) and in
-/// [`ReclaimReport::panics`](crate::figures::ReclaimReport::panics), and counts as nothing freed. A panic of the drop
-/// of a reclaimer, with its [`Registration`](crate::Registration), is only caught.
+/// [`ReclaimReport::panics`](crate::figures::ReclaimReport::panics), and counts as nothing freed. A
+/// panic of the drop of a reclaimer, with its [`Registration`](crate::Registration), is only
+/// caught.
 ///
 /// ```
 /// use memcg::{Charge, Limits, Priority, Reclaim, ReclaimContext, Runtime};
@@ -57,12 +60,13 @@ use crate::thread::foreign::{Calls, Foreign, Panicked};
 pub trait Reclaim: Send + Sync {
     /// Free about `want` bytes by giving charges up; returns how many those were.
     ///
-    /// More than was asked for costs hits later, less makes others give as well. What is returned is believed as far as
-    /// it shows: in what this thread uncharged meanwhile, or in the usage of the group under pressure.
+    /// More than was asked for costs hits later, less makes others give as well. What is returned
+    /// is believed as far as it shows: in what this thread uncharged meanwhile, or in the usage of
+    /// the group under pressure.
     ///
-    /// A reclaimer that frees nothing is passed over in the next round, and in the next 3, 7 … 63 if that goes on, while
-    /// its group does not grow. Where nothing else is left a round asks it all the same; after six fruitless calls in a
-    /// row only each eighth round does.
+    /// A reclaimer that frees nothing is passed over in the next round, and in the next 3, 7 … 63
+    /// if that goes on, while its group does not grow. Where nothing else is left a round asks it
+    /// all the same; after six fruitless calls in a row only each eighth round does.
     ///
     /// Memory that takes time to free: see [`ReclaimContext::later`].
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64;
@@ -71,12 +75,14 @@ pub trait Reclaim: Send + Sync {
     /// ([`OnFull::Start`](crate::OnFull::Start)). Called on the thread of that charge, before
     /// the charge is refused. It must not block: it waits for no lock and no thread.
     ///
-    /// A reclaimer that begins takes [`ReclaimContext::later`] and hands it to that thread, which frees and reports. Until
-    /// then no thread asks it. Where promises cover what is missing no other reclaimer is asked for this charge, and no
-    /// group is cancelled. A promise counts for [`reclaim_time`](crate::RuntimeBuilder::reclaim_time) at most.
+    /// A reclaimer that begins takes [`ReclaimContext::later`] and hands it to that thread, which
+    /// frees and reports. Until then no thread asks it. Where promises cover what is missing no
+    /// other reclaimer is asked for this charge, and no group is cancelled. A promise counts for
+    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time) at most.
     ///
-    /// Unless implemented it does nothing, and a thread of the runtime calls [`reclaim`](Self::reclaim). It costs what the
-    /// implementation costs, for at most 64 groups a charge. A panic is caught, and reported as one of `reclaim`.
+    /// Unless implemented it does nothing, and a thread of the runtime calls
+    /// [`reclaim`](Self::reclaim). It costs what the implementation costs, for at most 64 groups a
+    /// charge. A panic is caught, and reported as one of `reclaim`.
     ///
     /// ```
     /// use memcg::{Bytes, Charge, ChargeError, Later, Limit, OnFull, Priority, Reclaim, ReclaimContext, Runtime};
@@ -125,8 +131,8 @@ pub trait Reclaim: Send + Sync {
         let _ = (want, context);
     }
 
-    /// Bytes that it could free now. Groups give in proportion to it. Called before [`reclaim`](Self::reclaim), and as
-    /// that is; so it should be as cheap as reading a figure.
+    /// Bytes that it could free now. Groups give in proportion to it. Called before
+    /// [`reclaim`](Self::reclaim), and as that is; so it should be as cheap as reading a figure.
     ///
     /// 0: it is not asked. [`u64::MAX`], unless implemented: all that the group holds.
     fn reclaimable(&self) -> u64 {
@@ -134,7 +140,8 @@ pub trait Reclaim: Send + Sync {
     }
 }
 
-/// Which reclaimers of one group are asked first: those of low priority, because what they give up is worth least.
+/// Which reclaimers of one group are asked first: those of low priority, because what they give up
+/// is worth least.
 ///
 /// Between groups the limits decide.
 ///
@@ -188,22 +195,29 @@ impl Reclaimer {
 
     /// Returns the bytes that it says it could free. `Err`: it panicked. 0 for one that is gone.
     pub(crate) fn reclaimable(&self) -> Result<u64, Panicked> {
-        let Some(_call) = self.calls.begin() else { return Ok(0) };
+        let Some(_call) = self.calls.begin() else {
+            return Ok(0);
+        };
         self.code.call(|code| code.reclaimable())
     }
 
     /// Has it begin. Nothing for one that is gone.
     pub(crate) fn start(&self, want: u64, context: &ReclaimContext<'_>) -> Result<(), Panicked> {
-        let Some(_call) = self.calls.begin() else { return Ok(()) };
+        let Some(_call) = self.calls.begin() else {
+            return Ok(());
+        };
         self.code.call(|code| code.start(want, context))
     }
 
     pub(crate) fn call(&self, want: u64, context: &ReclaimContext<'_>) -> Result<u64, Panicked> {
-        let Some(_call) = self.calls.begin_noted() else { return Ok(0) };
+        let Some(_call) = self.calls.begin_noted() else {
+            return Ok(0);
+        };
         self.code.call(|code| code.reclaim(want, context))
     }
 
-    /// Another thread was in it during the caller's one call since [`begun`](Calls::begun) returned `before`.
+    /// Another thread was in it during the caller's one call since [`begun`](Calls::begun) returned
+    /// `before`.
     pub(crate) fn was_contended(&self, before: (u64, u32)) -> bool {
         before.0 > 0 || self.calls.begun().1.wrapping_sub(before.1) > 1
     }
@@ -227,7 +241,8 @@ pub enum ReclaimCause {
     High,
     /// [`Group::reclaim`](crate::Group::reclaim) was called.
     Asked,
-    /// Usage has passed [`Limits::reclaim_above`](crate::Limits::reclaim_above): no charge waits for it.
+    /// Usage has passed [`Limits::reclaim_above`](crate::Limits::reclaim_above): no charge waits
+    /// for it.
     Background,
 }
 
@@ -298,16 +313,18 @@ impl ReclaimContext<'_> {
         self.pass
     }
 
-    /// When the caller stops asking. A reclaimer at work is not interrupted, but none is asked after it.
+    /// When the caller stops asking. A reclaimer at work is not interrupted, but none is asked
+    /// after it.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Promise what is wanted and free it afterwards, on any thread: return what was freed at once, if anything, and
-    /// [report](Later::report) the rest.
+    /// Promise what is wanted and free it afterwards, on any thread: return what was freed at once,
+    /// if anything, and [report](Later::report) the rest.
     ///
-    /// Until then the reclaimer is not asked again, and as long as a group in excess of its soft limit owes memory, for
-    /// at most [`reclaim_time`](crate::RuntimeBuilder::reclaim_time), groups that are not are left alone.
+    /// Until then the reclaimer is not asked again, and as long as a group in excess of its soft
+    /// limit owes memory, for at most [`reclaim_time`](crate::RuntimeBuilder::reclaim_time), groups
+    /// that are not are left alone.
     ///
     /// ```
     /// # use memcg::{Charge, Later, Limits, Priority, Reclaim, ReclaimContext, Runtime};
@@ -333,7 +350,11 @@ impl ReclaimContext<'_> {
     /// ```
     pub fn later(&self) -> Later {
         self.history.promise(self.want, self.usage);
-        Later { history: Arc::clone(self.history), want: self.want, freed: 0 }
+        Later {
+            history: Arc::clone(self.history),
+            want: self.want,
+            freed: 0,
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 use crate::counter::object::Kept;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The parents of groups with shares, by their keys. Each is there while a child with a share is online.
+/// The parents of groups with shares, by their keys. Each is there while a child with a share is
+/// online.
 #[derive(Default)]
 pub(crate) struct Shares {
     pub(crate) parents: BTreeMap<u64, ParentOfShares>,
@@ -21,7 +22,8 @@ pub(crate) struct ParentOfShares {
     pub(crate) children: BTreeMap<u64, GroupShare>,
     /// Of all shares.
     pub(crate) sum: u64,
-    /// The bytes that the last look has divided; `None`: a share has changed since, and the key is in `moved`.
+    /// The bytes that the last look has divided; `None`: a share has changed since, and the key is
+    /// in `moved`.
     pub(crate) divided: Option<u64>,
 }
 

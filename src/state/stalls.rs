@@ -1,12 +1,13 @@
 //! The time that chargers of a group stood still for memory: in total and on average.
 //!
-//! Each figure is a function of the moments at which chargers stop and go on. The caller passes each moment, in nanoseconds
-//! since a start of its own, so this file reads no clock. Between two moments a group either stands still or does not: the
-//! time between them goes into the total, and into each period of two seconds that it touches. So whole periods may pass
-//! before a thread looks, and the averages are those of a look at the end of each.
+//! Each figure is a function of the moments at which chargers stop and go on. The caller passes
+//! each moment, in nanoseconds since a start of its own, so this file reads no clock. Between two
+//! moments a group either stands still or does not: the time between them goes into the total, and
+//! into each period of two seconds that it touches. So whole periods may pass before a thread
+//! looks, and the averages are those of a look at the end of each.
 //!
-//! The averages are those of `kernel/sched/psi.c`: each period moves them towards its own share, by e^(-2/10), e^(-2/60)
-//! and e^(-2/300).
+//! The averages are those of `kernel/sched/psi.c`: each period moves them towards its own share, by
+//! e^(-2/10), e^(-2/60) and e^(-2/300).
 
 /// One period of the averages: the kernel's PSI_FREQ.
 pub(crate) const PERIOD: u64 = 2_000_000_000;
@@ -60,7 +61,9 @@ impl StallShare {
     fn decay(&mut self, share: f64, periods: u64) {
         let periods = i32::try_from(periods).unwrap_or(i32::MAX);
         for (average, over) in self.averages.iter_mut().zip(AVERAGED_OVER) {
-            let kept = (-(PERIOD as f64 / 1e9) / f64::from(over)).exp().powi(periods);
+            let kept = (-(PERIOD as f64 / 1e9) / f64::from(over))
+                .exp()
+                .powi(periods);
             *average = share + (*average - share) * kept;
         }
     }
@@ -71,7 +74,8 @@ impl StallShare {
 
     /// In hundredths of a per cent.
     pub(crate) fn averages(&self) -> [u32; 3] {
-        self.averages.map(|average| (average * WHOLE).round() as u32)
+        self.averages
+            .map(|average| (average * WHOLE).round() as u32)
     }
 }
 
@@ -83,11 +87,16 @@ impl StallTimes {
         self.until = now;
     }
 
-    /// A charger stops now, or goes on. `full`: a limit of this group, or of one above, holds it up.
+    /// A charger stops now, or goes on. `full`: a limit of this group, or of one above, holds it
+    /// up.
     pub(crate) fn change(&mut self, now: u64, stops: bool, full: bool) {
         self.advance(now);
         let change = |share: &mut StallShare| {
-            share.standing = if stops { share.standing + 1 } else { share.standing.saturating_sub(1) };
+            share.standing = if stops {
+                share.standing + 1
+            } else {
+                share.standing.saturating_sub(1)
+            };
         };
         change(&mut self.some);
         if full {

@@ -51,8 +51,8 @@ pub(crate) struct Job {
     pub(crate) above_high: bool,
 }
 
-/// A level that a thread reclaims in the background. It may be gone: nothing but its generation is read without a
-/// handle.
+/// A level that a thread reclaims in the background. It may be gone: nothing but its generation is
+/// read without a handle.
 #[derive(Clone, Copy)]
 pub(crate) struct Background {
     pub(crate) level: Stale,
@@ -81,13 +81,16 @@ pub(crate) struct Turns<T> {
 
 impl<T> Default for Turns<T> {
     fn default() -> Self {
-        Turns { entries: BTreeMap::new(), order: VecDeque::new() }
+        Turns {
+            entries: BTreeMap::new(),
+            order: VecDeque::new(),
+        }
     }
 }
 
 impl<T> Turns<T> {
-    /// Adds an entry behind all others, or keeps the turn that the key has. `note` gets the entry. Returns what was not
-    /// needed, for a caller that drops it without the lock.
+    /// Adds an entry behind all others, or keeps the turn that the key has. `note` gets the entry.
+    /// Returns what was not needed, for a caller that drops it without the lock.
     pub(crate) fn add(&mut self, key: (u64, u8), entry: T, note: impl FnOnce(&mut T)) -> Option<T> {
         match self.entries.entry(key) {
             Entry::Vacant(vacant) => {

@@ -10,9 +10,9 @@ use crate::thread::foreign::Foreign;
 /// Places behind the first in which a waiter may barge.
 pub(crate) const WINDOW: usize = 64;
 
-/// The place of a charge among all that wait in a tree, in whatever line: the most important first, of these the
-/// oldest. The low bits are its ticket. A charge of the highest importance, and one that has let enough others go
-/// before, has no other bits.
+/// The place of a charge among all that wait in a tree, in whatever line: the most important first,
+/// of these the oldest. The low bits are its ticket. A charge of the highest importance, and one
+/// that has let enough others go before, has no other bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PlaceInLine(u64);
 
@@ -51,8 +51,8 @@ impl PlaceInLine {
     }
 }
 
-/// The part of its line that a level shows to walks that take no lock. Relaxed, all of it: nothing but the sum depends
-/// on it.
+/// The part of its line that a level shows to walks that take no lock. Relaxed, all of it: nothing
+/// but the sum depends on it.
 #[derive(Default)]
 pub(crate) struct FirstInLine {
     place: AtomicU64,
@@ -90,7 +90,8 @@ impl FirstInLine {
         self.length.store(length as u64, Ordering::Relaxed);
     }
 
-    /// Shows another number of bytes of the first waiter: other charges may take no more than that before it.
+    /// Shows another number of bytes of the first waiter: other charges may take no more than that
+    /// before it.
     pub(crate) fn show_bytes(&self, bytes: u64) {
         self.bytes.store(bytes, Ordering::Relaxed);
         self.change_budget(|left| Some(left.min(bytes)));
@@ -103,7 +104,9 @@ impl FirstInLine {
 
     /// False where `change` returns `None`.
     pub(crate) fn change_budget(&self, change: impl Fn(u64) -> Option<u64>) -> bool {
-        self.budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).is_ok()
+        self.budget
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change)
+            .is_ok()
     }
 
     /// Another waiter is first. Returns what was left of the budget.
@@ -135,7 +138,8 @@ pub(crate) struct Line {
     pub(crate) shown: u64,
     /// The number that the level admitted when all waiters in it were last compared with it.
     pub(crate) admits: u64,
-    /// Groups that say how many tasks they have, and the charges of each in this line, by the key of the group.
+    /// Groups that say how many tasks they have, and the charges of each in this line, by the key
+    /// of the group.
     pub(crate) holders: BTreeMap<u64, Holder>,
 }
 
@@ -150,12 +154,17 @@ impl Line {
     pub(crate) fn count_task(&mut self, waiter: &mut Waiter, holder: Option<Kept>) {
         waiter.holder = holder;
         if let Some(group) = holder {
-            self.holders.entry(group.key()).or_insert(Holder { group, waits: 0 }).waits += 1;
+            self.holders
+                .entry(group.key())
+                .or_insert(Holder { group, waits: 0 })
+                .waits += 1;
         }
     }
 
     pub(crate) fn uncount_task(&mut self, waiter: &mut Waiter) {
-        let Some(key) = waiter.holder.take().map(|holder| holder.key()) else { return };
+        let Some(key) = waiter.holder.take().map(|holder| holder.key()) else {
+            return;
+        };
         let waits = self.holders.get_mut(&key).map_or(0, |holder| {
             holder.waits -= 1;
             holder.waits
@@ -169,7 +178,10 @@ impl Line {
     pub(crate) fn oldest(&self) -> Option<PlaceInLine> {
         let mut oldest = *self.places.first()?;
         let mut at = oldest;
-        while let Some(behind) = at.next_importance().and_then(|from| self.places.range(from..).next()) {
+        while let Some(behind) = at
+            .next_importance()
+            .and_then(|from| self.places.range(from..).next())
+        {
             at = *behind;
             if at.ticket() < oldest.ticket() {
                 oldest = at;
@@ -184,14 +196,16 @@ pub(crate) struct Waiter {
     pub(crate) bytes: u64,
     /// The level in whose line it is; its group keeps it.
     pub(crate) level: Kept,
-    /// The bytes that may yet barge past it, as long as it is not first: one budget for the whole wait.
+    /// The bytes that may yet barge past it, as long as it is not first: one budget for the whole
+    /// wait.
     pub(crate) budget: u64,
     /// Its task does nothing else meanwhile.
     pub(crate) waits: bool,
     /// The group whose task it is, as the line counts it.
     pub(crate) holder: Option<Kept>,
     pub(crate) place: PlaceInLine,
-    /// The bytes that more important charges which come later may yet take before it, where it is the oldest in line.
+    /// The bytes that more important charges which come later may yet take before it, where it is
+    /// the oldest in line.
     pub(crate) patience: u64,
     /// The decision. Then it is in no line.
     pub(crate) decided: Option<Decision>,

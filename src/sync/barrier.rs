@@ -1,21 +1,24 @@
-//! The asymmetric barrier: *light* on the path that runs a billion times, *heavy* on the one that runs rarely.
+//! The asymmetric barrier: *light* on the path that runs a billion times, *heavy* on the one that
+//! runs rarely.
 //!
-//! Both stand for `fence(SeqCst)`. Take a thread that stores A, runs *light* and loads B, and another that stores B,
-//! runs *heavy* and loads A: at least one of the two sees the other's store. *light* only keeps the compiler from
-//! reordering; *heavy* makes the kernel run a full barrier on every processor that runs a thread of this process
-//! (`membarrier(2)`, private expedited), so each of their light sides lies wholly before or wholly after it.
+//! Both stand for `fence(SeqCst)`. Take a thread that stores A, runs *light* and loads B, and
+//! another that stores B, runs *heavy* and loads A: at least one of the two sees the other's store.
+//! *light* only keeps the compiler from reordering; *heavy* makes the kernel run a full barrier on
+//! every processor that runs a thread of this process (`membarrier(2)`, private expedited), so each
+//! of their light sides lies wholly before or wholly after it.
 //!
-//! Three modes: [`BarrierState::Membarrier`] as said; [`BarrierState::Fence`] with a real fence on both sides, where
-//! the system call does not exist or is not wanted; [`BarrierState::Degraded`] once a heavy barrier has failed later (a
-//! seccomp filter): drains take nothing any more, owners give their credit back themselves.
+//! Three modes: [`BarrierState::Membarrier`] as said; [`BarrierState::Fence`] with a real fence on
+//! both sides, where the system call does not exist or is not wanted; [`BarrierState::Degraded`]
+//! once a heavy barrier has failed later (a seccomp filter): drains take nothing any more, owners
+//! give their credit back themselves.
 
 use super::stat_atomic::{AtomicBool, AtomicU64};
 use super::{Ordering, fence};
 
 /// Which barrier pair a tree of counters asks for.
 ///
-/// A service that isolates processors chooses `Fence`: each charge pays a fence (about 5 ns) and no drain ever
-/// interrupts a processor.
+/// A service that isolates processors chooses `Fence`: each charge pays a fence (about 5 ns) and no
+/// drain ever interrupts a processor.
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter};
@@ -27,7 +30,8 @@ use super::{Ordering, fence};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BarrierMode {
-    /// `membarrier(2)`. Where the system lacks it the counters run on `Fence`, and say so in [`BarrierState`].
+    /// `membarrier(2)`. Where the system lacks it the counters run on `Fence`, and say so in
+    /// [`BarrierState`].
     #[default]
     Auto,
     /// A fence on both sides, no system call.
@@ -54,8 +58,8 @@ pub enum BarrierState {
     Membarrier,
     /// Charges and drains pay a fence.
     Fence,
-    /// `membarrier(2)` worked at the start and has failed since: limits hold, but credit that other threads hold cannot
-    /// be drained, only its owners return it.
+    /// `membarrier(2)` worked at the start and has failed since: limits hold, but credit that other
+    /// threads hold cannot be drained, only its owners return it.
     Degraded,
 }
 
@@ -66,7 +70,8 @@ pub(crate) struct BarrierFailed;
 /// The pair as one tree uses it.
 #[derive(Debug)]
 pub(crate) struct Barrier {
-    /// Charges run [`light_fence`] instead of [`light`]. Fixed at creation: the hot path chose its side by it.
+    /// Charges run [`light_fence`] instead of [`light`]. Fixed at creation: the hot path chose its
+    /// side by it.
     pub(crate) fenced: bool,
     degraded: AtomicBool,
     /// Heavy barriers run.
@@ -79,7 +84,11 @@ impl Barrier {
             BarrierMode::Fence => true,
             BarrierMode::Auto => !membarrier::register(),
         };
-        Barrier { fenced, degraded: AtomicBool::new(false), heavies: AtomicU64::new(0) }
+        Barrier {
+            fenced,
+            degraded: AtomicBool::new(false),
+            heavies: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn state(&self) -> BarrierState {
@@ -119,14 +128,22 @@ fn light() {
     // E2, E3, E5, E17: the light side of all of them.
     #[cfg(any(miri, memcg_fence))]
     fence(Ordering::SeqCst);
-    #[cfg(not(any(loom, shuttle, miri, memcg_fence, not(any(target_arch = "x86_64", target_arch = "aarch64")))))]
-    // SAFETY: no instruction is emitted; without `nomem` the block is a compiler barrier, which is all it is for.
+    #[cfg(not(any(
+        loom,
+        shuttle,
+        miri,
+        memcg_fence,
+        not(any(target_arch = "x86_64", target_arch = "aarch64"))
+    )))]
+    // SAFETY: no instruction is emitted; without `nomem` the block is a compiler barrier, which is
+    // all it is for.
     unsafe {
         core::arch::asm!("", options(nostack, preserves_flags));
     }
 }
 
-/// The frequent side of the fence mode. Out of line, so that the hot path holds no fence instruction.
+/// The frequent side of the fence mode. Out of line, so that the hot path holds no fence
+/// instruction.
 #[cold]
 #[inline(never)]
 fn light_fence() {
@@ -146,7 +163,8 @@ mod membarrier {
 
     use super::BarrierFailed;
 
-    /// Register the process once. Inherited by fork, so a child may go on; not by exec, which runs this anew.
+    /// Register the process once. Inherited by fork, so a child may go on; not by exec, which runs
+    /// this anew.
     pub(super) fn register() -> bool {
         static REGISTERED: OnceLock<bool> = OnceLock::new();
         *REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok())
@@ -175,7 +193,8 @@ mod membarrier {
     }
 
     pub(super) fn register() -> bool {
-        // `light` is a fence in the tools, so the heavy side may be one; elsewhere the mode must be `Fence`.
+        // `light` is a fence in the tools, so the heavy side may be one; elsewhere the mode must be
+        // `Fence`.
         cfg!(any(loom, shuttle, miri, memcg_fence))
     }
 
@@ -188,8 +207,9 @@ mod membarrier {
 
 /// The two sides of the barrier pair alone, to test a machine with: example `litmus` does.
 ///
-/// A thread stores, calls [`light`](litmus::light) and loads; another stores, calls [`heavy`](litmus::heavy) and loads.
-/// At least one of the two loads then sees the other thread's store.
+/// A thread stores, calls [`light`](litmus::light) and loads; another stores, calls
+/// [`heavy`](litmus::heavy) and loads. At least one of the two loads then sees the other thread's
+/// store.
 ///
 /// ```
 /// use memcg::expert::litmus;
@@ -198,13 +218,15 @@ mod membarrier {
 /// assert!(litmus::heavy() || cfg!(not(target_os = "linux")), "this kernel has no membarrier");
 /// ```
 pub mod litmus {
-    /// The frequent side: keeps the compiler from moving a load before a store, and costs no instruction.
+    /// The frequent side: keeps the compiler from moving a load before a store, and costs no
+    /// instruction.
     #[inline(always)]
     pub fn light() {
         super::light();
     }
 
-    /// The rare side: interrupts the processors that run this process. Returns false where the system has no such call.
+    /// The rare side: interrupts the processors that run this process. Returns false where the
+    /// system has no such call.
     pub fn heavy() -> bool {
         super::membarrier::register() && super::membarrier::heavy().is_ok()
     }

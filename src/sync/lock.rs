@@ -15,8 +15,8 @@
 //!                 Chunks      the numbers of all chunks: the same
 //! ```
 //!
-//! A thread takes a lock only below those that it holds; debug builds assert it. No thread waits for `Stocks` while in
-//! transit, see `transit`.
+//! A thread takes a lock only below those that it holds; debug builds assert it. No thread waits
+//! for `Stocks` while in transit, see `transit`.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -53,18 +53,27 @@ pub(crate) struct LockGuard<'a, T> {
 
 impl<T> Lock<T> {
     pub(crate) fn new(rank: Rank, value: T) -> Self {
-        Lock { rank, inner: Mutex::new(value) }
+        Lock {
+            rank,
+            inner: Mutex::new(value),
+        }
     }
 
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {
         let held = Held::enter(self.rank);
-        LockGuard { inner: self.inner.lock(), _held: held }
+        LockGuard {
+            inner: self.inner.lock(),
+            _held: held,
+        }
     }
 
     pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, T>> {
         // Trying cannot deadlock, but what is locked below it can.
         let inner = self.inner.try_lock()?;
-        Some(LockGuard { inner, _held: Held::enter(self.rank) })
+        Some(LockGuard {
+            inner,
+            _held: Held::enter(self.rank),
+        })
     }
 }
 
@@ -92,12 +101,21 @@ impl<'a, T> LockGuards<'a, T> {
     /// There is one at least, and they are of one rank.
     pub(crate) fn lock(locks: impl Iterator<Item = &'a Lock<T>> + Clone) -> Self {
         let held = Held::enter_all(locks.clone());
-        LockGuards { inner: locks.map(|lock| lock.inner.lock()).collect(), _held: held }
+        LockGuards {
+            inner: locks.map(|lock| lock.inner.lock()).collect(),
+            _held: held,
+        }
     }
 
     pub(crate) fn try_lock(locks: impl Iterator<Item = &'a Lock<T>> + Clone) -> Option<Self> {
-        let inner = locks.clone().map(|lock| lock.inner.try_lock()).collect::<Option<_>>()?;
-        Some(LockGuards { inner, _held: Held::enter_all(locks) })
+        let inner = locks
+            .clone()
+            .map(|lock| lock.inner.try_lock())
+            .collect::<Option<_>>()?;
+        Some(LockGuards {
+            inner,
+            _held: Held::enter_all(locks),
+        })
     }
 }
 
@@ -117,7 +135,8 @@ impl<T> DerefMut for LockGuards<'_, T> {
 
 super::per_thread!(with_innermost: Cell<u8> = Cell::new(0));
 
-/// The innermost rank that this thread held before, restored on drop. Debug builds alone keep ranks.
+/// The innermost rank that this thread held before, restored on drop. Debug builds alone keep
+/// ranks.
 struct Held {
     outer: u8,
 }
@@ -128,7 +147,10 @@ impl Held {
         if cfg!(debug_assertions) {
             outer = with_innermost(|innermost| innermost.replace(rank as u8));
         }
-        debug_assert!(outer < rank as u8, "lock order: {rank:?} inside rank {outer}");
+        debug_assert!(
+            outer < rank as u8,
+            "lock order: {rank:?} inside rank {outer}"
+        );
         Held { outer }
     }
 

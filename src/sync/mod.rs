@@ -1,14 +1,16 @@
-//! The one door to concurrency: atomics, locks, thread-locals and barriers enter the crate here and nowhere else.
+//! The one door to concurrency: atomics, locks, thread-locals and barriers enter the crate here and
+//! nowhere else.
 //!
-//! `real` and `model` have the same surface; which one stands behind it is the only place where `cfg(loom)` and
-//! `cfg(shuttle)` matter to the engine. `model` serves two checkers: loom tries every schedule of two or three threads,
-//! shuttle random schedules of many. Shuttle is sequentially consistent, so it says nothing of a memory order. Miri runs
-//! `real`, with the mutex of `unpoisoned`, which the checkers share.
+//! `real` and `model` have the same surface; which one stands behind it is the only place where
+//! `cfg(loom)` and `cfg(shuttle)` matter to the engine. `model` serves two checkers: loom tries
+//! every schedule of two or three threads, shuttle random schedules of many. Shuttle is
+//! sequentially consistent, so it says nothing of a memory order. Miri runs `real`, with the mutex
+//! of `unpoisoned`, which the checkers share.
 //!
-//! `barrier` holds the light/heavy pair, `lock` the locks and their order, `sizes` what models make small, `pause` the
-//! points where a test stops a thread.
-//! The folder imports nothing of the crate. What a thread owns stands in `thread`, which declares its thread-locals with
-//! [`per_thread`], and those with a destructor with `thread_local`.
+//! `barrier` holds the light/heavy pair, `lock` the locks and their order, `sizes` what models make
+//! small, `pause` the points where a test stops a thread. The folder imports nothing of the crate.
+//! What a thread owns stands in `thread`, which declares its thread-locals with [`per_thread`], and
+//! those with a destructor with `thread_local`.
 
 #[cfg(loom)]
 use loom::cell::UnsafeCell;
@@ -37,9 +39,10 @@ pub(crate) use model::checker;
 #[cfg(all(test, loom))]
 pub(crate) use model::set_paired;
 pub(crate) use side::{
-    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, NameHasher, Patience, Shared, Thread, displace, fence, follow, is_over,
-    model_failed, park, pause, per_thread, place, place_zeroed, pool_stashes, prefetch, process_const, process_wide,
-    processor, rest, share, sleep, stand_in, start_thread, this_thread, thread_local,
+    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, NameHasher, Patience, Shared, Thread, displace,
+    fence, follow, is_over, model_failed, park, pause, per_thread, place, place_zeroed,
+    pool_stashes, prefetch, process_const, process_wide, processor, rest, share, sleep, stand_in,
+    start_thread, this_thread, thread_local,
 };
 #[cfg(not(any(loom, shuttle, miri)))]
 use side::{Mutex, MutexGuard};
@@ -52,19 +55,24 @@ pub(crate) use pause::pause_point;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use side::many;
 pub(crate) use sizes::{
-    IDLE_VISITS, LOADS_FOR_FIGURES, PAGE_SLOTS, PAGES_MAX, PENDING_CLOSE_MAX, POOL_OBJECTS, POOL_PAGE, POOL_PAGES,
-    POOL_STASH, PUTS_WHILE_CLOSED, SHARDS, SHELF_WORDS, SHELVES, SLICE, TIME_PASSES,
+    IDLE_VISITS, LOADS_FOR_FIGURES, PAGE_SLOTS, PAGES_MAX, PENDING_CLOSE_MAX, POOL_OBJECTS,
+    POOL_PAGE, POOL_PAGES, POOL_STASH, PUTS_WHILE_CLOSED, SHARDS, SHELF_WORDS, SHELVES, SLICE,
+    TIME_PASSES,
 };
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::Ordering;
 
-/// Atomics for figures that no protocol depends on (peaks, event counts, published bounds). They are the standard
-/// library's even in a model: a statistic must not multiply the schedules that a model explores.
+/// Atomics for figures that no protocol depends on (peaks, event counts, published bounds). They
+/// are the standard library's even in a model: a statistic must not multiply the schedules that a
+/// model explores.
 pub(crate) mod stat_atomic {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
+    };
 }
 
-/// A place that is no atomic: one thread writes it while no other one reads it. Loom watches that it is so.
+/// A place that is no atomic: one thread writes it while no other one reads it. Loom watches that
+/// it is so.
 pub(crate) struct PlainCell<T>(UnsafeCell<T>);
 
 #[allow(unsafe_code)]
@@ -102,11 +110,12 @@ impl<T> PlainCell<T> {
 /// Keeps a value on cache lines of its own (128 bytes where the prefetcher takes lines in pairs).
 pub(crate) use crossbeam::utils::CachePadded;
 
-/// Stands between a sequentially consistent exchange, or load, and a sequentially consistent load of another word.
+/// Stands between a sequentially consistent exchange, or load, and a sequentially consistent load
+/// of another word.
 ///
-/// The pair is ordered as it stands, at no cost: on x86-64 the locked exchange is a full barrier and loads keep their
-/// order, on aarch64 `casal`/`ldaddal` or `ldar` before `ldar`. Loom treats `SeqCst` accesses as acquire/release, so a
-/// model needs the fence.
+/// The pair is ordered as it stands, at no cost: on x86-64 the locked exchange is a full barrier
+/// and loads keep their order, on aarch64 `casal`/`ldaddal` or `ldar` before `ldar`. Loom treats
+/// `SeqCst` accesses as acquire/release, so a model needs the fence.
 #[inline(always)]
 pub(crate) fn fence_after_exchange() {
     // No edge: the pair that it stands in names its own.

@@ -1,4 +1,5 @@
-//! The checkers' side of the door: atomics and locks of loom or of shuttle with the signatures of [`real`](super).
+//! The checkers' side of the door: atomics and locks of loom or of shuttle with the signatures of
+//! [`real`](super).
 //!
 //! Here is what is the same for both; the file of a checker holds its types and its time.
 
@@ -11,11 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub(crate) use checker::{
-    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Thread, current as this_thread, fence, park, rest, thread_local,
+    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Thread, current as this_thread, fence, park, rest,
+    thread_local,
 };
 
 std::thread_local! {
-    /// The barrier pair orders memory in the model that this thread of the system runs, with all threads of the model.
+    /// The barrier pair orders memory in the model that this thread of the system runs, with all
+    /// threads of the model.
     static PAIRED: Cell<bool> = const { Cell::new(true) };
 }
 
@@ -25,8 +28,8 @@ pub(crate) fn set_paired(paired: bool) {
     PAIRED.set(paired);
 }
 
-/// Either side of the barrier pair. A processor may order less than a fence beside *light* where no *heavy* runs, so an
-/// edge that has none shows only in a model without.
+/// Either side of the barrier pair. A processor may order less than a fence beside *light* where no
+/// *heavy* runs, so an edge that has none shows only in a model without.
 pub(crate) fn fence_of_pair() {
     if PAIRED.get() {
         fence(Ordering::SeqCst);
@@ -36,7 +39,8 @@ pub(crate) fn fence_of_pair() {
 /// The same in each run of a model.
 pub(crate) type NameHasher = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 
-/// One for each run of a model, counted: loom drops its statics before the main thread's thread-locals.
+/// One for each run of a model, counted: loom drops its statics before the main thread's
+/// thread-locals.
 pub(crate) type Shared<T> = Arc<T>;
 
 pub(crate) fn share<T>(value: T) -> Shared<T> {
@@ -74,8 +78,9 @@ macro_rules! process_const {
 }
 pub(crate) use process_const;
 
-/// Defines a function that shows a thread its own value. A checker destroys a thread's values in any order; the real one
-/// has no destructor and is always there, so a new value stands for one that is gone.
+/// Defines a function that shows a thread its own value. A checker destroys a thread's values in
+/// any order; the real one has no destructor and is always there, so a new value stands for one
+/// that is gone.
 macro_rules! per_thread {
     ($(#[$about:meta])* $visible:vis $name:ident: $type:ty = $init:expr) => {
         $(#[$about])*
@@ -97,7 +102,10 @@ pub(crate) use per_thread;
 ///
 /// The real one makes demands on `map`; this one makes none.
 #[allow(unsafe_code)]
-pub(crate) unsafe fn place<T>(_map: impl FnOnce(usize) -> Option<*mut u8>, make: impl FnOnce() -> T) -> Option<*mut T> {
+pub(crate) unsafe fn place<T>(
+    _map: impl FnOnce(usize) -> Option<*mut u8>,
+    make: impl FnOnce() -> T,
+) -> Option<*mut T> {
     Some(Box::into_raw(Box::new(make())))
 }
 
@@ -126,8 +134,8 @@ pub(crate) unsafe fn displace<T>(value: *mut T) {
     drop(unsafe { Box::from_raw(value) });
 }
 
-/// Defines a function that returns what a pointer holds where a thread has made no value yet: null, for a checker's atomics
-/// are no statics.
+/// Defines a function that returns what a pointer holds where a thread has made no value yet: null,
+/// for a checker's atomics are no statics.
 macro_rules! stand_in {
     ($(#[$about:meta])* $visible:vis $name:ident: $type:ty = $value:expr) => {
         $(#[$about])*

@@ -1,8 +1,8 @@
 //! Pause points: where a test stops a thread of its own choice, to force one schedule.
 //!
-//! A test sets what its thread does at a point, with `at`; the engine passes the point and the thread does it, once.
-//! Under shuttle a point is also a hint: the scheduler goes on with another thread more often than elsewhere. Outside of
-//! unit tests a point is nothing.
+//! A test sets what its thread does at a point, with `at`; the engine passes the point and the
+//! thread does it, once. Under shuttle a point is also a hint: the scheduler goes on with another
+//! thread more often than elsewhere. Outside of unit tests a point is nothing.
 
 /// The thread is between two steps of a protocol: `counter::incarnation` names them.
 #[cfg(not(all(test, not(loom))))]

@@ -16,7 +16,9 @@ pub(crate) const fn many(rounds: u64) -> u64 {
 
 /// Threads that run at once, for which a pool keeps objects at hand.
 pub(crate) fn pool_stashes() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).min(64)
+    std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(64)
 }
 
 /// Hashes names with a random key: an attacker may choose names that would collide.
@@ -71,8 +73,9 @@ macro_rules! process_const {
 }
 pub(crate) use process_const;
 
-/// Defines a function that shows a thread its own value: const-initialised and without destructor, so that reading it is
-/// one move relative to the thread pointer, at any moment of the thread's life.
+/// Defines a function that shows a thread its own value: const-initialised and without destructor,
+/// so that reading it is one move relative to the thread pointer, at any moment of the thread's
+/// life.
 macro_rules! per_thread {
     ($(#[$about:meta])* $visible:vis $name:ident: $type:ty = $init:expr) => {
         $(#[$about])*
@@ -88,16 +91,21 @@ macro_rules! per_thread {
 }
 pub(crate) use per_thread;
 
-/// Makes a value in memory that `map` gives, which no allocator of the program has: so an allocator may call this. `None`
-/// where `map` gives none. The value is never dropped.
+/// Makes a value in memory that `map` gives, which no allocator of the program has: so an allocator
+/// may call this. `None` where `map` gives none. The value is never dropped.
 ///
 /// # Safety
 ///
-/// `map` gives memory of that size, aligned for the type, which is zeroed and the caller's for ever.
-// Its frame holds the value until that is written: in a frame deeper down it would touch two more pages of each stack.
+/// `map` gives memory of that size, aligned for the type, which is zeroed and the caller's for
+/// ever.
+// Its frame holds the value until that is written: in a frame deeper down it would touch two more
+// pages of each stack.
 #[inline(always)]
 #[allow(unsafe_code)]
-pub(crate) unsafe fn place<T>(map: impl FnOnce(usize) -> Option<*mut u8>, make: impl FnOnce() -> T) -> Option<*mut T> {
+pub(crate) unsafe fn place<T>(
+    map: impl FnOnce(usize) -> Option<*mut u8>,
+    make: impl FnOnce() -> T,
+) -> Option<*mut T> {
     let memory = map(size_of::<T>())?.cast::<T>();
     // SAFETY: says the caller.
     unsafe { memory.write(make()) };
@@ -125,8 +133,8 @@ pub(crate) unsafe fn place_zeroed<T>(
 #[allow(unsafe_code)]
 pub(crate) unsafe fn displace<T>(_value: *mut T) {}
 
-/// Defines a function that returns what a pointer holds where a thread has made no value yet: the address of one that
-/// stands for it, which saves the reader a test.
+/// Defines a function that returns what a pointer holds where a thread has made no value yet: the
+/// address of one that stands for it, which saves the reader a test.
 macro_rules! stand_in {
     ($(#[$about:meta])* $visible:vis $name:ident: $type:ty = $value:expr) => {
         $(#[$about])*
@@ -138,7 +146,8 @@ macro_rules! stand_in {
 }
 pub(crate) use stand_in;
 
-/// Follows a pointer that a thread has set, or one to what stands for the value. Without a test: either is there.
+/// Follows a pointer that a thread has set, or one to what stands for the value. Without a test:
+/// either is there.
 ///
 /// # Safety
 ///
@@ -150,8 +159,8 @@ pub(crate) unsafe fn follow<'a, T>(pointer: *const T) -> Option<&'a T> {
     Some(unsafe { &*pointer })
 }
 
-/// Bounded patience: spin, then yield, at most a millisecond. A thread that was preempted in transit gets the time to
-/// finish; one that never does must not hold up the others.
+/// Bounded patience: spin, then yield, at most a millisecond. A thread that was preempted in
+/// transit gets the time to finish; one that never does must not hold up the others.
 pub(crate) struct Patience {
     backoff: crossbeam::utils::Backoff,
     until: Cell<Option<Instant>>,
@@ -162,7 +171,10 @@ impl Patience {
     const MOST: Duration = Duration::from_millis(if cfg!(miri) { 1_000 } else { 1 });
 
     pub(crate) fn new() -> Self {
-        Patience { backoff: crossbeam::utils::Backoff::new(), until: Cell::new(None) }
+        Patience {
+            backoff: crossbeam::utils::Backoff::new(),
+            until: Cell::new(None),
+        }
     }
 
     /// Wait a little. False when patience is at its end.
@@ -185,7 +197,10 @@ pub(crate) use std::thread::{Thread, current as this_thread, sleep};
 pub(crate) use std::thread_local;
 
 /// Starts a thread that no other thread joins.
-pub(crate) fn start_thread(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<Thread> {
+pub(crate) fn start_thread(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> std::io::Result<Thread> {
     let started = std::thread::Builder::new().name(name.into()).spawn(body)?;
     Ok(started.thread().clone())
 }
@@ -216,8 +231,8 @@ pub(crate) fn is_over(deadline: Instant) -> bool {
 #[cfg(all(target_os = "linux", not(miri)))]
 #[allow(unsafe_code)]
 pub(crate) fn processor() -> usize {
-    // SAFETY: takes nothing and writes nothing. No system call where the C library has the number in memory (rseq) or
-    // the kernel lends it the code (vDSO).
+    // SAFETY: takes nothing and writes nothing. No system call where the C library has the number
+    // in memory (rseq) or the kernel lends it the code (vDSO).
     let number = unsafe { libc::sched_getcpu() };
     usize::try_from(number).unwrap_or(0)
 }

@@ -1,5 +1,5 @@
-//! A mutex with parking_lot's signatures where parking_lot's own cannot be: a checker has to see the lock, and Miri takes no
-//! pointer that is made of an integer, as parking_lot makes them.
+//! A mutex with parking_lot's signatures where parking_lot's own cannot be: a checker has to see
+//! the lock, and Miri takes no pointer that is made of an integer, as parking_lot makes them.
 
 #[cfg(miri)]
 use std::sync as checker;

@@ -19,7 +19,12 @@ pub(super) fn end(group: Group) {
 
 pub(super) fn waiting(group: &Group, bytes: u64, waker: &Waker) -> Pin<Box<ChargeFuture>> {
     let mut future = Box::pin(group.charge_async(Bytes(bytes)));
-    assert!(future.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+    assert!(
+        future
+            .as_mut()
+            .poll(&mut Context::from_waker(waker))
+            .is_pending()
+    );
     future
 }
 

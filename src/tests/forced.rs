@@ -1,5 +1,5 @@
-//! Schedules that pause points force, with real threads, and states that no test reaches from outside: each test fails
-//! at once where its rule is broken.
+//! Schedules that pause points force, with real threads, and states that no test reaches from
+//! outside: each test fails at once where its rule is broken.
 
 use std::mem::ManuallyDrop;
 use std::sync::mpsc::channel;
@@ -15,8 +15,9 @@ use crate::sync::at;
 use crate::thread::local::with_local;
 use crate::{Bytes, Charge, Limits, OnFull, Priority, Reclaim, ReclaimContext, Runtime};
 
-/// E15. A guard loses its last byte before the claimer of its group reads usage, and takes a byte again after that. Its
-/// handle has come and gone: the mark *moved* tells the claimer, and the group stays.
+/// E15. A guard loses its last byte before the claimer of its group reads usage, and takes a byte
+/// again after that. Its handle has come and gone: the mark *moved* tells the claimer, and the
+/// group stays.
 #[test]
 fn a_guard_turns_over_while_its_group_is_claimed() {
     let runtime = Runtime::builder().batch(Bytes(0)).build().unwrap();
@@ -48,7 +49,11 @@ fn a_guard_turns_over_while_its_group_is_claimed() {
     claims.join().unwrap();
     // A guard of a released group panics when it is dropped, also while the assertion unwinds.
     let guard = ManuallyDrop::new(guard);
-    assert_eq!((runtime.root().usage(), runtime.dying_count()), (1, 1), "the guard keeps its group");
+    assert_eq!(
+        (runtime.root().usage(), runtime.dying_count()),
+        (1, 1),
+        "the guard keeps its group"
+    );
     drop(ManuallyDrop::into_inner(guard));
     assert_eq!((runtime.root().usage(), runtime.dying_count()), (0, 0));
 }
@@ -72,9 +77,15 @@ fn a_group_with_forgotten_handles_is_like_any_other() {
         // A thread that waits is served.
         let held = group.try_charge(100).unwrap();
         let mut waits = Box::pin(group.charge_async(60));
-        assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(
+            waits
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
         drop(held);
-        let Poll::Ready(Ok(charge)) = waits.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+        let Poll::Ready(Ok(charge)) = waits.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        else {
             panic!("no thread has served it");
         };
         // A reclaimer that can give is called.
@@ -82,7 +93,11 @@ fn a_group_with_forgotten_handles_is_like_any_other() {
         let registration = group.register_reclaimer(gives, Priority::NORMAL);
         assert_eq!(group.reclaim(60).unwrap().freed, 60);
         let held = group.try_charge(100).unwrap();
-        assert!(group.try_charge_with(1, OnFull::Wait(Duration::from_millis(1))).is_err());
+        assert!(
+            group
+                .try_charge_with(1, OnFull::Wait(Duration::from_millis(1)))
+                .is_err()
+        );
         drop((registration, waits, held));
         assert_eq!(group.live(), 0);
         // The object stays: dying, and it blocks no other group.
@@ -94,15 +109,19 @@ fn a_group_with_forgotten_handles_is_like_any_other() {
     }
 }
 
-/// A destructor that runs after its thread has given the block up finds no slot of it: another thread may have the block.
+/// A destructor that runs after its thread has given the block up finds no slot of it: another
+/// thread may have the block.
 #[test]
 fn a_thread_forgets_its_slots_with_its_block() {
     struct Late(std::sync::mpsc::Sender<u32>);
 
     impl Drop for Late {
         fn drop(&mut self) {
-            let kept =
-                with_local(|local| local.block().map_or(local.slot_cache.word(), |_| panic!("the block is there")));
+            let kept = with_local(|local| {
+                local
+                    .block()
+                    .map_or(local.slot_cache.word(), |_| panic!("the block is there"))
+            });
             self.0.send(kept).unwrap();
         }
     }
@@ -118,7 +137,8 @@ fn a_thread_forgets_its_slots_with_its_block() {
         // Destructors run in reverse order: this one after the one that gives the block up.
         LATE.with(|late| assert!(late.set(Late(tells)).is_ok()));
         let nothing = with_local(|local| local.slot_cache.word());
-        // A slot is kept once a charge has hit it. Any thread of the process may be the one that opens the stock.
+        // A slot is kept once a charge has hit it. Any thread of the process may be the one that
+        // opens the stock.
         while with_local(|local| local.slot_cache.word()) == nothing {
             let object = group.run(|| Owner::charge(1));
             // SAFETY: the byte is charged.
@@ -134,28 +154,48 @@ fn a_thread_forgets_its_slots_with_its_block() {
     assert_eq!(told.recv().unwrap(), nothing);
 }
 
-/// Children that a listing has passed, that it names next and that it has not reached go offline between two of its
-/// steps, and others come. Each child that stays is listed once.
+/// Children that a listing has passed, that it names next and that it has not reached go offline
+/// between two of its steps, and others come. Each child that stays is listed once.
 #[test]
 #[cfg_attr(miri, ignore = "Miri: thousands of groups take minutes")]
 fn a_listing_goes_on_while_children_come_and_go() {
     let runtime = Runtime::builder().batch(Bytes(0)).build().unwrap();
     let root = runtime.root();
     // Enough for several steps in each shard.
-    let children: Vec<_> = (0..3_000_u64).map(|number| root.create(number, Limits::new()).unwrap()).collect();
-    let (stay, mut go): (Vec<_>, Vec<_>) = children.into_iter().partition(|child| child.name().ends_with(['1', '5']));
+    let children: Vec<_> = (0..3_000_u64)
+        .map(|number| root.create(number, Limits::new()).unwrap())
+        .collect();
+    let (stay, mut go): (Vec<_>, Vec<_>) = children
+        .into_iter()
+        .partition(|child| child.name().ends_with(['1', '5']));
     let steps = 20;
     let each = go.len() / steps;
     for step in 0..steps as u64 {
         let (gone, root) = (go.split_off(go.len() - each), root.clone());
         at("between children", move || {
             gone.iter().for_each(|child| child.offline().unwrap());
-            (0..100).for_each(|number| drop(root.create(1_000_000 + 100 * step + number, Limits::new()).unwrap()));
+            (0..100).for_each(|number| {
+                drop(
+                    root.create(1_000_000 + 100 * step + number, Limits::new())
+                        .unwrap(),
+                )
+            });
         });
     }
-    let listed: Vec<_> = children::pin(root.first()).iter().map(|child| child.id()).collect();
+    let listed: Vec<_> = children::pin(root.first())
+        .iter()
+        .map(|child| child.id())
+        .collect();
     for child in &stay {
-        assert_eq!(listed.iter().filter(|&&id| id == child.first().id()).count(), 1, "{}", child.path());
+        assert_eq!(
+            listed
+                .iter()
+                .filter(|&&id| id == child.first().id())
+                .count(),
+            1,
+            "{}",
+            child.path()
+        );
     }
     let once: std::collections::HashSet<_> = listed.iter().collect();
     assert_eq!(once.len(), listed.len(), "a child twice");
@@ -163,15 +203,20 @@ fn a_listing_goes_on_while_children_come_and_go() {
     assert!(root.first().tree().hierarchy.has_no_cursors());
 }
 
-/// No lock is held while a row is read: the thread that reads it creates groups, takes groups offline and charges.
+/// No lock is held while a row is read: the thread that reads it creates groups, takes groups
+/// offline and charges.
 #[test]
 fn a_row_is_read_without_locks() {
     let runtime = Runtime::builder().build().unwrap();
     let root = runtime.root();
     let acme = root.create("acme", Limits::new()).unwrap();
-    let _queries: Vec<_> = (0..10_u64).map(|number| acme.create(number, Limits::new()).unwrap()).collect();
+    let _queries: Vec<_> = (0..10_u64)
+        .map(|number| acme.create(number, Limits::new()).unwrap())
+        .collect();
     let rows = preorder::read(root.first(), usize::MAX, |visited| {
-        let new = root.create(visited.group.id().0 + 1_000, Limits::new()).unwrap();
+        let new = root
+            .create(visited.group.id().0 + 1_000, Limits::new())
+            .unwrap();
         drop(new.try_charge(1_000).unwrap());
         new.offline().unwrap();
         visited.depth

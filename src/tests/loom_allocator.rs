@@ -21,8 +21,8 @@ fn free(owner: Owner, bytes: usize) {
     unsafe { owner.uncharge(bytes) };
 }
 
-/// E2, E3, E5. A charge is refused beside credit that an allocator spends and refills: the credit comes back in time, and
-/// the allocator waits for nothing.
+/// E2, E3, E5. A charge is refused beside credit that an allocator spends and refills: the credit
+/// comes back in time, and the allocator waits for nothing.
 #[test]
 fn loom_allocated_vs_drain() {
     model(|| {
@@ -35,7 +35,10 @@ fn loom_allocated_vs_drain() {
         assert!(charge.is_ok(), "the credit is stranded");
         drop(charge);
         root.memory().drain();
-        assert_eq!((root.usage(), root.forced(), runtime.counts().underflows), (0, 0, 0));
+        assert_eq!(
+            (root.usage(), root.forced(), runtime.counts().underflows),
+            (0, 0, 0)
+        );
     });
 }
 
@@ -45,15 +48,20 @@ fn loom_allocator_refills_vs_close() {
     model(|| {
         let (_runtime, group) = with_group(stocked(), "g");
         let memory = group.memory();
-        let owner = race(group.clone(), |group| allocate(&group, 1), || memory.set_batch(0)).0;
+        let owner = race(
+            group.clone(),
+            |group| allocate(&group, 1),
+            || memory.set_batch(0),
+        )
+        .0;
         assert_eq!(group.usage(), 1, "credit in a closed stock");
         free(owner, 1);
         assert_eq!(group.usage(), 0);
     });
 }
 
-/// E3. A group goes offline while an allocator charges it: whatever was charged keeps its owner, and what comes
-/// afterwards is the parent's.
+/// E3. A group goes offline while an allocator charges it: whatever was charged keeps its owner,
+/// and what comes afterwards is the parent's.
 #[test]
 fn loom_allocated_vs_offline() {
     model(|| {
@@ -66,7 +74,10 @@ fn loom_allocated_vs_offline() {
             // SAFETY: the bytes are charged.
             #[allow(unsafe_code)]
             let of_second = unsafe { second.group() }.unwrap();
-            assert!(!was_offline || of_second == root_of, "an offline group is charged");
+            assert!(
+                !was_offline || of_second == root_of,
+                "an offline group is charged"
+            );
             drop((of_second, root_of, gone));
             free(first, 1);
             free(second, 1);
@@ -80,8 +91,8 @@ fn loom_allocated_vs_offline() {
     });
 }
 
-/// E15, E46. An allocator frees the last byte of a group that has one handle left: the group is released once, by a
-/// slow path, and never by the allocator.
+/// E15, E46. An allocator frees the last byte of a group that has one handle left: the group is
+/// released once, by a slow path, and never by the allocator.
 #[test]
 fn loom_last_free_vs_handle_drop() {
     model_without_pair(|| {
@@ -94,7 +105,8 @@ fn loom_last_free_vs_handle_drop() {
     });
 }
 
-/// E46. Two allocators free the last bytes of two groups while a third thread takes what they have left.
+/// E46. Two allocators free the last bytes of two groups while a third thread takes what they have
+/// left.
 #[test]
 fn loom_left_vs_taken() {
     model_without_pair(|| {
@@ -107,14 +119,16 @@ fn loom_left_vs_taken() {
         });
         let threads = owners.map(|owner| beside(owner, |owner| free(owner, 1)));
         settle();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
         settle();
         assert_released_once(&runtime);
     });
 }
 
-/// E45. An allocator gives back in two steps what a waiter waits for, while another thread looks at the first: the second
-/// is not missed.
+/// E45. An allocator gives back in two steps what a waiter waits for, while another thread looks at
+/// the first: the second is not missed.
 #[test]
 fn loom_freed_vs_look() {
     model_without_pair(|| {
@@ -140,8 +154,8 @@ fn loom_freed_vs_look() {
     });
 }
 
-/// E45. An allocator crosses a soft limit twice, while another thread looks at the first crossing: the mark of excess is
-/// right in the end.
+/// E45. An allocator crosses a soft limit twice, while another thread looks at the first crossing:
+/// the mark of excess is right in the end.
 #[test]
 fn loom_crossed_twice_vs_look() {
     model_without_pair(|| {
@@ -172,13 +186,17 @@ fn loom_runtime_drop_vs_last_free() {
         settle();
         let next = bare().build().unwrap();
         let query = group(&next.root(), "query");
-        assert_eq!(next.pools().rows()[0].live, 2, "no group of the first runtime is left");
+        assert_eq!(
+            next.pools().rows()[0].live,
+            2,
+            "no group of the first runtime is left"
+        );
         drop(query);
     });
 }
 
-/// E8. Two threads register at once where an ended thread has left a block with credit: each has a block of its own, and
-/// one of them the credit.
+/// E8. Two threads register at once where an ended thread has left a block with credit: each has a
+/// block of its own, and one of them the credit.
 #[test]
 fn loom_allocators_register() {
     model_without_pair(|| {
@@ -189,14 +207,16 @@ fn loom_allocators_register() {
         };
         beside(group.clone(), allocates).join().unwrap();
         let threads = [(); 2].map(|()| beside(group.clone(), allocates));
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
         group.memory().drain();
         assert_eq!(group.usage(), 0);
     });
 }
 
-/// E12. A thread keeps where its slot lies. Where the object's next counter is audited, the thread forgets it, and each
-/// charge is counted twice.
+/// E12. A thread keeps where its slot lies. Where the object's next counter is audited, the thread
+/// forgets it, and each charge is counted twice.
 #[test]
 fn loom_slot_cache_vs_next_counter() {
     model_without_pair(|| {
@@ -209,11 +229,19 @@ fn loom_slot_cache_vs_next_counter() {
         drop(runtime);
         let (runtime, next) = with_group(stocked().audit(true), "next");
         let groups = [runtime.root(), next];
-        let owners = groups.each_ref().map(|group| [(); 3].map(|()| charge(group)));
-        assert!(owners.iter().any(|owners| owners[0] == kept[0]), "the object is not used again");
+        let owners = groups
+            .each_ref()
+            .map(|group| [(); 3].map(|()| charge(group)));
+        assert!(
+            owners.iter().any(|owners| owners[0] == kept[0]),
+            "the object is not used again"
+        );
         let verdict = runtime.verify();
         assert!(verdict.is_ok(), "{verdict}");
-        owners.into_iter().flatten().for_each(|owner| free(owner, 1));
+        owners
+            .into_iter()
+            .flatten()
+            .for_each(|owner| free(owner, 1));
         let verdict = runtime.verify();
         assert!(verdict.is_ok(), "{verdict}");
     });

@@ -1,4 +1,5 @@
-//! The central stock: what a thread gives back is credit once, and no charge is refused or waits while it lies there.
+//! The central stock: what a thread gives back is credit once, and no charge is refused or waits
+//! while it lies there.
 
 use super::schedules::EVER;
 use super::{beside, build, model_without_pair, race};
@@ -8,7 +9,9 @@ use crate::{Bytes, Charge, Group, Limit, Limits, OnFull, Runtime};
 /// The limit is near, so the stocks of threads stay closed.
 fn queue(max: u64) -> (Runtime, Group, CentralStock) {
     let (runtime, root) = build(Runtime::builder().batch(Bytes(4)).budget(Bytes(64)));
-    let queue = root.create("queue", Limits::new().max(Limit::Bytes(max))).unwrap();
+    let queue = root
+        .create("queue", Limits::new().max(Limit::Bytes(max)))
+        .unwrap();
     let stock = CentralStock::of(&queue);
     (runtime, queue, stock)
 }
@@ -31,7 +34,12 @@ fn loom_central_take_vs_close() {
         let (runtime, queue, stock) = queue(4);
         with_credit(&stock, 2);
         let memory = queue.memory();
-        let charge = race(stock, |stock| stock.charge_if_room(2), || memory.set_batch(0)).0;
+        let charge = race(
+            stock,
+            |stock| stock.charge_if_room(2),
+            || memory.set_batch(0),
+        )
+        .0;
         assert_eq!(queue.usage(), charge.map_or(0, |charge| charge.forget()));
         assert_eq!(runtime.counts().underflows, 0, "no byte is returned twice");
     });
@@ -59,7 +67,11 @@ fn loom_central_put_vs_refusal() {
         let held = stock.charge_if_room(2).unwrap();
         race((stock, held), give_back, || drop(queue.try_charge(3)));
         // By a third thread, as in `loom_refusal_vs_put`.
-        beside(queue, |queue| drop(queue.try_charge(4).expect("a byte is stranded"))).join().unwrap();
+        beside(queue, |queue| {
+            drop(queue.try_charge(4).expect("a byte is stranded"))
+        })
+        .join()
+        .unwrap();
     });
 }
 
@@ -71,7 +83,11 @@ fn loom_central_opening_vs_refusal() {
         let [held, other] = [1, 1].map(|bytes| queue.try_charge(bytes).unwrap());
         drop(other);
         race((stock, held), give_back, || drop(queue.try_charge(4)));
-        beside(queue, |queue| drop(queue.try_charge(4).expect("a byte is stranded"))).join().unwrap();
+        beside(queue, |queue| {
+            drop(queue.try_charge(4).expect("a byte is stranded"))
+        })
+        .join()
+        .unwrap();
     });
 }
 
@@ -90,7 +106,8 @@ fn loom_central_closing_vs_refusal() {
     });
 }
 
-/// A byte that is given back while a charge goes into line does not stay in the stock, which is open or opens.
+/// A byte that is given back while a charge goes into line does not stay in the stock, which is
+/// open or opens.
 #[test]
 fn loom_central_put_vs_waiter() {
     model_without_pair(|| {
@@ -98,7 +115,10 @@ fn loom_central_put_vs_waiter() {
         with_credit(&stock, 1);
         let held = stock.charge_if_room(1).unwrap();
         let other = queue.try_charge(1).unwrap();
-        let charge = race((stock, held), give_back, || queue.try_charge_with(1, OnFull::Wait(EVER)).unwrap()).1;
+        let charge = race((stock, held), give_back, || {
+            queue.try_charge_with(1, OnFull::Wait(EVER)).unwrap()
+        })
+        .1;
         assert_eq!((queue.live(), queue.waiting_count()), (2, 0));
         drop((charge, other));
     });
@@ -111,12 +131,16 @@ fn loom_central_opening_vs_offline() {
         let (runtime, queue, stock) = queue(4);
         let held = queue.try_charge(1).unwrap();
         race((stock, held), give_back, || queue.offline().unwrap());
-        assert_eq!((queue.usage(), runtime.root().usage()), (0, 0), "credit of a group that is offline");
+        assert_eq!(
+            (queue.usage(), runtime.root().usage()),
+            (0, 0),
+            "credit of a group that is offline"
+        );
     });
 }
 
-/// E36. A central stock closes while its group goes offline and the last handle goes: once the closer has uncounted it,
-/// it does not touch the counter again.
+/// E36. A central stock closes while its group goes offline and the last handle goes: once the
+/// closer has uncounted it, it does not touch the counter again.
 #[test]
 fn loom_central_closing_vs_release() {
     model_without_pair(|| {
@@ -126,32 +150,50 @@ fn loom_central_closing_vs_release() {
         let memory = runtime.root().memory();
         race(queue, |queue| queue.offline().unwrap(), || memory.drain());
         drop(memory);
-        assert_eq!((runtime.group_count(), runtime.dying_count(), runtime.root().usage()), (1, 0, 0));
+        assert_eq!(
+            (
+                runtime.group_count(),
+                runtime.dying_count(),
+                runtime.root().usage()
+            ),
+            (1, 0, 0)
+        );
     });
 }
 
-/// E43. While a charge stands above high, a byte that was given back pays for no other charge, which would not be delayed.
+/// E43. While a charge stands above high, a byte that was given back pays for no other charge,
+/// which would not be delayed.
 #[test]
 fn loom_central_put_vs_high() {
     model_without_pair(|| {
         let (_runtime, queue, stock) = queue(8);
-        queue.set_limits(Limits::new().high(Limit::Bytes(2))).unwrap();
+        queue
+            .set_limits(Limits::new().high(Limit::Bytes(2)))
+            .unwrap();
         with_credit(&stock, 1);
         let held = stock.charge_if_room(1).unwrap();
-        let above = race((stock.clone(), held), give_back, || queue.try_charge_with(3, OnFull::Now).unwrap()).1;
+        let above = race((stock.clone(), held), give_back, || {
+            queue.try_charge_with(3, OnFull::Now).unwrap()
+        })
+        .1;
         assert!(stock.charge_if_room(1).is_none(), "above high");
         drop(above);
     });
 }
 
-/// E4. While a forced charge stands above max, a byte that was given back is not kept, and pays for no other charge.
+/// E4. While a forced charge stands above max, a byte that was given back is not kept, and pays for
+/// no other charge.
 #[test]
 fn loom_central_opening_vs_forced() {
     model_without_pair(|| {
         let (_runtime, queue, stock) = queue(4);
         let held = queue.try_charge(1).unwrap();
         let forced = race((stock.clone(), held), give_back, || queue.force_charge(6)).1;
-        assert_eq!((queue.usage(), queue.memory().stocked_bound()), (6, 0), "credit above max");
+        assert_eq!(
+            (queue.usage(), queue.memory().stocked_bound()),
+            (6, 0),
+            "credit above max"
+        );
         assert!(stock.charge_if_room(1).is_none(), "above max");
         drop(forced);
     });

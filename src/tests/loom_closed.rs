@@ -29,7 +29,8 @@ fn loom_closed_charge_vs_set_max() {
     model_without_pair(|| charge_vs_set_max(|counter| with_peak(counter, 2), charge_with_block));
 }
 
-/// E5. A walk that passed the level under the old max is undone before `set_max` says that the new max holds.
+/// E5. A walk that passed the level under the old max is undone before `set_max` says that the new
+/// max holds.
 #[test]
 fn loom_closed_walk_vs_set_max() {
     model(|| walk_vs_set_max(charge_with_block));
@@ -43,7 +44,11 @@ fn loom_closed_walk_vs_refusal() {
         let child = parent.child();
         with_peak(&child, 1);
         let charge = |counter: &PageCounter| with_block(|| counter.try_charge(1).is_ok());
-        let (first, second) = race(child.clone(), move |child| charge(&child), || charge(&child));
+        let (first, second) = race(
+            child.clone(),
+            move |child| charge(&child),
+            || charge(&child),
+        );
         assert!(first != second, "one unit for one charge");
         assert_eq!((child.usage(), parent.usage()), (1, 1));
         child.uncharge(1);
@@ -51,7 +56,8 @@ fn loom_closed_walk_vs_refusal() {
     });
 }
 
-/// E4. A stock opens while a forced charge goes above max outside of any slow path: freed units are no credit to hit on.
+/// E4. A stock opens while a forced charge goes above max outside of any slow path: freed units are
+/// no credit to hit on.
 #[test]
 fn loom_closed_forced_vs_opening() {
     model_without_pair(|| {
@@ -59,14 +65,19 @@ fn loom_closed_forced_vs_opening() {
         counter.force_charge(62);
         counter.uncharge(61);
         // Usage is 1, and no stock is open. The other thread's charge opens the stock.
-        race(counter.clone(), |counter| counter.try_charge(1).is_ok(), || counter.force_charge(41));
+        race(
+            counter.clone(),
+            |counter| counter.try_charge(1).is_ok(),
+            || counter.force_charge(41),
+        );
         counter.uncharge(1);
         counter.try_charge(1).expect_err("usage is above max");
         assert_eq!(counter.stocked(), 0, "no stock is open above max");
     });
 }
 
-/// E43. Usage falls to max while a forced charge goes above it outside of any slow path, as it was when the charge began.
+/// E43. Usage falls to max while a forced charge goes above it outside of any slow path, as it was
+/// when the charge began.
 #[test]
 fn loom_closed_forced_vs_mark() {
     model_without_pair(|| {
@@ -75,7 +86,10 @@ fn loom_closed_forced_vs_mark() {
         let mut held = root.force_charge(2);
         let charge = |root: crate::Group| with_block(|| charge_and_ask(&root));
         let second = race(root.clone(), charge, || held.shrink(1)).0;
-        assert_eq!((root.usage(), is_marked(&root), is_alert(&root)), (2, true, true));
+        assert_eq!(
+            (root.usage(), is_marked(&root), is_alert(&root)),
+            (2, true, true)
+        );
         drop((held, second));
         assert!(!is_marked(&root) && !is_alert(&root));
     });

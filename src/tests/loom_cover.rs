@@ -26,8 +26,8 @@ fn covering(max: u64) -> (Runtime, Group) {
     (runtime, group)
 }
 
-/// E49. A thread takes over what is unpaid while another one gives back what it has reserved: usage shows what is
-/// allocated at each moment, so a neighbour finds no room there.
+/// E49. A thread takes over what is unpaid while another one gives back what it has reserved: usage
+/// shows what is allocated at each moment, so a neighbour finds no room there.
 #[test]
 fn loom_taken_over_vs_given_back() {
     model_without_pair(|| {
@@ -36,7 +36,10 @@ fn loom_taken_over_vs_given_back() {
         group.raw().try_charge_with(Bytes(2), OnFull::Now).unwrap();
         let gives_back = |(runtime, group): (Runtime, Group)| {
             group.raw().uncharge(Bytes(2));
-            assert!(group.usage() >= 2 && runtime.root().usage() >= 2, "2 are allocated");
+            assert!(
+                group.usage() >= 2 && runtime.root().usage() >= 2,
+                "2 are allocated"
+            );
         };
         let other = beside((runtime.clone(), group.clone()), gives_back);
         group.raw().try_charge_with(Bytes(2), OnFull::Now).unwrap();
@@ -54,22 +57,30 @@ fn loom_reserved_vs_freed() {
     model_without_pair(|| {
         let (runtime, group) = covering(8);
         let object = allocate(&group, 2);
-        let ((), charge) =
-            race(object, |object| free(object, 2), || group.try_charge_with(Bytes(2), OnFull::Now).unwrap());
+        let ((), charge) = race(
+            object,
+            |object| free(object, 2),
+            || group.try_charge_with(Bytes(2), OnFull::Now).unwrap(),
+        );
         assert_eq!((group.usage(), runtime.root().usage()), (2, 2));
         drop(charge);
         assert_eq!(runtime.root().usage(), 0);
     });
 }
 
-/// E49. A thread gives back what is reserved while another one allocates: it is paid by the one or by the other.
+/// E49. A thread gives back what is reserved while another one allocates: it is paid by the one or
+/// by the other.
 #[test]
 fn loom_given_back_vs_allocated() {
     model_without_pair(|| {
         let (runtime, group) = covering(8);
         let charge = group.try_charge_with(Bytes(2), OnFull::Now).unwrap();
         let (object, ()) = race(group.clone(), |group| allocate(&group, 2), || drop(charge));
-        assert_eq!((group.usage(), runtime.root().usage()), (2, 2), "2 are allocated");
+        assert_eq!(
+            (group.usage(), runtime.root().usage()),
+            (2, 2),
+            "2 are allocated"
+        );
         free(object, 2);
         assert_eq!(runtime.root().usage(), 0);
     });
@@ -80,8 +91,11 @@ fn loom_given_back_vs_allocated() {
 fn loom_reserved_vs_allocated() {
     model_without_pair(|| {
         let (runtime, group) = covering(8);
-        let (object, charge) =
-            race(group.clone(), |group| allocate(&group, 1), || group.try_charge_with(Bytes(2), OnFull::Now).unwrap());
+        let (object, charge) = race(
+            group.clone(),
+            |group| allocate(&group, 1),
+            || group.try_charge_with(Bytes(2), OnFull::Now).unwrap(),
+        );
         assert_eq!((group.usage(), runtime.root().usage()), (2, 2));
         drop(charge);
         free(object, 1);
@@ -89,33 +103,44 @@ fn loom_reserved_vs_allocated() {
     });
 }
 
-/// A charge is refused above a group that it has passed, while another thread allocates there: each level has what is
-/// allocated.
+/// A charge is refused above a group that it has passed, while another thread allocates there: each
+/// level has what is allocated.
 #[test]
 fn loom_refused_above_vs_allocated() {
     model_without_pair(|| {
         let (runtime, group) = covering(3);
         let below = super::group(&group, "below");
-        let (object, refused) =
-            race(below.clone(), |below| allocate(&below, 1), || below.try_charge_with(Bytes(4), OnFull::Now).is_err());
+        let (object, refused) = race(
+            below.clone(),
+            |below| allocate(&below, 1),
+            || below.try_charge_with(Bytes(4), OnFull::Now).is_err(),
+        );
         assert!(refused, "4 of 3");
-        assert_eq!((below.usage(), group.usage(), runtime.root().usage()), (1, 1, 1));
+        assert_eq!(
+            (below.usage(), group.usage(), runtime.root().usage()),
+            (1, 1, 1)
+        );
         free(object, 1);
         assert_eq!((below.usage(), runtime.root().usage()), (0, 0));
         end(below);
     });
 }
 
-/// E25. A thread gives back what pays for objects while another one waits for room: usage does not fall, and the charge in
-/// line needs less of it.
+/// E25. A thread gives back what pays for objects while another one waits for room: usage does not
+/// fall, and the charge in line needs less of it.
 #[test]
 fn loom_waiter_vs_given_back() {
     model_without_pair(|| {
         let (runtime, group) = covering(3);
         let object = allocate(&group, 2);
         let charge = group.try_charge_with(Bytes(2), OnFull::Now).unwrap();
-        let held = runtime.root().try_charge_with(Bytes(1), OnFull::Now).unwrap();
-        let ((), next) = race(charge, drop, || group.try_charge_with(Bytes(1), OnFull::Wait(EVER)).unwrap());
+        let held = runtime
+            .root()
+            .try_charge_with(Bytes(1), OnFull::Now)
+            .unwrap();
+        let ((), next) = race(charge, drop, || {
+            group.try_charge_with(Bytes(1), OnFull::Wait(EVER)).unwrap()
+        });
         assert_eq!((group.usage(), runtime.root().usage()), (2, 3));
         drop((next, held));
         free(object, 2);
@@ -123,12 +148,20 @@ fn loom_waiter_vs_given_back() {
     });
 }
 
-/// E25. A thread gives bytes back and looks at the line while another one allocates: its usage shows before its spare.
+/// E25. A thread gives bytes back and looks at the line while another one allocates: its usage
+/// shows before its spare.
 #[test]
 fn loom_waiter_vs_allocated() {
     model_without_pair(|| {
         let (runtime, group) = covering(3);
-        let mut held = [1, 1].map(|n| runtime.root().try_charge_with(Bytes(n), OnFull::Now).unwrap()).into_iter();
+        let mut held = [1, 1]
+            .map(|n| {
+                runtime
+                    .root()
+                    .try_charge_with(Bytes(n), OnFull::Now)
+                    .unwrap()
+            })
+            .into_iter();
         let future = waiting(&group, 2, Waker::noop());
         let ((), object) = race(held.next().unwrap(), drop, || allocate(&group, 1));
         settle();
@@ -143,7 +176,10 @@ fn loom_waiter_vs_allocated() {
 fn loom_last_free_vs_last_reserved() {
     model_without_pair(|| {
         let (runtime, group) = covering(8);
-        let (charge, object) = (group.try_charge_with(Bytes(1), OnFull::Now).unwrap(), allocate(&group, 1));
+        let (charge, object) = (
+            group.try_charge_with(Bytes(1), OnFull::Now).unwrap(),
+            allocate(&group, 1),
+        );
         end(group);
         race(object, |object| free(object, 1), || drop(charge));
         settle();

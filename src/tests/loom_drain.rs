@@ -10,7 +10,11 @@ use crate::PageCounter;
 fn consume_vs_drain() {
     let counter = PageCounter::root(stocked());
     counter.try_charge(1).unwrap();
-    race(counter.clone(), |counter| counter.drain(), || counter.try_charge(1).unwrap());
+    race(
+        counter.clone(),
+        |counter| counter.drain(),
+        || counter.try_charge(1).unwrap(),
+    );
     assert_settled(&counter, 2);
 }
 
@@ -19,16 +23,22 @@ fn loom_consume_vs_drain() {
     model(consume_vs_drain);
 }
 
-/// A model without the pair sees what the pair forbids. A load that counts as an exchange reads the newest
-/// value, so only loads of older values show a store that comes late.
+/// A model without the pair sees what the pair forbids. A load that counts as an exchange reads the
+/// newest value, so only loads of older values show a store that comes late.
 #[test]
-#[cfg_attr(miri, ignore = "Miri: one schedule, and a fence for the pair; the fault needs one of many without it")]
+#[cfg_attr(
+    miri,
+    ignore = "Miri: one schedule, and a fence for the pair; the fault needs one of many without it"
+)]
 fn without_the_pair_a_unit_pays_twice() {
     if loads_are_exchanges() {
         return;
     }
-    let panic = catch_unwind(|| model_without_pair(consume_vs_drain)).expect_err("a unit that pays twice");
-    let words = panic.downcast_ref::<String>().expect("an assertion with words");
+    let panic =
+        catch_unwind(|| model_without_pair(consume_vs_drain)).expect_err("a unit that pays twice");
+    let words = panic
+        .downcast_ref::<String>()
+        .expect("an assertion with words");
     assert!(words.contains("usage is live charge and credit"), "{words}");
 }
 
@@ -38,7 +48,11 @@ fn loom_put_vs_drain() {
     model(|| {
         let counter = PageCounter::root(stocked());
         counter.try_charge(1).unwrap();
-        race(counter.clone(), |counter| counter.drain(), || counter.uncharge(1));
+        race(
+            counter.clone(),
+            |counter| counter.drain(),
+            || counter.uncharge(1),
+        );
         assert_settled(&counter, 0);
     });
 }
@@ -49,7 +63,11 @@ fn loom_put_vs_close() {
     model(|| {
         let counter = PageCounter::root(stocked());
         counter.try_charge(2).unwrap();
-        race(counter.clone(), |counter| counter.set_batch(0), || counter.uncharge(2));
+        race(
+            counter.clone(),
+            |counter| counter.set_batch(0),
+            || counter.uncharge(2),
+        );
         assert_eq!(counter.usage(), 0, "no credit survives the switch");
     });
 }
@@ -60,8 +78,16 @@ fn loom_put_vs_smaller_batch() {
     model(|| {
         let counter = PageCounter::root(stocked().batch(4));
         counter.try_charge(3).unwrap();
-        race(counter.clone(), |counter| counter.set_batch(1), || counter.uncharge(3));
-        assert!(counter.stocked() <= counter.stocked_bound(), "{} stocked", counter.stocked());
+        race(
+            counter.clone(),
+            |counter| counter.set_batch(1),
+            || counter.uncharge(3),
+        );
+        assert!(
+            counter.stocked() <= counter.stocked_bound(),
+            "{} stocked",
+            counter.stocked()
+        );
         assert_settled(&counter, 0);
     });
 }
@@ -72,12 +98,17 @@ fn loom_undone_consume_vs_close() {
     model(|| {
         let counter = PageCounter::root(stocked());
         counter.try_charge(1).unwrap();
-        race(counter.clone(), |counter| counter.set_batch(0), || counter.try_charge(1).unwrap());
+        race(
+            counter.clone(),
+            |counter| counter.set_batch(0),
+            || counter.try_charge(1).unwrap(),
+        );
         assert_eq!(counter.usage(), 2, "no credit survives the switch");
     });
 }
 
-/// Two drains at once return each unit once, and each is complete when it returns: the loser waits for the winner.
+/// Two drains at once return each unit once, and each is complete when it returns: the loser waits
+/// for the winner.
 #[test]
 fn loom_two_drainers() {
     model(|| {
@@ -97,7 +128,11 @@ fn loom_two_drainers() {
 fn loom_switch_off_vs_charge() {
     model(|| {
         let counter = PageCounter::root(stocked());
-        race(counter.clone(), |counter| counter.try_charge(1).unwrap(), || counter.set_batch(0));
+        race(
+            counter.clone(),
+            |counter| counter.try_charge(1).unwrap(),
+            || counter.set_batch(0),
+        );
         assert_eq!(counter.usage(), 1);
     });
 }
@@ -107,14 +142,18 @@ fn loom_switch_off_vs_charge() {
 fn loom_thread_exit_vs_drain() {
     model_without_pair(|| {
         let counter = PageCounter::root(stocked());
-        let threads = [(); 2].map(|()| beside(counter.clone(), |counter| counter.try_charge(1).unwrap()));
+        let threads =
+            [(); 2].map(|()| beside(counter.clone(), |counter| counter.try_charge(1).unwrap()));
         counter.drain();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
         assert_settled(&counter, 2);
     });
 }
 
-/// E7, E9, E54. A thread's first charge makes its block and its page while another drains and closes.
+/// E7, E9, E54. A thread's first charge makes its block and its page while another drains and
+/// closes.
 #[test]
 fn loom_first_touch_vs_close() {
     model(|| {
@@ -134,24 +173,40 @@ fn loom_index_reuse() {
     model_without_pair(|| {
         let root = PageCounter::root(stocked().budget(64));
         let first = root.child();
-        beside(first.clone(), |first| first.try_charge(1).unwrap()).join().unwrap();
+        beside(first.clone(), |first| first.try_charge(1).unwrap())
+            .join()
+            .unwrap();
         drop(first);
-        assert_eq!(root.usage(), 0, "a retired counter takes its charges and its credit along");
+        assert_eq!(
+            root.usage(),
+            0,
+            "a retired counter takes its charges and its credit along"
+        );
         let second = root.child();
-        race(second.clone(), |second| second.try_charge(1).unwrap(), || second.try_charge(1).unwrap());
+        race(
+            second.clone(),
+            |second| second.try_charge(1).unwrap(),
+            || second.try_charge(1).unwrap(),
+        );
         assert_settled(&root, 2);
     });
 }
 
-/// E54. A drain takes the block of an ended thread off the list while the next thread takes it: what that one puts into
-/// it is drained.
+/// E54. A drain takes the block of an ended thread off the list while the next thread takes it:
+/// what that one puts into it is drained.
 #[test]
 fn loom_swept_block_vs_next_thread() {
     model_without_pair(|| {
         let counter = PageCounter::root(stocked());
         counter.try_charge(2).unwrap();
-        beside(counter.clone(), |counter| counter.try_charge(2).unwrap()).join().unwrap();
-        race(counter.clone(), |counter| counter.try_charge(1).unwrap(), || counter.drain());
+        beside(counter.clone(), |counter| counter.try_charge(2).unwrap())
+            .join()
+            .unwrap();
+        race(
+            counter.clone(),
+            |counter| counter.try_charge(1).unwrap(),
+            || counter.drain(),
+        );
         assert_settled(&counter, 5);
     });
 }
@@ -163,12 +218,20 @@ fn loom_swept_block_vs_retire() {
         let root = PageCounter::root(stocked().budget(64));
         let first = root.child();
         first.try_charge(2).unwrap();
-        beside(first.clone(), |first| first.try_charge(2).unwrap()).join().unwrap();
+        beside(first.clone(), |first| first.try_charge(2).unwrap())
+            .join()
+            .unwrap();
         race(first, drop, || root.drain());
         root.drain();
         let second = root.child();
-        beside(second.clone(), |second| second.try_charge(1).unwrap()).join().unwrap();
-        assert!(second.stocked() <= second.stocked_bound(), "{} stocked", second.stocked());
+        beside(second.clone(), |second| second.try_charge(1).unwrap())
+            .join()
+            .unwrap();
+        assert!(
+            second.stocked() <= second.stocked_bound(),
+            "{} stocked",
+            second.stocked()
+        );
         assert_settled(&root, 1);
     });
 }

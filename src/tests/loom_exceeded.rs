@@ -1,5 +1,5 @@
-//! Marks of groups above max or high, and the word that a checkpoint loads: where usage is above a limit for good, each
-//! checkpoint from then on finds it.
+//! Marks of groups above max or high, and the word that a checkpoint loads: where usage is above a
+//! limit for good, each checkpoint from then on finds it.
 
 use super::loom_lifecycle::bare;
 use super::{build, model_without_pair, race};
@@ -27,26 +27,39 @@ pub(super) fn charge_and_ask(group: &Group) -> Charge {
     held
 }
 
-/// E43. A forced charge goes above max while another thread uncharges: the mark ends where usage does.
+/// E43. A forced charge goes above max while another thread uncharges: the mark ends where usage
+/// does.
 #[test]
 fn loom_mark_vs_uncharge() {
     model_without_pair(|| {
         let (_runtime, root) = with_max(1);
         let held = root.try_charge(1).unwrap();
         let second = race(held, drop, || root.force_charge(1)).1;
-        assert_eq!((root.usage(), is_marked(&root), is_alert(&root)), (1, false, false));
+        assert_eq!(
+            (root.usage(), is_marked(&root), is_alert(&root)),
+            (1, false, false)
+        );
         drop(second);
     });
 }
 
-/// E43. Usage falls to max and is forced above it again: no moment from then on is without an alert.
+/// E43. Usage falls to max and is forced above it again: no moment from then on is without an
+/// alert.
 #[test]
 fn loom_mark_vs_forced() {
     model_without_pair(|| {
         let (_runtime, root) = with_max(1);
         let mut held = root.force_charge(2);
-        let second = race(root.clone(), |root| charge_and_ask(&root), || held.shrink(1)).0;
-        assert_eq!((root.usage(), is_marked(&root), is_alert(&root)), (2, true, true));
+        let second = race(
+            root.clone(),
+            |root| charge_and_ask(&root),
+            || held.shrink(1),
+        )
+        .0;
+        assert_eq!(
+            (root.usage(), is_marked(&root), is_alert(&root)),
+            (2, true, true)
+        );
         drop((held, second));
         assert!(!is_marked(&root) && !is_alert(&root));
     });
@@ -57,7 +70,11 @@ fn loom_mark_vs_forced() {
 fn loom_mark_vs_mark() {
     model_without_pair(|| {
         let (_runtime, root) = with_max(0);
-        let held = race(root.clone(), |root| charge_and_ask(&root), || charge_and_ask(&root));
+        let held = race(
+            root.clone(),
+            |root| charge_and_ask(&root),
+            || charge_and_ask(&root),
+        );
         drop(held.0);
         assert!(is_marked(&root) && is_alert(&root));
         drop(held.1);
@@ -70,11 +87,21 @@ fn loom_mark_vs_mark() {
 fn loom_mark_vs_high() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare());
-        let group = root.create("group", Limits::new().high(Limit::Bytes(4))).unwrap();
-        let held =
-            race(group.clone(), |group| group.set_limits(Limits::new().high(1)).unwrap(), || group.force_charge(2)).1;
+        let group = root
+            .create("group", Limits::new().high(Limit::Bytes(4)))
+            .unwrap();
+        let held = race(
+            group.clone(),
+            |group| group.set_limits(Limits::new().high(1)).unwrap(),
+            || group.force_charge(2),
+        )
+        .1;
         assert!(is_marked(&group) && is_alert(&group));
-        race(group.clone(), |group| group.set_limits(Limits::new().high(4)).unwrap(), || drop(held));
+        race(
+            group.clone(),
+            |group| group.set_limits(Limits::new().high(4)).unwrap(),
+            || drop(held),
+        );
         assert!(!is_marked(&group) && !is_alert(&group));
     });
 }
@@ -84,23 +111,36 @@ fn loom_mark_vs_high() {
 fn loom_mark_vs_offline() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare());
-        let gone = root.create("gone", Limits::new().max(Limit::Bytes(0))).unwrap();
-        let held = race(gone.clone(), |gone| gone.force_charge(1), || gone.offline().unwrap()).0;
+        let gone = root
+            .create("gone", Limits::new().max(Limit::Bytes(0)))
+            .unwrap();
+        let held = race(
+            gone.clone(),
+            |gone| gone.force_charge(1),
+            || gone.offline().unwrap(),
+        )
+        .0;
         assert!(!is_marked(&gone) && !is_alert(&root));
         drop(held);
         assert!(!is_alert(&root));
     });
 }
 
-/// E55. Usage passes the mark of reclaim in the background, while the thread that has reclaimed finds usage below it.
-/// One of the two goes on.
+/// E55. Usage passes the mark of reclaim in the background, while the thread that has reclaimed
+/// finds usage below it. One of the two goes on.
 #[test]
 fn loom_passed_vs_armed() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare());
-        let group = root.create("group", Limits::new().reclaim_above(Limit::Bytes(1))).unwrap();
+        let group = root
+            .create("group", Limits::new().reclaim_above(Limit::Bytes(1)))
+            .unwrap();
         assert!(marks::take_bit(group.first()), "a thread reclaims");
-        let (goes_on, held) = race(group.clone(), |group| marks::arm(group.first()), || group.try_charge(2).unwrap());
+        let (goes_on, held) = race(
+            group.clone(),
+            |group| marks::arm(group.first()),
+            || group.try_charge(2).unwrap(),
+        );
         assert!(goes_on || started::listed(root.first().tree()) == 1);
         drop(held);
     });
@@ -112,7 +152,11 @@ fn loom_passed_vs_mark() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare());
         let group = root.create("group", Limits::new()).unwrap();
-        let set = |group: Group| group.set_limits(Limits::new().reclaim_above(Limit::Bytes(1))).unwrap();
+        let set = |group: Group| {
+            group
+                .set_limits(Limits::new().reclaim_above(Limit::Bytes(1)))
+                .unwrap()
+        };
         let held = race(group.clone(), set, || group.try_charge(2).unwrap()).1;
         assert_eq!(started::listed(root.first().tree()), 1);
         drop(held);
@@ -124,9 +168,15 @@ fn loom_passed_vs_mark() {
 fn loom_armed_vs_unset() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare());
-        let group = root.create("group", Limits::new().reclaim_above(Limit::Bytes(1))).unwrap();
+        let group = root
+            .create("group", Limits::new().reclaim_above(Limit::Bytes(1)))
+            .unwrap();
         assert!(marks::take_bit(group.first()), "a thread reclaims");
-        let unset = |group: Group| group.set_limits(Limits::new().reclaim_above(Limit::Unlimited)).unwrap();
+        let unset = |group: Group| {
+            group
+                .set_limits(Limits::new().reclaim_above(Limit::Unlimited))
+                .unwrap()
+        };
         race(group.clone(), unset, || assert!(!marks::arm(group.first())));
         assert!(!group.first().limits.watched.is_for(RECLAIMS));
     });

@@ -1,4 +1,5 @@
-//! Idle credit: visits and threads that give their own credit back, against owners that wake up, drains and closings.
+//! Idle credit: visits and threads that give their own credit back, against owners that wake up,
+//! drains and closings.
 
 use super::{assert_settled, beside, model, race, stocked};
 use crate::PageCounter;
@@ -8,7 +9,8 @@ fn visit(counter: &PageCounter) -> u64 {
     idle::release(counter.counter().tree())
 }
 
-/// A unit of this thread's and a unit of credit, which two visits have seen: the next one claims it.
+/// A unit of this thread's and a unit of credit, which two visits have seen: the next one claims
+/// it.
 fn asleep(counter: &PageCounter) {
     counter.try_charge(1).unwrap();
     assert_eq!((visit(counter), visit(counter)), (0, 0));
@@ -28,7 +30,11 @@ fn loom_visit_vs_owner_that_charges() {
     model(|| {
         let counter = PageCounter::root(stocked());
         asleep(&counter);
-        race(counter.clone(), |counter| visit(&counter), || counter.try_charge(1).unwrap());
+        race(
+            counter.clone(),
+            |counter| visit(&counter),
+            || counter.try_charge(1).unwrap(),
+        );
         assert_settled(&counter, 2);
         assert_open(&counter);
     });
@@ -40,7 +46,11 @@ fn loom_visit_vs_owner_that_uncharges() {
     model(|| {
         let counter = PageCounter::root(stocked());
         asleep(&counter);
-        race(counter.clone(), |counter| visit(&counter), || counter.uncharge(1));
+        race(
+            counter.clone(),
+            |counter| visit(&counter),
+            || counter.uncharge(1),
+        );
         assert_settled(&counter, 0);
         assert_open(&counter);
     });
@@ -68,21 +78,26 @@ fn loom_visit_vs_refusal() {
         let counter = PageCounter::root(stocked().max(2).budget(64));
         asleep(&counter);
         let visitor = beside(counter.clone(), |counter| visit(&counter));
-        let charger = beside(counter.clone(), |counter| counter.try_charge(1).expect("1 and 1 fit into 2"));
+        let charger = beside(counter.clone(), |counter| {
+            counter.try_charge(1).expect("1 and 1 fit into 2")
+        });
         charger.join().unwrap();
         visitor.join().unwrap();
         assert_settled(&counter, 2);
     });
 }
 
-/// E2, E8. A visit claims the credit of an ended thread while the next thread takes the block and charges from it.
+/// E2, E8. A visit claims the credit of an ended thread while the next thread takes the block and
+/// charges from it.
 #[test]
 fn loom_visit_vs_next_thread_of_block() {
     model(|| {
         let counter = PageCounter::root(stocked());
         // This thread has a block of its own.
         counter.try_charge(2).unwrap();
-        beside(counter.clone(), |counter| counter.try_charge(1).unwrap()).join().unwrap();
+        beside(counter.clone(), |counter| counter.try_charge(1).unwrap())
+            .join()
+            .unwrap();
         // The next thread refills with its first charge and hits with the others.
         let next = |counter: PageCounter| (0..3).for_each(|_| counter.try_charge(1).unwrap());
         race(counter.clone(), next, || visit(&counter));
@@ -98,7 +113,11 @@ fn loom_own_release_vs_drain() {
         counter.try_charge(1).unwrap();
         let release = || idle::release_own(counter.counter().tree());
         race(counter.clone(), |counter| counter.drain(), release);
-        assert_eq!((counter.usage(), counter.counts().underflows), (1, 0), "the unit is uncharged once");
+        assert_eq!(
+            (counter.usage(), counter.counts().underflows),
+            (1, 0),
+            "the unit is uncharged once"
+        );
         assert_settled(&counter, 1);
         assert_open(&counter);
     });
@@ -111,7 +130,11 @@ fn loom_own_release_vs_refusal() {
         let counter = PageCounter::root(stocked().max(2).budget(64));
         counter.try_charge(1).unwrap();
         let release = || idle::release_own(counter.counter().tree());
-        race(counter.clone(), |counter| counter.try_charge(1).expect("1 and 1 fit into 2"), release);
+        race(
+            counter.clone(),
+            |counter| counter.try_charge(1).expect("1 and 1 fit into 2"),
+            release,
+        );
         assert_settled(&counter, 2);
     });
 }

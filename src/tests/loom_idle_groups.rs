@@ -1,10 +1,12 @@
-//! Idle credit of groups that end: while a visit or a thread gives it back, it keeps its group, and no longer.
+//! Idle credit of groups that end: while a visit or a thread gives it back, it keeps its group, and
+//! no longer.
 
 use super::common::end;
 use super::loom_lifecycle::{assert_released_once, stocked};
 use super::{beside, model, race, with_group};
 
-/// E2, E36. A visit claims credit of a group that goes offline and has nothing else: the group is released once.
+/// E2, E36. A visit claims credit of a group that goes offline and has nothing else: the group is
+/// released once.
 #[test]
 fn loom_visit_vs_offline() {
     model(|| {
@@ -17,7 +19,8 @@ fn loom_visit_vs_offline() {
     });
 }
 
-/// E2, E15. A thread without a handle gives its own credit back while another takes the group offline and drains.
+/// E2, E15. A thread without a handle gives its own credit back while another takes the group
+/// offline and drains.
 #[test]
 fn loom_own_release_vs_offline() {
     model(|| {

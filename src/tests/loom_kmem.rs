@@ -1,5 +1,6 @@
-//! Memory on nodes. No other thread takes what a thread has precharged. A read counts what is accounted once, while
-//! other threads flush, end accounts or release the group. A moved thread ends in the group that it was moved to last.
+//! Memory on nodes. No other thread takes what a thread has precharged. A read counts what is
+//! accounted once, while other threads flush, end accounts or release the group. A moved thread
+//! ends in the group that it was moved to last.
 
 use super::common::{end, group};
 use super::loom_stat::bare;
@@ -14,15 +15,18 @@ const NEAR: NodeId = NodeId::new(0);
 const FAR: NodeId = NodeId::new(1);
 
 fn account(group: &Group, bytes: u64) -> Kmem {
-    group.precharge(Bytes(bytes)).unwrap().account(&Placement::on(FAR, Bytes(bytes)))
+    group
+        .precharge(Bytes(bytes))
+        .unwrap()
+        .account(&Placement::on(FAR, Bytes(bytes)))
 }
 
 fn on(group: &Group, node: NodeId) -> i64 {
     group.numa_stat(Stat::KERNEL, Freshness::Exact).get(node)
 }
 
-/// Another thread drains and charges what it finds, between admission and account. The account has its bytes all the
-/// same, and no group is above max.
+/// Another thread drains and charges what it finds, between admission and account. The account has
+/// its bytes all the same, and no group is above max.
 #[test]
 fn loom_precharge_vs_drain() {
     model(|| {
@@ -34,28 +38,42 @@ fn loom_precharge_vs_drain() {
         });
         let precharge = root.precharge(4);
         let admitted = precharge.is_ok();
-        let kmem = precharge.ok().map(|precharge| precharge.account(&Placement::on(NEAR, 4)));
+        let kmem = precharge
+            .ok()
+            .map(|precharge| precharge.account(&Placement::on(NEAR, 4)));
         let theirs = other.join().unwrap();
         assert_eq!(root.forced(), 0, "an account forces no charge");
-        assert!(!(admitted && theirs.is_some()), "there is room for one of them");
+        assert!(
+            !(admitted && theirs.is_some()),
+            "there is room for one of them"
+        );
         assert_eq!(
             root.live(),
-            60 + kmem.as_ref().map_or(0, |kmem| kmem.bytes()) + theirs.map_or(0, |charge| charge.bytes())
+            60 + kmem.as_ref().map_or(0, |kmem| kmem.bytes())
+                + theirs.map_or(0, |charge| charge.bytes())
         );
         drop((kmem, held));
     });
 }
 
-/// One thread accounts while another flushes the group and its parent: the account is in one of them, and once.
+/// One thread accounts while another flushes the group and its parent: the account is in one of
+/// them, and once.
 #[test]
 fn loom_account_vs_flush() {
     model(|| {
         let (_runtime, root) = build(bare().nodes(2));
         let query = group(&root, "q");
         let first = account(&query, 4_096);
-        let (read, second) = race(root.clone(), |root| on(&root, FAR), || account(&query, 8_192));
+        let (read, second) = race(
+            root.clone(),
+            |root| on(&root, FAR),
+            || account(&query, 8_192),
+        );
         assert!(read == 4_096 || read == 12_288, "{read}");
-        assert_eq!([on(&query, FAR), on(&root, FAR), on(&root, NEAR)], [12_288, 12_288, 0]);
+        assert_eq!(
+            [on(&query, FAR), on(&root, FAR), on(&root, NEAR)],
+            [12_288, 12_288, 0]
+        );
         drop((first, second));
         assert_eq!([on(&query, FAR), on(&root, FAR)], [0, 0]);
     });
@@ -75,14 +93,20 @@ fn loom_account_moves_vs_flush() {
         let read = on(&root, FAR);
         assert!([4_096, 12_288, 8_192].contains(&read), "{read}");
         let stays = other.join().unwrap();
-        assert_eq!([on(&root, FAR), root.read(Freshness::Exact).get(Stat::KERNEL)], [8_192, 8_192]);
+        assert_eq!(
+            [
+                on(&root, FAR),
+                root.read(Freshness::Exact).get(Stat::KERNEL)
+            ],
+            [8_192, 8_192]
+        );
         drop(stays);
         assert_eq!(on(&root, FAR), 0);
     });
 }
 
-/// Two threads end the last two accounts of a group that is gone otherwise. If one of them has released the group, the
-/// next group is in the same object.
+/// Two threads end the last two accounts of a group that is gone otherwise. If one of them has
+/// released the group, the next group is in the same object.
 #[test]
 fn loom_account_vs_release() {
     model(|| {
@@ -101,8 +125,8 @@ fn loom_account_vs_release() {
     });
 }
 
-/// E29. A second move during the refresh after the first. Once both moves are over, the member is in the group of the
-/// last one.
+/// E29. A second move during the refresh after the first. Once both moves are over, the member is
+/// in the group of the last one.
 #[test]
 fn loom_move_vs_refresh() {
     model_without_pair(|| {
@@ -112,13 +136,17 @@ fn loom_move_vs_refresh() {
         let mover = member.mover();
         mover.move_to(&first).unwrap();
         let to = second.clone();
-        race(mover, move |mover| mover.move_to(&to).unwrap(), || drop(member.group().try_charge(1)));
+        race(
+            mover,
+            move |mover| mover.move_to(&to).unwrap(),
+            || drop(member.group().try_charge(1)),
+        );
         assert_eq!(*member.group(), second);
     });
 }
 
-/// A thread accounts inside another slow path, where it has no cells. It publishes at once, the parent before the
-/// child, beside a flush.
+/// A thread accounts inside another slow path, where it has no cells. It publishes at once, the
+/// parent before the child, beside a flush.
 #[test]
 fn loom_nested_account_vs_flush() {
     model_without_pair(|| {

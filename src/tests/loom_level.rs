@@ -12,7 +12,12 @@ pub(super) fn charge_vs_set_max(prepare: fn(&PageCounter), charge: fn(PageCounte
     let counter = PageCounter::root(unstocked());
     prepare(&counter);
     let (charged, lowered) = race(counter.clone(), charge, || counter.set_max(1).is_ok());
-    assert!(!(lowered && charged), "usage {} of max {}", counter.usage(), counter.max());
+    assert!(
+        !(lowered && charged),
+        "usage {} of max {}",
+        counter.usage(),
+        counter.max()
+    );
     assert_eq!(counter.usage(), if charged { 2 } else { 0 });
 }
 
@@ -22,7 +27,11 @@ pub(super) fn walk_vs_set_max(charge: fn(PageCounter) -> bool) {
     let charger = beside(counter.clone(), charge);
     let setter = beside(counter.clone(), |counter| {
         let set = counter.set_max(1);
-        assert!(set.is_err() || counter.usage() <= 1, "usage {} of max 1", counter.usage());
+        assert!(
+            set.is_err() || counter.usage() <= 1,
+            "usage {} of max 1",
+            counter.usage()
+        );
     });
     charger.join().unwrap();
     setter.join().unwrap();
@@ -34,7 +43,8 @@ fn loom_charge_vs_set_max() {
     model_without_pair(|| charge_vs_set_max(|_| {}, |counter| counter.try_charge(2).is_ok()));
 }
 
-/// E5. A walk that passed the level under the old max is undone before `set_max` says that the new max holds.
+/// E5. A walk that passed the level under the old max is undone before `set_max` says that the new
+/// max holds.
 #[test]
 fn loom_walk_vs_set_max() {
     model(|| walk_vs_set_max(|counter| counter.try_charge(2).is_ok()));
@@ -47,7 +57,11 @@ fn loom_min_propagation() {
         let parent = PageCounter::root(unstocked());
         let child = parent.child();
         child.set_min(2);
-        race(child.clone(), |child| child.try_charge(1).unwrap(), || child.try_charge(1).unwrap());
+        race(
+            child.clone(),
+            |child| child.try_charge(1).unwrap(),
+            || child.try_charge(1).unwrap(),
+        );
         assert_eq!(parent.children_min_usage(), 2);
     });
 }
@@ -58,12 +72,17 @@ fn loom_min_setting_vs_charge() {
     model_without_pair(|| {
         let parent = PageCounter::root(unstocked());
         let child = parent.child();
-        race(child.clone(), |child| child.try_charge(1).unwrap(), || child.set_min(2));
+        race(
+            child.clone(),
+            |child| child.try_charge(1).unwrap(),
+            || child.set_min(2),
+        );
         assert_eq!(parent.children_min_usage(), 1);
     });
 }
 
-/// E13. A window that is reset while a charge is admitted has seen the charge, or the charge has seen the reset.
+/// E13. A window that is reset while a charge is admitted has seen the charge, or the charge has
+/// seen the reset.
 #[test]
 fn loom_peak_window_vs_charge() {
     model_without_pair(|| {
@@ -71,7 +90,15 @@ fn loom_peak_window_vs_charge() {
         counter.force_charge(3);
         counter.uncharge(3);
         let window = counter.peak_window();
-        race(counter.clone(), |counter| counter.try_charge(2).unwrap(), || window.reset());
-        assert!(window.peak() >= counter.usage(), "peak {} below usage", window.peak());
+        race(
+            counter.clone(),
+            |counter| counter.try_charge(2).unwrap(),
+            || window.reset(),
+        );
+        assert!(
+            window.peak() >= counter.usage(),
+            "peak {} below usage",
+            window.peak()
+        );
     });
 }

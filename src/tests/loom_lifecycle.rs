@@ -1,5 +1,5 @@
-//! Groups that come and go: each object is released once, after its last use, and no thread reaches the next group in
-//! it.
+//! Groups that come and go: each object is released once, after its last use, and no thread reaches
+//! the next group in it.
 
 use std::sync::Arc;
 
@@ -19,11 +19,14 @@ pub(super) fn bare() -> RuntimeBuilder {
 
 /// A batch of two units, never closed by margin.
 pub(super) fn stocked() -> RuntimeBuilder {
-    Runtime::builder().batch(Bytes(2)).budget(Bytes(64)).adaptive(false)
+    Runtime::builder()
+        .batch(Bytes(2))
+        .budget(Bytes(64))
+        .adaptive(false)
 }
 
-/// No unit is charged, no group is dying, and every object that the pool has is there once: the next groups have one
-/// each.
+/// No unit is charged, no group is dying, and every object that the pool has is there once: the
+/// next groups have one each.
 #[track_caller]
 pub(super) fn assert_released_once(runtime: &Runtime) {
     assert_eq!((runtime.root().usage(), runtime.dying_count()), (0, 0));
@@ -48,8 +51,18 @@ fn loom_last_uncharge_vs_handle_drop() {
 fn loom_created_vs_set() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare());
-        let limits = |rank: u8| Limits::new().max(4).importance(rank).pressure_levels(rank, 100).share(rank.into());
-        let set = move |root: Group| root.children().pop().map(|found| found.set_limits(limits(2)).unwrap());
+        let limits = |rank: u8| {
+            Limits::new()
+                .max(4)
+                .importance(rank)
+                .pressure_levels(rank, 100)
+                .share(rank.into())
+        };
+        let set = move |root: Group| {
+            root.children()
+                .pop()
+                .map(|found| found.set_limits(limits(2)).unwrap())
+        };
         let (found, created) = race(root.clone(), set, || root.create("q", limits(1)).unwrap());
         let rank = if found.is_some() { 2 } else { 1 };
         let now = created.limits();
@@ -70,7 +83,8 @@ fn loom_last_uncharge_vs_last_uncharge() {
     });
 }
 
-/// E15. Usage that touches zero and rises again is not the end: the claimer reads usage after the claim.
+/// E15. Usage that touches zero and rises again is not the end: the claimer reads usage after the
+/// claim.
 #[test]
 fn loom_usage_touches_zero_vs_handle_drop() {
     model_without_pair(|| {
@@ -82,14 +96,18 @@ fn loom_usage_touches_zero_vs_handle_drop() {
         let charger = beside(gone, |gone| gone.force_charge(1));
         dropper.join().unwrap();
         let late = charger.join().unwrap();
-        assert_eq!((runtime.root().usage(), runtime.dying_count()), (1, 1), "the late charge keeps the group");
+        assert_eq!(
+            (runtime.root().usage(), runtime.dying_count()),
+            (1, 1),
+            "the late charge keeps the group"
+        );
         drop(late);
         assert_released_once(&runtime);
     });
 }
 
-/// E15. A zero-byte guard grows while another guard's last bytes go: it gives its handle up only once its bytes are
-/// there.
+/// E15. A zero-byte guard grows while another guard's last bytes go: it gives its handle up only
+/// once its bytes are there.
 #[test]
 fn loom_zero_guard_grows_vs_last_uncharge() {
     model_without_pair(|| {
@@ -98,7 +116,11 @@ fn loom_zero_guard_grows_vs_last_uncharge() {
         let full = empty.take();
         end(gone);
         race(full, drop, || empty.force_grow(1));
-        assert_eq!((runtime.root().usage(), runtime.dying_count()), (1, 1), "the guard that grew keeps the group");
+        assert_eq!(
+            (runtime.root().usage(), runtime.dying_count()),
+            (1, 1),
+            "the guard that grew keeps the group"
+        );
         drop(empty);
         assert_released_once(&runtime);
     });
@@ -121,9 +143,10 @@ fn loom_zero_guard_shrinks_vs_last_uncharge() {
     });
 }
 
-/// E15. A guard loses its last byte and grows again while the last handle goes: a word that looks as before, and a
-/// usage that was zero in between. Without *moved* it fails where loads count as exchanges, and only there
-/// (`docs::orderings`); `races::a_guard_that_turns_over_keeps_its_group` tries it with real threads.
+/// E15. A guard loses its last byte and grows again while the last handle goes: a word that looks
+/// as before, and a usage that was zero in between. Without *moved* it fails where loads count as
+/// exchanges, and only there (`docs::orderings`); `races::a_guard_that_turns_over_keeps_its_group`
+/// tries it with real threads.
 #[test]
 fn loom_guard_turns_over_vs_last_handle() {
     model_without_pair(|| {
@@ -136,13 +159,18 @@ fn loom_guard_turns_over_vs_last_handle() {
             guard
         };
         let guard = race(guard, turn_over, || drop(gone)).0;
-        assert_eq!((runtime.root().usage(), runtime.dying_count()), (1, 1), "the guard keeps the group");
+        assert_eq!(
+            (runtime.root().usage(), runtime.dying_count()),
+            (1, 1),
+            "the guard keeps the group"
+        );
         drop(guard);
         assert_released_once(&runtime);
     });
 }
 
-/// E15. The last bytes of two counters of one group go at once: one of the two threads releases both.
+/// E15. The last bytes of two counters of one group go at once: one of the two threads releases
+/// both.
 #[test]
 fn loom_last_of_two_counters() {
     model_without_pair(|| {
@@ -150,15 +178,17 @@ fn loom_last_of_two_counters() {
         let spill = builder.counter("spill", crate::Unit::Bytes);
         let runtime = builder.build().unwrap();
         let gone = group(&runtime.root(), "gone");
-        let [memory, spilt] = gone.try_charge_set(&[(Counter::MEMORY, 1), (spill, 1)]).unwrap();
+        let [memory, spilt] = gone
+            .try_charge_set(&[(Counter::MEMORY, 1), (spill, 1)])
+            .unwrap();
         end(gone);
         race(spilt, drop, || drop(memory));
         assert_released_once(&runtime);
     });
 }
 
-/// E11, E15. The thread that adds what is protected to the parent keeps the group meanwhile: in the end the parent has
-/// no protected bytes of it.
+/// E11, E15. The thread that adds what is protected to the parent keeps the group meanwhile: in the
+/// end the parent has no protected bytes of it.
 #[test]
 fn loom_protection_vs_last_uncharge() {
     model_without_pair(|| {
@@ -174,20 +204,24 @@ fn loom_protection_vs_last_uncharge() {
     });
 }
 
-/// E11. Two threads that give back at once, each without a handle, leave the parent with what is protected.
+/// E11. Two threads that give back at once, each without a handle, leave the parent with what is
+/// protected.
 #[test]
 fn loom_protection_vs_uncharge() {
     model_without_pair(|| {
         let runtime = bare().build().unwrap();
-        let group = runtime.root().create("index", Limits::new().min(2)).unwrap();
+        let group = runtime
+            .root()
+            .create("index", Limits::new().min(2))
+            .unwrap();
         let [here, there] = [1, 1].map(|bytes| group.try_charge(bytes).unwrap());
         race(there, drop, || drop(here));
         assert_eq!(runtime.root().memory().children_min_usage(), 0);
     });
 }
 
-/// E2, E3. A thread that knows that a group is offline is refused there, whatever credit it had; and that credit goes
-/// back up the tree.
+/// E2, E3. A thread that knows that a group is offline is refused there, whatever credit it had;
+/// and that credit goes back up the tree.
 #[test]
 fn loom_offline_vs_charge() {
     model(|| {
@@ -205,22 +239,37 @@ fn loom_offline_vs_charge() {
     });
 }
 
-/// A set is charged and refused as one: a refusal leaves no trace at the counters charged before, nor below the level
-/// that has refused.
+/// A set is charged and refused as one: a refusal leaves no trace at the counters charged before,
+/// nor below the level that has refused.
 #[test]
 fn loom_set_vs_refusal() {
     model_without_pair(|| {
         let mut builder = bare().max(Bytes(1));
         let swap = builder.counter("swap", crate::Unit::Bytes);
         let (_runtime, group) = with_group(builder, "group");
-        let charge = move |group: &Group| group.try_charge_set(&[(Counter::MEMORY, 1), (swap, 1)]).ok();
-        let (there, here) = race(group.clone(), move |group| charge(&group), || charge(&group));
-        assert!(there.is_some() ^ here.is_some(), "one unit of room, one winner");
-        assert_eq!((group.usage(), group.counter(swap).unwrap().usage()), (1, 1));
+        let charge = move |group: &Group| {
+            group
+                .try_charge_set(&[(Counter::MEMORY, 1), (swap, 1)])
+                .ok()
+        };
+        let (there, here) = race(
+            group.clone(),
+            move |group| charge(&group),
+            || charge(&group),
+        );
+        assert!(
+            there.is_some() ^ here.is_some(),
+            "one unit of room, one winner"
+        );
+        assert_eq!(
+            (group.usage(), group.counter(swap).unwrap().usage()),
+            (1, 1)
+        );
     });
 }
 
-/// E14. The only charger takes its group offline without a barrier, while a second thread charges the group.
+/// E14. The only charger takes its group offline without a barrier, while a second thread charges
+/// the group.
 #[test]
 fn loom_offline_vs_second_charger() {
     model_without_pair(|| {
@@ -232,8 +281,8 @@ fn loom_offline_vs_second_charger() {
     });
 }
 
-/// E14. A third charger finds the mark of the second: it, too, reads capacity 0, or the thread that takes the group
-/// offline sees that mark.
+/// E14. A third charger finds the mark of the second: it, too, reads capacity 0, or the thread that
+/// takes the group offline sees that mark.
 #[test]
 fn loom_offline_vs_third_charger() {
     large_model_without_pair(|| {
@@ -243,15 +292,22 @@ fn loom_offline_vs_third_charger() {
         gone.offline().unwrap();
         drop(chargers.map(|charger| charger.join().unwrap()));
         runtime.settle();
-        assert_eq!((gone.memory().stocked(), gone.memory().stocked_bound()), (0, 0));
-        assert_eq!(runtime.root().memory().stocked_bound(), 0, "the bound goes with the stock");
+        assert_eq!(
+            (gone.memory().stocked(), gone.memory().stocked_bound()),
+            (0, 0)
+        );
+        assert_eq!(
+            runtime.root().memory().stocked_bound(),
+            0,
+            "the bound goes with the stock"
+        );
         drop(gone);
         assert_released_once(&runtime);
     });
 }
 
-/// E3. Credit that comes back to a group that goes offline does not stay there, and the thread that brings it touches
-/// no other group's words.
+/// E3. Credit that comes back to a group that goes offline does not stay there, and the thread that
+/// brings it touches no other group's words.
 #[test]
 fn loom_offline_vs_put() {
     model(|| {
@@ -297,9 +353,16 @@ fn object_reuse(first: fn(&Group)) {
     end(old);
     runtime.settle();
     let next = group(&runtime.root(), "next");
-    let (there, here) = race(next.clone(), |next| next.try_charge(1).unwrap(), || next.try_charge(1).unwrap());
+    let (there, here) = race(
+        next.clone(),
+        |next| next.try_charge(1).unwrap(),
+        || next.try_charge(1).unwrap(),
+    );
     assert_eq!(next.usage(), 2 + next.memory().stocked());
-    assert!(next.memory().stocked() <= next.memory().stocked_bound(), "each thread has set its share aside");
+    assert!(
+        next.memory().stocked() <= next.memory().stocked_bound(),
+        "each thread has set its share aside"
+    );
     drop((here, there));
     end(next);
     runtime.settle();
@@ -308,23 +371,33 @@ fn object_reuse(first: fn(&Group)) {
 
 #[test]
 fn loom_object_reuse() {
-    model(|| object_reuse(|old| _ = race(old.clone(), |old| drop(old.try_charge(1)), || drop(old.try_charge(1)))));
+    model(|| {
+        object_reuse(|old| {
+            _ = race(
+                old.clone(),
+                |old| drop(old.try_charge(1)),
+                || drop(old.try_charge(1)),
+            )
+        })
+    });
 }
 
-/// [`object_reuse`] without the pair: no thread runs a barrier for a slot that is vacated. The first charges come in turn,
-/// which leaves time for the others.
+/// [`object_reuse`] without the pair: no thread runs a barrier for a slot that is vacated. The
+/// first charges come in turn, which leaves time for the others.
 #[test]
 fn loom_object_reuse_without_pair() {
     large_model_without_pair(|| {
         object_reuse(|old| {
-            beside(old.clone(), |old| drop(old.try_charge(1))).join().unwrap();
+            beside(old.clone(), |old| drop(old.try_charge(1)))
+                .join()
+                .unwrap();
             drop(old.try_charge(1));
         });
     });
 }
 
-/// E15. The runtime goes while the last charge does: the whole tree is released, the root last, and the pool has it
-/// all.
+/// E15. The runtime goes while the last charge does: the whole tree is released, the root last, and
+/// the pool has it all.
 #[test]
 #[cfg_attr(miri, ignore = "Miri: it counts or leaves groups of the process")]
 fn loom_runtime_drop_vs_last_charge() {
@@ -335,13 +408,17 @@ fn loom_runtime_drop_vs_last_charge() {
         race(charge, drop, || drop(runtime));
         let next = bare().build().unwrap();
         let query = group(&next.root(), "query");
-        assert_eq!(next.pools().rows()[0].live, 2, "no group of the first runtime is left");
+        assert_eq!(
+            next.pools().rows()[0].live,
+            2,
+            "no group of the first runtime is left"
+        );
         drop(query);
     });
 }
 
-/// Another group gets the charge for what no group owns while a thread brings that charge up to date: it has it
-/// afterwards, and the group before has nothing.
+/// Another group gets the charge for what no group owns while a thread brings that charge up to
+/// date: it has it afterwards, and the group before has nothing.
 #[test]
 fn loom_unowned_moves_vs_settle() {
     model_without_pair(|| {
@@ -349,7 +426,11 @@ fn loom_unowned_moves_vs_settle() {
         let other = group(&runtime.root(), "other");
         unowned::charge_to(Some(shared.first()));
         thread::unowned::count(thread::unowned::Which::Allocated, 4);
-        race((), |()| unowned::settle(), || unowned::charge_to(Some(other.first())));
+        race(
+            (),
+            |()| unowned::settle(),
+            || unowned::charge_to(Some(other.first())),
+        );
         unowned::settle();
         assert_eq!((shared.usage(), other.usage(), unowned::sum()), (0, 4, 4));
         unowned::charge_to(None);
@@ -357,15 +438,19 @@ fn loom_unowned_moves_vs_settle() {
     });
 }
 
-/// A transfer that is refused changes no figure, and takes no other charge's room: of two that want the last unit one
-/// gets it.
+/// A transfer that is refused changes no figure, and takes no other charge's room: of two that want
+/// the last unit one gets it.
 #[test]
 fn loom_transfer_vs_charge() {
     model(|| {
         let (runtime, from) = with_group(bare(), "from");
         let to = runtime.root().create("to", Limits::new().max(1)).unwrap();
         let mut moved = from.try_charge(1).unwrap();
-        let (charged, transferred) = race(to.clone(), |to| to.try_charge(1).ok(), || moved.transfer(&to).is_ok());
+        let (charged, transferred) = race(
+            to.clone(),
+            |to| to.try_charge(1).ok(),
+            || moved.transfer(&to).is_ok(),
+        );
         assert_ne!(transferred, charged.is_some());
         assert_eq!(to.usage(), 1);
         assert_eq!(from.usage(), u64::from(!transferred));
@@ -373,7 +458,8 @@ fn loom_transfer_vs_charge() {
     });
 }
 
-/// E5, E6, E10. A transfer that fits is not refused for credit of another thread, in a slot or in transit.
+/// E5, E6, E10. A transfer that fits is not refused for credit of another thread, in a slot or in
+/// transit.
 #[test]
 fn loom_transfer_vs_stranded_credit() {
     model(|| {
@@ -399,14 +485,18 @@ fn loom_transfer_vs_last_handle() {
         let mut moved = from.try_charge(1).unwrap();
         from.offline().unwrap();
         race(from, drop, || moved.transfer(&to).unwrap());
-        assert_eq!((to.usage(), runtime.root().usage(), runtime.dying_count()), (1, 1, 0));
+        assert_eq!(
+            (to.usage(), runtime.root().usage(), runtime.dying_count()),
+            (1, 1, 0)
+        );
         drop(moved);
         drop(to);
         assert_released_once(&runtime);
     });
 }
 
-/// A count of handles that has stuck stays stuck, though two handles go at once and another handle comes.
+/// A count of handles that has stuck stays stuck, though two handles go at once and another handle
+/// comes.
 #[test]
 fn loom_stuck_handles() {
     model(|| {
@@ -416,6 +506,9 @@ fn loom_stuck_handles() {
         state.pin();
         state.unpin();
         other.join().unwrap();
-        assert!(state.has_stuck(), "it comes down to zero while there are handles");
+        assert!(
+            state.has_stuck(),
+            "it comes down to zero while there are handles"
+        );
     });
 }

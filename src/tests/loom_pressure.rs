@@ -1,4 +1,5 @@
-//! The pressure of a group: the bits that one load reads agree with usage, and each change of them is one event.
+//! The pressure of a group: the bits that one load reads agree with usage, and each change of them
+//! is one event.
 
 use super::loom_exceeded::with_max;
 use super::{build, model_without_pair, race};
@@ -9,24 +10,37 @@ use crate::{Charge, Event, Group, Limit, Limits, PressureLevel};
 
 /// Elevated from 1 byte on, critical from 2.
 fn with_thresholds(group: &Group) {
-    group.set_limits(Limits::new().pressure_levels(50, 100)).unwrap();
+    group
+        .set_limits(Limits::new().pressure_levels(50, 100))
+        .unwrap();
 }
 
 fn changes(group: &Group) -> u64 {
     group.events().local().get(Event::PressureLevel)
 }
 
-/// E43. One thread charges and another uncharges: the bits end where usage does, and both changes count.
+/// E43. One thread charges and another uncharges: the bits end where usage does, and both changes
+/// count.
 #[test]
 fn loom_pressure_vs_uncharge() {
     model_without_pair(|| {
         let (_runtime, root) = with_max(2);
         with_thresholds(&root);
         let held = root.try_charge(1).unwrap();
-        assert_eq!((root.pressure_level(), changes(&root)), (PressureLevel::Elevated, 1));
+        assert_eq!(
+            (root.pressure_level(), changes(&root)),
+            (PressureLevel::Elevated, 1)
+        );
         let second = race(held, drop, || root.force_charge(1)).1;
-        assert_eq!((root.usage(), root.pressure_level()), (1, PressureLevel::Elevated));
-        assert_eq!(changes(&root) % 2, 1, "as many ways up as down, and the first one");
+        assert_eq!(
+            (root.usage(), root.pressure_level()),
+            (1, PressureLevel::Elevated)
+        );
+        assert_eq!(
+            changes(&root) % 2,
+            1,
+            "as many ways up as down, and the first one"
+        );
         drop(second);
         assert_eq!(root.pressure_level(), PressureLevel::Normal);
     });
@@ -37,8 +51,16 @@ fn loom_pressure_vs_uncharge() {
 fn loom_pressure_vs_thresholds() {
     model_without_pair(|| {
         let (_runtime, root) = with_max(2);
-        let held: Charge = race(root.clone(), |root| with_thresholds(&root), || root.force_charge(2)).1;
-        assert_eq!((root.pressure_level(), changes(&root)), (PressureLevel::Critical, 1));
+        let held: Charge = race(
+            root.clone(),
+            |root| with_thresholds(&root),
+            || root.force_charge(2),
+        )
+        .1;
+        assert_eq!(
+            (root.pressure_level(), changes(&root)),
+            (PressureLevel::Critical, 1)
+        );
         drop(held);
     });
 }
@@ -49,8 +71,16 @@ fn loom_pressure_vs_max() {
     model_without_pair(|| {
         let (_runtime, root) = with_max(4);
         with_thresholds(&root);
-        let held: Charge = race(root.clone(), |root| root.set_max(2).unwrap(), || root.force_charge(1)).1;
-        assert_eq!((root.pressure_level(), changes(&root)), (PressureLevel::Elevated, 1));
+        let held: Charge = race(
+            root.clone(),
+            |root| root.set_max(2).unwrap(),
+            || root.force_charge(1),
+        )
+        .1;
+        assert_eq!(
+            (root.pressure_level(), changes(&root)),
+            (PressureLevel::Elevated, 1)
+        );
         drop(held);
     });
 }
@@ -77,14 +107,25 @@ fn loom_pressure_vs_stalls() {
 fn loom_pressure_vs_offline() {
     model_without_pair(|| {
         let (_runtime, root) = build(super::loom_lifecycle::bare());
-        let gone = root.create("gone", Limits::new().max(Limit::Bytes(2)).pressure_levels(50, 100)).unwrap();
-        let held = race(gone.clone(), |gone| gone.force_charge(2), || gone.offline().unwrap()).0;
+        let gone = root
+            .create(
+                "gone",
+                Limits::new().max(Limit::Bytes(2)).pressure_levels(50, 100),
+            )
+            .unwrap();
+        let held = race(
+            gone.clone(),
+            |gone| gone.force_charge(2),
+            || gone.offline().unwrap(),
+        )
+        .0;
         assert_eq!(gone.pressure_level(), PressureLevel::Normal);
         drop(held);
     });
 }
 
-/// E43. Limits that were only observed act again beside a charge: no thread finds the group without its max.
+/// E43. Limits that were only observed act again beside a charge: no thread finds the group without
+/// its max.
 #[test]
 fn loom_pressure_vs_act_again() {
     model_without_pair(|| {
@@ -92,9 +133,20 @@ fn loom_pressure_vs_act_again() {
         with_thresholds(&root);
         root.set_observe_only(true);
         let held = root.try_charge(2).unwrap();
-        assert_eq!((root.pressure_level(), changes(&root)), (PressureLevel::Critical, 1));
-        let more = race(root.clone(), |root| root.set_observe_only(false), || root.force_charge(1)).1;
-        assert_eq!((root.pressure_level(), changes(&root)), (PressureLevel::Critical, 1));
+        assert_eq!(
+            (root.pressure_level(), changes(&root)),
+            (PressureLevel::Critical, 1)
+        );
+        let more = race(
+            root.clone(),
+            |root| root.set_observe_only(false),
+            || root.force_charge(1),
+        )
+        .1;
+        assert_eq!(
+            (root.pressure_level(), changes(&root)),
+            (PressureLevel::Critical, 1)
+        );
         drop((held, more));
     });
 }

@@ -1,5 +1,6 @@
-//! Excess, registrations and reclaim: marks that agree with usage, calls that end before a registration is dropped,
-//! bytes that reach the charge that waits for them. A max that moves: what is set apart, and what reclaim may use.
+//! Excess, registrations and reclaim: marks that agree with usage, calls that end before a
+//! registration is dropped, bytes that reach the charge that waits for them. A max that moves: what
+//! is set apart, and what reclaim may use.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,9 @@ use crate::expert::FixedBatch as _;
 use crate::expert::Inspect as _;
 use crate::reclaim::excess;
 use crate::sync::AtomicU64;
-use crate::{Bytes, Charge, ChargeError, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+use crate::{
+    Bytes, Charge, ChargeError, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime,
+};
 
 fn soft(bytes: u64) -> Limits {
     Limits::new().soft(Limit::Bytes(bytes))
@@ -30,7 +33,10 @@ fn loom_crossing_vs_crossing() {
         let (_runtime, root, group) = with_soft("group", 1);
         let first = group.try_charge(1).unwrap();
         let second = race(first, drop, || group.try_charge(1).unwrap()).1;
-        assert_eq!((group.is_in_excess(), root.descendants_in_excess()), (false, 0));
+        assert_eq!(
+            (group.is_in_excess(), root.descendants_in_excess()),
+            (false, 0)
+        );
         drop(second);
     });
 }
@@ -46,7 +52,10 @@ fn loom_crossing_vs_soft_limit() {
             || group.try_charge(2).unwrap(),
         )
         .1;
-        assert_eq!((group.is_in_excess(), root.descendants_in_excess()), (true, 1));
+        assert_eq!(
+            (group.is_in_excess(), root.descendants_in_excess()),
+            (true, 1)
+        );
         drop(held);
         assert_eq!(root.descendants_in_excess(), 0);
     });
@@ -77,9 +86,16 @@ fn loom_share_vs_soft_limit() {
             a.set_limits(Limits::new().share(3)).unwrap();
             b.soft()
         };
-        race(a.clone(), |a| a.set_limits(Limits::new().soft(7)).unwrap(), divide);
+        race(
+            a.clone(),
+            |a| a.set_limits(Limits::new().soft(7)).unwrap(),
+            divide,
+        );
         let figures = (a.limits().share, a.soft(), b.soft());
-        assert!([(Some(3), 6, 2), (None, 7, 8)].contains(&figures), "{figures:?}");
+        assert!(
+            [(Some(3), 6, 2), (None, 7, 8)].contains(&figures),
+            "{figures:?}"
+        );
     });
 }
 
@@ -88,8 +104,13 @@ fn loom_share_vs_soft_limit() {
 fn loom_share_vs_offline() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare().max(Limit::Bytes(8)));
-        let [gone, stays] = ["gone", "stays"].map(|name| root.create(name, Limits::new().share(1)).unwrap());
-        race(gone.clone(), |gone| gone.offline().unwrap(), || stays.soft());
+        let [gone, stays] =
+            ["gone", "stays"].map(|name| root.create(name, Limits::new().share(1)).unwrap());
+        race(
+            gone.clone(),
+            |gone| gone.offline().unwrap(),
+            || stays.soft(),
+        );
         assert_eq!([gone.soft(), stays.soft()], [u64::MAX, 8]);
     });
 }
@@ -99,14 +120,26 @@ fn loom_share_vs_offline() {
 fn loom_crossing_vs_offline() {
     model_without_pair(|| {
         let (_runtime, root, gone) = with_soft("gone", 0);
-        let held = race(gone.clone(), |gone| gone.force_charge(1), || gone.offline().unwrap()).0;
-        assert_eq!((root.descendants_in_excess(), excess::children(root.first())), (0, 0));
+        let held = race(
+            gone.clone(),
+            |gone| gone.force_charge(1),
+            || gone.offline().unwrap(),
+        )
+        .0;
+        assert_eq!(
+            (root.descendants_in_excess(), excess::children(root.first())),
+            (0, 0)
+        );
         drop(held);
-        assert_eq!((root.descendants_in_excess(), excess::children(root.first())), (0, 0));
+        assert_eq!(
+            (root.descendants_in_excess(), excess::children(root.first())),
+            (0, 0)
+        );
     });
 }
 
-/// E23. The last uncharge crosses, and the object is the next group's by then: that one is not in excess.
+/// E23. The last uncharge crosses, and the object is the next group's by then: that one is not in
+/// excess.
 #[test]
 fn loom_crossing_vs_last_uncharge() {
     model_without_pair(|| {
@@ -117,9 +150,19 @@ fn loom_crossing_vs_last_uncharge() {
         let next = runtime.root().create("next", soft(0)).unwrap();
         dropper.join().unwrap();
         let children = || excess::children(root.first());
-        assert_eq!((next.is_in_excess(), root.descendants_in_excess(), children()), (false, 0, 0));
+        assert_eq!(
+            (
+                next.is_in_excess(),
+                root.descendants_in_excess(),
+                children()
+            ),
+            (false, 0, 0)
+        );
         let held = next.try_charge(1).unwrap();
-        assert_eq!((next.is_in_excess(), root.descendants_in_excess()), (true, 1));
+        assert_eq!(
+            (next.is_in_excess(), root.descendants_in_excess()),
+            (true, 1)
+        );
         drop(held);
     });
 }
@@ -143,7 +186,8 @@ impl Reclaim for WatchedReclaimer {
     }
 }
 
-/// E24. A walk finds a registration that is being dropped: the call ends before the drop does, or no call begins.
+/// E24. A walk finds a registration that is being dropped: the call ends before the drop does, or
+/// no call begins.
 #[test]
 fn loom_registration_vs_walk() {
     model_without_pair(|| {
@@ -154,7 +198,11 @@ fn loom_registration_vs_walk() {
         let walker = beside(root, |root| root.reclaim(1).unwrap());
         drop(registration);
         watched.gone.store(true, Ordering::SeqCst);
-        assert_eq!(watched.at_work.load(Ordering::SeqCst), 0, "a call is under way");
+        assert_eq!(
+            watched.at_work.load(Ordering::SeqCst),
+            0,
+            "a call is under way"
+        );
         walker.join().unwrap();
         assert!(!watched.late.load(Ordering::SeqCst), "a call began");
         drop(held);
@@ -196,12 +244,15 @@ impl Reclaim for ChargeCache {
     }
 }
 
-/// Memory that reclaim frees reaches the charge that it is freed for, although another thread keeps credit in its
-/// stock.
+/// Memory that reclaim frees reaches the charge that it is freed for, although another thread keeps
+/// credit in its stock.
 #[test]
 fn loom_reclaim_vs_uncharge() {
     model(|| {
-        let builder = Runtime::builder().batch(Bytes(1)).budget(Bytes(3)).adaptive(false);
+        let builder = Runtime::builder()
+            .batch(Bytes(1))
+            .budget(Bytes(3))
+            .adaptive(false);
         let (_runtime, root) = build(builder.max(3));
         let [cache, busy] = ["cache", "busy"].map(|name| group(&root, name));
         let kept = ChargeCache::of([cache.try_charge(2).unwrap()]);
@@ -214,15 +265,19 @@ fn loom_reclaim_vs_uncharge() {
     });
 }
 
-/// Two rounds at once, and enough for both: a round that finds all turns taken by the other round still makes room.
+/// Two rounds at once, and enough for both: a round that finds all turns taken by the other round
+/// still makes room.
 #[test]
 fn loom_reclaim_vs_reclaim() {
     model(|| {
         let (_runtime, root) = build(bare());
         let entries = ChargeCache::of((0..3).map(|_| root.try_charge(1).unwrap()));
         let registration = root.register_reclaimer(entries, Priority::NORMAL);
-        let (theirs, ours) =
-            race(root.clone(), |root| root.reclaim(2).unwrap().freed, || root.reclaim(1).unwrap().freed);
+        let (theirs, ours) = race(
+            root.clone(),
+            |root| root.reclaim(2).unwrap().freed,
+            || root.reclaim(1).unwrap().freed,
+        );
         drop(registration);
         assert_eq!((ours, theirs), (1, 2));
     });
@@ -235,7 +290,12 @@ fn loom_walk_vs_imposed_max() {
         let (_runtime, root) = build(bare().max(4));
         let set = || root.set_max(1).unwrap();
         let (charge, above) = race(root.clone(), |root| root.try_charge(2).ok(), set);
-        assert_eq!(above, root.usage().saturating_sub(1), "usage {}", root.usage());
+        assert_eq!(
+            above,
+            root.usage().saturating_sub(1),
+            "usage {}",
+            root.usage()
+        );
         drop(charge);
     });
 }
@@ -247,7 +307,9 @@ fn loom_refusal_vs_raised_max() {
         let (_runtime, root) = build(bare().max(1));
         let set = || root.set_max(4).unwrap();
         match race(root.clone(), |root| root.try_charge(2), set).0 {
-            Err(ChargeError::Limit(refusal)) => assert_eq!((refusal.max(), refusal.usage()), (1, 0), "{refusal}"),
+            Err(ChargeError::Limit(refusal)) => {
+                assert_eq!((refusal.max(), refusal.usage()), (1, 0), "{refusal}")
+            }
             charged => drop(charged.unwrap()),
         }
     });

@@ -7,12 +7,14 @@ use crate::counter::children;
 use crate::expert::Inspect as _;
 use crate::{Bytes, Group, Limits, Runtime};
 
-/// E35. A stock opens while its group goes offline: one of the two closes it, and its credit comes back.
+/// E35. A stock opens while its group goes offline: one of the two closes it, and its credit comes
+/// back.
 #[test]
 fn loom_offline_vs_opening() {
     model_without_pair(|| {
         // Opens by margin, with the second charge that walks.
-        let (runtime, gone) = with_group(Runtime::builder().batch(Bytes(2)).budget(Bytes(64)), "gone");
+        let (runtime, gone) =
+            with_group(Runtime::builder().batch(Bytes(2)).budget(Bytes(64)), "gone");
         drop(gone.try_charge(1).unwrap());
         let charger = beside(gone.clone(), |gone| drop(gone.try_charge(1)));
         gone.offline().unwrap();
@@ -25,15 +27,17 @@ fn loom_offline_vs_opening() {
     });
 }
 
-/// E36. A barrier closes the stocks of dying groups while the last handle goes: once the closer has uncounted a stock,
-/// it does not touch it again.
+/// E36. A barrier closes the stocks of dying groups while the last handle goes: once the closer has
+/// uncounted a stock, it does not touch it again.
 #[test]
 fn loom_settle_vs_release() {
     model_without_pair(|| {
         let (runtime, gone) = with_group(stocked(), "gone");
         drop(gone.try_charge(1).unwrap());
         // A second thread has charged here: the stock waits for a barrier.
-        beside(gone.clone(), |gone| drop(gone.try_charge(1).unwrap())).join().unwrap();
+        beside(gone.clone(), |gone| drop(gone.try_charge(1).unwrap()))
+            .join()
+            .unwrap();
         gone.offline().unwrap();
         race(gone, drop, || runtime.settle());
         assert_released_once(&runtime);
@@ -41,7 +45,8 @@ fn loom_settle_vs_release() {
     });
 }
 
-/// E37. A parent that goes offline has no children, whichever thread is first, and in whichever shard.
+/// E37. A parent that goes offline has no children, whichever thread is first, and in whichever
+/// shard.
 #[test]
 fn loom_offline_vs_create_child() {
     for name in ["child", "kid", "son", "nearest_live_ancestor"] {
@@ -60,7 +65,8 @@ fn loom_offline_vs_create_child() {
     }
 }
 
-/// Two threads take a group offline at once: it is offline when either call returns, and leaves its parent once.
+/// Two threads take a group offline at once: it is offline when either call returns, and leaves its
+/// parent once.
 #[test]
 fn loom_offline_vs_offline() {
     model(|| {
@@ -92,8 +98,8 @@ fn loom_create_vs_create() {
     });
 }
 
-/// A thread looks a path up while the group goes and another group comes in its object: it finds the first group or
-/// none.
+/// A thread looks a path up while the group goes and another group comes in its object: it finds
+/// the first group or none.
 #[test]
 fn loom_path_vs_release() {
     model(|| {
@@ -120,7 +126,10 @@ fn loom_walk_vs_going() {
         let (runtime, stays) = with_group(bare(), "stays");
         let goes = group(&runtime.root(), "goes");
         let walker = beside(runtime.root(), |root| {
-            let names: Vec<String> = root.descendants().map(|group| group.name().to_string()).collect();
+            let names: Vec<String> = root
+                .descendants()
+                .map(|group| group.name().to_string())
+                .collect();
             assert_eq!(names.iter().filter(|name| *name == "stays").count(), 1);
             assert!(names.len() <= 2, "{names:?}");
         });
@@ -131,7 +140,8 @@ fn loom_walk_vs_going() {
     });
 }
 
-/// A listing of children goes on where the child that it names next goes offline. Each lock is held over one child.
+/// A listing of children goes on where the child that it names next goes offline. Each lock is held
+/// over one child.
 #[test]
 fn loom_listing_vs_offline() {
     for going in [0, 1, 2] {
@@ -143,7 +153,10 @@ fn loom_listing_vs_offline() {
             let id = |group: &Group| group.first().id();
             let (staying, gone) = (all.iter().map(id).collect::<Vec<_>>(), id(&goes));
             let lister = beside(root, move |root| {
-                let listed: Vec<_> = children::pin(root.first()).iter().map(|child| child.id()).collect();
+                let listed: Vec<_> = children::pin(root.first())
+                    .iter()
+                    .map(|child| child.id())
+                    .collect();
                 let count = |id| listed.iter().filter(|&&other| other == id).count();
                 assert!(staying.iter().all(|&id| count(id) == 1), "{listed:?}");
                 assert!(count(gone) <= 1, "{listed:?}");

@@ -1,5 +1,5 @@
-//! Statistics: no addition is lost or counted twice while other threads list, flush, unlist or release; and
-//! what a read claims about its error holds.
+//! Statistics: no addition is lost or counted twice while other threads list, flush, unlist or
+//! release; and what a read claims about its error holds.
 
 use super::common::{end, group};
 use super::{beside, build, large_model_without_pair, model, model_without_pair, race, with_group};
@@ -29,7 +29,11 @@ fn published() -> (Runtime, Group) {
 fn assert_bounded(root: &Group, stat: Stat) {
     let read = root.read(Freshness::Stale);
     let missing = 2_i64.abs_diff(read.get(stat));
-    assert!(missing <= read.max_error(), "{missing} missing, at most {}", read.max_error());
+    assert!(
+        missing <= read.max_error(),
+        "{missing} missing, at most {}",
+        read.max_error()
+    );
 }
 
 fn exact(group: &Group) -> i64 {
@@ -48,15 +52,21 @@ fn loom_first_write_vs_read() {
         let (_runtime, root) = build(bare());
         race(
             root.clone(),
-            |root| assert_eq!(root.read(Freshness::Stale).get(EVENT), 0, "no thread has flushed"),
+            |root| {
+                assert_eq!(
+                    root.read(Freshness::Stale).get(EVENT),
+                    0,
+                    "no thread has flushed"
+                )
+            },
             || root.stat_add(EVENT, 1),
         );
         assert_eq!(exact(&root), 1);
     });
 }
 
-/// E17. A thread adds while its cells are unlisted: the flusher reads the count behind the barrier, or the thread lists
-/// its cells again.
+/// E17. A thread adds while its cells are unlisted: the flusher reads the count behind the barrier,
+/// or the thread lists its cells again.
 #[test]
 fn loom_add_vs_unlist() {
     model(|| {
@@ -68,7 +78,8 @@ fn loom_add_vs_unlist() {
     });
 }
 
-/// E17. The owner pushes its cells again, and another flush takes them, before the unlisting goes on.
+/// E17. The owner pushes its cells again, and another flush takes them, before the unlisting goes
+/// on.
 #[test]
 fn loom_add_vs_unlist_vs_flush() {
     model(|| {
@@ -82,7 +93,8 @@ fn loom_add_vs_unlist_vs_flush() {
     });
 }
 
-/// E17. A thread marks its cells before it pushes them: between the two a flush may take and unlist them.
+/// E17. A thread marks its cells before it pushes them: between the two a flush may take and unlist
+/// them.
 #[test]
 fn loom_listing_vs_unlist() {
     model(|| {
@@ -105,7 +117,9 @@ fn loom_listing_vs_take_over() {
         let (_runtime, root) = build(bare());
         let writers = [(); 2].map(|()| beside(root.clone(), |root| root.stat_add(EVENT, 1)));
         root.flush();
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        writers
+            .into_iter()
+            .for_each(|writer| writer.join().unwrap());
         assert_eq!(exact(&root), 2);
     });
 }
@@ -135,7 +149,9 @@ fn loom_parent_never_below_child() {
         child.stat_add(EVENT, 1);
         let flusher = beside(child.clone(), |child| child.flush());
         let published = |group: &Group| {
-            stats::published(group.first(), StatScope::Group).expect("written").figures(EVENT.number())[0]
+            stats::published(group.first(), StatScope::Group)
+                .expect("written")
+                .figures(EVENT.number())[0]
         };
         let below = published(&child);
         let above = published(&runtime.root());
@@ -144,8 +160,9 @@ fn loom_parent_never_below_child() {
     });
 }
 
-/// E41. A thread raises a gauge in a child, which a flush reads first, and lowers it in the root, which is read last:
-/// an exact read may show a figure that the gauge never had, and its error says so.
+/// E41. A thread raises a gauge in a child, which a flush reads first, and lowers it in the root,
+/// which is read last: an exact read may show a figure that the gauge never had, and its error says
+/// so.
 #[test]
 fn loom_exact_read_vs_gauge() {
     model_without_pair(|| {
@@ -158,7 +175,10 @@ fn loom_exact_read_vs_gauge() {
         runtime.root().stat_add(EVENT, -1);
         let read = reader.join().unwrap();
         let (found, error) = (read.get(EVENT), read.max_error().cast_signed());
-        assert!(found - error <= 3 && found + error >= 2, "a gauge of 2 or 3: {found}, at most {error} off");
+        assert!(
+            found - error <= 3 && found + error >= 2,
+            "a gauge of 2 or 3: {found}, at most {error} off"
+        );
         let quiet = runtime.root().read(Freshness::Exact);
         assert_eq!((quiet.get(EVENT), quiet.max_error()), (2, 0));
     });
@@ -174,12 +194,16 @@ fn loom_counted_vs_published() {
         let published = stats::published(root.first(), StatScope::Group).expect("written");
         let counted = published.counted();
         let [figure, _] = published.figures(EVENT.number());
-        assert!(figure.cast_unsigned() >= counted, "{counted} counted, {figure} published");
+        assert!(
+            figure.cast_unsigned() >= counted,
+            "{counted} counted, {figure} published"
+        );
         flusher.join().unwrap();
     });
 }
 
-/// E19. Two readers that ask at once share a flush: what each wrote before it asked is in what it reads.
+/// E19. Two readers that ask at once share a flush: what each wrote before it asked is in what it
+/// reads.
 #[test]
 fn loom_two_readers_share_a_flush() {
     model_without_pair(|| {
@@ -196,8 +220,8 @@ fn loom_two_readers_share_a_flush() {
     });
 }
 
-/// E18, E19. A reader lists its cells and asks while another flush begins: what it wrote is in the flush that it
-/// shares.
+/// E18, E19. A reader lists its cells and asks while another flush begins: what it wrote is in the
+/// flush that it shares.
 #[test]
 fn loom_listing_vs_shared_flush() {
     model_without_pair(|| {
@@ -224,15 +248,19 @@ fn loom_bound_vs_flush() {
     });
 }
 
-/// E20. A flush takes no grains off the bound before they were added: an announcement that is under way while its cells
-/// are flushed does not hide what another thread has written.
+/// E20. A flush takes no grains off the bound before they were added: an announcement that is under
+/// way while its cells are flushed does not hide what another thread has written.
 #[test]
 fn loom_bound_vs_announcement() {
     const OTHER: Stat = Stat::STOCK_REFILL;
     large_model_without_pair(|| {
         let (_runtime, root) = build(bare().stat_batch(0));
         // Figures are there: another model explores how they are made (E42).
-        stats::published_or_make(root.first(), stats::coordinator(root.first()), StatScope::Group);
+        stats::published_or_make(
+            root.first(),
+            stats::coordinator(root.first()),
+            StatScope::Group,
+        );
         let flusher = beside(root.clone(), |root| root.flush());
         let reader = beside(root.clone(), |root| {
             root.stat_add(OTHER, 2);
@@ -256,8 +284,8 @@ fn loom_bound_vs_unlist() {
     });
 }
 
-/// E21. Flushes find the cells of a writer, and unlist them, while it lists them: it is on the bound before they do, and
-/// the bound of another writer is none of theirs.
+/// E21. Flushes find the cells of a writer, and unlist them, while it lists them: it is on the
+/// bound before they do, and the bound of another writer is none of theirs.
 #[test]
 fn loom_listing_vs_bound() {
     model_without_pair(|| {
@@ -277,7 +305,8 @@ fn loom_listing_vs_bound() {
     });
 }
 
-/// Cells that are being unlisted are released, and another group has them, before the unlisting goes on.
+/// Cells that are being unlisted are released, and another group has them, before the unlisting
+/// goes on.
 #[test]
 fn loom_unlist_vs_release() {
     model_without_pair(|| {
@@ -306,8 +335,8 @@ fn loom_add_vs_offline() {
     });
 }
 
-/// An addition that a thread makes before the last bytes go back is in the parent. The next group in the object starts
-/// from zero, and finds no cells of the last one.
+/// An addition that a thread makes before the last bytes go back is in the parent. The next group
+/// in the object starts from zero, and finds no cells of the last one.
 #[test]
 fn loom_stats_of_last_uncharge() {
     model_without_pair(|| {
@@ -322,15 +351,22 @@ fn loom_stats_of_last_uncharge() {
     });
 }
 
-/// E8. The next thread goes on with the cells of a thread that has ended, while a third thread reads.
+/// E8. The next thread goes on with the cells of a thread that has ended, while a third thread
+/// reads.
 #[test]
 fn loom_stats_of_thread_handed_over() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare());
         let threads = [(); 2].map(|()| beside(root.clone(), |root| root.stat_add(EVENT, 1)));
         root.flush();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        race(root.clone(), |root| root.stat_add(EVENT, 1), || root.flush());
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+        race(
+            root.clone(),
+            |root| root.stat_add(EVENT, 1),
+            || root.flush(),
+        );
         assert_eq!(exact(&root), 3);
     });
 }

@@ -4,17 +4,21 @@ use super::{beside, model, model_without_pair, race, stocked, walk_first};
 use crate::PageCounter;
 use crate::expert::FixedBatch as _;
 
-/// E5, E6. Once the stock is off, room for a charge is room: a refill in flight has brought its surplus back. The
-/// thread's mark as the charger is old: a new mark comes with a fence.
+/// E5, E6. Once the stock is off, room for a charge is room: a refill in flight has brought its
+/// surplus back. The thread's mark as the charger is old: a new mark comes with a fence.
 #[test]
 fn loom_refill_vs_close() {
     model(|| {
         let counter = PageCounter::root(stocked().max(4).budget(64));
         // The next thread has this one's block, and with it the mark.
-        beside(counter.clone(), |counter| counter.try_charge(2).unwrap()).join().unwrap();
+        beside(counter.clone(), |counter| counter.try_charge(2).unwrap())
+            .join()
+            .unwrap();
         let charger = beside(counter.clone(), |counter| counter.try_charge(1).unwrap());
         counter.set_batch(0);
-        counter.try_charge(1).expect("two units of room, two charges of one");
+        counter
+            .try_charge(1)
+            .expect("two units of room, two charges of one");
         charger.join().unwrap();
         assert_eq!(counter.usage(), 4);
     });
@@ -25,7 +29,11 @@ fn loom_refill_vs_close() {
 fn loom_refusal_vs_refill_in_transit() {
     model(|| {
         let counter = PageCounter::root(stocked().max(2).budget(64));
-        race(counter.clone(), |counter| counter.try_charge(1).unwrap(), || counter.try_charge(1).unwrap());
+        race(
+            counter.clone(),
+            |counter| counter.try_charge(1).unwrap(),
+            || counter.try_charge(1).unwrap(),
+        );
         assert_eq!(counter.usage(), 2);
     });
 }
@@ -57,11 +65,19 @@ fn loom_refusal_vs_put() {
         counter.try_charge(1).unwrap();
         race(
             counter.clone(),
-            |counter| counter.try_charge(38).expect("fits once the credit is drained"),
+            |counter| {
+                counter
+                    .try_charge(38)
+                    .expect("fits once the credit is drained")
+            },
             || counter.uncharge(1),
         );
         // By a third thread: this thread's own slot would pay with what is stranded in it.
-        beside(counter.clone(), |counter| counter.try_charge(1).expect("the freed unit is stranded")).join().unwrap();
+        beside(counter.clone(), |counter| {
+            counter.try_charge(1).expect("the freed unit is stranded")
+        })
+        .join()
+        .unwrap();
     });
 }
 
@@ -79,8 +95,8 @@ fn loom_refusal_vs_closing() {
     });
 }
 
-/// E10. A refusal that found no open stock looks again: a stock that opened meanwhile may hold the credit that it
-/// lacks.
+/// E10. A refusal that found no open stock looks again: a stock that opened meanwhile may hold the
+/// credit that it lacks.
 #[test]
 fn loom_refusal_vs_opening() {
     model_without_pair(|| {
@@ -96,14 +112,19 @@ fn loom_refusal_vs_opening() {
     });
 }
 
-/// E4. While a forced charge stands above max, no stock is open: freed units are not credit to hit on.
+/// E4. While a forced charge stands above max, no stock is open: freed units are not credit to hit
+/// on.
 #[test]
 fn loom_forced_vs_opening() {
     model_without_pair(|| {
         let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
         walk_first(&counter);
         // Exactly, which opens the stock.
-        race(counter.clone(), |counter| counter.try_charge(1).is_ok(), || counter.force_charge(60));
+        race(
+            counter.clone(),
+            |counter| counter.try_charge(1).is_ok(),
+            || counter.force_charge(60),
+        );
         counter.uncharge(1);
         counter.try_charge(1).expect_err("above max");
     });
@@ -118,7 +139,9 @@ fn loom_refusal_vs_retire() {
         stays.set_batch(0);
         gone.try_charge(1).unwrap();
         gone.uncharge(1);
-        race(gone, drop, || stays.try_charge(2).expect("no charge is left"));
+        race(gone, drop, || {
+            stays.try_charge(2).expect("no charge is left")
+        });
         assert_eq!(root.usage(), 2);
     });
 }

@@ -1,6 +1,6 @@
-//! Waiters are served: freed bytes reach the first in line, whichever thread frees them and whichever waiter leaves,
-//! events wake their listeners, and a victim's memory reaches the charge that it was chosen for. A wake-up that is lost
-//! is a deadlock, which loom reports.
+//! Waiters are served: freed bytes reach the first in line, whichever thread frees them and
+//! whichever waiter leaves, events wake their listeners, and a victim's memory reaches the charge
+//! that it was chosen for. A wake-up that is lost is a deadlock, which loom reports.
 
 use std::future::{Future, poll_fn};
 use std::mem;
@@ -11,14 +11,16 @@ use super::common::{block_on, end, group, waiting, waker};
 use super::loom_lifecycle::{self, assert_released_once};
 use super::loom_reclaim::ChargeCache;
 use super::schedules::{Condvar, EVER, Mutex, in_one_go};
-use super::{beside, build, large_model_without_pair, model, model_of_exchanges, model_without_pair, race};
+use super::{
+    beside, build, large_model_without_pair, model, model_of_exchanges, model_without_pair, race,
+};
 use crate::expert::{FixedBatch as _, QueuePlace as _};
 use crate::hierarchy::events;
 use crate::state::waiting::{FirstInLine, PlaceInLine};
 use crate::sync::{AtomicU64, Ordering};
 use crate::{
-    Bytes, Charge, ChargeError, Event, Group, GroupCounter, Limit, Limits, OnFull, OomPolicy, Priority, Runtime,
-    RuntimeBuilder,
+    Bytes, Charge, ChargeError, Event, Group, GroupCounter, Limit, Limits, OnFull, OomPolicy,
+    Priority, Runtime, RuntimeBuilder,
 };
 
 fn bare(max: u64) -> (Runtime, Group) {
@@ -34,11 +36,18 @@ fn full() -> (Runtime, Group, Charge) {
 
 /// The charge has the one byte of the root, and no other charge waits.
 fn assert_has_it(root: &Group, charge: &Charge) {
-    assert_eq!((root.usage(), root.waiting_count(), charge.bytes()), (1, 0, 1));
+    assert_eq!(
+        (root.usage(), root.waiting_count(), charge.bytes()),
+        (1, 0, 1)
+    );
 }
 
 fn stocked(max: u64) -> RuntimeBuilder {
-    Runtime::builder().batch(Bytes(1)).budget(Bytes(max)).adaptive(false).max(Limit::Bytes(max))
+    Runtime::builder()
+        .batch(Bytes(1))
+        .budget(Bytes(max))
+        .adaptive(false)
+        .max(Limit::Bytes(max))
 }
 
 /// E25. Bytes go up the tree while a charge goes into line.
@@ -46,26 +55,33 @@ fn stocked(max: u64) -> RuntimeBuilder {
 fn loom_waiter_vs_uncharge() {
     model_without_pair(|| {
         let (_runtime, root, held) = full();
-        let charge = race(held, drop, || root.try_charge_with(1, OnFull::Wait(EVER)).unwrap()).1;
+        let charge = race(held, drop, || {
+            root.try_charge_with(1, OnFull::Wait(EVER)).unwrap()
+        })
+        .1;
         assert_has_it(&root, &charge);
         drop(charge);
     });
 }
 
-/// A charge barges past the first in line while another waiter becomes the first: its bytes are taken from one budget.
+/// A charge barges past the first in line while another waiter becomes the first: its bytes are
+/// taken from one budget.
 #[test]
 fn loom_barge_vs_next_first() {
     model_without_pair(|| {
         let line = Arc::new(FirstInLine::default());
         line.show(PlaceInLine::new(0, 2), 4, 4);
         let barges = |line: Arc<FirstInLine>| line.change_budget(|left| left.checked_sub(1));
-        let (barged, left) = race(line.clone(), barges, || line.show(PlaceInLine::new(0, 1), 8, 8));
+        let (barged, left) = race(line.clone(), barges, || {
+            line.show(PlaceInLine::new(0, 1), 8, 8)
+        });
         assert!(barged);
         assert_eq!(left + line.budget(), 4 + 8 - 1);
     });
 }
 
-/// A charge of a task that holds one byte and waits for another one. Where no wait can end it gives its byte back.
+/// A charge of a task that holds one byte and waits for another one. Where no wait can end it gives
+/// its byte back.
 fn task_waits(group: &Group, held: Charge) -> bool {
     match group.try_charge_with(1, OnFull::Wait(EVER)) {
         Ok(more) => drop((held, more)),
@@ -75,7 +91,8 @@ fn task_waits(group: &Group, held: Charge) -> bool {
     false
 }
 
-/// Two tasks that each hold what the other waits for go into line at once: one of them, and not both, is told.
+/// Two tasks that each hold what the other waits for go into line at once: one of them, and not
+/// both, is told.
 #[test]
 fn loom_task_vs_task() {
     model_without_pair(|| {
@@ -83,7 +100,11 @@ fn loom_task_vs_task() {
         let groups = ["a", "b"].map(|name| root.create(name, Limits::new().tasks(1)).unwrap());
         let [a, b] = groups.each_ref().map(|group| group.try_charge(1).unwrap());
         let [first, second] = groups;
-        let told = race((first, a), |(first, a)| task_waits(&first, a), || task_waits(&second, b));
+        let told = race(
+            (first, a),
+            |(first, a)| task_waits(&first, a),
+            || task_waits(&second, b),
+        );
         assert!(told.0 != told.1);
         assert_eq!((root.usage(), root.waiting_count()), (0, 0));
     });
@@ -101,7 +122,8 @@ fn loom_task_vs_uncharge() {
     });
 }
 
-/// A charge of a task that holds one byte, for others, until one is refused because no wait can end.
+/// A charge of a task that holds one byte, for others, until one is refused because no wait can
+/// end.
 fn overdraws(group: &Group, held: Charge, asks: &[u64]) -> bool {
     let mut all = vec![held];
     for &bytes in asks {
@@ -114,7 +136,8 @@ fn overdraws(group: &Group, held: Charge, asks: &[u64]) -> bool {
     false
 }
 
-/// Two tasks hold all of a root of two bytes and wait for more. Returns which of them were told that no wait can end.
+/// Two tasks hold all of a root of two bytes and wait for more. Returns which of them were told
+/// that no wait can end.
 fn both_overdraw(per_cent: u8, asks: [&'static [u64]; 2], peak: u64) -> (bool, bool) {
     let (_runtime, root) = bare(2);
     root.set_limits(Limits::new().overdraft(per_cent)).unwrap();
@@ -123,7 +146,14 @@ fn both_overdraw(per_cent: u8, asks: [&'static [u64]; 2], peak: u64) -> (bool, b
     let overdraw = |((held, group), asks): ((Charge, Group), &[u64])| overdraws(&group, held, asks);
     let told = race((first, asks[0]), overdraw, || overdraw((second, asks[1])));
     assert!(root.peak() <= peak, "{} bytes of 2", root.peak());
-    assert_eq!((root.usage(), root.waiting_count(), root.try_charge(2).is_ok()), (0, 0, true));
+    assert_eq!(
+        (
+            root.usage(),
+            root.waiting_count(),
+            root.try_charge(2).is_ok()
+        ),
+        (0, 0, true)
+    );
     told
 }
 
@@ -139,8 +169,9 @@ fn loom_overdraft_is_a_bound() {
     model_without_pair(|| assert_eq!(both_overdraw(50, [&[1], &[2]], 3), (false, false)));
 }
 
-/// Two important charges come after an old one, and the second while bytes go up the tree. One goes before the old one
-/// with sixteen times its bytes: the first, or the second where it barges past that one. The other does not.
+/// Two important charges come after an old one, and the second while bytes go up the tree. One goes
+/// before the old one with sixteen times its bytes: the first, or the second where it barges past
+/// that one. The other does not.
 #[test]
 fn loom_important_vs_oldest() {
     model_without_pair(|| {
@@ -172,7 +203,8 @@ fn loom_important_vs_oldest() {
     });
 }
 
-/// A byte that is put into a stock while a charge goes into line does not stay there. The stock opens meanwhile.
+/// A byte that is put into a stock while a charge goes into line does not stay there. The stock
+/// opens meanwhile.
 #[test]
 fn loom_waiter_vs_put() {
     model(|| {
@@ -185,13 +217,17 @@ fn loom_waiter_vs_put() {
             busy.set_batch(1);
             drop(held);
         };
-        let charge = race(busy.memory(), puts, || waits.try_charge_with(2, OnFull::Wait(EVER)).unwrap()).1;
+        let charge = race(busy.memory(), puts, || {
+            waits.try_charge_with(2, OnFull::Wait(EVER)).unwrap()
+        })
+        .1;
         assert_eq!((tenant.usage(), tenant.waiting_count()), (2, 0));
         drop(charge);
     });
 }
 
-/// E25. Two threads give bytes back at once, and the level is in the list of one: that thread sees both when it serves.
+/// E25. Two threads give bytes back at once, and the level is in the list of one: that thread sees
+/// both when it serves.
 #[test]
 fn loom_waiter_vs_two_uncharges() {
     large_model_without_pair(|| {
@@ -220,7 +256,8 @@ fn loom_resized_waiter_vs_uncharge() {
     });
 }
 
-/// Bytes come back to a queue whose place in line is behind another charge: that one gets them, not the queue.
+/// Bytes come back to a queue whose place in line is behind another charge: that one gets them, not
+/// the queue.
 #[test]
 fn loom_handed_over_vs_older_waiter() {
     model_without_pair(|| {
@@ -228,7 +265,9 @@ fn loom_handed_over_vs_older_waiter() {
         let older = waiting(&root, 1, &waker());
         let queue = waiting(&root, 1, Waker::noop());
         // The queue would keep what it gets.
-        let other = beside((held, queue), |(held, queue)| queue.is_served_by(&held).then(|| mem::forget(held)));
+        let other = beside((held, queue), |(held, queue)| {
+            queue.is_served_by(&held).then(|| mem::forget(held))
+        });
         let charge = block_on(older).unwrap();
         other.join().unwrap();
         assert_has_it(&root, &charge);
@@ -236,8 +275,8 @@ fn loom_handed_over_vs_older_waiter() {
     });
 }
 
-/// E25. A queue takes what the line has decided, and its place is the next one's, which is served and woken as the first
-/// was.
+/// E25. A queue takes what the line has decided, and its place is the next one's, which is served
+/// and woken as the first was.
 #[test]
 fn loom_next_of_a_queue_vs_uncharge() {
     model_without_pair(|| {
@@ -287,14 +326,17 @@ fn loom_next_vs_cancel() {
         for _ in 0..2 {
             drop(root.try_charge(1).unwrap());
         }
-        let charge = race(first, drop, || root.try_charge_with(1, OnFull::Wait(EVER)).unwrap()).1;
+        let charge = race(first, drop, || {
+            root.try_charge_with(1, OnFull::Wait(EVER)).unwrap()
+        })
+        .1;
         assert_eq!((root.usage(), root.waiting_count()), (2, 0));
         drop((held, charge));
     });
 }
 
-/// E12, E25. The last bytes go back while the only waiter leaves: when their thread schedules the level, the object
-/// may be in the pool.
+/// E12, E25. The last bytes go back while the only waiter leaves: when their thread schedules the
+/// level, the object may be in the pool.
 #[test]
 fn loom_last_waiter_vs_last_uncharge() {
     model_of_exchanges(|| {
@@ -311,7 +353,8 @@ fn loom_last_waiter_vs_last_uncharge() {
     });
 }
 
-/// A waiter moves to the line of a level above, where a cache has what it needs: it is woken to ask there.
+/// A waiter moves to the line of a level above, where a cache has what it needs: it is woken to ask
+/// there.
 #[test]
 fn loom_waiter_moves_to_a_cache() {
     model(|| {
@@ -325,7 +368,10 @@ fn loom_waiter_moves_to_a_cache() {
         // The tenant has room once the other thread is done, the root has none.
         let more = root.force_charge(1);
         let charge = race(held, drop, || block_on(future).unwrap()).1;
-        assert_eq!((tenant.usage(), root.usage(), root.waiting_count()), (1, 2, 0));
+        assert_eq!(
+            (tenant.usage(), root.usage(), root.waiting_count()),
+            (1, 2, 0)
+        );
         drop((charge, more));
     });
 }
@@ -338,7 +384,8 @@ fn loom_waiter_moves_and_leaves_with_the_group() {
         let gone = root.create("gone", Limits::new().max(1)).unwrap();
         let held = group(&root, "other").try_charge(1).unwrap();
         let future = waiting(&gone, 1, Waker::noop());
-        // The group itself has no room for the waiter any more: once the root has, the waiter goes into line there.
+        // The group itself has no room for the waiter any more: once the root has, the waiter goes
+        // into line there.
         let more = gone.force_charge(1);
         let other = beside(held, drop);
         drop((future, more));
@@ -348,7 +395,8 @@ fn loom_waiter_moves_and_leaves_with_the_group() {
     });
 }
 
-/// A waker is exchanged while its owner is served: one of the two is woken, or the poll finds the charge.
+/// A waker is exchanged while its owner is served: one of the two is woken, or the poll finds the
+/// charge.
 #[test]
 fn loom_wake_vs_poll() {
     model(|| {
@@ -367,20 +415,27 @@ fn loom_waiter_vs_set_max() {
         // A charge that can never fit is refused at once: then it came first.
         let set = |root: Group| root.set_max(2).unwrap();
         race(root.clone(), set, || {
-            drop(root.try_charge_with(1, OnFull::Wait(EVER)).unwrap_or_else(|error| panic!("{error}")))
+            drop(
+                root.try_charge_with(1, OnFull::Wait(EVER))
+                    .unwrap_or_else(|error| panic!("{error}")),
+            )
         });
         drop(held);
     });
 }
 
-/// E25. The max is lowered below what a charge asks for, while the charge goes into line: it does not wait.
+/// E25. The max is lowered below what a charge asks for, while the charge goes into line: it does
+/// not wait.
 #[test]
 fn loom_waiter_vs_lowered_max() {
     large_model_without_pair(|| {
         let (_runtime, root) = bare(2);
         let held = root.try_charge(1).unwrap();
         let set = |root: Group| root.set_max(1).unwrap();
-        let refused = race(root.clone(), set, || root.try_charge_with(2, OnFull::Wait(EVER))).1;
+        let refused = race(root.clone(), set, || {
+            root.try_charge_with(2, OnFull::Wait(EVER))
+        })
+        .1;
         assert!(matches!(refused, Err(ChargeError::Limit(_))));
         drop(held);
     });
@@ -394,7 +449,10 @@ fn loom_waiter_vs_offline() {
         let held = root.try_charge(1).unwrap();
         let gone = group(&root, "gone");
         let other = beside(gone.clone(), |gone| gone.offline().unwrap());
-        assert!(matches!(gone.try_charge_with(1, OnFull::Wait(EVER)), Err(ChargeError::Offline { .. })));
+        assert!(matches!(
+            gone.try_charge_with(1, OnFull::Wait(EVER)),
+            Err(ChargeError::Offline { .. })
+        ));
         other.join().unwrap();
         assert_eq!(root.waiting_count(), 0);
         drop((held, gone));
@@ -417,8 +475,8 @@ fn loom_event_vs_waiter() {
     });
 }
 
-/// E40. A thread that finds the first counts of a group finds them made, and two events at once are counted in the
-/// same.
+/// E40. A thread that finds the first counts of a group finds them made, and two events at once are
+/// counted in the same.
 #[test]
 fn loom_first_events_vs_read() {
     model_without_pair(|| {
@@ -433,8 +491,8 @@ fn loom_first_events_vs_read() {
     });
 }
 
-/// E40. A thread that finds the counts of a group finds those of the groups above: two first events at once are counted
-/// there, too.
+/// E40. A thread that finds the counts of a group finds those of the groups above: two first events
+/// at once are counted there, too.
 #[test]
 fn loom_first_events_above() {
     model_without_pair(|| {
@@ -445,7 +503,10 @@ fn loom_first_events_above() {
         let other = beside(query.clone(), move |query| happens(&query));
         happens(&query);
         other.join().unwrap();
-        assert_eq!([&query, &acme, &root].map(|group| group.events().get(Event::Panic)), [2; 3]);
+        assert_eq!(
+            [&query, &acme, &root].map(|group| group.events().get(Event::Panic)),
+            [2; 3]
+        );
     });
 }
 
@@ -469,7 +530,8 @@ fn loom_event_vs_listener_dropped() {
     });
 }
 
-/// The victim's thread gives its memory back when its hook is called; the charge that it was chosen for gets it.
+/// The victim's thread gives its memory back when its hook is called; the charge that it was chosen
+/// for gets it.
 #[test]
 fn loom_victim_vs_charger() {
     model(|| {
@@ -494,12 +556,16 @@ fn loom_victim_vs_charger() {
         let charge = asks.try_charge(1);
         assert!(charge.is_ok(), "the victim's byte");
         victim.join().unwrap();
-        assert_eq!((hog.usage(), asks.usage(), hog.events().get(Event::OomKill)), (0, 1, 1));
+        assert_eq!(
+            (hog.usage(), asks.usage(), hog.events().get(Event::OomKill)),
+            (0, 1, 1)
+        );
         drop((hook, charge));
     });
 }
 
-/// Two charges that do not fit, one victim that has enough for both: it is chosen once, and the other group not at all.
+/// Two charges that do not fit, one victim that has enough for both: it is chosen once, and the
+/// other group not at all.
 #[test]
 fn loom_one_victim_for_two() {
     large_model_without_pair(|| {
@@ -516,7 +582,11 @@ fn loom_one_victim_for_two() {
                 drop(given);
             }
         });
-        let (theirs, ours) = race(asks.clone(), |asks| asks.try_charge(1).unwrap(), || asks.try_charge(1).unwrap());
+        let (theirs, ours) = race(
+            asks.clone(),
+            |asks| asks.try_charge(1).unwrap(),
+            || asks.try_charge(1).unwrap(),
+        );
         assert_eq!((asks.usage(), root.events().get(Event::OomKill)), (2, 1));
         drop((ours, theirs, hook, other_hook, spared));
     });

@@ -1,5 +1,5 @@
-//! Loom models of the production types. Each names the race that it explores; `.ci/mutations` breaks the code on
-//! purpose, and the model that it names must fail.
+//! Loom models of the production types. Each names the race that it explores; `.ci/mutations`
+//! breaks the code on purpose, and the model that it names must fail.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 cargo test --profile loom --lib loom_
@@ -33,8 +33,8 @@ mod schedules;
 
 use self::common::group;
 use self::schedules::{
-    assert_settled, beside, large_model_without_pair, model, model_of_exchanges, model_without_pair, race, stocked,
-    walk_first,
+    assert_settled, beside, large_model_without_pair, model, model_of_exchanges,
+    model_without_pair, race, stocked, walk_first,
 };
 use crate::{Group, Runtime, RuntimeBuilder};
 

@@ -1,4 +1,5 @@
-//! The parts of every model: schedules, two threads that race, and counters with the smallest stock.
+//! The parts of every model: schedules, two threads that race, and counters with the smallest
+//! stock.
 
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ mod checker;
 pub(super) use checker::large_model_without_pair;
 /// Every schedule of a model that the checker tries.
 pub(super) use checker::model;
-/// The same without the barrier pair: neither *light* nor *heavy* is a fence. For edges that hold without either, see
-/// `docs::orderings`. All that happens with the pair happens here, too.
+/// The same without the barrier pair: neither *light* nor *heavy* is a fence. For edges that hold
+/// without either, see `docs::orderings`. All that happens with the pair happens here, too.
 pub(super) use checker::model_without_pair;
 pub(super) use checker::{Condvar, Mutex, in_one_go, loads_are_exchanges};
 use checker::{JoinHandle, spawn};
@@ -22,7 +23,8 @@ use crate::{CounterConfig, PageCounter};
 /// Time stands still in a model. Under Miri it goes on, a thousand times as fast as on a processor.
 pub(super) const EVER: Duration = Duration::from_secs(5);
 
-/// The same where loads count as exchanges, else no schedule: with loads of older values it takes too long.
+/// The same where loads count as exchanges, else no schedule: with loads of older values it takes
+/// too long.
 pub(super) fn model_of_exchanges(f: impl Fn() + Sync + Send + 'static) {
     if loads_are_exchanges() {
         model(f);
@@ -37,7 +39,8 @@ pub(super) fn beside<T: Send + 'static, R: Send + 'static>(
     spawn(move || work(given))
 }
 
-/// Runs `there` on another thread of the model, with what it is given, and `here` on this one. Returns what both return.
+/// Runs `there` on another thread of the model, with what it is given, and `here` on this one.
+/// Returns what both return.
 pub(super) fn race<T: Send + 'static, R: Send + 'static, S>(
     given: T,
     there: impl FnOnce(T) -> R + Send + 'static,
@@ -62,7 +65,11 @@ pub(super) fn walk_first(counter: &PageCounter) {
 /// The end of every model: the identity, here with no charge in flight.
 #[track_caller]
 pub(super) fn assert_settled(counter: &PageCounter, live: u64) {
-    assert_eq!(counter.usage(), live + counter.stocked(), "usage is live charge and credit");
+    assert_eq!(
+        counter.usage(),
+        live + counter.stocked(),
+        "usage is live charge and credit"
+    );
     counter.drain();
     assert_eq!(counter.usage(), live, "a drain leaves no credit behind");
     assert_eq!(counter.counts().underflows, 0, "no unit is returned twice");

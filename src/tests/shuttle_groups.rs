@@ -14,7 +14,12 @@ fn bare() -> Runtime {
 
 /// A batch of two units; a margin closes stocks and opens them.
 fn stocked(max: u64) -> Runtime {
-    Runtime::builder().batch(Bytes(2)).budget(Bytes(16)).max(Limit::Bytes(max)).build().unwrap()
+    Runtime::builder()
+        .batch(Bytes(2))
+        .budget(Bytes(16))
+        .max(Limit::Bytes(max))
+        .build()
+        .unwrap()
 }
 
 /// No unit is charged and no group is dying: every object is the pool's again, once.
@@ -31,12 +36,16 @@ fn turn_over(mut guard: Charge, id: GroupId) {
     for _ in 0..4 {
         guard.shrink(1);
         guard.force_grow(1);
-        assert_eq!((guard.group().id(), guard.group().usage()), (id, 1), "the guard keeps its group");
+        assert_eq!(
+            (guard.group().id(), guard.group().usage()),
+            (id, 1),
+            "the guard keeps its group"
+        );
     }
 }
 
-/// Guards of groups that are offline lose their last byte and take it again, while the last handles go and other
-/// threads look the groups up.
+/// Guards of groups that are offline lose their last byte and take it again, while the last handles
+/// go and other threads look the groups up.
 #[test]
 fn shuttle_guards_turn_over() {
     check(1000, || {
@@ -59,7 +68,8 @@ fn shuttle_guards_turn_over() {
     });
 }
 
-/// Each thread makes groups below the tenants, charges them, and goes on with the charge of another thread's group.
+/// Each thread makes groups below the tenants, charges them, and goes on with the charge of another
+/// thread's group.
 #[test]
 fn shuttle_groups_come_and_go() {
     check(300, || {
@@ -71,7 +81,10 @@ fn shuttle_groups_come_and_go() {
             let (tenants, handed) = (tenants.clone(), handed.clone());
             threads.add((), move |()| {
                 for round in 0..2 {
-                    let query = group(&tenants[(thread + round) % 2], &format!("q{thread}-{round}"));
+                    let query = group(
+                        &tenants[(thread + round) % 2],
+                        &format!("q{thread}-{round}"),
+                    );
                     let mut charge = query.try_charge(2).unwrap();
                     let split = charge.split(1).unwrap();
                     end(query);

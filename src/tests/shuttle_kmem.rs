@@ -4,14 +4,15 @@ use super::{Threads, assert_adds_up, check, runtime};
 use crate::Limits;
 use crate::kmem::Member;
 
-/// Threads that other threads move between groups charge the group that they are in. Once all moves are over, each
-/// thread is in the group of its last move.
+/// Threads that other threads move between groups charge the group that they are in. Once all moves
+/// are over, each thread is in the group of its last move.
 #[test]
 fn shuttle_members_are_moved() {
     check(300, || {
         let runtime = runtime(1 << 20, 0);
         let root = runtime.root();
-        let [first, second] = ["first", "second"].map(|name| root.create(name, Limits::new()).unwrap());
+        let [first, second] =
+            ["first", "second"].map(|name| root.create(name, Limits::new()).unwrap());
         let mut threads = Threads::new();
         for _ in 0..3 {
             let mut member = Member::of(&root);

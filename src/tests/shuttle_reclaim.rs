@@ -1,5 +1,5 @@
-//! Many charges at a limit, caches that give back, and victims: no charge is refused while a cache or a victim has
-//! memory to give, and a protected group keeps what it has.
+//! Many charges at a limit, caches that give back, and victims: no charge is refused while a cache
+//! or a victim has memory to give, and a protected group keeps what it has.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{Threads, assert_adds_up, check, runtime};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::park;
-use crate::{Bytes, Charge, Event, Group, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
+use crate::{
+    Bytes, Charge, Event, Group, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime,
+};
 
 /// A cache that gives one byte back for each call, as long as it has any.
 pub(super) struct ChargeCache(pub(super) Lock<Vec<Charge>>);
@@ -51,12 +53,21 @@ fn full_caches(batch: u64) {
         });
     }
     let extra = root.create("extra", Limits::new()).unwrap();
-    threads.add(extra.register_reclaimer(ChargeCache::full(&extra, 1), Priority::NORMAL), drop);
+    threads.add(
+        extra.register_reclaimer(ChargeCache::full(&extra, 1), Priority::NORMAL),
+        drop,
+    );
     threads.add((), move |()| assert!(extra.reclaim(1).is_ok()));
     threads.join();
-    assert_eq!(kept.usage(), 2 + kept.memory().stocked(), "a protected group keeps what it has");
-    let mut held: Vec<(&Group, u64)> =
-        caches.iter().map(|(group, cache, _)| (group, cache.0.lock().len() as u64)).collect();
+    assert_eq!(
+        kept.usage(),
+        2 + kept.memory().stocked(),
+        "a protected group keeps what it has"
+    );
+    let mut held: Vec<(&Group, u64)> = caches
+        .iter()
+        .map(|(group, cache, _)| (group, cache.0.lock().len() as u64))
+        .collect();
     held.push((&kept, 2));
     assert_adds_up(&runtime, &held);
     for (_, cache, registration) in caches {
@@ -79,8 +90,8 @@ fn shuttle_caches_give_to_each_charge_with_stock() {
     check(300, || full_caches(1));
 }
 
-/// Hogs with a thread each, which gives back what it holds when the hook is called; three charges that fit only without
-/// them.
+/// Hogs with a thread each, which gives back what it holds when the hook is called; three charges
+/// that fit only without them.
 fn victims(names: &[&str], each: u64) {
     let runtime = Runtime::builder().batch(Bytes(0)).max(6).build().unwrap();
     let root = runtime.root();
@@ -89,7 +100,10 @@ fn victims(names: &[&str], each: u64) {
     let mut victims = Vec::new();
     for name in names {
         let hog = root.create(name, Limits::new()).unwrap();
-        let (held, cancelled) = (hog.try_charge(Bytes(each)).unwrap(), Arc::new(AtomicBool::new(false)));
+        let (held, cancelled) = (
+            hog.try_charge(Bytes(each)).unwrap(),
+            Arc::new(AtomicBool::new(false)),
+        );
         let ends = cancelled.clone();
         let thread = shuttle::thread::spawn(move || {
             while !ends.load(Ordering::SeqCst) {
@@ -109,9 +123,10 @@ fn victims(names: &[&str], each: u64) {
     }
     let mut threads = Threads::new();
     for thread in 0..3 {
-        threads.add(root.create(&format!("q{thread}"), Limits::new()).unwrap(), move |asks| {
-            drop(asks.try_charge(2).expect("a victim makes room"))
-        });
+        threads.add(
+            root.create(&format!("q{thread}"), Limits::new()).unwrap(),
+            move |asks| drop(asks.try_charge(2).expect("a victim makes room")),
+        );
     }
     threads.join();
     assert!((1..=names.len() as u64).contains(&root.events().get(Event::OomKill)));

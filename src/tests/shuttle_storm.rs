@@ -1,5 +1,5 @@
-//! Everything at once: five threads choose at random what they do to one small tree. What is held is added up at the
-//! end, the figures as well, and no charge may be left once all is given back.
+//! Everything at once: five threads choose at random what they do to one small tree. What is held
+//! is added up at the end, the figures as well, and no charge may be left once all is given back.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -11,7 +11,9 @@ use shuttle::rand::{Rng as _, thread_rng};
 
 use super::shuttle_reclaim::ChargeCache;
 use super::{Threads, assert_adds_up, below, check};
-use crate::{Bytes, Charge, ChargeFuture, Freshness, Group, Limit, Limits, Priority, Runtime, Stat};
+use crate::{
+    Bytes, Charge, ChargeFuture, Freshness, Group, Limit, Limits, Priority, Runtime, Stat,
+};
 
 const THREADS: usize = 5;
 const OPS: usize = 10;
@@ -43,7 +45,9 @@ impl Hand {
         match rng.gen_range(0..16) {
             0..4 => self.charges.extend(group.try_charge(Bytes(bytes))),
             4 => self.charges.push(group.force_charge(Bytes(bytes))),
-            5 => self.groups.extend(tenant.create(name, Limits::new().soft(Limit::Bytes(bytes)))),
+            5 => self
+                .groups
+                .extend(tenant.create(name, Limits::new().soft(Limit::Bytes(bytes)))),
             6 => {
                 if let Some(gone) = self.groups.pop() {
                     gone.offline().unwrap();
@@ -51,7 +55,10 @@ impl Hand {
             }
             7 => {
                 let mut future = Box::pin(group.charge_async(Bytes(bytes)));
-                match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                match future
+                    .as_mut()
+                    .poll(&mut Context::from_waker(Waker::noop()))
+                {
                     std::task::Poll::Ready(charged) => self.charges.extend(charged),
                     std::task::Poll::Pending => self.futures.push(future),
                 }
@@ -91,12 +98,29 @@ impl Hand {
 }
 
 fn storm(batch: u64) {
-    let builder = Runtime::builder().batch(Bytes(batch)).stat_batch(4).audit(true).max(24);
-    let runtime = if batch > 0 { builder.budget(Bytes(16)) } else { builder }.build().unwrap();
+    let builder = Runtime::builder()
+        .batch(Bytes(batch))
+        .stat_batch(4)
+        .audit(true)
+        .max(24);
+    let runtime = if batch > 0 {
+        builder.budget(Bytes(16))
+    } else {
+        builder
+    }
+    .build()
+    .unwrap();
     let tenants = ["acme", "blue"].map(|name| below(&runtime.root(), name, 12));
     let cache = ChargeCache::of(Vec::new());
-    let registration = runtime.root().register_reclaimer(cache.clone(), Priority::NORMAL);
-    let world = Arc::new(World { runtime, tenants, cache, written: AtomicI64::new(0) });
+    let registration = runtime
+        .root()
+        .register_reclaimer(cache.clone(), Priority::NORMAL);
+    let world = Arc::new(World {
+        runtime,
+        tenants,
+        cache,
+        written: AtomicI64::new(0),
+    });
     let mut threads = Threads::new();
     for thread in 0..THREADS {
         threads.add(world.clone(), move |world| {
@@ -106,9 +130,17 @@ fn storm(batch: u64) {
         });
     }
     let hands = threads.join();
-    let World { runtime, tenants, cache, written } = &*world;
+    let World {
+        runtime,
+        tenants,
+        cache,
+        written,
+    } = &*world;
     drop(registration);
-    assert_eq!(runtime.root().read(Freshness::Exact).get(EVENT), written.load(Ordering::Relaxed));
+    assert_eq!(
+        runtime.root().read(Freshness::Exact).get(EVENT),
+        written.load(Ordering::Relaxed)
+    );
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
     for hand in hands {
@@ -121,9 +153,19 @@ fn storm(batch: u64) {
     tenants.iter().for_each(Group::offline_tree);
     assert_eq!(runtime.root().waiting_count(), 0);
     assert_adds_up(runtime, &[]);
-    assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 2), "the tenants have handles");
-    assert_eq!((runtime.pools().rows()[0].live, runtime.counts().underflows), (3, 0));
-    assert_eq!(runtime.root().read(Freshness::Exact).get(EVENT), written.load(Ordering::Relaxed));
+    assert_eq!(
+        (runtime.group_count(), runtime.dying_count()),
+        (1, 2),
+        "the tenants have handles"
+    );
+    assert_eq!(
+        (runtime.pools().rows()[0].live, runtime.counts().underflows),
+        (3, 0)
+    );
+    assert_eq!(
+        runtime.root().read(Freshness::Exact).get(EVENT),
+        written.load(Ordering::Relaxed)
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! Many waiters: each is served, whichever charge is given back, leaves or moves to another line, and whichever group
-//! goes offline meanwhile. A thread that is not woken is a deadlock, which shuttle reports.
+//! Many waiters: each is served, whichever charge is given back, leaves or moves to another line,
+//! and whichever group goes offline meanwhile. A thread that is not woken is a deadlock, which
+//! shuttle reports.
 
 use std::future::Future as _;
 use std::pin::pin;
@@ -18,29 +19,48 @@ use crate::{Bytes, ChargeError, Event, Group, Limit, Limits, OnFull, Priority};
 /// Time stands still in a run.
 const EVER: Duration = Duration::from_secs(60);
 
-/// Six threads, two tenants, less room than they ask for together: blocking waits, futures, futures that are given up.
+/// Six threads, two tenants, less room than they ask for together: blocking waits, futures, futures
+/// that are given up.
 fn crowd(batch: u64) {
     let runtime = runtime(6, batch);
     let tenants = ["acme", "blue"].map(|name| below(&runtime.root(), name, 4));
     let mut threads = Threads::new();
     for thread in 0..6_u64 {
-        threads.add(tenants[thread as usize % 2].create(&format!("q{thread}"), Limits::new()).unwrap(), move |group| {
-            for round in 0..2 {
-                let bytes = 1 + (thread + round) % 3;
-                if thread < 3 {
-                    drop(group.try_charge_with(Bytes(bytes), OnFull::Wait(EVER)).unwrap());
-                } else if thread == 5 {
-                    let mut future = pin!(group.charge_async(Bytes(bytes)));
-                    let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-                    assert!(!matches!(polled, Poll::Ready(Err(_))));
-                } else {
-                    drop(block_on(group.charge_async(Bytes(bytes))).unwrap());
+        threads.add(
+            tenants[thread as usize % 2]
+                .create(&format!("q{thread}"), Limits::new())
+                .unwrap(),
+            move |group| {
+                for round in 0..2 {
+                    let bytes = 1 + (thread + round) % 3;
+                    if thread < 3 {
+                        drop(
+                            group
+                                .try_charge_with(Bytes(bytes), OnFull::Wait(EVER))
+                                .unwrap(),
+                        );
+                    } else if thread == 5 {
+                        let mut future = pin!(group.charge_async(Bytes(bytes)));
+                        let polled = future
+                            .as_mut()
+                            .poll(&mut Context::from_waker(Waker::noop()));
+                        assert!(!matches!(polled, Poll::Ready(Err(_))));
+                    } else {
+                        drop(block_on(group.charge_async(Bytes(bytes))).unwrap());
+                    }
                 }
-            }
-        });
+            },
+        );
     }
     threads.join();
-    assert_eq!((runtime.root().waiting_count(), tenants[0].waiting_count(), tenants[1].waiting_count()), (0, 0, 0));
+    assert_eq!(
+        (
+            runtime.root().waiting_count(),
+            tenants[0].waiting_count(),
+            tenants[1].waiting_count()
+        ),
+        (0, 0, 0)
+    );
     assert_adds_up(&runtime, &[]);
 }
 
@@ -54,8 +74,8 @@ fn shuttle_each_waiter_in_line_is_served_with_stock() {
     check(300, || crowd(1));
 }
 
-/// Charges that wait at a tenant are refused at the root once the tenant has room: they move to the line there, and ask
-/// the cache there, which alone has what they wait for.
+/// Charges that wait at a tenant are refused at the root once the tenant has room: they move to the
+/// line there, and ask the cache there, which alone has what they wait for.
 #[test]
 fn shuttle_a_charge_that_moves_to_another_line_asks_there() {
     check(80, || {
@@ -68,19 +88,24 @@ fn shuttle_a_charge_that_moves_to_another_line_asks_there() {
         let registration = other.register_reclaimer(cache.clone(), Priority::NORMAL);
         let mut threads = Threads::new();
         for _ in 0..3 {
-            threads.add(tenant.clone(), move |tenant| drop(block_on(tenant.charge_async(1)).unwrap()));
+            threads.add(tenant.clone(), move |tenant| {
+                drop(block_on(tenant.charge_async(1)).unwrap())
+            });
         }
         threads.add(tenant.clone(), move |sets| drop(sets.set_max(3)));
         threads.join();
-        assert_eq!((runtime.root().waiting_count(), tenant.waiting_count()), (0, 0));
+        assert_eq!(
+            (runtime.root().waiting_count(), tenant.waiting_count()),
+            (0, 0)
+        );
         let left = other.usage();
         assert_adds_up(&runtime, &[(&other, left), (&tenant, 2)]);
         drop((registration, held));
     });
 }
 
-/// The last bytes come back while their waiter leaves, and with it the group: no thread serves the next group in its
-/// object, and no object is released twice.
+/// The last bytes come back while their waiter leaves, and with it the group: no thread serves the
+/// next group in its object, and no object is released twice.
 #[test]
 fn shuttle_a_waiter_leaves_with_the_group() {
     check(2500, || {
@@ -103,7 +128,8 @@ fn shuttle_a_waiter_leaves_with_the_group() {
     });
 }
 
-/// Groups go offline while their charges wait: those are refused, and the waiters behind them are served.
+/// Groups go offline while their charges wait: those are refused, and the waiters behind them are
+/// served.
 #[test]
 fn shuttle_waiters_of_groups_that_go_offline() {
     check(300, || {
@@ -115,10 +141,14 @@ fn shuttle_waiters_of_groups_that_go_offline() {
         for thread in 0..4 {
             let group = root.create(&format!("q{thread}"), Limits::new()).unwrap();
             let (goes, refused) = (group.clone(), refused.clone());
-            threads.add((), move |()| match group.try_charge_with(1, OnFull::Wait(EVER)) {
-                Ok(charge) => drop(charge),
-                Err(ChargeError::Offline { .. }) => drop(refused.fetch_add(1, Ordering::Relaxed)),
-                Err(error) => panic!("{error}"),
+            threads.add((), move |()| {
+                match group.try_charge_with(1, OnFull::Wait(EVER)) {
+                    Ok(charge) => drop(charge),
+                    Err(ChargeError::Offline { .. }) => {
+                        drop(refused.fetch_add(1, Ordering::Relaxed))
+                    }
+                    Err(error) => panic!("{error}"),
+                }
             });
             if thread % 2 == 0 {
                 threads.add((), move |()| goes.offline().unwrap());
@@ -132,8 +162,8 @@ fn shuttle_waiters_of_groups_that_go_offline() {
     });
 }
 
-/// Five threads wait in any of three ways for what the others have, while limits move, events are listened to and
-/// groups go offline. A waiter holds nothing, so each is served or refused.
+/// Five threads wait in any of three ways for what the others have, while limits move, events are
+/// listened to and groups go offline. A waiter holds nothing, so each is served or refused.
 #[test]
 fn shuttle_waits_at_random() {
     check(300, || {
@@ -155,13 +185,17 @@ fn shuttle_waits_at_random() {
                         3 => drop(tenants[op % 2].set_max(Limit::Bytes(bytes + 1))),
                         4 => {
                             let notified = notified.clone();
-                            let count = move |_: &_| assert!(notified.fetch_add(1, Ordering::Relaxed) < 1_000);
+                            let count = move |_: &_| {
+                                assert!(notified.fetch_add(1, Ordering::Relaxed) < 1_000)
+                            };
                             let registration = tenants[op % 2].on_event(Event::Max, count);
                             drop(group.try_charge(Bytes(bytes + 2)));
                             drop(registration);
                         }
                         _ => {
-                            let next = tenants[op % 2].create(&format!("q{thread}-{op}"), Limits::new()).unwrap();
+                            let next = tenants[op % 2]
+                                .create(&format!("q{thread}-{op}"), Limits::new())
+                                .unwrap();
                             let old = std::mem::replace(&mut group, next);
                             if !tenants.contains(&old) {
                                 old.offline().unwrap();
@@ -176,7 +210,10 @@ fn shuttle_waits_at_random() {
             notified.load(Ordering::Relaxed) <= 5 * runtime.root().events().get(Event::Max),
             "each listener is called once for each event"
         );
-        assert_eq!([&runtime.root(), &tenants[0], &tenants[1]].map(Group::waiting_count), [0, 0, 0]);
+        assert_eq!(
+            [&runtime.root(), &tenants[0], &tenants[1]].map(Group::waiting_count),
+            [0, 0, 0]
+        );
         assert_adds_up(&runtime, &[]);
     });
 }

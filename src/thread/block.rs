@@ -1,4 +1,5 @@
-//! The block of a thread: its transit word, the slots of its stocks, its audit cells and its cells of statistics.
+//! The block of a thread: its transit word, the slots of its stocks, its audit cells and its cells
+//! of statistics.
 //!
 //! A block belongs to a thread id, and outlives the thread: see `registry`.
 
@@ -31,8 +32,8 @@ pub(crate) struct Block {
     credit_at: [StatU32; 2],
     pub(crate) slots: Directory<Slot, Paces>,
     pub(crate) audit: Directory<Tally>,
-    /// Units that the thread has charged and uncharged without a guard. A page is made after the page of `slots` that
-    /// has the same indices.
+    /// Units that the thread has charged and uncharged without a guard. A page is made after the
+    /// page of `slots` that has the same indices.
     raw: Directory<RawCell>,
     /// Bytes of owned objects. A page is made after the page of `slots` that has the same indices.
     owned: Directory<Tally>,
@@ -43,8 +44,9 @@ pub(crate) struct Block {
     row_bytes: AtomicU64,
 }
 
-/// Words that their thread writes all the time, on lines with no other that threads read: they pass over blocks. A block
-/// is not aligned to lines, for the system gives zeroed memory untouched only at its own alignment.
+/// Words that their thread writes all the time, on lines with no other that threads read: they pass
+/// over blocks. A block is not aligned to lines, for the system gives zeroed memory untouched only
+/// at its own alignment.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Apart<T> {
@@ -63,11 +65,12 @@ impl<T> Deref for Apart<T> {
 }
 
 impl Block {
-    /// Makes a block in pages of the system: an allocator may need one. `None` where the system gives none.
+    /// Makes a block in pages of the system: an allocator may need one. `None` where the system
+    /// gives none.
     #[allow(unsafe_code)]
     pub(super) fn make() -> Option<&'static Block> {
-        // SAFETY: all-zero bytes are the empty block, zero integers and null pointers; `map` gives whole pages for ever,
-        // and the directories are larger than a small thread's stack.
+        // SAFETY: all-zero bytes are the empty block, zero integers and null pointers; `map` gives
+        // whole pages for ever, and the directories are larger than a small thread's stack.
         unsafe { place_zeroed(map_for_ever::<Block>, Block::empty).map(|block| &*block) }
     }
 
@@ -101,14 +104,18 @@ impl Block {
 
     /// True if the block has no thread. Another thread may take it at any moment.
     pub(crate) fn has_ended(&self) -> bool {
-        // Relaxed: a hint. A visit claims the block's slots as it claims those of a thread that runs (E2).
+        // Relaxed: a hint. A visit claims the block's slots as it claims those of a thread that
+        // runs (E2).
         self.ended.load(Ordering::Relaxed)
     }
 
     /// Takes a block that has no thread. False where another thread was first.
     pub(super) fn try_take(&self) -> bool {
         // Acquire (E8): pairs with `give_up`.
-        let taken = self.free.compare_exchange(1, 0, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        let taken = self
+            .free
+            .compare_exchange(1, 0, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok();
         if taken {
             self.ended.store(false, Ordering::Relaxed);
         }
@@ -125,7 +132,11 @@ impl Block {
 
     /// True if there is credit where a sweep has found some before.
     pub(super) fn seems_to_hold_credit(&self) -> bool {
-        let at = SlotIndex::of_halves(self.credit_at.each_ref().map(|half| half.load(Ordering::Relaxed)));
+        let at = SlotIndex::of_halves(
+            self.credit_at
+                .each_ref()
+                .map(|half| half.load(Ordering::Relaxed)),
+        );
         self.slots.get(at).is_some_and(|slot| slot.available() > 0)
     }
 
@@ -141,7 +152,10 @@ impl Block {
 
     /// The indices of slots that are not vacant.
     pub(super) fn active_slots(&self) -> impl Iterator<Item = SlotIndex> {
-        self.slots.made().filter(|(_, slot)| !slot.is_vacant()).map(|(index, _)| index)
+        self.slots
+            .made()
+            .filter(|(_, slot)| !slot.is_vacant())
+            .map(|(index, _)| index)
     }
 
     /// The number of the thread as a counter's sole charger: not zero.
@@ -169,14 +183,16 @@ impl Block {
         self.slots.at(&header.objects.get())
     }
 
-    /// Units for a refill that charges `n` of them: a batch, or less while the thread has refilled the slot seldom. Owner
-    /// only.
+    /// Units for a refill that charges `n` of them: a batch, or less while the thread has refilled
+    /// the slot seldom. Owner only.
     pub(crate) fn next_refill(&self, index: SlotIndex, n: u64, batch: u64) -> u64 {
-        self.slots.pace(index).map_or(batch, |pace| pace.next_refill(n, batch))
+        self.slots
+            .pace(index)
+            .map_or(batch, |pace| pace.next_refill(n, batch))
     }
 
-    /// The result of `with` for the slot at a place of a header and the cell beside it, where the thread has that cell.
-    /// The test whether the cell is there stands for both.
+    /// The result of `with` for the slot at a place of a header and the cell beside it, where the
+    /// thread has that cell. The test whether the cell is there stands for both.
     ///
     /// # Safety
     ///
@@ -194,11 +210,15 @@ impl Block {
         Some(with(unsafe { self.slots.at_made(place) }, cell))
     }
 
-    /// The result of `with` for the slot behind a header and the cell of charges without a guard, where the thread has
-    /// that cell. Owner only.
+    /// The result of `with` for the slot behind a header and the cell of charges without a guard,
+    /// where the thread has that cell. Owner only.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn raw_behind<R>(&self, header: &Header, with: impl FnOnce(&Slot, &RawCell) -> R) -> Option<R> {
+    pub(crate) fn raw_behind<R>(
+        &self,
+        header: &Header,
+        with: impl FnOnce(&Slot, &RawCell) -> R,
+    ) -> Option<R> {
         // SAFETY: `raw_or_make` makes the page of the slots first.
         unsafe { self.both_at(&self.raw, &header.slots.get(), with) }
     }
@@ -208,7 +228,8 @@ impl Block {
         self.raw.get(index)
     }
 
-    /// Returns the cell of charges without a guard, and makes its page where there is none. Owner only. It allocates.
+    /// Returns the cell of charges without a guard, and makes its page where there is none. Owner
+    /// only. It allocates.
     pub(crate) fn raw_or_make(&self, index: SlotIndex) -> Option<&RawCell> {
         self.slots.get_or_make(index, Slot::vacant)?;
         self.raw.get_or_make(index, RawCell::default)
@@ -217,7 +238,11 @@ impl Block {
     /// As [`raw_behind`](Self::raw_behind), with the cell of owned bytes.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn owned_behind<R>(&self, header: &Header, with: impl FnOnce(&Slot, &Tally) -> R) -> Option<R> {
+    pub(crate) fn owned_behind<R>(
+        &self,
+        header: &Header,
+        with: impl FnOnce(&Slot, &Tally) -> R,
+    ) -> Option<R> {
         // SAFETY: `owned_or_make` makes the page of the slots first.
         unsafe { self.both_at(&self.owned, &header.objects.get(), with) }
     }
@@ -241,7 +266,11 @@ impl Block {
     /// This thread's cells for memory on a node of the group behind a header, if it has any.
     #[inline(always)]
     pub(crate) fn cells_on_behind(&self, header: &Header, node: usize) -> Option<ThreadStats> {
-        self.rows.at(&header.cells.get())?.places()?.get(node)?.cells()
+        self.rows
+            .at(&header.cells.get())?
+            .places()?
+            .get(node)?
+            .cells()
     }
 
     /// Places of the cells for a group's memory on nodes, if this thread has a page for them.
@@ -249,17 +278,34 @@ impl Block {
         self.rows.get(index)
     }
 
-    /// Returns one place for each node, for the cells of a group's memory there, and makes them where there are none.
-    /// Owner only. It allocates.
+    /// Returns one place for each node, for the cells of a group's memory there, and makes them
+    /// where there are none. Owner only. It allocates.
     pub(crate) fn row_or_make(&self, index: SlotIndex, nodes: usize) -> Option<&[CellsPlace]> {
-        let (places, more) = self.rows.get_or_make(index, CellsRow::default)?.places_or_make(nodes);
-        self.row_bytes.store(self.row_bytes.load(Ordering::Relaxed).wrapping_add_signed(more), Ordering::Relaxed);
+        let (places, more) = self
+            .rows
+            .get_or_make(index, CellsRow::default)?
+            .places_or_make(nodes);
+        self.row_bytes.store(
+            self.row_bytes
+                .load(Ordering::Relaxed)
+                .wrapping_add_signed(more),
+            Ordering::Relaxed,
+        );
         Some(places)
     }
 
-    /// Bytes of memory that the block takes: its head and the parts of its directories that were made.
+    /// Bytes of memory that the block takes: its head and the parts of its directories that were
+    /// made.
     pub(super) fn bytes(&self) -> u64 {
-        let Block { slots, audit, raw, owned, cells, rows, .. } = self;
+        let Block {
+            slots,
+            audit,
+            raw,
+            owned,
+            cells,
+            rows,
+            ..
+        } = self;
         let of_charges = slots.bytes() + audit.bytes() + raw.bytes() + owned.bytes();
         HEAD + of_charges + cells.bytes() + rows.bytes() + self.row_bytes.load(Ordering::Relaxed)
     }
@@ -269,8 +315,8 @@ impl Block {
 const HEAD: u64 = 4_096;
 
 stand_in! {
-    /// Stands for the block of a thread that has none. Every look-up in it finds no page, which saves the hit path a
-    /// test. It is all zero, so it takes address space only.
+    /// Stands for the block of a thread that has none. Every look-up in it finds no page, which
+    /// saves the hit path a test. It is all zero, so it takes address space only.
     #[allow(unsafe_code)]
     pub(super) no_block: Block =
         // SAFETY: as in `Block::make`.

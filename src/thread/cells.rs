@@ -5,9 +5,10 @@
 //! items  one cumulative count each
 //! ```
 //!
-//! The thread that owns the cells is the only one that stores them, but for *listed*, which it sets and the coordinator
-//! clears. A count is a load and a store; nothing is taken out when it is read, the reader remembers what it has seen.
-//! Edges: E17 (add/unlist), E18 (the stack of newly listed cells), E20 (announcements).
+//! The thread that owns the cells is the only one that stores them, but for *listed*, which it sets
+//! and the coordinator clears. A count is a load and a store; nothing is taken out when it is read,
+//! the reader remembers what it has seen. Edges: E17 (add/unlist), E18 (the stack of newly listed
+//! cells), E20 (announcements).
 
 use std::ptr::{self, NonNull};
 
@@ -43,8 +44,8 @@ const ANNOUNCED: usize = 7;
 #[repr(align(128))]
 pub(crate) struct CellLine([AtomicU64; WORDS]);
 
-/// The cells of one thread for one group. A pointer: the coordinator keeps the words, in one place for as long as there
-/// is the tree.
+/// The cells of one thread for one group. A pointer: the coordinator keeps the words, in one place
+/// for as long as there is the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ThreadStats(NonNull<CellLine>);
 
@@ -55,7 +56,8 @@ unsafe impl Send for ThreadStats {}
 #[allow(unsafe_code)]
 unsafe impl Sync for ThreadStats {}
 
-/// Place of a thread's cells for a group. Stored by the thread, and by the thread that releases the group.
+/// Place of a thread's cells for a group. Stored by the thread, and by the thread that releases the
+/// group.
 #[derive(Default)]
 pub(crate) struct CellsPlace(AtomicPtr<CellLine>);
 
@@ -67,15 +69,18 @@ impl CellsPlace {
     }
 
     pub(crate) fn set(&self, cells: Option<ThreadStats>) {
-        self.0.store(cells.map_or(ptr::null_mut(), |cells| cells.0.as_ptr()), Ordering::Relaxed);
+        self.0.store(
+            cells.map_or(ptr::null_mut(), |cells| cells.0.as_ptr()),
+            Ordering::Relaxed,
+        );
     }
 }
 
 /// Nodes of a row that need no second allocation.
 const NODES_COMMON: usize = 8;
 
-/// Place of a thread's cells for a group's memory on nodes: nothing, or a place for each node. Made by the
-/// thread; the places are stored as [`CellsPlace`] says.
+/// Place of a thread's cells for a group's memory on nodes: nothing, or a place for each node. Made
+/// by the thread; the places are stored as [`CellsPlace`] says.
 #[derive(Default)]
 pub(crate) struct CellsRow(AtomicPtr<SmallVec<[CellsPlace; NODES_COMMON]>>);
 
@@ -83,21 +88,23 @@ impl CellsRow {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn places(&self) -> Option<&[CellsPlace]> {
-        // Relaxed: the thread's own store, or handed over with the block (E8); the thread that releases the group
-        // comes after every use of it (E12).
+        // Relaxed: the thread's own store, or handed over with the block (E8); the thread that
+        // releases the group comes after every use of it (E12).
         let places = self.0.load(Ordering::Relaxed);
         // SAFETY: from `Box::into_raw` in `places_or_make`; given back with the row only.
         unsafe { places.as_ref() }.map(SmallVec::as_slice)
     }
 
-    /// As many places as there are nodes, and how many bytes more the row has come to. Owner only. Allocates.
+    /// As many places as there are nodes, and how many bytes more the row has come to. Owner only.
+    /// Allocates.
     pub(crate) fn places_or_make(&self, nodes: usize) -> (&[CellsPlace], i64) {
         let mut more = 0;
         if self.places().is_none_or(|places| places.len() < nodes) {
             let before = self.bytes();
             let made = Box::new((0..nodes).map(|_| CellsPlace::default()).collect());
             let small = self.0.swap(Box::into_raw(made), Ordering::Relaxed);
-            // Made for a tree with fewer nodes, whose group has been released: empty, and no thread has it.
+            // Made for a tree with fewer nodes, whose group has been released: empty, and no thread
+            // has it.
             CellsRow::give_back(small);
             more = self.bytes() - before;
         }
@@ -105,16 +112,23 @@ impl CellsRow {
     }
 
     fn bytes(&self) -> i64 {
-        let Some(places) = self.places() else { return 0 };
+        let Some(places) = self.places() else {
+            return 0;
+        };
         let inline = size_of::<SmallVec<[CellsPlace; NODES_COMMON]>>();
-        let spilled = if places.len() > NODES_COMMON { size_of_val(places) } else { 0 };
+        let spilled = if places.len() > NODES_COMMON {
+            size_of_val(places)
+        } else {
+            0
+        };
         (inline + spilled) as i64
     }
 
     #[allow(unsafe_code)]
     fn give_back(places: *mut SmallVec<[CellsPlace; NODES_COMMON]>) {
         if !places.is_null() {
-            // SAFETY: from `Box::into_raw` in `places_or_make`, and taken out of the row by the caller.
+            // SAFETY: from `Box::into_raw` in `places_or_make`, and taken out of the row by the
+            // caller.
             drop(unsafe { Box::from_raw(places) });
         }
     }
@@ -132,7 +146,8 @@ pub(crate) enum Added {
     Done,
     /// Counted; the cells must be listed, or what they hold be announced.
     Due,
-    /// Not counted: this thread has no cells for the group, or one look does not show that the item is known.
+    /// Not counted: this thread has no cells for the group, or one look does not show that the item
+    /// is known.
     Nowhere,
 }
 
@@ -151,7 +166,8 @@ pub(crate) const fn lines_bytes(items: usize) -> usize {
 }
 
 impl ThreadStats {
-    /// The first line of `lines`, which the caller keeps where they are for as long as a thread uses the cells.
+    /// The first line of `lines`, which the caller keeps where they are for as long as a thread
+    /// uses the cells.
     pub(crate) fn new(lines: &[CellLine]) -> ThreadStats {
         ThreadStats(NonNull::from(lines).cast())
     }
@@ -159,10 +175,10 @@ impl ThreadStats {
     #[inline(always)]
     #[allow(unsafe_code)]
     fn word<'a>(self, at: usize) -> &'a AtomicU64 {
-        // SAFETY: the lines are there, see `new`; `at` is within the head, or the place of an item that the cells were
-        // made for, as the caller of `add` or `count` guarantees: `Stat::add_to` and `Items::knows` find that the item
-        // is built in or was declared by the builder that the cells were made for, and the coordinator knows how many
-        // items there are.
+        // SAFETY: the lines are there, see `new`; `at` is within the head, or the place of an item
+        // that the cells were made for, as the caller of `add` or `count` guarantees:
+        // `Stat::add_to` and `Items::knows` find that the item is built in or was declared by the
+        // builder that the cells were made for, and the coordinator knows how many items there are.
         unsafe { &(&*self.0.as_ptr().add(at / WORDS)).0[at % WORDS] }
     }
 
@@ -176,8 +192,8 @@ impl ThreadStats {
         self.word(at).store(value, Ordering::Relaxed);
     }
 
-    /// Makes the cells clean, for so many items of a builder. `number` is the coordinator's. No other thread has the
-    /// cells.
+    /// Makes the cells clean, for so many items of a builder. `number` is the coordinator's. No
+    /// other thread has the cells.
     pub(crate) fn init(self, builder: u64, items: usize, number: u32, quantum: u64) {
         for at in 0..HEAD + items {
             self.store(at, 0);
@@ -197,7 +213,8 @@ impl ThreadStats {
 // === The owner's side ===
 
 impl ThreadStats {
-    /// Adds `delta`, which is so many grains, to the item of a number that the cells were made for. Owner only.
+    /// Adds `delta`, which is so many grains, to the item of a number that the cells were made for.
+    /// Owner only.
     #[inline(always)]
     pub(crate) fn add(self, item: usize, delta: i64, grains: u64, fenced: bool) -> Added {
         let at = HEAD + item;
@@ -209,23 +226,29 @@ impl ThreadStats {
         let written = self.load(WRITTEN).wrapping_add(grains);
         // Release (E17, E20): a flush that sees it sees the count and its bit.
         self.word(WRITTEN).store(written, Ordering::Release);
-        // light (E17): pairs with the heavy in `Coordinator::unlist`. Either the owner sees that the cells are not
-        // listed any more, or the coordinator reads its count.
+        // light (E17): pairs with the heavy in `Coordinator::unlist`. Either the owner sees that
+        // the cells are not listed any more, or the coordinator reads its count.
         // Mutation: e17-add-without-light
         light_side(fenced);
         let listed = self.word(LISTED).load(Ordering::Acquire);
         // One test finds both: the cells are not listed, or more is written than is due.
         let due = self.load(DUE).wrapping_sub(written).cast_signed();
-        if (listed.cast_signed() - 1) | due < 0 { Added::Due } else { Added::Done }
+        if (listed.cast_signed() - 1) | due < 0 {
+            Added::Due
+        } else {
+            Added::Done
+        }
     }
 
     pub(crate) fn is_listed(self) -> bool {
-        // Acquire (E17): an owner that finds them unlisted comes after the flush that unlisted them.
+        // Acquire (E17): an owner that finds them unlisted comes after the flush that unlisted
+        // them.
         self.word(LISTED).load(Ordering::Acquire) != 0
     }
 
-    /// Marks the cells as listed; true where they were not. Then the owner pushes them. The mark comes before the push:
-    /// the other way round the coordinator could unlist the cells in between, and they would be marked and on no list.
+    /// Marks the cells as listed; true where they were not. Then the owner pushes them. The mark
+    /// comes before the push: the other way round the coordinator could unlist the cells in
+    /// between, and they would be marked and on no list.
     pub(crate) fn mark_listed(self) -> bool {
         // AcqRel (E17): after the unlisting that this undoes, before the push.
         self.word(LISTED).swap(1, Ordering::AcqRel) == 0
@@ -245,8 +268,8 @@ impl ThreadStats {
         self.word(ANNOUNCED).fetch_add(grains, Ordering::Release);
     }
 
-    /// Links the cells on the stack of newly listed cells, before those that `next` names. The thread that has marked
-    /// them calls this.
+    /// Links the cells on the stack of newly listed cells, before those that `next` names. The
+    /// thread that has marked them calls this.
     pub(crate) fn set_next(self, next: u32) {
         self.store(NEXT, next.into());
     }
@@ -259,8 +282,9 @@ impl ThreadStats {
 
 // === The coordinator's side ===
 
-/// The words that show whether cells have been written since they were read. Grains written may come to the same sum by
-/// 2^64. Grains announced do not: a writer flushes long before it has announced so many.
+/// The words that show whether cells have been written since they were read. Grains written may
+/// come to the same sum by 2^64. Grains announced do not: a writer flushes long before it has
+/// announced so many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CellsVersion {
     pub(crate) written: u64,
@@ -291,7 +315,8 @@ impl ThreadStats {
         self.load(NEXT) as u32
     }
 
-    /// An owner that writes from here on lists the cells again. This holds only after a heavy barrier.
+    /// An owner that writes from here on lists the cells again. This holds only after a heavy
+    /// barrier.
     pub(crate) fn unmark(self) {
         // Release (E17): pairs with the owner's Acquire.
         self.word(LISTED).store(0, Ordering::Release);

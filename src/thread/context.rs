@@ -1,4 +1,5 @@
-//! Marks of this thread: it runs foreign code, charges for a waiter, or leaves foreign code to another thread.
+//! Marks of this thread: it runs foreign code, charges for a waiter, or leaves foreign code to
+//! another thread.
 
 use std::cell::Cell;
 
@@ -14,7 +15,8 @@ const NEWCOMER: u64 = u64::MAX;
 struct Notes {
     /// This thread runs a pressure hook or reclaims.
     hook: Cell<bool>,
-    /// The place in line of the charge that this thread makes; [`NEWCOMER`] where it charges for itself.
+    /// The place in line of the charge that this thread makes; [`NEWCOMER`] where it charges for
+    /// itself.
     place: Cell<u64>,
     /// Depth of listeners and of wakers on this thread's stack.
     foreign_depth: Cell<u32>,
@@ -42,7 +44,10 @@ pub(crate) struct Restored<'a, T: Copy> {
 
 impl<'a, T: Copy> Restored<'a, T> {
     pub(crate) fn set(word: &'a Cell<T>, value: T) -> Self {
-        Restored { word, before: word.replace(value) }
+        Restored {
+            word,
+            before: word.replace(value),
+        }
     }
 }
 
@@ -52,8 +57,8 @@ impl<T: Copy> Drop for Restored<'_, T> {
     }
 }
 
-/// Runs foreign code as a pressure hook or as a reclaimer, outside of any slow path. `None` inside another: pressure
-/// does not nest.
+/// Runs foreign code as a pressure hook or as a reclaimer, outside of any slow path. `None` inside
+/// another: pressure does not nest.
 pub(crate) fn in_hook<R>(hook: impl FnOnce() -> R) -> Option<R> {
     if in_reclaim() {
         return None;
@@ -72,7 +77,8 @@ pub(crate) fn in_reclaim() -> bool {
     with_notes(|notes| notes.hook.get())
 }
 
-/// Charges for another thread, which waits at this place and is not in reclaim, even where this thread is.
+/// Charges for another thread, which waits at this place and is not in reclaim, even where this
+/// thread is.
 pub(crate) fn for_another<R>(place: u64, charge: impl FnOnce() -> R) -> R {
     with_notes(|notes| {
         let _place = Restored::set(&notes.place, place);
@@ -94,7 +100,8 @@ pub(crate) fn waker_depth() -> u32 {
     with_notes(|notes| notes.foreign_depth.get()) / WAKES
 }
 
-/// True if this thread is inside a listener, a waker, a reclaimer or a hook. There it does not wait for calls to end.
+/// True if this thread is inside a listener, a waker, a reclaimer or a hook. There it does not wait
+/// for calls to end.
 pub(crate) fn in_foreign() -> bool {
     in_reclaim() || with_notes(|notes| notes.foreign_depth.get()) > 0
 }
@@ -171,7 +178,12 @@ mod tests {
         ];
         for run in runs {
             catch_unwind(run).expect_err("it panics");
-            assert!(!leaves_foreign() && !leaves_listeners() && !in_reclaim() && !is_no_later_than(NEWCOMER - 1));
+            assert!(
+                !leaves_foreign()
+                    && !leaves_listeners()
+                    && !in_reclaim()
+                    && !is_no_later_than(NEWCOMER - 1)
+            );
         }
         in_hook(|| {
             catch_unwind(runs[2]).expect_err("it panics");

@@ -38,7 +38,8 @@ impl Count {
     pub(super) fn visit(&self, bytes: u64) {
         let now = self.bytes().wrapping_add(bytes);
         self.bytes.store(now, Ordering::Relaxed);
-        self.next.store(now.saturating_add(VISIT), Ordering::Relaxed);
+        self.next
+            .store(now.saturating_add(VISIT), Ordering::Relaxed);
     }
 
     #[inline(always)]

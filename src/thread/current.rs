@@ -1,11 +1,12 @@
 //! The current group of this thread: the one that is charged for what the thread allocates.
 //!
-//! The thread keeps two words: the group, and the innermost of its scopes. A scope remembers what both words were when
-//! it began. So scopes form a chain, from the innermost to the outermost. The scope of a call lies on its stack. That of
-//! a guard lies in one of a few places of the thread, or on the heap where all are taken. A guard may be dropped in any
-//! order, and may be forgotten.
+//! The thread keeps two words: the group, and the innermost of its scopes. A scope remembers what
+//! both words were when it began. So scopes form a chain, from the innermost to the outermost. The
+//! scope of a call lies on its stack. That of a guard lies in one of a few places of the thread, or
+//! on the heap where all are taken. A guard may be dropped in any order, and may be forgotten.
 //!
-//! No count changes in a switch: the caller that begins a scope keeps the group until the scope is out of the chain.
+//! No count changes in a switch: the caller that begins a scope keeps the group until the scope is
+//! out of the chain.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -14,15 +15,16 @@ use crate::sync::{model_failed, per_thread};
 use crate::thread::directory::Header;
 use crate::thread::local::Deeper;
 
-/// Most guards of a thread whose scopes take no memory of the heap: one for each bit of [`Current::taken`]. Few threads
-/// have a second guard.
+/// Most guards of a thread whose scopes take no memory of the heap: one for each bit of
+/// [`Current::taken`]. Few threads have a second guard.
 const PLACES: usize = u8::BITS as usize;
 
 #[repr(C)]
 struct Current {
     group: Cell<*const Header>,
-    /// Number of guards that have left the chain from within. In between the two pointers, so that the compiler moves
-    /// each by a register: as one vector, a switch back would wait for the store of the last switch twice.
+    /// Number of guards that have left the chain from within. In between the two pointers, so that
+    /// the compiler moves each by a register: as one vector, a switch back would wait for the store
+    /// of the last switch twice.
     unlinked: Cell<usize>,
     innermost: Cell<*const CurrentScope>,
     places: [CurrentScope; PLACES],
@@ -40,7 +42,8 @@ per_thread! {
     }
 }
 
-/// The thread's words as they were outside of this scope. A guard that leaves the chain may change it.
+/// The thread's words as they were outside of this scope. A guard that leaves the chain may change
+/// it.
 struct CurrentScope {
     group: Cell<*const Header>,
     outer: Cell<*const CurrentScope>,
@@ -60,11 +63,14 @@ pub(crate) fn word() -> *const Header {
     with_current(|current| current.group.get())
 }
 
-/// Calls `owned` or `unowned`, by the owner of this thread's allocations. Each is code of its own: made a value first,
-/// the answer costs more instructions than the test.
+/// Calls `owned` or `unowned`, by the owner of this thread's allocations. Each is code of its own:
+/// made a value first, the answer costs more instructions than the test.
 #[inline(always)]
 #[allow(unsafe_code)]
-pub(crate) fn allocate_for<R>(owned: impl FnOnce(&'static Header) -> R, unowned: impl FnOnce() -> R) -> R {
+pub(crate) fn allocate_for<R>(
+    owned: impl FnOnce(&'static Header) -> R,
+    unowned: impl FnOnce() -> R,
+) -> R {
     // SAFETY: null, or a header that `begin` was given; headers are never freed.
     match unsafe { word().as_ref() } {
         Some(header) => owned(header),
@@ -72,8 +78,8 @@ pub(crate) fn allocate_for<R>(owned: impl FnOnce(&'static Header) -> R, unowned:
     }
 }
 
-/// The header of the current group's first counter; `None` where the thread is in no group. The scope keeps the group in
-/// its incarnation. The group may be offline.
+/// The header of the current group's first counter; `None` where the thread is in no group. The
+/// scope keeps the group in its incarnation. The group may be offline.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub(crate) fn header() -> Option<&'static Header> {
@@ -81,8 +87,9 @@ pub(crate) fn header() -> Option<&'static Header> {
     with_current(|current| unsafe { current.group.get().as_ref() })
 }
 
-/// Runs `work` with `header` as the current group, or with none. Afterwards the thread's words are as they were, also
-/// where `work` panics; what `work` has entered and not left ends here. The caller keeps the group meanwhile.
+/// Runs `work` with `header` as the current group, or with none. Afterwards the thread's words are
+/// as they were, also where `work` panics; what `work` has entered and not left ends here. The
+/// caller keeps the group meanwhile.
 #[inline]
 pub(crate) fn within<R>(header: Option<&'static Header>, work: impl FnOnce() -> R) -> R {
     struct End<'a>(&'a CurrentScope, Before);
@@ -93,7 +100,10 @@ pub(crate) fn within<R>(header: Option<&'static Header>, work: impl FnOnce() -> 
         }
     }
     let scope = CurrentScope::new();
-    let _end = End(&scope, scope.begin(header.map_or(ptr::null(), ptr::from_ref)));
+    let _end = End(
+        &scope,
+        scope.begin(header.map_or(ptr::null(), ptr::from_ref)),
+    );
     work()
 }
 
@@ -105,8 +115,8 @@ pub(crate) struct EnteredScope {
 }
 
 impl EnteredScope {
-    /// From here on `header` is the current group. The caller keeps the group until the entry is dropped; for ever, if
-    /// it is forgotten.
+    /// From here on `header` is the current group. The caller keeps the group until the entry is
+    /// dropped; for ever, if it is forgotten.
     pub(crate) fn enter(header: &'static Header) -> EnteredScope {
         let outside = CurrentScope::new();
         let in_place = with_current(|current| {
@@ -116,13 +126,19 @@ impl EnteredScope {
             own.outer.swap(&outside.outer);
             let place = taken.wrapping_add(1) & !taken;
             current.taken.set(taken | place);
-            Some(EnteredScope { scope: NonNull::from(own), place })
+            Some(EnteredScope {
+                scope: NonNull::from(own),
+                place,
+            })
         });
         let entered = in_place.unwrap_or_else(|| {
             // Memory of the crate, and of no group: allocated as in a slow path.
             let _slow = Deeper::enter(false);
             // A raw pointer, and no box: the chain points to the scope while the entry moves.
-            EnteredScope { scope: NonNull::from(Box::leak(Box::new(outside))), place: 0 }
+            EnteredScope {
+                scope: NonNull::from(Box::leak(Box::new(outside))),
+                place: 0,
+            }
         });
         entered.scope().begin(header);
         entered
@@ -130,7 +146,8 @@ impl EnteredScope {
 
     #[allow(unsafe_code)]
     fn scope(&self) -> &CurrentScope {
-        // SAFETY: a place of this thread, to which the value is bound; or `enter` has made it, and the drop frees it.
+        // SAFETY: a place of this thread, to which the value is bound; or `enter` has made it, and
+        // the drop frees it.
         unsafe { self.scope.as_ref() }
     }
 }
@@ -152,7 +169,10 @@ impl CurrentScope {
     /// A scope that begins at once, from where it lies.
     #[inline]
     fn new() -> CurrentScope {
-        with_current(|current| CurrentScope { group: current.group.clone(), outer: current.innermost.clone() })
+        with_current(|current| CurrentScope {
+            group: current.group.clone(),
+            outer: current.innermost.clone(),
+        })
     }
 
     /// The scope does not move until it ends, or until a scope further out has ended.
@@ -161,7 +181,11 @@ impl CurrentScope {
         with_current(|current| {
             current.group.set(group);
             current.innermost.set(self);
-            Before { group: self.group.get(), outer: self.outer.get(), unlinked: current.unlinked.get() }
+            Before {
+                group: self.group.get(),
+                outer: self.outer.get(),
+                unlinked: current.unlinked.get(),
+            }
         })
     }
 
@@ -191,7 +215,8 @@ impl CurrentScope {
         }
     }
 
-    /// The guard is dropped: the scope leaves the chain alone. Where it is not there, a scope further out has ended.
+    /// The guard is dropped: the scope leaves the chain alone. Where it is not there, a scope
+    /// further out has ended.
     fn end_guard(&self) {
         if model_failed() {
             return;
@@ -216,8 +241,9 @@ impl CurrentScope {
     #[allow(unsafe_code)]
     fn further_in<'a>(&self, current: &'a Current) -> Option<&'a CurrentScope> {
         let mut inner = current.innermost.get();
-        // SAFETY: a scope in the chain is alive. One on the stack leaves the chain at the end of its call, with all that
-        // are further in. One of a guard leaves it before its place or its memory is free, or the guard is forgotten.
+        // SAFETY: a scope in the chain is alive. One on the stack leaves the chain at the end of
+        // its call, with all that are further in. One of a guard leaves it before its place or its
+        // memory is free, or the guard is forgotten.
         while let Some(scope) = unsafe { inner.as_ref() } {
             if ptr::eq(scope.outer.get(), self) {
                 return Some(scope);

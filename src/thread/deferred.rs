@@ -1,7 +1,8 @@
 //! Work that allocators defer to slow paths: lists that threads push to without a lock.
 //!
-//! A list is linked through its members. A thread pushes one member at a time or a chain, another thread takes the
-//! whole list: so no member comes back between a thread's look at the first one and its exchange.
+//! A list is linked through its members. A thread pushes one member at a time or a chain, another
+//! thread takes the whole list: so no member comes back between a thread's look at the first one
+//! and its exchange.
 //!
 //! Edge: E46 (left/taken).
 
@@ -41,8 +42,8 @@ pub(crate) struct DeferredList(AtomicPtr<()>);
 impl Deferred {
     /// Has the next outer slow path, or the next switch of groups, do it: after the push.
     pub(crate) fn announce(&self, what: u8) {
-        // Relaxed, here and below: a hint. An exchange also where the bit seems to be set: another thread may be about
-        // to clear it.
+        // Relaxed, here and below: a hint. An exchange also where the bit seems to be set: another
+        // thread may be about to clear it.
         self.due.fetch_or(what, Ordering::Relaxed);
     }
 
@@ -53,7 +54,8 @@ impl Deferred {
         }
     }
 
-    /// True if an allocator of the process charges groups: then the stock of a group opens before its first walk.
+    /// True if an allocator of the process charges groups: then the stock of a group opens before
+    /// its first walk.
     #[inline]
     pub(crate) fn charges(&self) -> bool {
         self.charges.load(Ordering::Relaxed)
@@ -64,24 +66,31 @@ impl Deferred {
         self.due.load(Ordering::Relaxed) != 0
     }
 
-    /// True if this has become due since the last call. A hint: a thread that comes too early leaves it to the next
-    /// one.
+    /// True if this has become due since the last call. A hint: a thread that comes too early
+    /// leaves it to the next one.
     #[inline]
     pub(crate) fn take_due(&self, what: u8) -> bool {
-        self.due.load(Ordering::Relaxed) & what != 0 && self.due.fetch_and(!what, Ordering::Relaxed) & what != 0
+        self.due.load(Ordering::Relaxed) & what != 0
+            && self.due.fetch_and(!what, Ordering::Relaxed) & what != 0
     }
 }
 
 impl DeferredList {
-    /// Pushes a chain that begins with `first`. `set_next` links the last of it to what it is given.
+    /// Pushes a chain that begins with `first`. `set_next` links the last of it to what it is
+    /// given.
     pub(crate) fn push(&self, first: *const (), set_next: impl Fn(*const ())) {
         let mut next = self.0.load(Ordering::Relaxed);
         loop {
             set_next(next);
-            // Release (E46): the thread that takes the list comes after all that this one did before; pairs with
-            // `take`.
+            // Release (E46): the thread that takes the list comes after all that this one did
+            // before; pairs with `take`.
             // Mutation: e46-left-list-pushed-without-exchange
-            match self.0.compare_exchange_weak(next, first.cast_mut(), Ordering::Release, Ordering::Relaxed) {
+            match self.0.compare_exchange_weak(
+                next,
+                first.cast_mut(),
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return,
                 Err(now) => next = now,
             }

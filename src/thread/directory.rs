@@ -5,14 +5,16 @@ use std::ptr;
 
 use crate::numa::mapping::map_for_ever;
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32};
-use crate::sync::{AtomicPtr, AtomicU64, Ordering, PAGE_SLOTS, PAGES_MAX, displace, place, process_const};
+use crate::sync::{
+    AtomicPtr, AtomicU64, Ordering, PAGE_SLOTS, PAGES_MAX, displace, place, process_const,
+};
 use crate::thread::cells::CellsPlace;
 use crate::thread::pace::{Pace, Paces};
 use crate::thread::slot::Slot;
 use crate::thread::tally::Tally;
 
-/// Place of a counter's slots in every thread's block. An index has two halves, because the hit path needs them apart.
-/// Only this file makes one, so that the halves stay within their bounds.
+/// Place of a counter's slots in every thread's block. An index has two halves, because the hit
+/// path needs them apart. Only this file makes one, so that the halves stay within their bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SlotIndex {
     /// Below `PAGES_MAX`.
@@ -24,14 +26,19 @@ pub(crate) struct SlotIndex {
 impl SlotIndex {
     pub(crate) const FIRST: SlotIndex = SlotIndex { page: 0, slot: 0 };
 
-    /// An index that no thread has a slot for: it lies in the last page of a directory, which is never made.
-    pub(crate) const NONE: SlotIndex = SlotIndex { page: PAGES_MAX as u32 - 1, slot: 0 };
+    /// An index that no thread has a slot for: it lies in the last page of a directory, which is
+    /// never made.
+    pub(crate) const NONE: SlotIndex = SlotIndex {
+        page: PAGES_MAX as u32 - 1,
+        slot: 0,
+    };
 
-    /// Place of the header of the index, as a number: below 2^28, and a multiple of the size of a header. `None` for
-    /// [`NONE`](Self::NONE).
+    /// Place of the header of the index, as a number: below 2^28, and a multiple of the size of a
+    /// header. `None` for [`NONE`](Self::NONE).
     pub(crate) fn number(self) -> Option<u32> {
         const { assert!(PAGES_MAX <= 1 << 14 && PAGE_SLOTS * size_of::<Header>() <= 1 << PAGE_SHIFT) };
-        (self != SlotIndex::NONE).then_some((self.page << PAGE_SHIFT) | (self.slot * size_of::<Header>() as u32))
+        (self != SlotIndex::NONE)
+            .then_some((self.page << PAGE_SHIFT) | (self.slot * size_of::<Header>() as u32))
     }
 
     pub(super) fn halves(self) -> [u32; 2] {
@@ -41,7 +48,11 @@ impl SlotIndex {
     /// The index of these halves; `NONE` where there is none.
     pub(super) fn of_halves([page, slot]: [u32; 2]) -> SlotIndex {
         let is_one = page < SlotIndex::NONE.page && slot < PAGE_SLOTS as u32;
-        if is_one { SlotIndex { page, slot } } else { SlotIndex::NONE }
+        if is_one {
+            SlotIndex { page, slot }
+        } else {
+            SlotIndex::NONE
+        }
     }
 
     /// The index after this one; `NONE` is the last.
@@ -49,24 +60,32 @@ impl SlotIndex {
         if self == SlotIndex::NONE {
             self
         } else if self.slot + 1 < PAGE_SLOTS as u32 {
-            SlotIndex { slot: self.slot + 1, ..self }
+            SlotIndex {
+                slot: self.slot + 1,
+                ..self
+            }
         } else {
-            SlotIndex { page: self.page + 1, slot: 0 }
+            SlotIndex {
+                page: self.page + 1,
+                slot: 0,
+            }
         }
     }
 }
 
-/// In a number that stands for an index: the bits of the page begin here, the others are the header's place in it.
+/// In a number that stands for an index: the bits of the page begin here, the others are the
+/// header's place in it.
 const PAGE_SHIFT: u32 = 14;
 const IN_PAGE: u32 = (1 << PAGE_SHIFT) - 1;
 
 /// The words of a counter that the hit path reads: one for each slot index, never given back.
 ///
-/// Headers lie densely, apart from the counters: a thread that charges thousands of counters in turn misses hardly
-/// more than with a plain array. Written when the stock opens or closes.
+/// Headers lie densely, apart from the counters: a thread that charges thousands of counters in
+/// turn misses hardly more than with a plain array. Written when the stock opens or closes.
 #[repr(align(64))]
 pub(crate) struct Header {
-    /// Twice the batch while the stock is open, 0 while it is closed: the published state of the stock.
+    /// Twice the batch while the stock is open, 0 while it is closed: the published state of the
+    /// stock.
     pub(crate) capacity: AtomicU64,
     /// Place of the slots; none if every operation goes through the slow path.
     pub(crate) slots: ShownPlace<Slot>,
@@ -74,14 +93,14 @@ pub(crate) struct Header {
     pub(crate) cells: ShownPlace<CellsPlace>,
     /// The number of the tree that the counter is in. Written when a counter is made.
     tree: AtomicU32,
-    /// Word that an allocator keeps behind an object that the counter is charged for; 0: no such word exists. Written
-    /// once, as `owner` is.
+    /// Word that an allocator keeps behind an object that the counter is charged for; 0: no such
+    /// word exists. Written once, as `owner` is.
     word: AtomicU32,
-    /// The counter that has this header: a slow path starts from it. Written once, before any other thread sees the
-    /// header.
+    /// The counter that has this header: a slow path starts from it. Written once, before any other
+    /// thread sees the header.
     owner: StatPtr<()>,
-    /// Place of the slots for allocators: the same as `slots`, but in a group that covers, whose charges take no
-    /// credit.
+    /// Place of the slots for allocators: the same as `slots`, but in a group that covers, whose
+    /// charges take no credit.
     pub(crate) objects: ShownPlace<Slot>,
     /// Owned objects that threads without a block have counted.
     pub(crate) owned: Tally,
@@ -133,8 +152,8 @@ impl Header {
     }
 }
 
-/// An index as the hit path sees it: the second half in bytes of entries of that type, which saves the hit path a shift.
-/// Written when a counter is made.
+/// An index as the hit path sees it: the second half in bytes of entries of that type, which saves
+/// the hit path a shift. Written when a counter is made.
 pub(crate) struct ShownPlace<E> {
     page: AtomicU32,
     offset: AtomicU32,
@@ -151,25 +170,38 @@ pub(crate) struct EntryPlace<E> {
 impl<E> ShownPlace<E> {
     fn new() -> Self {
         let nowhere = SlotIndex::NONE;
-        ShownPlace { page: AtomicU32::new(nowhere.page), offset: AtomicU32::new(nowhere.slot), of: PhantomData }
+        ShownPlace {
+            page: AtomicU32::new(nowhere.page),
+            offset: AtomicU32::new(nowhere.slot),
+            of: PhantomData,
+        }
     }
 
     pub(crate) fn show(&self, index: SlotIndex) {
         self.page.store(index.page, Ordering::Relaxed);
-        self.offset.store(index.slot * size_of::<E>() as u32, Ordering::Relaxed);
+        self.offset
+            .store(index.slot * size_of::<E>() as u32, Ordering::Relaxed);
     }
 
     #[inline(always)]
     pub(crate) fn get(&self) -> EntryPlace<E> {
-        let (page, offset) = (self.page.load(Ordering::Relaxed), self.offset.load(Ordering::Relaxed));
-        EntryPlace { page, offset, of: PhantomData }
+        let (page, offset) = (
+            self.page.load(Ordering::Relaxed),
+            self.offset.load(Ordering::Relaxed),
+        );
+        EntryPlace {
+            page,
+            offset,
+            of: PhantomData,
+        }
     }
 }
 
 // A page that is not written takes address space only.
 process_const!(pub(super) headers: Headers = Headers { pages: [const { StatPtr::new(ptr::null_mut()) }; PAGES_MAX] });
 
-/// The header of each index, by page. A thread that finds credit in a slot finds the slot's counter here.
+/// The header of each index, by page. A thread that finds credit in a slot finds the slot's counter
+/// here.
 pub(super) struct Headers {
     pages: [StatPtr<Header>; PAGES_MAX],
 }
@@ -177,21 +209,30 @@ pub(super) struct Headers {
 impl Headers {
     /// Publishes the page that begins with `first`, an index that begins a page.
     pub(super) fn publish(&self, first: SlotIndex, page: &'static [Header]) {
-        debug_assert!(first.slot == 0 && page.len() == PAGE_SLOTS, "a page holds all its indices");
+        debug_assert!(
+            first.slot == 0 && page.len() == PAGE_SLOTS,
+            "a page holds all its indices"
+        );
         self.pages[first.page as usize].store(page.as_ptr().cast_mut(), Ordering::Relaxed);
     }
 
     /// The caller has found credit in a slot of the index.
     #[allow(unsafe_code)]
     pub(super) fn get(&self, index: SlotIndex) -> Option<&'static Header> {
-        // No edge: the credit is later than the page, and the caller has read it (E2, E3) or put it there.
+        // No edge: the credit is later than the page, and the caller has read it (E2, E3) or put it
+        // there.
         let page = self.pages[index.page as usize].load(Ordering::Relaxed);
-        // SAFETY: null, or the first of `PAGE_SLOTS` headers that live for ever, as `publish` asserts; `slot` is below
-        // that, see `SlotIndex`.
-        unsafe { page.wrapping_add(index.slot as usize).as_ref().filter(|_| !page.is_null()) }
+        // SAFETY: null, or the first of `PAGE_SLOTS` headers that live for ever, as `publish`
+        // asserts; `slot` is below that, see `SlotIndex`.
+        unsafe {
+            page.wrapping_add(index.slot as usize)
+                .as_ref()
+                .filter(|_| !page.is_null())
+        }
     }
 
-    /// The header of the index that a number stands for: [`get`](Self::get) without the test whether there is a page.
+    /// The header of the index that a number stands for: [`get`](Self::get) without the test
+    /// whether there is a page.
     ///
     /// # Safety
     ///
@@ -201,7 +242,10 @@ impl Headers {
     pub(super) unsafe fn of_number(&self, number: u32) -> &'static Header {
         // SAFETY: says the caller, and as in `get`.
         unsafe {
-            let page = self.pages.get_unchecked((number >> PAGE_SHIFT) as usize).load(Ordering::Relaxed);
+            let page = self
+                .pages
+                .get_unchecked((number >> PAGE_SHIFT) as usize)
+                .load(Ordering::Relaxed);
             &*page.byte_add((number & IN_PAGE) as usize)
         }
     }
@@ -217,7 +261,8 @@ struct Page<T, B> {
 /// As large as a page of the system's, where it is not small for a model.
 const _: () = assert!(PAGE_SLOTS < 252 || size_of::<Page<Slot, Paces>>() == 4_096);
 
-/// The pages of one thread, by index; `B` is what a page has behind its entries. All zero when empty.
+/// The pages of one thread, by index; `B` is what a page has behind its entries. All zero when
+/// empty.
 pub(crate) struct Directory<T, B = ()> {
     pages: [AtomicPtr<Page<T, B>>; PAGES_MAX],
     /// Number of pages. The owner stores it, and what follows.
@@ -250,13 +295,16 @@ impl<T, B: Default> Directory<T, B> {
     pub(crate) fn get(&self, index: SlotIndex) -> Option<&T> {
         // SAFETY: the halves of an index are within their bounds, see `SlotIndex`.
         let place = unsafe { self.pages.get_unchecked(index.page as usize) };
-        // Acquire (E7): another thread sees the page initialised; pairs with the store in `get_or_make`.
+        // Acquire (E7): another thread sees the page initialised; pairs with the store in
+        // `get_or_make`.
         let page = place.load(Ordering::Acquire);
-        // SAFETY: a page is published initialised and lives as long as its directory; as above for `slot`.
+        // SAFETY: a page is published initialised and lives as long as its directory; as above for
+        // `slot`.
         unsafe { Some(page.as_ref()?.entries.get_unchecked(index.slot as usize)) }
     }
 
-    /// Every entry that has a page, in the order of the indices. What the owner makes meanwhile may be missing.
+    /// Every entry that has a page, in the order of the indices. What the owner makes meanwhile may
+    /// be missing.
     #[allow(unsafe_code)]
     pub(crate) fn made(&self) -> impl Iterator<Item = (SlotIndex, &T)> {
         let parts = self.touched.load(Ordering::Relaxed);
@@ -270,12 +318,15 @@ impl<T, B: Default> Directory<T, B> {
         // The count ends the search: the pages of most threads are the first ones.
         let pages = pages.take(self.made.load(Ordering::Relaxed) as usize);
         pages.flat_map(|(page, Page { entries, .. })| {
-            entries.iter().zip(0..).map(move |(entry, slot)| (SlotIndex { page, slot }, entry))
+            entries
+                .iter()
+                .zip(0..)
+                .map(move |(entry, slot)| (SlotIndex { page, slot }, entry))
         })
     }
 
-    /// Returns the entry of an index, and makes its page where there is none. Owner only. The page comes from the system:
-    /// an allocator may call this.
+    /// Returns the entry of an index, and makes its page where there is none. Owner only. The page
+    /// comes from the system: an allocator may call this.
     #[inline]
     pub(crate) fn get_or_make(&self, index: SlotIndex, fill: impl Fn() -> T) -> Option<&T> {
         self.get(index).or_else(|| self.make(index, fill))
@@ -290,15 +341,22 @@ impl<T, B: Default> Directory<T, B> {
             return None;
         }
         let pointer = self.pages.get(index.page as usize)?;
-        let empty = || Page { entries: std::array::from_fn(|_| fill()), behind: B::default() };
+        let empty = || Page {
+            entries: std::array::from_fn(|_| fill()),
+            behind: B::default(),
+        };
         // SAFETY: the map gives whole pages of the system, zeroed and for ever.
         let page = unsafe { place(map_for_ever::<Page<T, B>>, empty) }?;
         // Release (E7): pairs with `get`.
         // Mutation: e7-page-published-relaxed
         pointer.store(page, Ordering::Release);
-        self.made.store(self.made.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.made
+            .store(self.made.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let part = 1 << (index.page as usize / PART);
-        self.touched.store(self.touched.load(Ordering::Relaxed) | part, Ordering::Relaxed);
+        self.touched.store(
+            self.touched.load(Ordering::Relaxed) | part,
+            Ordering::Relaxed,
+        );
         self.get(index)
     }
 
@@ -309,16 +367,21 @@ impl<T, B: Default> Directory<T, B> {
         const { assert!(PAGE_SLOTS < 252 || size_of::<T>() == size_of::<E>()) };
         let (offset, shown) = (offset as usize, size_of::<E>());
         // The entries of a checker may differ in size.
-        let offset = if size_of::<T>() == shown { offset } else { offset / shown * size_of::<T>() };
-        // SAFETY: `ShownPlace::show` alone writes places, and stores the halves of an index, which are within their bounds.
+        let offset = if size_of::<T>() == shown {
+            offset
+        } else {
+            offset / shown * size_of::<T>()
+        };
+        // SAFETY: `ShownPlace::show` alone writes places, and stores the halves of an index, which
+        // are within their bounds.
         let place = unsafe { self.pages.get_unchecked(page as usize) };
         // Acquire (E7): as in `get`.
         let page = place.load(Ordering::Acquire);
         if page.is_null() {
             return None;
         }
-        // SAFETY: a page once read is published initialised and lives as long as its directory; the offset is that of an
-        // entry, as above.
+        // SAFETY: a page once read is published initialised and lives as long as its directory; the
+        // offset is that of an entry, as above.
         Some(unsafe { &*page.cast::<T>().byte_add(offset) })
     }
 }
@@ -343,7 +406,10 @@ impl Directory<Slot, Paces> {
     pub(crate) unsafe fn at_made(&self, place: &EntryPlace<Slot>) -> &Slot {
         // SAFETY: as in `at`; the page is there, says the caller. Relaxed: the owner made it.
         unsafe {
-            let page = self.pages.get_unchecked(place.page as usize).load(Ordering::Relaxed);
+            let page = self
+                .pages
+                .get_unchecked(place.page as usize)
+                .load(Ordering::Relaxed);
             &*page.cast::<Slot>().byte_add(place.offset as usize)
         }
     }

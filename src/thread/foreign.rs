@@ -1,11 +1,13 @@
-//! Foreign code: whether a thread may still call it. No thread runs it once it is gone, and its panics end here.
+//! Foreign code: whether a thread may still call it. No thread runs it once it is gone, and its
+//! panics end here.
 //!
-//! A drop of a foreign value is a call of foreign code. The crate keeps such a value as [`Foreign`], whose drop
-//! contains a panic. So no thread loses what it has decided, and no handle stays behind, because of a drop in between.
+//! A drop of a foreign value is a call of foreign code. The crate keeps such a value as
+//! [`Foreign`], whose drop contains a panic. So no thread loses what it has decided, and no handle
+//! stays behind, because of a drop in between.
 //!
-//! One word counts calls under way beside the mark *gone*. A caller counts its call first and then looks for the mark.
-//! A remover sets the mark first and then waits until no call is counted. So the remover sees a call and waits for it,
-//! or the call sees the mark and does not begin.
+//! One word counts calls under way beside the mark *gone*. A caller counts its call first and then
+//! looks for the mark. A remover sets the mark first and then waits until no call is counted. So
+//! the remover sees a call and waits for it, or the call sees the mark and does not begin.
 //!
 //! Edge: E24 (taken away/called).
 
@@ -73,7 +75,8 @@ impl Calls {
         }
     }
 
-    /// True if the mark is set. This is a hint: a caller that relies on it calls [`begin`](Self::begin).
+    /// True if the mark is set. This is a hint: a caller that relies on it calls
+    /// [`begin`](Self::begin).
     pub(crate) fn is_gone(&self) -> bool {
         // Acquire (E24): after what was done before the mark.
         self.0.load(Ordering::Acquire) & GONE != 0
@@ -90,8 +93,8 @@ impl Calls {
 #[derive(Debug)]
 pub(crate) struct Panicked;
 
-/// A value of the user's: a waker, a closure, or a value that holds one of these. Its panics end here, and so do those
-/// of its drop.
+/// A value of the user's: a waker, a closure, or a value that holds one of these. Its panics end
+/// here, and so do those of its drop.
 pub(crate) struct Foreign<T>(Option<T>);
 
 impl<T> Foreign<T> {
@@ -109,12 +112,16 @@ impl<T> Foreign<T> {
     }
 
     pub(crate) fn spend(mut self, work: impl FnOnce(T)) -> Result<(), Panicked> {
-        self.0.take().map_or(Ok(()), |value| contain(|| work(value)))
+        self.0
+            .take()
+            .map_or(Ok(()), |value| contain(|| work(value)))
     }
 
     /// Drops the value, for a caller that counts panics. The drop of `self` then has nothing to do.
     pub(crate) fn end(&mut self) -> Result<(), Panicked> {
-        self.0.take().map_or(Ok(()), |value| contain(|| drop(value)))
+        self.0
+            .take()
+            .map_or(Ok(()), |value| contain(|| drop(value)))
     }
 }
 
@@ -133,8 +140,8 @@ pub(crate) fn contain<R>(work: impl FnOnce() -> R) -> Result<R, Panicked> {
     })
 }
 
-/// Drops the payload of a panic. The payload is foreign, too: its drop may panic, with a payload whose drop does the
-/// same. Such a chain is leaked after [`PAYLOADS_MAX`] drops.
+/// Drops the payload of a panic. The payload is foreign, too: its drop may panic, with a payload
+/// whose drop does the same. Such a chain is leaked after [`PAYLOADS_MAX`] drops.
 fn discard(mut payload: Box<dyn Any + Send>) {
     for _ in 0..PAYLOADS_MAX {
         match catch_unwind(AssertUnwindSafe(|| drop(payload))) {
@@ -182,6 +189,9 @@ mod tests {
             panic!("on purpose");
         });
         words.into_iter().for_each(std::panic::set_hook);
-        assert_eq!(unwinds.expect_err("it panics").downcast_ref(), Some(&"on purpose"));
+        assert_eq!(
+            unwinds.expect_err("it panics").downcast_ref(),
+            Some(&"on purpose")
+        );
     }
 }

@@ -1,11 +1,13 @@
-//! Units that a thread frees on its slow paths. A round of reclaim compares the count before it and after it.
+//! Units that a thread frees on its slow paths. A round of reclaim compares the count before it and
+//! after it.
 
 use std::cell::Cell;
 
 use crate::sync::per_thread;
 
 per_thread! {
-    /// Units that this thread has uncharged on slow paths beyond those that it has charged there; wraps.
+    /// Units that this thread has uncharged on slow paths beyond those that it has charged there;
+    /// wraps.
     with_uncharged: Cell<u64> = Cell::new(0)
 }
 
@@ -21,9 +23,14 @@ pub(crate) fn note_charged(units: u64) {
     note_uncharged(units.wrapping_neg());
 }
 
-/// Returns what this thread has uncharged on slow paths since the count was `before`, less what it has charged.
+/// Returns what this thread has uncharged on slow paths since the count was `before`, less what it
+/// has charged.
 pub(crate) fn uncharged_since(before: u64) -> u64 {
-    uncharged().wrapping_sub(before).cast_signed().max(0).cast_unsigned()
+    uncharged()
+        .wrapping_sub(before)
+        .cast_signed()
+        .max(0)
+        .cast_unsigned()
 }
 
 /// Returns the count, for a later [`uncharged_since`].

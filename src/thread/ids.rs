@@ -38,8 +38,11 @@ mod tests {
         const EACH: u64 = 3 * AT_A_TIME + 1;
         let mut all = BTreeSet::new();
         thread::scope(|scope| {
-            let threads = [(); 4].map(|()| scope.spawn(|| (0..EACH).map(|_| next_id()).collect::<Vec<_>>()));
-            threads.into_iter().for_each(|thread| all.extend(thread.join().unwrap()));
+            let threads =
+                [(); 4].map(|()| scope.spawn(|| (0..EACH).map(|_| next_id()).collect::<Vec<_>>()));
+            threads
+                .into_iter()
+                .for_each(|thread| all.extend(thread.join().unwrap()));
         });
         assert_eq!(all.len() as u64, 4 * EACH);
         assert!(!all.contains(&0));

@@ -1,4 +1,5 @@
-//! The words that a thread reaches without a call: where its block is, and how deep it is in slow paths.
+//! The words that a thread reaches without a call: where its block is, and how deep it is in slow
+//! paths.
 
 use std::cell::Cell;
 use std::ptr;
@@ -11,8 +12,8 @@ use crate::thread::slot_cache::SlotCache;
 pub(crate) struct Local {
     /// `no_block` before the first slow path and after the destructor.
     pub(super) block: Cell<*const Block>,
-    /// Depth of slow paths on this thread's stack. A charge from an allocator or a callback inside one sees it above
-    /// zero, takes no lock and waits for nothing.
+    /// Depth of slow paths on this thread's stack. A charge from an allocator or a callback inside
+    /// one sees it above zero, takes no lock and waits for nothing.
     pub(super) slow: Cell<u32>,
     /// One of these slow paths is an allocator's: it leaves what takes a lock or calls a policy.
     pub(super) no_alloc: Cell<bool>,
@@ -32,7 +33,11 @@ per_thread! {
 impl Local {
     #[inline]
     pub(crate) fn block(&self) -> Option<&Block> {
-        if ptr::eq(self.block.get(), no_block()) { None } else { self.fast_block() }
+        if ptr::eq(self.block.get(), no_block()) {
+            None
+        } else {
+            self.fast_block()
+        }
     }
 
     /// True if a slow path of this thread is under way.
@@ -45,14 +50,14 @@ impl Local {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn fast_block(&self) -> Option<&Block> {
-        // SAFETY: `no_block`, or the pointer of a block that the registry never frees; `BlockHolder` takes it away before it
-        // releases the block to another thread.
+        // SAFETY: `no_block`, or the pointer of a block that the registry never frees;
+        // `BlockHolder` takes it away before it releases the block to another thread.
         unsafe { follow(self.block.get()) }
     }
 }
 
-/// One more slow path on the thread's stack, until the value is dropped. It stays on its thread, and such values drop in
-/// the reverse order of their making.
+/// One more slow path on the thread's stack, until the value is dropped. It stays on its thread,
+/// and such values drop in the reverse order of their making.
 pub(super) struct Deeper {
     /// The depth outside of it, and whether one of the slow paths there is an allocator's.
     pub(super) outside: u32,
@@ -86,19 +91,20 @@ pub(crate) fn with_block<R>(read: impl FnOnce(Option<&Block>) -> R) -> R {
     with_local(|local| read(local.block()))
 }
 
-/// True while this thread moves credit. For assertions: a model does not ask, because each load would be one more point
-/// of its schedules.
+/// True while this thread moves credit. For assertions: a model does not ask, because each load
+/// would be one more point of its schedules.
 pub(crate) fn is_in_transit() -> bool {
     TIME_PASSES && with_block(|block| block.is_some_and(|block| !block.transit.is_over()))
 }
 
-/// The number of this thread's block, given out again when the thread has ended; 0 where it has none.
+/// The number of this thread's block, given out again when the thread has ended; 0 where it has
+/// none.
 pub(crate) fn number() -> u32 {
     with_block(|block| block.map_or(0, Block::number))
 }
 
-/// Activates a slot of this thread. What the thread kept while the object was another counter has not looked at the place
-/// of this one.
+/// Activates a slot of this thread. What the thread kept while the object was another counter has
+/// not looked at the place of this one.
 pub(crate) fn activate(slot: &Slot) {
     // Mutation: e12-allocator-keeps-the-place-of-another-counter
     with_local(|local| local.slot_cache.forget());

@@ -1,10 +1,10 @@
 //! Words that one thread owns. `README.md` explains how the parts work together.
 //!
-//! Files import in this order, each only from those before it: `tally`, `raw`, `cells`, `slot`, `pace`, `transit`,
-//! `deferred`, then `directory`, `counts`, `block`, `slot_cache`, `local`, `registry`, `slow_path`. `context` imports
-//! `local`, `reports` imports `context`, `objects` imports `local` and `reports`,
-//! `current` and `owner` import `directory`, `unowned` imports `registry`. A file whose words no other file reads has a
-//! thread-local of its own.
+//! Files import in this order, each only from those before it: `tally`, `raw`, `cells`, `slot`,
+//! `pace`, `transit`, `deferred`, then `directory`, `counts`, `block`, `slot_cache`, `local`,
+//! `registry`, `slow_path`. `context` imports `local`, `reports` imports `context`, `objects`
+//! imports `local` and `reports`, `current` and `owner` import `directory`, `unowned` imports
+//! `registry`. A file whose words no other file reads has a thread-local of its own.
 
 pub(crate) mod block;
 pub(crate) mod cells;

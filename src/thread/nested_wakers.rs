@@ -14,12 +14,15 @@ crate::sync::thread_local! {
     static LEFT: RefCell<DueWakers> = RefCell::new(DueWakers::new());
 }
 
-/// Leaves wakers to the loop that has called the innermost waker. `Err`: the thread is past its destructors and has no
-/// list any more.
+/// Leaves wakers to the loop that has called the innermost waker. `Err`: the thread is past its
+/// destructors and has no list any more.
 pub(crate) fn leave(wakers: DueWakers) -> Result<(), DueWakers> {
     let mut wakers = Some(wakers);
     // The wakers are moved: no foreign code runs.
-    let left = LEFT.try_with(|left| left.borrow_mut().extend(wakers.take().into_iter().flatten()));
+    let left = LEFT.try_with(|left| {
+        left.borrow_mut()
+            .extend(wakers.take().into_iter().flatten())
+    });
     left.map_err(|_| wakers.unwrap_or_default())
 }
 

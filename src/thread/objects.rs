@@ -1,5 +1,5 @@
-//! Objects of a pool, as a thread takes and puts them: from the stash of its number, with an event for each that it
-//! takes (`reports`).
+//! Objects of a pool, as a thread takes and puts them: from the stash of its number, with an event
+//! for each that it takes (`reports`).
 
 use super::local;
 #[cfg(feature = "tracing")]

@@ -1,9 +1,11 @@
-//! Size of the next refill of a slot, in two bits for each slot. They lie behind the slots of a page.
+//! Size of the next refill of a slot, in two bits for each slot. They lie behind the slots of a
+//! page.
 //!
-//! A slot's first refill walks for a 64th of a batch, each further one for four times as much, up to the batch. So what
-//! a thread has in advance is no more than about four times what it has charged since its slot was last idle. A figure
-//! that no protocol depends on: the owner steps it, a visit of idle credit resets it, and a store of either may undo one
-//! that the other makes in the same byte.
+//! A slot's first refill walks for a 64th of a batch, each further one for four times as much, up
+//! to the batch. So what a thread has in advance is no more than about four times what it has
+//! charged since its slot was last idle. A figure that no protocol depends on: the owner steps it,
+//! a visit of idle credit resets it, and a store of either may undo one that the other makes in the
+//! same byte.
 
 use crate::sync::stat_atomic::AtomicU8;
 use crate::sync::{Ordering, PAGE_SLOTS};
@@ -29,7 +31,10 @@ impl Default for Paces {
 impl Paces {
     /// `slot` is below `PAGE_SLOTS`.
     pub(super) fn of(&self, slot: usize) -> Pace<'_> {
-        Pace { byte: &self.0[slot / IN_BYTE], shift: (slot % IN_BYTE) as u32 * BITS }
+        Pace {
+            byte: &self.0[slot / IN_BYTE],
+            shift: (slot % IN_BYTE) as u32 * BITS,
+        }
     }
 }
 
@@ -46,11 +51,12 @@ impl Pace<'_> {
 
     fn set(&self, step: u8) {
         let others = self.byte.load(Ordering::Relaxed) & !(STEPS << self.shift);
-        self.byte.store(others | step << self.shift, Ordering::Relaxed);
+        self.byte
+            .store(others | step << self.shift, Ordering::Relaxed);
     }
 
-    /// Units for a refill that charges `n` of them, at most the batch; the next refill takes more. Twice `n` at least:
-    /// a second charge of the same size hits.
+    /// Units for a refill that charges `n` of them, at most the batch; the next refill takes more.
+    /// Twice `n` at least: a second charge of the same size hits.
     pub(crate) fn next_refill(&self, n: u64, batch: u64) -> u64 {
         let step = self.step();
         if step < STEPS {
@@ -75,11 +81,23 @@ mod tests {
     fn refills_grow_up_to_the_batch() {
         let paces = Paces::default();
         let refills = |slot, n| [(); 5].map(|()| paces.of(slot).next_refill(n, 256 << 10));
-        assert_eq!(refills(0, 1), [4 << 10, 16 << 10, 64 << 10, 256 << 10, 256 << 10]);
-        assert_eq!(refills(1, 20 << 10), [40 << 10, 40 << 10, 64 << 10, 256 << 10, 256 << 10]);
-        assert_eq!(refills(PAGE_SLOTS - 1, 200 << 10), [256 << 10; 5], "never more than the batch");
+        assert_eq!(
+            refills(0, 1),
+            [4 << 10, 16 << 10, 64 << 10, 256 << 10, 256 << 10]
+        );
+        assert_eq!(
+            refills(1, 20 << 10),
+            [40 << 10, 40 << 10, 64 << 10, 256 << 10, 256 << 10]
+        );
+        assert_eq!(
+            refills(PAGE_SLOTS - 1, 200 << 10),
+            [256 << 10; 5],
+            "never more than the batch"
+        );
         paces.of(1).reset();
-        let begun: Vec<usize> = (0..PAGE_SLOTS).filter(|&slot| paces.of(slot).step() > 0).collect();
+        let begun: Vec<usize> = (0..PAGE_SLOTS)
+            .filter(|&slot| paces.of(slot).step() > 0)
+            .collect();
         assert_eq!(begun, [0, PAGE_SLOTS - 1]);
     }
 
@@ -87,7 +105,10 @@ mod tests {
     fn a_small_batch_is_charged_for_what_is_asked() {
         let paces = Paces::default();
         assert_eq!([(); 4].map(|()| paces.of(0).next_refill(1, 2)), [2; 4]);
-        assert_eq!([(); 4].map(|()| paces.of(1).next_refill(1, 64)), [2, 4, 16, 64]);
+        assert_eq!(
+            [(); 4].map(|()| paces.of(1).next_refill(1, 64)),
+            [2, 4, 16, 64]
+        );
         assert_eq!(paces.of(2).next_refill(1, 1), 1);
     }
 }

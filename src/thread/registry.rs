@@ -1,13 +1,14 @@
 //! The registry of threads: each block and its thread, each slot index and its header.
 //!
-//! A block belongs to a thread id. Ids and blocks outlive threads: each drain sees what an ended thread leaves in its
-//! slots, and the next thread that gets the id inherits the words as they stand. One word of the block orders the two
-//! threads: set when the first one ends, cleared when the next one begins. The registry frees no block and no page
-//! while a thread of the process may run.
+//! A block belongs to a thread id. Ids and blocks outlive threads: each drain sees what an ended
+//! thread leaves in its slots, and the next thread that gets the id inherits the words as they
+//! stand. One word of the block orders the two threads: set when the first one ends, cleared when
+//! the next one begins. The registry frees no block and no page while a thread of the process may
+//! run.
 //!
-//! A thread has two thread-locals: `Local` is const-initialised and has no destructor; `BlockHolder` has one, which clears
-//! the pointer first and then releases the block. A thread that has no block and cannot reach `BlockHolder` is past its
-//! destructor.
+//! A thread has two thread-locals: `Local` is const-initialised and has no destructor;
+//! `BlockHolder` has one, which clears the pointer first and then releases the block. A thread that
+//! has no block and cannot reach `BlockHolder` is past its destructor.
 
 use std::ptr;
 
@@ -35,7 +36,8 @@ crate::sync::thread_local! {
     static HOLDER: BlockHolder = BlockHolder::register(registry());
 }
 
-/// Registers this thread on first use. False: the thread is past its destructor and stays without stock.
+/// Registers this thread on first use. False: the thread is past its destructor and stays without
+/// stock.
 pub(super) fn register() -> bool {
     HOLDER.try_with(|_| ()).is_ok()
 }
@@ -63,7 +65,8 @@ impl Drop for BlockHolder {
         if model_failed() {
             return;
         }
-        // The pointers first: a charge in a later destructor must not find a block that is another thread's.
+        // The pointers first: a charge in a later destructor must not find a block that is another
+        // thread's.
         with_local(|local| {
             local.slot_cache.forget();
             local.block.set(no_block());
@@ -80,8 +83,9 @@ pub(crate) struct Registry {
     /// Blocks that have a number.
     numbered: AtomicU32,
     threads: StatU32,
-    /// Not 0 where a thread has charged or uncharged without a guard, in any tree: see `counter::raw`. A thread that has
-    /// the page of a cell counts hits in it, whichever tree the counter is of.
+    /// Not 0 where a thread has charged or uncharged without a guard, in any tree: see
+    /// `counter::raw`. A thread that has the page of a cell counts hits in it, whichever tree the
+    /// counter is of.
     pub(crate) raw: AtomicU32,
     state: Lock<Free>,
 }
@@ -99,7 +103,13 @@ impl Registry {
             numbered: AtomicU32::new(0),
             threads: StatU32::new(0),
             raw: AtomicU32::new(0),
-            state: Lock::new(Rank::Bookkeeping, Free { fresh: SlotIndex::FIRST, rest: &[] }),
+            state: Lock::new(
+                Rank::Bookkeeping,
+                Free {
+                    fresh: SlotIndex::FIRST,
+                    rest: &[],
+                },
+            ),
         }
     }
 
@@ -108,13 +118,17 @@ impl Registry {
         self.threads.load(Ordering::Relaxed)
     }
 
-    /// Takes a block for the calling thread: the lowest free one, or a new one. It takes no lock and calls no allocator.
-    /// Null where the system gives no memory.
+    /// Takes a block for the calling thread: the lowest free one, or a new one. It takes no lock
+    /// and calls no allocator. Null where the system gives no memory.
     fn take(&self) -> *const Block {
         self.threads.fetch_add(1, Ordering::Relaxed);
         // The hint is no edge: the blocks with a number are made (E9). Each is tried once.
         let (made, mut from) = (self.numbered.load(Ordering::Acquire), 0);
-        while let Some(lowest) = self.shelves.lowest_ended(from).filter(|lowest| lowest.number < made) {
+        while let Some(lowest) = self
+            .shelves
+            .lowest_ended(from)
+            .filter(|lowest| lowest.number < made)
+        {
             // E8: the words are read as the last owner left them.
             if let Some(block) = lowest.block().filter(|block| block.try_take()) {
                 lowest.note_ended(false);
@@ -133,12 +147,19 @@ impl Registry {
     fn add(&self, block: &'static Block) -> Option<&'static Block> {
         loop {
             let number = self.numbered.load(Ordering::Relaxed);
-            // Before the block has its number: where the system gives no memory, the thread goes without.
+            // Before the block has its number: where the system gives no memory, the thread goes
+            // without.
             let place = self.shelves.place_or_make(number)?;
             block.set_number(number);
-            // Release (E9): the block is made before its number is there; pairs with `take` and `blocks`.
+            // Release (E9): the block is made before its number is there; pairs with `take` and
+            // `blocks`.
             // Mutation: e9-number-given-relaxed
-            let next = self.numbered.compare_exchange(number, number + 1, Ordering::Release, Ordering::Relaxed);
+            let next = self.numbered.compare_exchange(
+                number,
+                number + 1,
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
             if next.is_ok() {
                 place.put(block);
                 place.list();
@@ -159,19 +180,24 @@ impl Registry {
 
     fn give_up(&self, block: &Block) {
         block.give_up();
-        self.shelves.place_of(block.number()).inspect(|place| place.note_ended(true));
+        self.shelves
+            .place_of(block.number())
+            .inspect(|place| place.note_ended(true));
     }
 
-    /// Returns the blocks in which credit may be, oldest first: a thread that drains visits no other.
+    /// Returns the blocks in which credit may be, oldest first: a thread that drains visits no
+    /// other.
     pub(crate) fn listed(&self) -> impl Iterator<Item = &Block> {
         self.shelves.listed()
     }
 
-    /// Takes the blocks of ended threads that hold no credit off the list. `leaves` gets each index that such a block has
-    /// a slot of, active and empty, before.
+    /// Takes the blocks of ended threads that hold no credit off the list. `leaves` gets each index
+    /// that such a block has a slot of, active and empty, before.
     pub(crate) fn sweep(&self, leaves: impl Fn(SlotIndex)) {
         for place in self.shelves.ended_and_listed() {
-            let Some(block) = place.block().filter(|block| !block.seems_to_hold_credit()) else { continue };
+            let Some(block) = place.block().filter(|block| !block.seems_to_hold_credit()) else {
+                continue;
+            };
             // As the next thread: none puts credit there meanwhile.
             // Mutation: e54-swept-while-a-thread-has-it
             if !block.try_take() {
@@ -180,8 +206,8 @@ impl Registry {
             if !block.holds_credit() {
                 block.active_slots().for_each(&leaves);
                 place.unlist();
-                // A drainer whose barrier has failed has given credit back meanwhile, and lists the block afterwards, or
-                // has listed it before: then it is seen here.
+                // A drainer whose barrier has failed has given credit back meanwhile, and lists the
+                // block afterwards, or has listed it before: then it is seen here.
                 if block.holds_credit() {
                     place.list();
                 }
@@ -197,7 +223,9 @@ impl Registry {
 
     /// The block with that number.
     pub(crate) fn block(&self, number: u32) -> Option<&Block> {
-        self.shelves.place_of(number).and_then(|place| place.block())
+        self.shelves
+            .place_of(number)
+            .and_then(|place| place.block())
     }
 
     /// Returns every block, also those of ended threads that hold nothing.
@@ -211,8 +239,9 @@ impl Registry {
         self.blocks().map(Block::bytes).sum()
     }
 
-    /// Gives the caller a slot index and its header, for ever. [`SlotIndex::NONE`] when all are taken: a counter that
-    /// gets it has no stock, and its header never opens. `Err`: the bytes that the system does not give.
+    /// Gives the caller a slot index and its header, for ever. [`SlotIndex::NONE`] when all are
+    /// taken: a counter that gets it has no stock, and its header never opens. `Err`: the bytes
+    /// that the system does not give.
     pub(crate) fn take_index(&self) -> Result<(SlotIndex, &'static Header), usize> {
         let mut free = self.state.lock();
         let index = free.fresh;
@@ -237,7 +266,9 @@ impl Registry {
 
 fn page_of_headers() -> Result<&'static [Header], usize> {
     let mut headers = Vec::new();
-    headers.try_reserve_exact(PAGE_SLOTS).map_err(|_| PAGE_SLOTS * size_of::<Header>())?;
+    headers
+        .try_reserve_exact(PAGE_SLOTS)
+        .map_err(|_| PAGE_SLOTS * size_of::<Header>())?;
     headers.extend((0..PAGE_SLOTS).map(|_| Header::new()));
     Ok(headers.leak())
 }
@@ -248,11 +279,13 @@ impl Drop for Registry {
         if model_failed() {
             return;
         }
-        // All blocks, by an exchange: a load may be an old one (E9). Each thread has given its block up: what it did before
-        // comes before this (E8).
+        // All blocks, by an exchange: a load may be an old one (E9). Each thread has given its
+        // block up: what it did before comes before this (E8).
         let made = self.numbered.fetch_add(0, Ordering::Acquire);
-        (0..made).filter_map(|number| self.block(number)).for_each(|block| {
-            block.try_take();
-        });
+        (0..made)
+            .filter_map(|number| self.block(number))
+            .for_each(|block| {
+                block.try_take();
+            });
     }
 }

@@ -1,14 +1,16 @@
-//! Events of the crate `tracing`, with the feature of that name: what a thread has taken and drained.
+//! Events of the crate `tracing`, with the feature of that name: what a thread has taken and
+//! drained.
 //!
 //! | target | level | fields |
 //! |---|---|---|
 //! | `memcg::pool` | TRACE | `pool`, `asked`, `given`, `recycled`, and `node` where the pool has one: an object that a thread takes, as the kernel's `kmem_cache_alloc` |
 //! | `memcg::drain` | DEBUG | `stocks` that a thread looked at, `units` that it took out of them, `closing`: the stocks hold no credit from now on, `complete`: no thread kept some back |
 //!
-//! A subscriber is foreign code, and threads take objects and drain stocks under locks and inside charges. So the thread
-//! notes each event in words of its own, and reports them at the end of the slow path, where it holds no lock. Where one
-//! slow path has more events than there are words, a last event has the number of the others, `unreported`. The thread
-//! does not note what a subscriber causes, or there would be no end.
+//! A subscriber is foreign code, and threads take objects and drain stocks under locks and inside
+//! charges. So the thread notes each event in words of its own, and reports them at the end of the
+//! slow path, where it holds no lock. Where one slow path has more events than there are words, a
+//! last event has the number of the others, `unreported`. The thread does not note what a
+//! subscriber causes, or there would be no end.
 
 /// Result of a drain.
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +52,8 @@ mod noted {
     const POOL: &str = "memcg::pool";
     const DRAIN: &str = "memcg::drain";
 
-    /// The most objects of one slow path that a thread reports. The first write of statistics far below the root takes
-    /// most objects: one for each level.
+    /// The most objects of one slow path that a thread reports. The first write of statistics far
+    /// below the root takes most objects: one for each level.
     const OBJECTS_MAX: usize = 16;
     /// The most drains of one slow path that a thread reports.
     const DRAINS_MAX: usize = 4;
@@ -64,7 +66,10 @@ mod noted {
 
     impl<T: Copy, const MOST: usize> NotedEvents<T, MOST> {
         const fn new() -> Self {
-            NotedEvents { first: [const { Cell::new(None) }; MOST], count: Cell::new(0) }
+            NotedEvents {
+                first: [const { Cell::new(None) }; MOST],
+                count: Cell::new(0),
+            }
         }
 
         fn add(&self, event: T) {
@@ -90,14 +95,18 @@ mod noted {
 
     impl AllNotedEvents {
         const fn new() -> Self {
-            AllNotedEvents { objects: NotedEvents::new(), drains: NotedEvents::new(), reporting: Cell::new(false) }
+            AllNotedEvents {
+                objects: NotedEvents::new(),
+                drains: NotedEvents::new(),
+                reporting: Cell::new(false),
+            }
         }
     }
 
     per_thread!(with_all: AllNotedEvents = AllNotedEvents::new());
 
-    /// Notes an event of that level if some subscriber wants it (a load), unless the thread reports now. Calls no foreign
-    /// code.
+    /// Notes an event of that level if some subscriber wants it (a load), unless the thread reports
+    /// now. Calls no foreign code.
     fn note(level: LevelFilter, add: impl FnOnce(&AllNotedEvents)) {
         if LevelFilter::current() >= level {
             with_all(|all| {
@@ -110,7 +119,9 @@ mod noted {
 
     /// Notes an object that the thread has taken.
     pub(crate) fn note_object(shape: &Shape, recycled: bool) {
-        note(LevelFilter::TRACE, |all| all.objects.add((*shape, recycled)));
+        note(LevelFilter::TRACE, |all| {
+            all.objects.add((*shape, recycled))
+        });
     }
 
     /// Notes a drain of this thread.
@@ -118,7 +129,8 @@ mod noted {
         note(LevelFilter::DEBUG, |all| all.drains.add(drained));
     }
 
-    /// Reports to the subscribers what the thread has noted. The thread holds no lock and is in no slow path.
+    /// Reports to the subscribers what the thread has noted. The thread holds no lock and is in no
+    /// slow path.
     #[inline]
     pub(crate) fn report() {
         with_all(|all| {
@@ -139,9 +151,16 @@ mod noted {
         if unreported > 0 {
             foreign(|| event!(target: POOL, Level::TRACE, unreported));
         }
-        let unreported = all.drains.take(|Drained { stocks, units, closing, complete }| {
-            foreign(|| event!(target: DRAIN, Level::DEBUG, stocks, units, closing, complete));
-        });
+        let unreported = all.drains.take(
+            |Drained {
+                 stocks,
+                 units,
+                 closing,
+                 complete,
+             }| {
+                foreign(|| event!(target: DRAIN, Level::DEBUG, stocks, units, closing, complete));
+            },
+        );
         if unreported > 0 {
             foreign(|| event!(target: DRAIN, Level::DEBUG, unreported));
         }

@@ -1,10 +1,12 @@
-//! Which blocks a drain has to visit: those of threads that run, and those in which ended threads have left credit.
+//! Which blocks a drain has to visit: those of threads that run, and those in which ended threads
+//! have left credit.
 //!
-//! A shelf has two bits for each block. *Listed*: credit may be in the block's slots. *Ended*: the block may have no
-//! thread, a hint for the next thread that looks for one. A thread lists its block before it uses it. A *sweep* takes off
-//! the blocks of ended threads that hold no credit. It owns such a block meanwhile, as a thread would (E8), so no thread
-//! puts credit there. A drainer whose barrier has failed gives credit back to slots that it does not own: it lists all
-//! blocks again afterwards, and a sweep that was there before finds the credit when it looks once more.
+//! A shelf has two bits for each block. *Listed*: credit may be in the block's slots. *Ended*: the
+//! block may have no thread, a hint for the next thread that looks for one. A thread lists its
+//! block before it uses it. A *sweep* takes off the blocks of ended threads that hold no credit. It
+//! owns such a block meanwhile, as a thread would (E8), so no thread puts credit there. A drainer
+//! whose barrier has failed gives credit back to slots that it does not own: it lists all blocks
+//! again afterwards, and a sweep that was there before finds the credit when it looks once more.
 //!
 //! Edge: E54 (listed/a drain).
 
@@ -12,7 +14,9 @@ use std::ptr;
 
 use crate::numa::mapping::map_for_ever;
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
-use crate::sync::{AtomicPtr, AtomicU64, Ordering, SHELF_WORDS, SHELVES, displace, model_failed, place};
+use crate::sync::{
+    AtomicPtr, AtomicU64, Ordering, SHELF_WORDS, SHELVES, displace, model_failed, place,
+};
 use crate::thread::block::Block;
 use crate::thread::cells::SetBits;
 
@@ -52,7 +56,10 @@ impl Shelves {
 
     /// Of the block with that number. `None` where there is none yet.
     pub(super) fn place_of(&self, number: u32) -> Option<ShelfPlace<'_>> {
-        Some(ShelfPlace { shelf: self.shelf((number / SHELF) as usize)?, number })
+        Some(ShelfPlace {
+            shelf: self.shelf((number / SHELF) as usize)?,
+            number,
+        })
     }
 
     /// The same, for a new block. It calls no allocator. `None` where the system gives no memory.
@@ -64,9 +71,12 @@ impl Shelves {
         let pointer = self.0.get((number / SHELF) as usize)?;
         // SAFETY: the map gives whole pages of the system, zeroed and for ever.
         let made = unsafe { place(map_for_ever::<Shelf>, Shelf::new) }?;
-        // AcqRel (E54): before a block is listed in it. Where another thread was first, its shelf counts, and this one stays
-        // unused.
-        if pointer.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        // AcqRel (E54): before a block is listed in it. Where another thread was first, its shelf
+        // counts, and this one stays unused.
+        if pointer
+            .compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire)
+            .is_err()
+        {
             // SAFETY: no other thread has seen it.
             unsafe { displace(made) };
         }
@@ -75,37 +85,51 @@ impl Shelves {
 
     /// Blocks that a drain has to visit, oldest first.
     pub(super) fn listed(&self) -> impl Iterator<Item = &Block> {
-        // Acquire (E54): what came before the block was taken off the list; pairs with `unlist`, and with `list` of the
-        // thread that made the block.
-        self.places(|shelf, word| shelf.listed[word].load(Ordering::Acquire)).filter_map(|place| place.block())
+        // Acquire (E54): what came before the block was taken off the list; pairs with `unlist`,
+        // and with `list` of the thread that made the block.
+        self.places(|shelf, word| shelf.listed[word].load(Ordering::Acquire))
+            .filter_map(|place| place.block())
     }
 
     /// The lowest block from that number on that may have no thread.
     pub(super) fn lowest_ended(&self, from: u32) -> Option<ShelfPlace<'_>> {
-        self.places(|shelf, word| shelf.ended[word].load(Ordering::Relaxed)).find(|place| place.number >= from)
+        self.places(|shelf, word| shelf.ended[word].load(Ordering::Relaxed))
+            .find(|place| place.number >= from)
     }
 
     /// Places of listed blocks that may have no thread.
     pub(super) fn ended_and_listed(&self) -> impl Iterator<Item = ShelfPlace<'_>> {
-        self.places(|shelf, word| match shelf.ended[word].load(Ordering::Relaxed) {
-            0 => 0,
-            // Acquire (E54): as in `listed`.
-            ended => ended & shelf.listed[word].load(Ordering::Acquire),
-        })
+        self.places(
+            |shelf, word| match shelf.ended[word].load(Ordering::Relaxed) {
+                0 => 0,
+                // Acquire (E54): as in `listed`.
+                ended => ended & shelf.listed[word].load(Ordering::Acquire),
+            },
+        )
     }
 
     /// Lists each of the first blocks.
     pub(super) fn list_all(&self, blocks: u32) {
-        (0..blocks).filter_map(|number| self.place_of(number)).for_each(|place| place.list());
+        (0..blocks)
+            .filter_map(|number| self.place_of(number))
+            .for_each(|place| place.list());
     }
 
     /// Places of the bits that are set. A shelf is made before a block of the next one.
-    fn places<'a>(&'a self, bits: impl Fn(&Shelf, usize) -> u64) -> impl Iterator<Item = ShelfPlace<'a>> {
-        let shelves = (0..SHELVES).map_while(|number| Some((number as u32 * SHELF, self.shelf(number)?)));
-        let words = shelves
-            .flat_map(|(first, shelf)| (0..SHELF_WORDS).map(move |word| (shelf, word, first + word as u32 * WORD)));
+    fn places<'a>(
+        &'a self,
+        bits: impl Fn(&Shelf, usize) -> u64,
+    ) -> impl Iterator<Item = ShelfPlace<'a>> {
+        let shelves =
+            (0..SHELVES).map_while(|number| Some((number as u32 * SHELF, self.shelf(number)?)));
+        let words = shelves.flat_map(|(first, shelf)| {
+            (0..SHELF_WORDS).map(move |word| (shelf, word, first + word as u32 * WORD))
+        });
         words.flat_map(move |(shelf, word, first)| {
-            SetBits(bits(shelf, word)).map(move |bit| ShelfPlace { shelf, number: first + bit as u32 })
+            SetBits(bits(shelf, word)).map(move |bit| ShelfPlace {
+                shelf,
+                number: first + bit as u32,
+            })
         })
     }
 }
@@ -117,13 +141,23 @@ impl Drop for Shelves {
         if model_failed() {
             return;
         }
-        for shelf in self.0.iter().map(|shelf| shelf.load(Ordering::Relaxed)).filter(|shelf| !shelf.is_null()) {
-            // SAFETY: the shelf is from `place_or_make`, its blocks are from `Block::make`, and no thread refers to the
-            // registry any more.
+        for shelf in self
+            .0
+            .iter()
+            .map(|shelf| shelf.load(Ordering::Relaxed))
+            .filter(|shelf| !shelf.is_null())
+        {
+            // SAFETY: the shelf is from `place_or_make`, its blocks are from `Block::make`, and no
+            // thread refers to the registry any more.
             unsafe {
                 let blocks = &(*shelf).blocks;
-                let blocks = blocks.iter().flatten().map(|block| block.load(Ordering::Relaxed));
-                blocks.filter(|block| !block.is_null()).for_each(|block| displace(block));
+                let blocks = blocks
+                    .iter()
+                    .flatten()
+                    .map(|block| block.load(Ordering::Relaxed));
+                blocks
+                    .filter(|block| !block.is_null())
+                    .for_each(|block| displace(block));
                 displace(shelf);
             }
         }
@@ -163,13 +197,14 @@ impl<'a> ShelfPlace<'a> {
     /// The block of a thread that begins.
     pub(super) fn put(self, block: &'a Block) {
         // Release (E54): pairs with `block`.
-        self.pointer().store(ptr::from_ref(block).cast_mut(), Ordering::Release);
+        self.pointer()
+            .store(ptr::from_ref(block).cast_mut(), Ordering::Release);
     }
 
     /// A drain visits the block from here on.
     pub(super) fn list(self) {
-        // AcqRel (E54): before the thread puts anything into it; pairs with `listed`. An exchange: of a sweep and a
-        // drainer that gives credit back, the second sees what the first did.
+        // AcqRel (E54): before the thread puts anything into it; pairs with `listed`. An exchange:
+        // of a sweep and a drainer that gives credit back, the second sees what the first did.
         // Mutation: e54-block-is-listed-relaxed
         self.shelf.listed[self.word()].fetch_or(self.bit(), Ordering::AcqRel);
     }

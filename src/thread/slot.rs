@@ -6,13 +6,14 @@
 //!          drained  stored by the holder of the tree's lock: claims raise it, a cut claim lowers it
 //! ```
 //!
-//! Neither side ever writes the other's word, so neither needs a read-modify-write instruction. Both store, then read
-//! what the other has stored; the light/heavy pair in between makes sure that at least one of the two sees the other. A
-//! slot starts *vacant*: far below zero, so that every operation on it misses. It is vacant until its owner has added
-//! the slot's share to the published bound and [activates](Slot::activate) it.
+//! Neither side ever writes the other's word, so neither needs a read-modify-write instruction.
+//! Both store, then read what the other has stored; the light/heavy pair in between makes sure that
+//! at least one of the two sees the other. A slot starts *vacant*: far below zero, so that every
+//! operation on it misses. It is vacant until its owner has added the slot's share to the published
+//! bound and [activates](Slot::activate) it.
 //!
-//! Edges: E2 (consume/drain), E3 (put/close). `src/counter/README.md` has the steps. The caller decides what to do on a
-//! miss.
+//! Edges: E2 (consume/drain), E3 (put/close). `src/counter/README.md` has the steps. The caller
+//! decides what to do on a miss.
 
 use crate::sync::barrier::light_side;
 use crate::sync::{AtomicU64, Ordering};
@@ -56,7 +57,10 @@ fn credit(filled: u64, drained: u64) -> i64 {
 
 impl Slot {
     pub(crate) fn vacant() -> Self {
-        Slot { filled: AtomicU64::new(0), drained: AtomicU64::new(VACANT) }
+        Slot {
+            filled: AtomicU64::new(0),
+            drained: AtomicU64::new(VACANT),
+        }
     }
 
     /// Pays `n` units from the credit.
@@ -65,8 +69,8 @@ impl Slot {
         self.consume_unless(n, fenced, 0)
     }
 
-    /// [`consume`](Self::consume), or a miss where `miss_mask` is below zero: its test costs nothing beside that of the
-    /// credit.
+    /// [`consume`](Self::consume), or a miss where `miss_mask` is below zero: its test costs
+    /// nothing beside that of the credit.
     #[inline(always)]
     pub(crate) fn consume_unless(&self, n: u64, fenced: bool, miss_mask: i64) -> Consume {
         // Relaxed: only this thread writes `filled`.
@@ -74,16 +78,17 @@ impl Slot {
         // Acquire (E2): an owner that sees a cut claim sees what its drainer saw.
         let drained = self.drained.load(Ordering::Acquire);
         let credit = credit(filled, drained);
-        // One test for three ways to miss: no credit (claimed, vacant), less than n, or an n beyond any credit, whose
-        // difference to a slot far below zero would wrap.
+        // One test for three ways to miss: no credit (claimed, vacant), less than n, or an n beyond
+        // any credit, whose difference to a slot far below zero would wrap.
         if (n.cast_signed() | credit | credit.wrapping_sub_unsigned(n) | miss_mask) < 0 {
             return Consume::Miss;
         }
         self.lower_to(filled.wrapping_sub(n), fenced)
     }
 
-    /// [`consume`](Self::consume) for units within some stock's capacity, as the caller has tested. That is far below what
-    /// a vacant slot lacks, so no difference wraps, and one sign tells a miss.
+    /// [`consume`](Self::consume) for units within some stock's capacity, as the caller has tested.
+    /// That is far below what a vacant slot lacks, so no difference wraps, and one sign tells a
+    /// miss.
     #[inline(always)]
     pub(crate) fn consume_within_capacity(&self, n: u64) -> Consume {
         // Relaxed and Acquire (E2): as in `consume_unless`.
@@ -98,20 +103,28 @@ impl Slot {
     fn lower_to(&self, left: u64, fenced: bool) -> Consume {
         // Release (E2): the drainer that reads it sees what this thread did before.
         self.filled.store(left, Ordering::Release);
-        // light (E2): pairs with the heavy between `claim` and `settle`. Either the owner sees the claim, or the
-        // drainer sees this word and takes these units off its claim.
+        // light (E2): pairs with the heavy between `claim` and `settle`. Either the owner sees the
+        // claim, or the drainer sees this word and takes these units off its claim.
         // Mutation: e2-consume-without-light
         light_side(fenced);
         // Mutation: e2-consume-does-not-look-again
-        if credit(left, self.drained.load(Ordering::Acquire)) >= 0 { Consume::Hit } else { Consume::Undone }
+        if credit(left, self.drained.load(Ordering::Acquire)) >= 0 {
+            Consume::Hit
+        } else {
+            Consume::Undone
+        }
     }
 
-    /// Raises the word again after [`Consume::Undone`]. As every raise this is a put: the caller takes back what no
-    /// longer fits.
+    /// Raises the word again after [`Consume::Undone`]. As every raise this is a put: the caller
+    /// takes back what no longer fits.
     pub(crate) fn undo(&self, n: u64, capacity: &AtomicU64, fenced: bool) -> Put {
         self.raise(n, fenced);
         // Acquire (E3): as in `put`.
-        if self.owned() > capacity.load(Ordering::Acquire).cast_signed() { Put::Closed } else { Put::Kept }
+        if self.owned() > capacity.load(Ordering::Acquire).cast_signed() {
+            Put::Closed
+        } else {
+            Put::Kept
+        }
     }
 
     /// Keeps `n` units as credit if the slot stays within `capacity`.
@@ -122,32 +135,44 @@ impl Slot {
         let filled = self.filled.load(Ordering::Relaxed);
         // Acquire (E2): as in `consume_unless`.
         let drained = self.drained.load(Ordering::Acquire);
-        // A slot below zero, vacant or claimed, wraps to a huge credit: full. A put of 0 units wraps likewise: it is
-        // not for the hit path.
+        // A slot below zero, vacant or claimed, wraps to a huge credit: full. A put of 0 units
+        // wraps likewise: it is not for the hit path.
         if n.wrapping_sub(1) >= most || filled.wrapping_sub(drained).wrapping_add(n) > most {
             return Put::Full;
         }
         self.raise(n, fenced);
-        // Acquire (E3): another capacity was stored under the lock of a drain, behind which the owner must leave no
-        // credit. A smaller capacity would not hold what the owner has put.
+        // Acquire (E3): another capacity was stored under the lock of a drain, behind which the
+        // owner must leave no credit. A smaller capacity would not hold what the owner has put.
         // Mutation: e3-put-does-not-look-again
         // Mutation: e3-put-ignores-a-smaller-batch
-        if capacity.load(Ordering::Acquire) == most { Put::Kept } else { Put::Closed }
+        if capacity.load(Ordering::Acquire) == most {
+            Put::Kept
+        } else {
+            Put::Closed
+        }
     }
 
-    /// [`put`](Self::put) for units that are fewer than a vacant slot lacks, as the caller has tested. It compares with
-    /// `>=`, so a slot with a capacity of 0 keeps nothing.
+    /// [`put`](Self::put) for units that are fewer than a vacant slot lacks, as the caller has
+    /// tested. It compares with `>=`, so a slot with a capacity of 0 keeps nothing.
     #[inline(always)]
     pub(crate) fn put_tested(&self, n: u64, capacity: &AtomicU64) -> Put {
         // Relaxed and Acquire (E2): as in `put`.
         let most = capacity.load(Ordering::Relaxed);
         let filled = self.filled.load(Ordering::Relaxed);
-        if filled.wrapping_sub(self.drained.load(Ordering::Acquire)).wrapping_add(n) >= most {
+        if filled
+            .wrapping_sub(self.drained.load(Ordering::Acquire))
+            .wrapping_add(n)
+            >= most
+        {
             return Put::Full;
         }
         self.raise(n, false);
         // Acquire (E3): as in `put`.
-        if capacity.load(Ordering::Acquire) == most { Put::Kept } else { Put::Closed }
+        if capacity.load(Ordering::Acquire) == most {
+            Put::Kept
+        } else {
+            Put::Closed
+        }
     }
 
     #[inline(always)]
@@ -155,14 +180,14 @@ impl Slot {
         let filled = self.filled.load(Ordering::Relaxed);
         // Release (E3): the drainer that reads it sees what this thread did before.
         self.filled.store(filled.wrapping_add(n), Ordering::Release);
-        // light (E3): pairs with the heavy in `take_out`. Either the owner sees the stock closed and takes the units
-        // back, or the drain that follows the closing sees this credit.
+        // light (E3): pairs with the heavy in `take_out`. Either the owner sees the stock closed
+        // and takes the units back, or the drain that follows the closing sees this credit.
         // Mutation: e3-put-without-light
         light_side(fenced);
     }
 
-    /// Takes up to `most` units of credit out of the slot. They belong to the caller, which must give them back to the
-    /// tree.
+    /// Takes up to `most` units of credit out of the slot. They belong to the caller, which must
+    /// give them back to the tree.
     pub(crate) fn take_back(&self, most: u64, fenced: bool) -> u64 {
         loop {
             let filled = self.filled.load(Ordering::Relaxed);
@@ -179,8 +204,8 @@ impl Slot {
                 Consume::Undone => {
                     // Release (E2): as in `raise`.
                     self.filled.store(filled, Ordering::Release);
-                    // light (E2): pairs with the heavy after a cut. Either the owner sees the cut and looks again with
-                    // success, or the drainer sees this word.
+                    // light (E2): pairs with the heavy after a cut. Either the owner sees the cut
+                    // and looks again with success, or the drainer sees this word.
                     // Mutation: e2-taken-back-and-undone-without-light
                     light_side(fenced);
                 }
@@ -192,7 +217,10 @@ impl Slot {
     #[inline]
     pub(crate) fn owned(&self) -> i64 {
         // Acquire (E2): as in `consume_unless`.
-        credit(self.filled.load(Ordering::Relaxed), self.drained.load(Ordering::Acquire))
+        credit(
+            self.filled.load(Ordering::Relaxed),
+            self.drained.load(Ordering::Acquire),
+        )
     }
 
     pub(crate) fn is_vacant(&self) -> bool {
@@ -202,7 +230,8 @@ impl Slot {
     /// Makes a vacant slot ready for use, with no credit. Owner only, in transit.
     pub(crate) fn activate(&self) {
         // Acquire (E12): after the counter before was vacated. Release (E2): as in `raise`.
-        self.filled.store(self.drained.load(Ordering::Acquire), Ordering::Release);
+        self.filled
+            .store(self.drained.load(Ordering::Acquire), Ordering::Release);
     }
 }
 
@@ -213,28 +242,33 @@ impl Slot {
     pub(crate) fn available(&self) -> u64 {
         let drained = self.drained.load(Ordering::Relaxed);
         // Acquire (E2, E3): what the owner did before it stored the word.
-        credit(self.filled.load(Ordering::Acquire), drained).max(0).cast_unsigned()
+        credit(self.filled.load(Ordering::Acquire), drained)
+            .max(0)
+            .cast_unsigned()
     }
 
-    /// The owner's word as another thread sees it: where it differs from an earlier look, the owner has moved credit.
+    /// The owner's word as another thread sees it: where it differs from an earlier look, the owner
+    /// has moved credit.
     pub(crate) fn filled(&self) -> u64 {
         // No edge: an estimate; a claim is settled whatever the owner does meanwhile.
         self.filled.load(Ordering::Relaxed)
     }
 
-    /// Claims all credit in sight. The claim holds only after a heavy barrier and [`settle`](Self::settle).
+    /// Claims all credit in sight. The claim holds only after a heavy barrier and
+    /// [`settle`](Self::settle).
     pub(crate) fn claim(&self) -> u64 {
         let available = self.available();
         if available > 0 {
             let drained = self.drained.load(Ordering::Relaxed);
             // Release (E2): pairs with the owner's Acquire.
-            self.drained.store(drained.wrapping_add(available), Ordering::Release);
+            self.drained
+                .store(drained.wrapping_add(available), Ordering::Release);
         }
         available
     }
 
-    /// Returns what of a claim is really the drainer's, after the heavy barrier. The owner has consumed the rest
-    /// meanwhile.
+    /// Returns what of a claim is really the drainer's, after the heavy barrier. The owner has
+    /// consumed the rest meanwhile.
     pub(crate) fn settle(&self, claimed: u64) -> u64 {
         let drained = self.drained.load(Ordering::Relaxed);
         // Acquire (E2): after the barrier every consume that did not see the claim is in this word.
@@ -245,7 +279,8 @@ impl Slot {
             return claimed;
         }
         let cut = credit.unsigned_abs().min(claimed);
-        self.drained.store(drained.wrapping_sub(cut), Ordering::Release);
+        self.drained
+            .store(drained.wrapping_sub(cut), Ordering::Release);
         claimed - cut
     }
 
@@ -253,12 +288,15 @@ impl Slot {
     pub(crate) fn release_claim(&self, claimed: u64) {
         let drained = self.drained.load(Ordering::Relaxed);
         // Release (E2): as in `claim`.
-        self.drained.store(drained.wrapping_sub(claimed), Ordering::Release);
+        self.drained
+            .store(drained.wrapping_sub(claimed), Ordering::Release);
     }
 
-    /// Vacates the slot of a counter that no thread uses any more; returns the credit that was in it.
+    /// Vacates the slot of a counter that no thread uses any more; returns the credit that was in
+    /// it.
     ///
-    /// It needs no barrier: the drop of the counter's last handle ordered every owner's last store before this (E12).
+    /// It needs no barrier: the drop of the counter's last handle ordered every owner's last store
+    /// before this (E12).
     pub(crate) fn vacate(&self) -> u64 {
         if self.is_vacant() {
             return 0;
@@ -266,7 +304,8 @@ impl Slot {
         let left = self.available();
         let filled = self.filled.load(Ordering::Acquire);
         // Mutation: e12-index-reused-with-credit
-        self.drained.store(filled.wrapping_add(VACANT), Ordering::Release);
+        self.drained
+            .store(filled.wrapping_add(VACANT), Ordering::Release);
         left
     }
 }

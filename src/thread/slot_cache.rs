@@ -1,19 +1,21 @@
-//! The slot that an allocator has found last: a counter's header, and this thread's slot and cell of owned bytes for
-//! it.
+//! The slot that an allocator has found last: a counter's header, and this thread's slot and cell
+//! of owned bytes for it.
 //!
-//! An allocator charges one group many times in turn. A charge finds slot and cell by the place in the header, then by
-//! a page of each directory; a free finds the header by the owner's word before. Here they are found by one comparison.
+//! An allocator charges one group many times in turn. A charge finds slot and cell by the place in
+//! the header, then by a page of each directory; a free finds the header by the owner's word
+//! before. Here they are found by one comparison.
 //!
-//! They stay right: an object keeps its header and its index, and the pages of a block stay where they are. Two things
-//! end that, both on this thread, and the thread forgets them then:
+//! They stay right: an object keeps its header and its index, and the pages of a block stay where
+//! they are. Two things end that, both on this thread, and the thread forgets them then:
 //!
 //! | what ends it | when it is forgotten |
 //! |---|---|
 //! | the thread gives its block up, and another thread gets it | before it gives the block up |
 //! | the object is a counter without a place (`slow_only`: a fence, an audit): its hits go through the slow path | before this thread activates the slot; a slot is vacant until then (E12), and each hit misses |
 //!
-//! No other thread reads these words, and the slot's own protocol (E2, E3) does not depend on how the slot was found.
-//! The caller keeps the counter: by its scope, or by an object that is charged there.
+//! No other thread reads these words, and the slot's own protocol (E2, E3) does not depend on how
+//! the slot was found. The caller keeps the counter: by its scope, or by an object that is charged
+//! there.
 
 use std::cell::Cell;
 use std::ptr;
@@ -93,8 +95,14 @@ impl SlotCache {
     #[inline(always)]
     #[allow(unsafe_code)]
     unsafe fn kept(&self) -> CachedSlot<'_> {
-        // SAFETY: `keep` was given all three. Headers and pages are never freed, and the thread still has the block
-        // that the pages are of: it forgets them before it gives the block up.
-        unsafe { CachedSlot { header: &*self.header.get(), slot: &*self.slot.get(), counted: &*self.counted.get() } }
+        // SAFETY: `keep` was given all three. Headers and pages are never freed, and the thread
+        // still has the block that the pages are of: it forgets them before it gives the block up.
+        unsafe {
+            CachedSlot {
+                header: &*self.header.get(),
+                slot: &*self.slot.get(),
+                counted: &*self.counted.get(),
+            }
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! The slow paths of a thread: what takes locks, waits or allocates. They nest where an allocator charges inside one.
+//! The slow paths of a thread: what takes locks, waits or allocates. They nest where an allocator
+//! charges inside one.
 
 use std::cell::Cell;
 use std::ptr;
@@ -22,8 +23,9 @@ pub(crate) struct Outermost {
     block: *const Block,
 }
 
-/// Shows that the thread has entered a slow path that is not declared an allocator's, so that it may take locks and
-/// wait. It does not show that the thread is in no transit: the tree's lock asserts that.
+/// Shows that the thread has entered a slow path that is not declared an allocator's, so that it
+/// may take locks and wait. It does not show that the thread is in no transit: the tree's lock
+/// asserts that.
 pub(crate) trait MayWait {}
 
 impl MayWait for Outermost {}
@@ -34,8 +36,8 @@ impl Entered {
         Entered::new(false)
     }
 
-    /// Enters the slow path of an allocator's charge: it takes no lock, allocates nothing and calls no policy, wherever
-    /// it runs.
+    /// Enters the slow path of an allocator's charge: it takes no lock, allocates nothing and calls
+    /// no policy, wherever it runs.
     #[inline]
     pub(crate) fn no_alloc() -> Entered {
         Entered::new(true)
@@ -45,11 +47,16 @@ impl Entered {
     fn new(no_alloc: bool) -> Entered {
         let depth = Deeper::enter(no_alloc);
         let mut block = with_local(block_of);
-        // Never inside another slow path: an allocator may come here out of the registration itself.
+        // Never inside another slow path: an allocator may come here out of the registration
+        // itself.
         if block.is_null() && depth.outside == 0 && register() {
             block = with_local(block_of);
         }
-        Entered { depth, no_alloc, thread: Outermost { block } }
+        Entered {
+            depth,
+            no_alloc,
+            thread: Outermost { block },
+        }
     }
 
     #[inline]
@@ -63,15 +70,15 @@ impl Entered {
         self.depth.outside == 0
     }
 
-    /// Returns the thread's block if this slow path may move credit: a nested one puts nothing into slots and counts
-    /// elsewhere.
+    /// Returns the thread's block if this slow path may move credit: a nested one puts nothing into
+    /// slots and counts elsewhere.
     #[inline]
     pub(crate) fn own_block(&self) -> Option<&Block> {
         self.block().filter(|_| self.is_alone())
     }
 
-    /// Returns proof that this slow path may take locks and wait for threads. `None`: it may not, because it is an
-    /// allocator's, or runs inside another one of the thread.
+    /// Returns proof that this slow path may take locks and wait for threads. `None`: it may not,
+    /// because it is an allocator's, or runs inside another one of the thread.
     #[inline]
     pub(crate) fn outermost(&self) -> Option<&Outermost> {
         (self.is_alone() && !self.no_alloc).then_some(&self.thread)
@@ -82,8 +89,9 @@ impl Outermost {
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) fn block(&self) -> Option<&Block> {
-        // SAFETY: null, or a block of the registry, which is never freed. It stays this thread's until a destructor at the
-        // thread's exit gives it up; by then no value on the thread's stack is left, and a pointer keeps this one there.
+        // SAFETY: null, or a block of the registry, which is never freed. It stays this thread's
+        // until a destructor at the thread's exit gives it up; by then no value on the thread's
+        // stack is left, and a pointer keeps this one there.
         unsafe { self.block.as_ref() }
     }
 }
@@ -93,8 +101,8 @@ pub(crate) fn is_no_alloc() -> bool {
     with_local(|local| local.no_alloc.get())
 }
 
-/// A thread with a block, outside of any slow path. What its holder does takes no lock, waits for no thread, allocates
-/// nothing and calls no foreign code: it needs no slow path.
+/// A thread with a block, outside of any slow path. What its holder does takes no lock, waits for
+/// no thread, allocates nothing and calls no foreign code: it needs no slow path.
 pub(crate) struct Outside {
     block: *const Block,
 }
@@ -124,8 +132,8 @@ pub(crate) fn is_running() -> bool {
     with_local(|local| local.slow.get() > 0)
 }
 
-/// True if this thread is in a slow path inside another one: an allocator that charges, which must not be entered
-/// again.
+/// True if this thread is in a slow path inside another one: an allocator that charges, which must
+/// not be entered again.
 pub(crate) fn is_nested() -> bool {
     with_local(|local| local.slow.get() > 1)
 }

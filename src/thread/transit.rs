@@ -13,8 +13,8 @@ use crate::sync::{AtomicU64, Ordering, Patience, model_failed};
 /// Stands for any tree: a transit with it covers all trees.
 pub(crate) const ANY: u32 = 0;
 
-/// Set before the first step of a refill, a cut, a take-back or a walk, cleared after the last. Written by its thread
-/// only.
+/// Set before the first step of a refill, a cut, a take-back or a walk, cleared after the last.
+/// Written by its thread only.
 #[derive(Default)]
 pub(crate) struct Transit(AtomicU64);
 
@@ -45,26 +45,33 @@ fn is_over(word: u64) -> bool {
 }
 
 impl Transit {
-    /// Enters transit. The drop of the result ends it, also when a panic leaves the steps. Values that the thread reads
-    /// after this call decide how much credit moves; see E5.
+    /// Enters transit. The drop of the result ends it, also when a panic leaves the steps. Values
+    /// that the thread reads after this call decide how much credit moves; see E5.
     #[inline]
     pub(crate) fn enter(&self, of: u32, fenced: bool) -> InTransit<'_> {
         // Relaxed: only the owner writes the word.
         let word = self.0.load(Ordering::Relaxed);
         debug_assert!(is_over(word), "transit does not nest");
-        self.0.store(u64::from(of) << 32 | u64::from(sequence(word).wrapping_add(1)), Ordering::Relaxed);
-        // light (E5): pairs with the heavy in `Tree::wait_transits`. Either the closer sees this word odd and waits, or
-        // what the thread reads from here on says closed.
+        self.0.store(
+            u64::from(of) << 32 | u64::from(sequence(word).wrapping_add(1)),
+            Ordering::Relaxed,
+        );
+        // light (E5): pairs with the heavy in `Tree::wait_transits`. Either the closer sees this
+        // word odd and waits, or what the thread reads from here on says closed.
         // Mutation: e5-transit-without-light
         light_side(fenced);
         InTransit(self)
     }
 
-    /// Lets the transit cover every tree: an allocator charges inside a slow path that is in transit already.
+    /// Lets the transit cover every tree: an allocator charges inside a slow path that is in
+    /// transit already.
     pub(crate) fn widen(&self) {
         let word = self.0.load(Ordering::Relaxed);
         // Release (E6): as in `end`.
-        self.0.store(u64::from(ANY) << 32 | u64::from(sequence(word)), Ordering::Release);
+        self.0.store(
+            u64::from(ANY) << 32 | u64::from(sequence(word)),
+            Ordering::Release,
+        );
     }
 
     /// Owner only.
@@ -75,12 +82,14 @@ impl Transit {
     #[inline]
     fn end(&self) {
         let word = self.0.load(Ordering::Relaxed);
-        // Release (E6): a closer that sees the sequence even, or changed, sees what was moved: pairs with `wait`.
-        self.0.store(u64::from(sequence(word).wrapping_add(1)), Ordering::Release);
+        // Release (E6): a closer that sees the sequence even, or changed, sees what was moved:
+        // pairs with `wait`.
+        self.0
+            .store(u64::from(sequence(word).wrapping_add(1)), Ordering::Release);
     }
 
-    /// Waits until a transit that this thread sees, and that may hold credit of the tree, is over. False where it takes
-    /// longer than the thread has patience for.
+    /// Waits until a transit that this thread sees, and that may hold credit of the tree, is over.
+    /// False where it takes longer than the thread has patience for.
     pub(crate) fn wait(&self, of: u32) -> bool {
         // Acquire (E6): pairs with `end`.
         let seen = self.0.load(Ordering::Acquire);

@@ -1,11 +1,14 @@
-//! Bytes that an allocator has handed out and that no group owns: each thread counts them in its block.
+//! Bytes that an allocator has handed out and that no group owns: each thread counts them in its
+//! block.
 //!
-//! A thread has two counts, which only grow: bytes that it has allocated, and bytes that it has freed. Each has a next
-//! visit: the value at which the thread looks around. So a count is an addition and one test, and the stand-in of a block
-//! needs none of its own: its next visit is always due.
+//! A thread has two counts, which only grow: bytes that it has allocated, and bytes that it has
+//! freed. Each has a next visit: the value at which the thread looks around. So a count is an
+//! addition and one test, and the stand-in of a block needs none of its own: its next visit is
+//! always due.
 //!
-//! A thread without a block adds to one of a few words of the process: before the first tree, in a registration, and
-//! after the destructor that gives the block up. So the sum over all words misses nothing.
+//! A thread without a block adds to one of a few words of the process: before the first tree, in a
+//! registration, and after the destructor that gives the block up. So the sum over all words misses
+//! nothing.
 
 use std::ptr;
 
@@ -18,18 +21,24 @@ use crate::thread::local::with_local;
 use crate::thread::registry;
 use crate::thread::slow_path::Entered;
 
-/// A thread asks for a comparison with what is charged where, at a visit, it has moved the sum by so much.
+/// A thread asks for a comparison with what is charged where, at a visit, it has moved the sum by
+/// so much.
 pub(crate) const STEP: u64 = 64 << 10;
 
 /// Words of threads without a block: such threads rarely write one at a time.
 const WORDS: usize = 64;
 
-static ELSEWHERE: [CachePadded<AtomicU64>; WORDS] = [const { CachePadded::new(AtomicU64::new(0)) }; WORDS];
+static ELSEWHERE: [CachePadded<AtomicU64>; WORDS] =
+    [const { CachePadded::new(AtomicU64::new(0)) }; WORDS];
 
 /// [`count`], unless it takes a call. False: nothing is counted.
 #[inline(always)]
 pub(crate) fn try_count(which: Which, bytes: u64) -> bool {
-    with_local(|local| local.fast_block().is_some_and(|block| block.unowned.of(which).add(bytes)))
+    with_local(|local| {
+        local
+            .fast_block()
+            .is_some_and(|block| block.unowned.of(which).add(bytes))
+    })
 }
 
 /// Counts an object that is allocated or freed.
@@ -40,11 +49,19 @@ pub(crate) fn count(which: Which, bytes: u64) {
     }
 }
 
-/// A visit; or the thread has no block. It takes one, unless there is no registry yet, or a slow path is under way.
+/// A visit; or the thread has no block. It takes one, unless there is no registry yet, or a slow
+/// path is under way.
 #[cold]
 #[inline(never)]
 fn count_slow(which: Which, bytes: u64) {
-    let visited = || with_local(|local| local.block().map(|block| visit(block, which, bytes)).is_some());
+    let visited = || {
+        with_local(|local| {
+            local
+                .block()
+                .map(|block| visit(block, which, bytes))
+                .is_some()
+        })
+    };
     if visited() {
         return;
     }
@@ -54,7 +71,11 @@ fn count_slow(which: Which, bytes: u64) {
             return;
         }
     }
-    let delta = if matches!(which, Which::Freed) { bytes.wrapping_neg() } else { bytes };
+    let delta = if matches!(which, Which::Freed) {
+        bytes.wrapping_neg()
+    } else {
+        bytes
+    };
     word_of_thread().fetch_add(delta, Ordering::Relaxed);
 }
 
@@ -62,7 +83,12 @@ fn visit(block: &Block, which: Which, bytes: u64) {
     let counts = &block.unowned;
     counts.of(which).visit(bytes);
     let sum = counts.sum();
-    if sum.wrapping_sub(counts.last_asked.load(Ordering::Relaxed)).cast_signed().unsigned_abs() >= STEP {
+    if sum
+        .wrapping_sub(counts.last_asked.load(Ordering::Relaxed))
+        .cast_signed()
+        .unsigned_abs()
+        >= STEP
+    {
         counts.last_asked.store(sum, Ordering::Relaxed);
         deferred().announce(UNOWNED);
     }

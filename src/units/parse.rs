@@ -1,9 +1,11 @@
-//! The reader of sizes and limits. An error quotes the text and names the place and the forms that would do.
+//! The reader of sizes and limits. An error quotes the text and names the place and the forms that
+//! would do.
 
 use std::fmt;
 
 use self::ParseLimitErrorKind::{
-    Empty, NotANumber, NotWhole, Overflow, PercentNotWhole, PercentOutOfRange, TrailingInput, UnknownUnit,
+    Empty, NotANumber, NotWhole, Overflow, PercentNotWhole, PercentOutOfRange, TrailingInput,
+    UnknownUnit,
 };
 use super::{Limit, PREFIXES, Percent};
 
@@ -35,16 +37,27 @@ pub struct ParseLimitError {
 
 impl fmt::Display for ParseLimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { input, kind, position, wanted } = self;
+        let Self {
+            input,
+            kind,
+            position,
+            wanted,
+        } = self;
         let (wanted, forms) = match wanted {
             ReadAs::Size => ("size", "4096, 64KiB, 1.5GiB or 64MB"),
             ReadAs::Limit => ("limit", "4096, 64KiB, 1.5GiB, 64MB, 25% or max"),
         };
-        write!(f, "{input:?} is no {wanted}: {kind} at byte {position}; expected {forms}")?;
+        write!(
+            f,
+            "{input:?} is no {wanted}: {kind} at byte {position}; expected {forms}"
+        )?;
         match (kind, self.prefix_in_other_case()) {
             (NotWhole, _) => f.write_str("; take a smaller unit"),
             (UnknownUnit, Some(prefix)) => {
-                write!(f, "; write {prefix}B (powers of 1,000) or {prefix}iB (of 1,024)")
+                write!(
+                    f,
+                    "; write {prefix}B (powers of 1,000) or {prefix}iB (of 1,024)"
+                )
             }
             _ => Ok(()),
         }
@@ -83,8 +96,8 @@ pub enum ParseLimitErrorKind {
     Empty,
     /// A digit must stand here. After an underscore or a point this may be the end of the text.
     NotANumber,
-    /// The word that starts here is no unit. `%` is none where no percentage is allowed. The letters of `B` and `iB` have
-    /// one case.
+    /// The word that starts here is no unit. `%` is none where no percentage is allowed. The
+    /// letters of `B` and `iB` have one case.
     UnknownUnit,
     /// The number exceeds 64 bits: at this digit, or by the unit that starts here.
     Overflow,
@@ -106,7 +119,9 @@ impl fmt::Display for ParseLimitErrorKind {
             Self::UnknownUnit => f.write_str("unknown unit"),
             Self::Overflow => f.write_str("more than 64 bits"),
             Self::NotWhole => f.write_str("a part of a byte is left"),
-            Self::PercentNotWhole => f.write_str("a percentage is a whole number, without the fraction"),
+            Self::PercentNotWhole => {
+                f.write_str("a percentage is a whole number, without the fraction")
+            }
             Self::PercentOutOfRange => f.write_str("a percentage above 100"),
             Self::TrailingInput => f.write_str("text after the end"),
         }
@@ -132,7 +147,9 @@ impl ParseLimitError {
     fn prefix_in_other_case(&self) -> Option<char> {
         let unit = self.input.get(self.position..)?.to_ascii_uppercase();
         let prefix = unit.strip_suffix("IB").or_else(|| unit.strip_suffix('B'))?;
-        PREFIXES.into_iter().find(|known| prefix.chars().eq([*known]))
+        PREFIXES
+            .into_iter()
+            .find(|known| prefix.chars().eq([*known]))
     }
 
     /// Returns the fault there.
@@ -154,29 +171,48 @@ pub(super) struct Misread {
 
 impl Misread {
     pub(super) fn of(self, text: &str, wanted: ReadAs) -> ParseLimitError {
-        let ends = text.char_indices().map(|(at, character)| at + character.len_utf8());
+        let ends = text
+            .char_indices()
+            .map(|(at, character)| at + character.len_utf8());
         let input = text[..ends.take_while(|&end| end <= SHOWN).last().unwrap_or(0)].into();
-        ParseLimitError { input, wanted, position: self.position, kind: self.kind }
+        ParseLimitError {
+            input,
+            wanted,
+            position: self.position,
+            kind: self.kind,
+        }
     }
 }
 
 impl ParseLimitErrorKind {
     fn at(self, position: usize) -> Misread {
-        Misread { position, kind: self }
+        Misread {
+            position,
+            kind: self,
+        }
     }
 }
 
 pub(super) fn limit(text: &str) -> Result<Limit, Misread> {
     if let Some(rest) = text.strip_prefix("max") {
         let position = text.len() - rest.len();
-        return if rest.is_empty() { Ok(Limit::Unlimited) } else { Err(TrailingInput.at(position)) };
+        return if rest.is_empty() {
+            Ok(Limit::Unlimited)
+        } else {
+            Err(TrailingInput.at(position))
+        };
     }
     let number = Number::scan(text)?;
     match text[number.end..].strip_prefix('%') {
         Some("") => number.percent().map(Limit::Percent),
         Some(_) => Err(TrailingInput.at(number.end + 1)),
-        None => match text[number.end..].strip_prefix('.').map(|fraction| (fraction, digits(fraction))) {
-            Some((fraction, part)) if !part.is_empty() && fraction[part.len()..].starts_with('%') => {
+        None => match text[number.end..]
+            .strip_prefix('.')
+            .map(|fraction| (fraction, digits(fraction)))
+        {
+            Some((fraction, part))
+                if !part.is_empty() && fraction[part.len()..].starts_with('%') =>
+            {
                 Err(PercentNotWhole.at(number.end))
             }
             _ => number.size(text).map(Limit::Bytes),
@@ -190,8 +226,8 @@ pub(super) fn size(text: &str) -> Result<u64, Misread> {
 
 /// The digits at the front of a text.
 struct Number {
-    /// Their value; `None` where it exceeds 64 bits. The scan does not return that fault: a percentage so long is out of
-    /// range, not too long.
+    /// Their value; `None` where it exceeds 64 bits. The scan does not return that fault: a
+    /// percentage so long is out of range, not too long.
     value: Option<u64>,
     end: usize,
     /// The digit that exceeds 64 bits, if there is one.
@@ -204,11 +240,19 @@ impl Number {
         if text.is_empty() {
             return Err(Empty.at(0));
         }
-        let mut number = Self { value: Some(0), end: 0, overflow: 0 };
+        let mut number = Self {
+            value: Some(0),
+            end: 0,
+            overflow: 0,
+        };
         loop {
-            let Some(next) = digit(text, number.end) else { return Err(NotANumber.at(number.end)) };
+            let Some(next) = digit(text, number.end) else {
+                return Err(NotANumber.at(number.end));
+            };
             if let Some(value) = number.value {
-                number.value = value.checked_mul(10).and_then(|tens| tens.checked_add(next));
+                number.value = value
+                    .checked_mul(10)
+                    .and_then(|tens| tens.checked_add(next));
                 number.overflow = number.end;
             }
             number.end += 1;
@@ -221,7 +265,10 @@ impl Number {
     }
 
     fn percent(self) -> Result<Percent, Misread> {
-        self.value.and_then(|value| u8::try_from(value).ok()).and_then(Percent::new).ok_or(PercentOutOfRange.at(0))
+        self.value
+            .and_then(|value| u8::try_from(value).ok())
+            .and_then(Percent::new)
+            .ok_or(PercentOutOfRange.at(0))
     }
 
     /// The number and the fraction behind it, times the unit behind that.
@@ -235,17 +282,25 @@ impl Number {
         let (unit, position) = read_unit(text, end)?;
         let value = self.value.ok_or(Overflow.at(self.overflow))?;
         let part = part_of(unit, fraction).ok_or(NotWhole.at(self.end))?;
-        value.checked_mul(unit).and_then(|whole| whole.checked_add(part)).ok_or(Overflow.at(position))
+        value
+            .checked_mul(unit)
+            .and_then(|whole| whole.checked_add(part))
+            .ok_or(Overflow.at(position))
     }
 }
 
 fn digit(text: &str, at: usize) -> Option<u64> {
-    text.as_bytes().get(at).filter(|byte| byte.is_ascii_digit()).map(|byte| u64::from(byte - b'0'))
+    text.as_bytes()
+        .get(at)
+        .filter(|byte| byte.is_ascii_digit())
+        .map(|byte| u64::from(byte - b'0'))
 }
 
 /// The digits that the text starts with.
 fn digits(text: &str) -> &str {
-    &text[..text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len())]
+    &text[..text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len())]
 }
 
 /// The unit that stands at the end of a number, and where. No text is a byte.
@@ -257,14 +312,24 @@ fn read_unit(text: &str, end: usize) -> Result<(u64, usize), Misread> {
     // A blank is part of the size only between the number and a unit.
     let word = rest.strip_prefix(' ').unwrap_or(rest);
     let position = text.len() - word.len();
-    let length = word.find(|c: char| !c.is_alphabetic()).unwrap_or(word.len());
+    let length = word
+        .find(|c: char| !c.is_alphabetic())
+        .unwrap_or(word.len());
     let (unit, trailing) = word.split_at(length);
     if unit.is_empty() {
-        let kind = if rest.starts_with('%') { UnknownUnit } else { TrailingInput };
+        let kind = if rest.starts_with('%') {
+            UnknownUnit
+        } else {
+            TrailingInput
+        };
         return Err(kind.at(end));
     }
     let unit = bytes_of(unit).ok_or(UnknownUnit.at(position))?;
-    if trailing.is_empty() { Ok((unit, position)) } else { Err(TrailingInput.at(position + length)) }
+    if trailing.is_empty() {
+        Ok((unit, position))
+    } else {
+        Err(TrailingInput.at(position + length))
+    }
 }
 
 /// Returns the bytes of a unit.
@@ -285,13 +350,18 @@ fn bytes_of(unit: &str) -> Option<u64> {
 
 /// So many bytes is the fraction of a unit; `None` where that is no whole number.
 ///
-/// It divides by ten from the last digit on. Where the whole sum is an integer, so is each sum on the way.
+/// It divides by ten from the last digit on. Where the whole sum is an integer, so is each sum on
+/// the way.
 fn part_of(unit: u64, fraction: &str) -> Option<u64> {
-    fraction.trim_end_matches('0').bytes().rev().try_fold(0_u64, |part, digit| {
-        // At most 9 units and one more: below 10 * 2^60.
-        let tenfold = u128::from(part) + u128::from(digit - b'0') * u128::from(unit);
-        (tenfold % 10 == 0).then_some((tenfold / 10) as u64)
-    })
+    fraction
+        .trim_end_matches('0')
+        .bytes()
+        .rev()
+        .try_fold(0_u64, |part, digit| {
+            // At most 9 units and one more: below 10 * 2^60.
+            let tenfold = u128::from(part) + u128::from(digit - b'0') * u128::from(unit);
+            (tenfold % 10 == 0).then_some((tenfold / 10) as u64)
+        })
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -303,15 +373,32 @@ mod tests {
     fn a_fault_says_what_to_write() {
         let of = |text: &str| text.parse::<Limit>().unwrap_err().to_string();
         for (text, said, hint) in [
-            ("0.1GiB", "a part of a byte is left at byte 1", "; take a smaller unit"),
-            ("10.5%", "a percentage is a whole number, without the fraction at byte 2", ""),
-            ("1gb", "unknown unit at byte 1", "; write GB (powers of 1,000) or GiB (of 1,024)"),
-            ("1 mib", "unknown unit at byte 2", "; write MB (powers of 1,000) or MiB (of 1,024)"),
+            (
+                "0.1GiB",
+                "a part of a byte is left at byte 1",
+                "; take a smaller unit",
+            ),
+            (
+                "10.5%",
+                "a percentage is a whole number, without the fraction at byte 2",
+                "",
+            ),
+            (
+                "1gb",
+                "unknown unit at byte 1",
+                "; write GB (powers of 1,000) or GiB (of 1,024)",
+            ),
+            (
+                "1 mib",
+                "unknown unit at byte 2",
+                "; write MB (powers of 1,000) or MiB (of 1,024)",
+            ),
             ("64 lots", "unknown unit at byte 3", ""),
             ("64b", "unknown unit at byte 2", ""),
         ] {
-            let expected =
-                format!("{text:?} is no limit: {said}; expected 4096, 64KiB, 1.5GiB, 64MB, 25% or max{hint}");
+            let expected = format!(
+                "{text:?} is no limit: {said}; expected 4096, 64KiB, 1.5GiB, 64MB, 25% or max{hint}"
+            );
             assert_eq!(of(text), expected);
         }
         let fault = "10.5%".parse::<Bytes>().unwrap_err().to_string();

@@ -1,4 +1,5 @@
-//! Sizes and limits in configuration files: as the text that they print, or a plain number of bytes.
+//! Sizes and limits in configuration files: as the text that they print, or a plain number of
+//! bytes.
 //!
 //! ```
 //! # #[cfg(feature = "serde")] {
@@ -55,7 +56,9 @@ impl<'de> Deserialize<'de> for Percent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Limit::deserialize(deserializer)? {
             Limit::Percent(percent) => Ok(percent),
-            other => Err(D::Error::custom(format_args!("a percentage such as \"80%\" expected, {other} found"))),
+            other => Err(D::Error::custom(format_args!(
+                "a percentage such as \"80%\" expected, {other} found"
+            ))),
         }
     }
 }
@@ -76,7 +79,8 @@ impl<T: FromStr<Err = ParseLimitError> + From<Bytes>> Visitor<'_> for Text<T> {
 
     /// TOML's numbers have a sign.
     fn visit_i64<E: Error>(self, bytes: i64) -> Result<T, E> {
-        let bytes = u64::try_from(bytes).map_err(|_| E::invalid_value(Unexpected::Signed(bytes), &self))?;
+        let bytes =
+            u64::try_from(bytes).map_err(|_| E::invalid_value(Unexpected::Signed(bytes), &self))?;
         self.visit_u64(bytes)
     }
 

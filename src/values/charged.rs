@@ -8,13 +8,16 @@ use super::weigh::Weigh;
 use crate::group::{Charge, ChargeError, Group};
 use crate::units::IntoBytes;
 
-/// A value and the charge that pays for its memory. The drop frees the value first and then gives the bytes back.
+/// A value and the charge that pays for its memory. The drop frees the value first and then gives
+/// the bytes back.
 ///
-/// A struct with a value and a [`Charge`] must declare the charge below the value, or the bytes are free before the
-/// memory is. This type has that order, wherever it is: in a struct, a tuple, a channel, a cache.
+/// A struct with a value and a [`Charge`] must declare the charge below the value, or the bytes are
+/// free before the memory is. This type has that order, wherever it is: in a struct, a tuple, a
+/// channel, a cache.
 ///
-/// It dereferences to the value, so its functions have no `self`: `Charged::charge(&page)`. The charge does not follow a
-/// value that grows or shrinks: [`resize_to`](Self::resize_to) and [`reweigh`](Self::reweigh) change it.
+/// It dereferences to the value, so its functions have no `self`: `Charged::charge(&page)`. The
+/// charge does not follow a value that grows or shrinks: [`resize_to`](Self::resize_to) and
+/// [`reweigh`](Self::reweigh) change it.
 ///
 /// ```
 /// use memcg::{Charged, Limits, Runtime};
@@ -54,15 +57,23 @@ impl<T> Charged<T> {
         Charged { value, charge }
     }
 
-    /// Charges `bytes` as [`Group::try_charge`] does, and then calls `make` for the value. It may block: in async code
-    /// charge with [`charge_async`](Group::charge_async), and use [`new`](Self::new).
+    /// Charges `bytes` as [`Group::try_charge`] does, and then calls `make` for the value. It may
+    /// block: in async code charge with [`charge_async`](Group::charge_async), and use
+    /// [`new`](Self::new).
     ///
     /// # Errors
     ///
     /// [`ChargeError`]; `make` was not called.
-    pub fn make(group: &Group, bytes: impl IntoBytes, make: impl FnOnce() -> T) -> Result<Self, ChargeError> {
+    pub fn make(
+        group: &Group,
+        bytes: impl IntoBytes,
+        make: impl FnOnce() -> T,
+    ) -> Result<Self, ChargeError> {
         let charge = group.try_charge(bytes)?;
-        Ok(Charged { value: make(), charge })
+        Ok(Charged {
+            value: make(),
+            charge,
+        })
     }
 
     /// Returns the charge.
@@ -70,7 +81,8 @@ impl<T> Charged<T> {
         &this.charge
     }
 
-    /// Makes another value of this one, with the same charge. If `make` panics, the bytes are given back.
+    /// Makes another value of this one, with the same charge. If `make` panics, the bytes are given
+    /// back.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -83,11 +95,15 @@ impl<T> Charged<T> {
     /// ```
     pub fn map<U>(this: Self, make: impl FnOnce(T) -> U) -> Charged<U> {
         let Charged { value, charge } = this;
-        Charged { value: make(value), charge }
+        Charged {
+            value: make(value),
+            charge,
+        }
     }
 
-    /// Takes both apart. From here on the caller drops the value before the charge: two variables are dropped in the
-    /// reverse order of their `let`, so keep them in one tuple, or drop the value by hand.
+    /// Takes both apart. From here on the caller drops the value before the charge: two variables
+    /// are dropped in the reverse order of their `let`, so keep them in one tuple, or drop the
+    /// value by hand.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -103,8 +119,8 @@ impl<T> Charged<T> {
         (this.value, this.charge)
     }
 
-    /// Charges exactly `bytes` from here on, as [`Charge::resize`] does. Call it before the value grows, and after it
-    /// has become smaller. To grow may block.
+    /// Charges exactly `bytes` from here on, as [`Charge::resize`] does. Call it before the value
+    /// grows, and after it has become smaller. To grow may block.
     ///
     /// # Errors
     ///
@@ -133,7 +149,8 @@ impl<T> Charged<T> {
 }
 
 impl<T: Weigh> Charged<T> {
-    /// Charges `group` for the [weight](Weigh) of a value that exists already. It may block, as [`Group::try_charge`].
+    /// Charges `group` for the [weight](Weigh) of a value that exists already. It may block, as
+    /// [`Group::try_charge`].
     ///
     /// # Errors
     ///
@@ -149,7 +166,10 @@ impl<T: Weigh> Charged<T> {
     /// assert_eq!((kept.len(), refused.group()), (97, &runtime.root()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[allow(clippy::result_large_err, reason = "the item comes back in place: no memory is allocated for it")]
+    #[allow(
+        clippy::result_large_err,
+        reason = "the item comes back in place: no memory is allocated for it"
+    )]
     pub fn weighed(group: &Group, value: T) -> Result<Self, PushError<T>> {
         match group.try_charge(value.weigh()) {
             Ok(charge) => Ok(Charged { value, charge }),
@@ -157,8 +177,8 @@ impl<T: Weigh> Charged<T> {
         }
     }
 
-    /// Weighs the value anew, and charges what it holds now. More is charged whatever the limits say, for it exists
-    /// already: [`Group::forced`] counts what is above max.
+    /// Weighs the value anew, and charges what it holds now. More is charged whatever the limits
+    /// say, for it exists already: [`Group::forced`] counts what is above max.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -189,7 +209,8 @@ impl<T> DerefMut for Charged<T> {
     }
 }
 
-/// So a charged buffer is the owner of a `bytes::Bytes`, which stays charged until its last clone is gone.
+/// So a charged buffer is the owner of a `bytes::Bytes`, which stays charged until its last clone
+/// is gone.
 impl<T: AsRef<U>, U: ?Sized> AsRef<U> for Charged<T> {
     fn as_ref(&self) -> &U {
         self.value.as_ref()
@@ -198,7 +219,10 @@ impl<T: AsRef<U>, U: ?Sized> AsRef<U> for Charged<T> {
 
 impl<T: fmt::Debug> fmt::Debug for Charged<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Charged").field("value", &self.value).field("charge", &self.charge).finish()
+        f.debug_struct("Charged")
+            .field("value", &self.value)
+            .field("charge", &self.charge)
+            .finish()
     }
 }
 
@@ -240,7 +264,9 @@ mod tests {
     fn a_panic_while_it_is_mapped_gives_back() {
         let runtime = Runtime::builder().audit(true).build().unwrap();
         let (group, value) = ten(&runtime);
-        let mapped = catch_unwind(AssertUnwindSafe(|| Charged::map(value, |_value| -> u8 { panic!("in the map") })));
+        let mapped = catch_unwind(AssertUnwindSafe(|| {
+            Charged::map(value, |_value| -> u8 { panic!("in the map") })
+        }));
         assert_eq!((mapped.is_err(), group.live()), (true, 0));
     }
 
@@ -260,7 +286,10 @@ mod tests {
         let mut text = Charged::weighed(&group, String::with_capacity(10)).unwrap();
         text.push_str("more than ten bytes");
         Charged::reweigh(&mut text);
-        assert_eq!((group.live(), group.forced()), (text.capacity() as u64, text.capacity() as u64 - 10));
+        assert_eq!(
+            (group.live(), group.forced()),
+            (text.capacity() as u64, text.capacity() as u64 - 10)
+        );
         text.clear();
         text.shrink_to_fit();
         Charged::reweigh(&mut text);

@@ -14,13 +14,15 @@ const ITEMS_MIN: usize = 4;
 
 /// A vector whose memory is charged to a group before it is allocated.
 ///
-/// While the vector grows, the old block and the new one may both live, so both are charged; then the old one's bytes go
-/// back. So a vector at more than half of its max does not grow. A call that is refused leaves the vector and its items
-/// as they were, and gives back what it was to add. It dereferences to a slice.
+/// While the vector grows, the old block and the new one may both live, so both are charged; then
+/// the old one's bytes go back. So a vector at more than half of its max does not grow. A call that
+/// is refused leaves the vector and its items as they were, and gives back what it was to add. It
+/// dereferences to a slice.
 ///
-/// The charge is the capacity, in items of `size_of::<T>()` bytes. Memory that items hold themselves is not part of it:
-/// such items are [`Charged`] ones. The vector doubles its capacity. If that finds no room, it grows by half, for which
-/// reclaimers are asked, and then by as much as there is. An allocation that the system refuses aborts, as with [`Vec`].
+/// The charge is the capacity, in items of `size_of::<T>()` bytes. Memory that items hold
+/// themselves is not part of it: such items are [`Charged`] ones. The vector doubles its capacity.
+/// If that finds no room, it grows by half, for which reclaimers are asked, and then by as much as
+/// there is. An allocation that the system refuses aborts, as with [`Vec`].
 ///
 /// ```
 /// use memcg::{ChargedVec, Limits, Runtime};
@@ -77,7 +79,10 @@ impl<T> ChargedVec<T> {
     ///
     /// [`PushError`] has the item.
     #[inline]
-    #[allow(clippy::result_large_err, reason = "the item comes back in place: no memory is allocated for it")]
+    #[allow(
+        clippy::result_large_err,
+        reason = "the item comes back in place: no memory is allocated for it"
+    )]
     pub fn try_push(&mut self, item: T) -> Result<(), PushError<T>> {
         if self.spare() == 0
             && let Err(refused) = self.try_reserve(1)
@@ -88,13 +93,16 @@ impl<T> ChargedVec<T> {
         Ok(())
     }
 
-    /// Adds items until one is refused. The error has that one; those before it are in the vector, and those behind it
-    /// stay in an iterator that was lent by [`by_ref`](Iterator::by_ref).
+    /// Adds items until one is refused. The error has that one; those before it are in the vector,
+    /// and those behind it stay in an iterator that was lent by [`by_ref`](Iterator::by_ref).
     ///
     /// # Errors
     ///
     /// [`PushError`] has the item that was refused.
-    #[allow(clippy::result_large_err, reason = "the item comes back in place: no memory is allocated for it")]
+    #[allow(
+        clippy::result_large_err,
+        reason = "the item comes back in place: no memory is allocated for it"
+    )]
     pub fn try_extend(&mut self, items: impl IntoIterator<Item = T>) -> Result<(), PushError<T>> {
         let items = items.into_iter();
         // A hint may be too high: then the items are pushed one by one, as far as they fit.
@@ -105,17 +113,20 @@ impl<T> ChargedVec<T> {
         Ok(())
     }
 
-    /// Makes room for `more` items, so that as many pushes do not fail. It may block, as [`Group::try_charge`].
+    /// Makes room for `more` items, so that as many pushes do not fail. It may block, as
+    /// [`Group::try_charge`].
     ///
     /// # Errors
     ///
-    /// [`ChargeError`]; the vector is as it was. The block that it has stays charged beside the one it asked for.
+    /// [`ChargeError`]; the vector is as it was. The block that it has stays charged beside the one
+    /// it asked for.
     pub fn try_reserve(&mut self, more: usize) -> Result<(), ChargeError> {
         self.try_reserve_with(more, OnFull::Refuse)
     }
 
-    /// Makes room for `more` items, and does what `full` says if there is none, as [`Group::try_charge_with`]. It may block,
-    /// as that does: with [`OnFull::Reclaim`] in a pool of threads it does not wait for memory.
+    /// Makes room for `more` items, and does what `full` says if there is none, as
+    /// [`Group::try_charge_with`]. It may block, as that does: with [`OnFull::Reclaim`] in a pool
+    /// of threads it does not wait for memory.
     ///
     /// # Errors
     ///
@@ -142,7 +153,8 @@ impl<T> ChargedVec<T> {
         if may_ask_for_more && self.grow_to(half_more, full).is_ok() {
             return Ok(());
         }
-        let room = usize::try_from(self.charge().group().headroom()).unwrap_or(usize::MAX) / size_of::<T>().max(1);
+        let room = usize::try_from(self.charge().group().headroom()).unwrap_or(usize::MAX)
+            / size_of::<T>().max(1);
         self.grow_to(room.clamp(needed, half_more), full)
     }
 
@@ -178,7 +190,11 @@ impl<T> ChargedVec<T> {
         let room = group.effective_max().saturating_sub(self.charge().bytes());
         let can_fit = |items: usize| bytes_of::<T>(items) <= room;
         let (needed, half_more) = (self.needed(more), self.half_more(more));
-        let items = if can_fit(half_more) { half_more } else { needed };
+        let items = if can_fit(half_more) {
+            half_more
+        } else {
+            needed
+        };
         if !can_fit(items) {
             return self.grow_to(items, OnFull::Reclaim);
         }
@@ -207,8 +223,8 @@ impl<T> ChargedVec<T> {
         self.edit(Vec::shrink_to_fit);
     }
 
-    /// Calls `edit` with the vector, for all that has no method here. Afterwards a larger capacity is charged, whatever the
-    /// limits say, and the bytes of a smaller one are given back.
+    /// Calls `edit` with the vector, for all that has no method here. Afterwards a larger capacity
+    /// is charged, whatever the limits say, and the bytes of a smaller one are given back.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -245,19 +261,29 @@ impl<T> ChargedVec<T> {
     }
 
     fn half_more(&self, more: usize) -> usize {
-        self.needed(more).max(self.capacity().saturating_add(self.capacity() / 2))
+        self.needed(more)
+            .max(self.capacity().saturating_add(self.capacity() / 2))
     }
 
-    /// Makes room for `more` items, and for twice as many as there are, if that takes nothing of others.
+    /// Makes room for `more` items, and for twice as many as there are, if that takes nothing of
+    /// others.
     fn grow_if_room(&mut self, more: usize) -> bool {
         if self.spare() >= more {
             return true;
         }
-        let twice = self.needed(more).max(self.capacity().saturating_mul(2)).max(ITEMS_MIN);
-        let Ok(charge) = self.charge().group().try_charge_with(Bytes(bytes_of::<T>(twice)), OnFull::IfRoom) else {
+        let twice = self
+            .needed(more)
+            .max(self.capacity().saturating_mul(2))
+            .max(ITEMS_MIN);
+        let Ok(charge) = self
+            .charge()
+            .group()
+            .try_charge_with(Bytes(bytes_of::<T>(twice)), OnFull::IfRoom)
+        else {
             return false;
         };
-        // A size hint may be a lie, and a group without a max charges for it: the system has no such memory.
+        // A size hint may be a lie, and a group without a max charges for it: the system has no
+        // such memory.
         let (vec, _) = Charged::parts_mut(&mut self.0);
         if vec.try_reserve_exact(twice - vec.len()).is_err() {
             return false;
@@ -268,12 +294,16 @@ impl<T> ChargedVec<T> {
 
     /// Grows to a capacity of so many items, which are charged beside those that it has.
     fn grow_to(&mut self, items: usize, full: OnFull) -> Result<(), ChargeError> {
-        let charge = self.charge().group().try_charge_with(Bytes(bytes_of::<T>(items)), full)?;
+        let charge = self
+            .charge()
+            .group()
+            .try_charge_with(Bytes(bytes_of::<T>(items)), full)?;
         self.grow_with(items, charge);
         Ok(())
     }
 
-    /// Grows to a capacity of so many items, which are charged. Both blocks are, until the old one is free.
+    /// Grows to a capacity of so many items, which are charged. Both blocks are, until the old one
+    /// is free.
     fn grow_with(&mut self, items: usize, new: Charge) {
         let (vec, charge) = Charged::parts_mut(&mut self.0);
         vec.reserve_exact(items.saturating_sub(vec.len()));
@@ -291,7 +321,11 @@ impl<T> ChargedVec<T> {
 
 /// The bytes of so many items; of no size the capacity has no end.
 fn bytes_of<T>(items: usize) -> u64 {
-    if size_of::<T>() == 0 { 0 } else { (items as u64).saturating_mul(size_of::<T>() as u64) }
+    if size_of::<T>() == 0 {
+        0
+    } else {
+        (items as u64).saturating_mul(size_of::<T>() as u64)
+    }
 }
 
 impl<T: Clone> ChargedVec<T> {
@@ -307,12 +341,14 @@ impl<T: Clone> ChargedVec<T> {
     }
 }
 
-/// Adds bytes. A refusal is an error of [`ErrorKind::OutOfMemory`] with the [`ChargeError`] inside, and adds none of them.
-/// To write may block, as [`Group::try_charge`].
+/// Adds bytes. A refusal is an error of [`ErrorKind::OutOfMemory`] with the [`ChargeError`] inside,
+/// and adds none of them. To write may block, as [`Group::try_charge`].
 impl Write for ChargedVec<u8> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let added = self.try_extend_from_slice(bytes);
-        added.map(|()| bytes.len()).map_err(|refused| io::Error::new(ErrorKind::OutOfMemory, refused))
+        added
+            .map(|()| bytes.len())
+            .map_err(|refused| io::Error::new(ErrorKind::OutOfMemory, refused))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -334,7 +370,8 @@ impl<T> DerefMut for ChargedVec<T> {
     }
 }
 
-/// So `bytes::Bytes::from_owner` makes a buffer of it that stays charged until its last clone is gone.
+/// So `bytes::Bytes::from_owner` makes a buffer of it that stays charged until its last clone is
+/// gone.
 impl<T> AsRef<[T]> for ChargedVec<T> {
     fn as_ref(&self) -> &[T] {
         self
@@ -379,7 +416,10 @@ mod tests {
     #[track_caller]
     fn assert_paid<T>(vec: &ChargedVec<T>, group: &Group) {
         let bytes = (vec.capacity() * size_of::<T>()) as u64;
-        assert_eq!((vec.charge().bytes(), group.live(), group.forced()), (bytes, bytes, 0));
+        assert_eq!(
+            (vec.charge().bytes(), group.live(), group.forced()),
+            (bytes, bytes, 0)
+        );
     }
 
     #[test]
@@ -396,9 +436,15 @@ mod tests {
     fn it_grows_by_what_is_left_and_then_keeps_its_items() {
         let (_runtime, group) = group(1_000);
         let mut vec = ChargedVec::new(&group);
-        let refused = (0..).find_map(|item: u64| vec.try_push(item).err()).unwrap();
-        // 4, 8, 16, 32, 64 items, which take 512 of 1,000 bytes: there is no room for a second block.
-        assert_eq!((refused.into_parts().0, vec.len(), vec.capacity()), (64, 64, 64));
+        let refused = (0..)
+            .find_map(|item: u64| vec.try_push(item).err())
+            .unwrap();
+        // 4, 8, 16, 32, 64 items, which take 512 of 1,000 bytes: there is no room for a second
+        // block.
+        assert_eq!(
+            (refused.into_parts().0, vec.len(), vec.capacity()),
+            (64, 64, 64)
+        );
         assert_eq!(*vec, (0..64).collect::<Vec<_>>());
         assert!(vec.try_reserve(1).is_err() && vec.try_extend_from_slice(&[1, 2]).is_err());
         assert!(vec.try_reserve(usize::MAX).is_err() && vec.try_reserve(usize::MAX / 8).is_err());
@@ -463,7 +509,10 @@ mod tests {
         let (_runtime, group) = group(usize::MAX);
         let mut vec = ChargedVec::new(&group);
         vec.try_extend(Lies(vec![1, 2, 3].into_iter())).unwrap();
-        assert_eq!((&*vec, group.live()), (&[1, 2, 3][..], vec.capacity() as u64 * 8));
+        assert_eq!(
+            (&*vec, group.live()),
+            (&[1, 2, 3][..], vec.capacity() as u64 * 8)
+        );
     }
 
     /// The growth by reclaim is geometric: else each push would copy the vector.
@@ -488,9 +537,18 @@ mod tests {
         let (_runtime, group) = group(1_000);
         let mut vec: ChargedVec<u64> = ChargedVec::try_with_capacity(&group, 40).unwrap();
         let held = group.try_charge(600).unwrap();
-        for full in [OnFull::IfRoom, OnFull::Now, OnFull::Reclaim, OnFull::Wait(Duration::from_millis(1))] {
+        for full in [
+            OnFull::IfRoom,
+            OnFull::Now,
+            OnFull::Reclaim,
+            OnFull::Wait(Duration::from_millis(1)),
+        ] {
             assert!(vec.try_reserve_with(50, full).is_err(), "{full:?}");
-            assert_eq!((vec.capacity(), vec.charge().bytes(), group.live()), (40, 320, 920), "{full:?}");
+            assert_eq!(
+                (vec.capacity(), vec.charge().bytes(), group.live()),
+                (40, 320, 920),
+                "{full:?}"
+            );
         }
         let begun = Instant::now();
         let (mut charge, wait) = (held, Duration::from_secs(600));
@@ -524,7 +582,13 @@ mod tests {
         let capacity = vec.capacity();
         vec.try_extend(vec![0_u64; capacity]).unwrap();
         // It holds more than half: it would wait for itself.
-        assert!(matches!(pin!(vec.reserve_async(1)).poll(&mut context), Poll::Ready(Err(_))), "it never fits");
+        assert!(
+            matches!(
+                pin!(vec.reserve_async(1)).poll(&mut context),
+                Poll::Ready(Err(_))
+            ),
+            "it never fits"
+        );
     }
 
     #[test]
@@ -550,7 +614,9 @@ mod tests {
         write!(vec, "{:030}", 7).unwrap();
         let error = vec.write_all(&[0; 100]).unwrap_err();
         assert_eq!((error.kind(), vec.len()), (ErrorKind::OutOfMemory, 30));
-        let refused = error.get_ref().and_then(|inner| inner.downcast_ref::<ChargeError>());
+        let refused = error
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<ChargeError>());
         assert_eq!(refused.map(ChargeError::group), Some(&group));
         assert_paid(&vec, &group);
     }

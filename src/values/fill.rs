@@ -5,10 +5,12 @@ use bytes::buf::UninitSlice;
 
 use super::charged_vec::ChargedVec;
 
-/// Fills the capacity that is charged, and does not grow: a buffer that grows inside of a read could not be refused. Make
-/// room first, with [`reserve_async`](ChargedVec::reserve_async) or [`try_reserve`](ChargedVec::try_reserve). A read into
-/// a vector without room ends with 0 bytes, as at the end of the stream.
-// SAFETY: `chunk_mut` is the spare capacity, and the same until the vector changes; `remaining_mut` is its length.
+/// Fills the capacity that is charged, and does not grow: a buffer that grows inside of a read
+/// could not be refused. Make room first, with [`reserve_async`](ChargedVec::reserve_async) or
+/// [`try_reserve`](ChargedVec::try_reserve). A read into a vector without room ends with 0 bytes,
+/// as at the end of the stream.
+// SAFETY: `chunk_mut` is the spare capacity, and the same until the vector changes; `remaining_mut`
+// is its length.
 #[allow(unsafe_code)]
 unsafe impl BufMut for ChargedVec<u8> {
     fn remaining_mut(&self) -> usize {
@@ -16,7 +18,10 @@ unsafe impl BufMut for ChargedVec<u8> {
     }
 
     unsafe fn advance_mut(&mut self, bytes: usize) {
-        assert!(bytes <= self.spare(), "{bytes} bytes are more than the capacity has left");
+        assert!(
+            bytes <= self.spare(),
+            "{bytes} bytes are more than the capacity has left"
+        );
         let length = self.len() + bytes;
         // SAFETY: within the capacity, and the caller has filled so many bytes.
         unsafe { self.vec().set_len(length) };
@@ -42,9 +47,15 @@ mod tests {
         buffer.put_u32(0x6465_6667);
         assert_eq!((&*buffer, buffer.remaining_mut()), (&b"abcdefg"[..], 1));
         buffer.put_u8(b'h');
-        assert_eq!((buffer.len(), buffer.remaining_mut(), root.live()), (8, 0, 8));
+        assert_eq!(
+            (buffer.len(), buffer.remaining_mut(), root.live()),
+            (8, 0, 8)
+        );
         let frozen = bytes::Bytes::from_owner(buffer);
-        assert_eq!((frozen.slice(6..), root.live()), (bytes::Bytes::from_static(b"gh"), 8));
+        assert_eq!(
+            (frozen.slice(6..), root.live()),
+            (bytes::Bytes::from_static(b"gh"), 8)
+        );
         drop(frozen);
         assert_eq!(root.live(), 0);
     }

@@ -1,4 +1,5 @@
-//! Values that carry their charge: one value, a vector that charges before it grows, and what a value weighs.
+//! Values that carry their charge: one value, a vector that charges before it grows, and what a
+//! value weighs.
 
 mod charged;
 mod charged_vec;

@@ -6,11 +6,12 @@ use std::fmt;
 use crate::group::ChargeError;
 use crate::units::Bytes;
 
-/// A value that was refused, and why: an item that was not added to a [`ChargedVec`](crate::ChargedVec), or a value of
-/// [`Charged::weighed`](crate::Charged::weighed). `?` makes a [`ChargeError`] of it, which drops the value.
+/// A value that was refused, and why: an item that was not added to a
+/// [`ChargedVec`](crate::ChargedVec), or a value of [`Charged::weighed`](crate::Charged::weighed).
+/// `?` makes a [`ChargeError`] of it, which drops the value.
 ///
-/// A vector that grows is charged for its new block beside the old one: the text says so, for the refusal alone names
-/// a size that no caller asked for.
+/// A vector that grows is charged for its new block beside the old one: the text says so, for the
+/// refusal alone names a size that no caller asked for.
 ///
 /// ```
 /// use memcg::{ChargedVec, Runtime};
@@ -33,7 +34,11 @@ pub struct PushError<T> {
 
 impl<T> PushError<T> {
     pub(super) const fn new(item: T, refused: ChargeError, beside: u64) -> Self {
-        PushError { item, refused, beside }
+        PushError {
+            item,
+            refused,
+            beside,
+        }
     }
 
     /// Returns why.
@@ -60,7 +65,10 @@ impl<T> fmt::Display for PushError<T> {
             0 => Ok(()),
             bytes => {
                 let bytes = Bytes(bytes);
-                write!(f, "; the vector's {bytes} stay charged until its items are in the larger block")
+                write!(
+                    f,
+                    "; the vector's {bytes} stay charged until its items are in the larger block"
+                )
             }
         }
     }
@@ -68,7 +76,9 @@ impl<T> fmt::Display for PushError<T> {
 
 impl<T> fmt::Debug for PushError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PushError").field("refused", &self.refused).finish_non_exhaustive()
+        f.debug_struct("PushError")
+            .field("refused", &self.refused)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,8 +1,9 @@
 //! Calls that drain the stock, and calls that do not.
 //!
-//! A drain costs a process-wide barrier and takes credit that its owners would have used, so the list of causes is
-//! short and closed: a refusal, a lowered limit, a forced charge above a limit, a switch of the batch, the first
-//! child, an explicit call. `counts()` is read before and after each of many operations.
+//! A drain costs a process-wide barrier and takes credit that its owners would have used, so the
+//! list of causes is short and closed: a refusal, a lowered limit, a forced charge above a limit, a
+//! switch of the batch, the first child, an explicit call. `counts()` is read before and after each
+//! of many operations.
 
 use memcg::expert::FixedBatch;
 use memcg::figures::Counts;
@@ -14,8 +15,8 @@ use crate::support::workers::Other;
 
 const BATCH: u64 = 64;
 
-/// R{A{B}, C}: B and C are charged, A has a distant limit. both of the first children are made, and nothing else
-/// that drains has happened.
+/// R{A{B}, C}: B and C are charged, A has a distant limit. both of the first children are made, and
+/// nothing else that drains has happened.
 struct Tree {
     r: PageCounter,
     a: PageCounter,
@@ -31,7 +32,13 @@ impl Tree {
         let b = a.child();
         let c = r.child();
         a.set_max(1 << 30).expect("nothing is charged yet");
-        Self { r, a, b, c, other: Other::spawn() }
+        Self {
+            r,
+            a,
+            b,
+            c,
+            other: Other::spawn(),
+        }
     }
 
     /// Credit of two threads below A, and of one in C.
@@ -40,7 +47,8 @@ impl Tree {
         // An adaptive stock opens with the next charge and is filled by the one after.
         for _ in 0..2 {
             self.b.try_charge(1).expect("far from the limit");
-            self.other.with(&self.b, |b| b.try_charge(1).expect("far from the limit"));
+            self.other
+                .with(&self.b, |b| b.try_charge(1).expect("far from the limit"));
             self.c.try_charge(1).expect("unlimited");
         }
     }
@@ -58,7 +66,11 @@ impl Tree {
     #[track_caller]
     fn assert_quiet(&self, what: &str, job: impl FnOnce(&Self)) {
         let counts = self.drained_by(job);
-        assert_eq!((counts.drains, counts.drained, counts.barriers), (0, 0, 0), "{what} drained");
+        assert_eq!(
+            (counts.drains, counts.drained, counts.barriers),
+            (0, 0, 0),
+            "{what} drained"
+        );
     }
 
     /// `job` drains, and it drains what lies below A: both threads' credit for B, no credit for C.
@@ -66,9 +78,15 @@ impl Tree {
     fn assert_drains_a(&self, what: &str, job: impl FnOnce(&Self)) {
         self.stock_up();
         let (below_a, elsewhere) = (self.a.stocked(), self.c.stocked());
-        assert!(below_a > 0 && elsewhere > 0, "there is something to drain, and something to spare");
+        assert!(
+            below_a > 0 && elsewhere > 0,
+            "there is something to drain, and something to spare"
+        );
         let counts = self.drained_by(job);
-        assert!(counts.drains >= 1 && counts.barriers >= 1, "{what} drained nothing");
+        assert!(
+            counts.drains >= 1 && counts.barriers >= 1,
+            "{what} drained nothing"
+        );
         assert_eq!(counts.drained, below_a, "{what} drained another sum");
         assert_eq!(self.c.stocked(), elsewhere, "{what} drained a stranger");
         let verdict = self.r.verify();
@@ -83,7 +101,10 @@ fn walk_first(counter: &PageCounter) {
 }
 
 fn configs() -> [CounterConfig; 2] {
-    [CounterConfig::new().adaptive(false).audit(true), CounterConfig::new().adaptive(true).audit(true)]
+    [
+        CounterConfig::new().adaptive(false).audit(true),
+        CounterConfig::new().adaptive(true).audit(true),
+    ]
 }
 
 #[test]
@@ -92,7 +113,9 @@ fn settings_that_take_nothing_away_drain_nothing() {
         tree.stock_up();
         tree.assert_quiet("a raised max", |t| t.a.set_max(1 << 31).expect("room"));
         tree.assert_quiet("the same max", |t| t.a.set_max(1 << 31).expect("room"));
-        tree.assert_quiet("no max", |t| t.a.set_max(PageCounter::UNLIMITED).expect("room"));
+        tree.assert_quiet("no max", |t| {
+            t.a.set_max(PageCounter::UNLIMITED).expect("room")
+        });
         tree.assert_quiet("min", |t| t.b.set_min(10));
         tree.assert_quiet("less min", |t| t.b.set_min(0));
         tree.assert_quiet("low", |t| t.b.set_low(10));
@@ -121,8 +144,15 @@ fn threads_that_end_drain_nothing() {
         let before = tree.r.counts();
         tree.other = Other::spawn();
         let after = tree.r.counts();
-        assert_eq!((after.drains, after.drained, after.barriers), (before.drains, before.drained, before.barriers));
-        assert_eq!(tree.r.stocked(), stocked, "the credit stays where it can be found");
+        assert_eq!(
+            (after.drains, after.drained, after.barriers),
+            (before.drains, before.drained, before.barriers)
+        );
+        assert_eq!(
+            tree.r.stocked(),
+            stocked,
+            "the credit stays where it can be found"
+        );
         tree.assert_quiet("a short life", |t| t.other_life());
     }
 }
@@ -147,13 +177,27 @@ fn reading_drains_nothing() {
         let stocked = tree.r.stocked();
         tree.assert_quiet("reading", |t| {
             for counter in [&t.r, &t.a, &t.b, &t.c] {
-                let sums = [counter.usage(), counter.live(), counter.stocked(), counter.stocked_bound()];
-                let history = [counter.peak(), counter.peak_window().peak(), counter.refused_count()];
+                let sums = [
+                    counter.usage(),
+                    counter.live(),
+                    counter.stocked(),
+                    counter.stocked_bound(),
+                ];
+                let history = [
+                    counter.peak(),
+                    counter.peak_window().peak(),
+                    counter.refused_count(),
+                ];
                 let limits = [counter.max(), counter.min(), counter.low(), counter.batch()];
                 let forced = [counter.forced(), counter.forced_total()];
                 let below = [counter.children_min_usage(), counter.children_low_usage()];
                 std::hint::black_box((sums, history, limits, forced, below));
-                std::hint::black_box((counter.id(), counter.parent(), counter.barrier(), counter.counts()));
+                std::hint::black_box((
+                    counter.id(),
+                    counter.parent(),
+                    counter.barrier(),
+                    counter.counts(),
+                ));
                 std::hint::black_box(format!("{counter:?} {}", counter.id()));
             }
         });
@@ -173,7 +217,10 @@ fn a_refusal_without_stock_below_drains_nothing() {
         a.try_charge(1).expect_err("11 of 10");
     }
     let after = r.counts();
-    assert_eq!((after.drains, after.barriers), (before.drains, before.barriers));
+    assert_eq!(
+        (after.drains, after.barriers),
+        (before.drains, before.barriers)
+    );
     assert_eq!(a.refused_count(), 100);
 }
 
@@ -196,7 +243,9 @@ fn thousands_of_ordinary_operations_drain_nothing() {
                 }
                 1 => counter.set_min(units),
                 2..7 if elsewhere => {
-                    tree.other.with(&counter, move |counter| counter.try_charge(units).expect("room"));
+                    tree.other.with(&counter, move |counter| {
+                        counter.try_charge(units).expect("room")
+                    });
                     held.push((counter, units));
                 }
                 2..7 => {
@@ -206,7 +255,8 @@ fn thousands_of_ordinary_operations_drain_nothing() {
                 _ if held.is_empty() => {}
                 _ => {
                     let (counter, units) = held.swap_remove(rng.random_range(0..held.len()));
-                    tree.other.with(&counter, move |counter| counter.uncharge(units));
+                    tree.other
+                        .with(&counter, move |counter| counter.uncharge(units));
                 }
             }
             let after = tree.r.counts();
@@ -226,7 +276,10 @@ fn a_refusal_drains_the_refusing_subtree() {
     for config in configs() {
         Tree::new(config).assert_drains_a("a refusal", |t| {
             let room = t.a.max() - t.a.live();
-            assert_eq!(t.b.try_charge(room + 1).expect_err("one too many").level, t.a.id());
+            assert_eq!(
+                t.b.try_charge(room + 1).expect_err("one too many").level,
+                t.a.id()
+            );
             assert_eq!(t.a.stocked(), 0);
         });
     }
@@ -290,8 +343,13 @@ fn a_switch_back_on_drains_nothing() {
             }
         });
         tree.a.set_batch(BATCH);
-        assert_eq!((tree.a.batch(), tree.b.batch(), tree.c.batch()), (BATCH, BATCH, BATCH));
-        tree.assert_quiet("an ordinary life after it", |t| t.b.try_charge(1).expect("room"));
+        assert_eq!(
+            (tree.a.batch(), tree.b.batch(), tree.c.batch()),
+            (BATCH, BATCH, BATCH)
+        );
+        tree.assert_quiet("an ordinary life after it", |t| {
+            t.b.try_charge(1).expect("room")
+        });
     }
 }
 
@@ -302,11 +360,16 @@ fn an_explicit_call_drains_with_one_barrier() {
         let more: Vec<PageCounter> = (0..50).map(|_| tree.a.child()).collect();
         for counter in more.iter().chain(&more) {
             counter.try_charge(1).expect("room");
-            tree.other.with(counter, |counter| counter.try_charge(1).expect("room"));
+            tree.other
+                .with(counter, |counter| counter.try_charge(1).expect("room"));
         }
         tree.assert_drains_a("an explicit drain", |t| {
             let counts = t.drained_by(|t| assert!(t.a.drain() > 0));
-            assert_eq!((counts.drains, counts.barriers), (1, 1), "however many counters and threads");
+            assert_eq!(
+                (counts.drains, counts.barriers),
+                (1, 1),
+                "however many counters and threads"
+            );
             assert_eq!(t.a.stocked(), 0);
         });
     }
@@ -343,7 +406,11 @@ fn a_root_with_children_carries_no_stock() {
         r.try_charge(1).expect("unlimited");
         assert!(r.stocked() > 0);
         let a = r.child();
-        assert_eq!((r.usage(), r.stocked()), (2, 0), "its first child drained it");
+        assert_eq!(
+            (r.usage(), r.stocked()),
+            (2, 0),
+            "its first child drained it"
+        );
         for _ in 0..10 {
             r.try_charge(1).expect("unlimited");
             assert_eq!((r.usage(), r.stocked()), (r.live(), 0));

@@ -1,4 +1,5 @@
-//! Idle credit is uncharged: that of threads that sleep and of threads that have ended, and nothing else.
+//! Idle credit is uncharged: that of threads that sleep and of threads that have ended, and nothing
+//! else.
 
 use std::sync::Barrier;
 use std::thread;
@@ -12,7 +13,12 @@ use crate::support::workers::Other;
 const BATCH: u64 = 1_024;
 
 fn runtime() -> Runtime {
-    Runtime::builder().batch(Bytes(BATCH)).adaptive(false).audit(true).build().unwrap()
+    Runtime::builder()
+        .batch(Bytes(BATCH))
+        .adaptive(false)
+        .audit(true)
+        .build()
+        .unwrap()
 }
 
 /// With a group, and the barriers so far: the root's first child drains the root.
@@ -42,15 +48,20 @@ fn a_thousand_sleeping_threads_leave_live_charge_alone() {
     const THREADS: u64 = 1_000;
     let runtime = Runtime::builder().audit(true).build().unwrap();
     let group = runtime.root().create("tenant", Limits::new()).unwrap();
-    let (charged, read) = (Barrier::new(THREADS as usize + 1), Barrier::new(THREADS as usize + 1));
+    let (charged, read) = (
+        Barrier::new(THREADS as usize + 1),
+        Barrier::new(THREADS as usize + 1),
+    );
     thread::scope(|scope| {
         for _ in 0..THREADS {
-            let sleeper = thread::Builder::new().stack_size(128 << 10).spawn_scoped(scope, || {
-                let held = group.try_charge(512).expect("no limit");
-                charged.wait();
-                read.wait();
-                drop(held);
-            });
+            let sleeper = thread::Builder::new()
+                .stack_size(128 << 10)
+                .spawn_scoped(scope, || {
+                    let held = group.try_charge(512).expect("no limit");
+                    charged.wait();
+                    read.wait();
+                    drop(held);
+                });
             sleeper.expect("a thread");
         }
         charged.wait();
@@ -74,19 +85,31 @@ fn credit_that_moves_stays() {
     let mut held = vec![charge_on(&awake, &group), charge_on(&asleep, &group)];
     for visit in 0..6 {
         let idle = if visit == 2 { BATCH - 1 } else { 0 };
-        assert_eq!(releases(&runtime), idle, "visit {visit}: the sleeper's, at the third");
+        assert_eq!(
+            releases(&runtime),
+            idle,
+            "visit {visit}: the sleeper's, at the third"
+        );
         held.push(charge_on(&awake, &group));
     }
     assert_eq!(barriers(&runtime), before + 1);
-    assert_eq!(group.usage(), BATCH + 1, "the batch of the thread that charges, and a byte of the other");
+    assert_eq!(
+        group.usage(),
+        BATCH + 1,
+        "the batch of the thread that charges, and a byte of the other"
+    );
     // The sleeper wakes up: a refill, and hits again.
     for _ in 0..2 {
         held.push(charge_on(&asleep, &group));
     }
-    assert_eq!((group.usage(), group.live()), (2 * BATCH + 1, held.len() as u64));
+    assert_eq!(
+        (group.usage(), group.live()),
+        (2 * BATCH + 1, held.len() as u64)
+    );
 }
 
-/// A thread of another test may take the place of the one that has ended, and its credit, before the visit looks.
+/// A thread of another test may take the place of the one that has ended, and its credit, before
+/// the visit looks.
 #[test]
 fn the_credit_of_a_thread_that_has_ended_goes_at_once() {
     let goes_at_once = || {
@@ -106,11 +129,19 @@ fn the_credit_of_a_thread_that_has_ended_goes_at_once() {
 #[test]
 fn a_thread_gives_its_own_credit_back_without_a_barrier() {
     let ((runtime, group, before), elsewhere, other) = (with_group(), runtime(), Other::spawn());
-    let held = [group.try_charge(1).unwrap(), charge_on(&other, &group), elsewhere.root().try_charge(1).unwrap()];
+    let held = [
+        group.try_charge(1).unwrap(),
+        charge_on(&other, &group),
+        elsewhere.root().try_charge(1).unwrap(),
+    ];
     assert_eq!(runtime.release_thread_credit(), Bytes(BATCH - 1));
     assert_eq!(runtime.release_thread_credit(), Bytes(0));
     assert_eq!(group.usage(), 1 + BATCH, "the other thread's credit stays");
-    assert_eq!(elsewhere.root().usage(), BATCH, "and that of another runtime");
+    assert_eq!(
+        elsewhere.root().usage(),
+        BATCH,
+        "and that of another runtime"
+    );
     assert_eq!((barriers(&runtime), barriers(&elsewhere)), (before, 0));
     assert!(runtime.verify().is_ok());
     // The stock is open.
@@ -121,16 +152,25 @@ fn a_thread_gives_its_own_credit_back_without_a_barrier() {
 
 #[test]
 fn each_counter_gives_back_its_own() {
-    let mut builder = Runtime::builder().batch(Bytes(BATCH)).adaptive(false).audit(true);
+    let mut builder = Runtime::builder()
+        .batch(Bytes(BATCH))
+        .adaptive(false)
+        .audit(true);
     let spill = builder.counter("spill", memcg::Unit::Bytes);
     let memsw = builder.counter("memsw", memcg::Unit::Bytes);
     let runtime = builder.build().unwrap();
     let group = runtime.root().create("tenant", Limits::new()).unwrap();
     let amounts = [(Counter::MEMORY, 1), (memsw, 1), (spill, 1)];
     let mut held = vec![group.try_charge_set(&amounts).unwrap()];
-    let usage = |group: &Group| [Counter::MEMORY, memsw, spill].map(|counter| group.counter(counter).unwrap().usage());
+    let usage = |group: &Group| {
+        [Counter::MEMORY, memsw, spill].map(|counter| group.counter(counter).unwrap().usage())
+    };
     assert_eq!(usage(&group), [BATCH; 3]);
-    assert_eq!([(); 3].map(|()| releases(&runtime)), [0, 0, BATCH - 1], "the figure is of memory");
+    assert_eq!(
+        [(); 3].map(|()| releases(&runtime)),
+        [0, 0, BATCH - 1],
+        "the figure is of memory"
+    );
     assert_eq!(usage(&group), [1; 3]);
     held.push(group.try_charge_set(&amounts).unwrap());
     assert_eq!(runtime.release_thread_credit(), Bytes(BATCH - 1));
@@ -141,9 +181,14 @@ fn each_counter_gives_back_its_own() {
 #[test]
 fn one_runtime_leaves_the_credit_of_another() {
     let runtimes = [runtime(), runtime()];
-    let held = runtimes.each_ref().map(|runtime| runtime.root().try_charge(1).unwrap());
+    let held = runtimes
+        .each_ref()
+        .map(|runtime| runtime.root().try_charge(1).unwrap());
     assert_eq!([(); 3].map(|()| releases(&runtimes[0])), [0, 0, BATCH - 1]);
-    assert_eq!(runtimes.each_ref().map(|runtime| runtime.root().usage()), [1, BATCH]);
+    assert_eq!(
+        runtimes.each_ref().map(|runtime| runtime.root().usage()),
+        [1, BATCH]
+    );
     drop(held);
 }
 
@@ -153,9 +198,15 @@ fn groups_offline_are_the_queues() {
     let held = others.each_ref().map(|other| charge_on(other, &group));
     group.offline().unwrap();
     assert_eq!([(); 4].map(|()| releases(&runtime)), [0; 4]);
-    assert_eq!((barriers(&runtime), runtime.root().usage()), (before, 2 * BATCH));
+    assert_eq!(
+        (barriers(&runtime), runtime.root().usage()),
+        (before, 2 * BATCH)
+    );
     runtime.settle();
-    assert_eq!((barriers(&runtime), runtime.root().usage()), (before + 1, 2));
+    assert_eq!(
+        (barriers(&runtime), runtime.root().usage()),
+        (before + 1, 2)
+    );
     drop(held);
 }
 
@@ -167,7 +218,10 @@ fn the_flusher_takes_idle_credit_home() {
     runtime.start_flusher(Duration::from_millis(5)).unwrap();
     let start = Instant::now();
     while group.usage() > 1 {
-        assert!(start.elapsed() < Duration::from_secs(60), "the flusher visits");
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "the flusher visits"
+        );
         thread::sleep(Duration::from_millis(1));
     }
     runtime.stop_flusher();
@@ -197,5 +251,9 @@ fn an_adaptive_stock_grows_with_use() {
     assert_eq!(group.usage(), group.live());
     assert_eq!(refills(), kib([4, 16, 64, 256, 256]));
     runtime.release_thread_credit();
-    assert_eq!(refills(), kib([256; 5]), "a thread that gives its own credit back is not idle");
+    assert_eq!(
+        refills(),
+        kib([256; 5]),
+        "a thread that gives its own credit back is not idle"
+    );
 }

@@ -24,18 +24,29 @@ fn create(parent: &Group, name: &str) -> Group {
 
 /// Its kind, its group, its limit, and its amount.
 fn of(incident: &Incident) -> (IncidentKind, &str, &str, u64) {
-    (incident.kind, &incident.group, &incident.limited, incident.requested)
+    (
+        incident.kind,
+        &incident.group,
+        &incident.limited,
+        incident.requested,
+    )
 }
 
 #[test]
 fn each_refusal_says_what_was_refused() {
     let before = SystemTime::now();
     let runtime = runtime(100);
-    let acme = runtime.root().create("acme", Limits::new().max(50)).unwrap();
+    let acme = runtime
+        .root()
+        .create("acme", Limits::new().max(50))
+        .unwrap();
     let query = create(&acme, "q17");
     let _held = query.try_charge(20).unwrap();
     assert!(query.try_charge(40).is_err());
-    assert!(matches!(query.try_charge_with(31, OnFull::Wait(Duration::ZERO)), Err(ChargeError::TimedOut { .. })));
+    assert!(matches!(
+        query.try_charge_with(31, OnFull::Wait(Duration::ZERO)),
+        Err(ChargeError::TimedOut { .. })
+    ));
     assert!(runtime.root().try_charge(90).is_err());
     let _fits = query.try_charge(30).unwrap();
     let kept = runtime.root().incidents();
@@ -45,39 +56,69 @@ fn each_refusal_says_what_was_refused() {
         (IncidentKind::Refused, "/", "/", 90),
     ];
     assert_eq!(kept.iter().map(of).collect::<Vec<_>>(), expected);
-    assert_eq!((kept[0].usage, kept[0].max, kept[2].usage, kept[2].max), (20, 50, 20, 100));
-    assert_eq!(kept.iter().map(|kept| kept.number).collect::<Vec<_>>(), [1, 2, 3]);
-    assert!(kept.iter().all(|kept| kept.counter.is_none() && kept.at >= before), "{kept:?}");
+    assert_eq!(
+        (kept[0].usage, kept[0].max, kept[2].usage, kept[2].max),
+        (20, 50, 20, 100)
+    );
+    assert_eq!(
+        kept.iter().map(|kept| kept.number).collect::<Vec<_>>(),
+        [1, 2, 3]
+    );
+    assert!(
+        kept.iter()
+            .all(|kept| kept.counter.is_none() && kept.at >= before),
+        "{kept:?}"
+    );
 }
 
 #[test]
 fn a_wait_that_cannot_end_has_a_kind_of_its_own() {
     let runtime = runtime(100);
-    let [old, young] = ["old", "young"].map(|name| runtime.root().create(name, Limits::new().tasks(1)).unwrap());
+    let [old, young] =
+        ["old", "young"].map(|name| runtime.root().create(name, Limits::new().tasks(1)).unwrap());
     let _held = [&old, &young].map(|group| group.try_charge(50).unwrap());
     let mut context = Context::from_waker(Waker::noop());
     let (mut first, mut second) = (old.charge_async(40), young.charge_async(40));
     assert!(Pin::new(&mut first).poll(&mut context).is_pending());
-    assert!(matches!(Pin::new(&mut second).poll(&mut context), Poll::Ready(Err(ChargeError::Deadlock(_)))));
+    assert!(matches!(
+        Pin::new(&mut second).poll(&mut context),
+        Poll::Ready(Err(ChargeError::Deadlock(_)))
+    ));
     let kept = runtime.root().incidents();
-    assert_eq!(kept.iter().map(of).collect::<Vec<_>>(), [(IncidentKind::Deadlock, "/young", "/", 40)]);
+    assert_eq!(
+        kept.iter().map(of).collect::<Vec<_>>(),
+        [(IncidentKind::Deadlock, "/young", "/", 40)]
+    );
 }
 
 #[test]
 fn a_group_has_its_own_and_those_below() {
     let runtime = runtime(1_000);
-    let [a, ab] = ["a", "ab"].map(|name| runtime.root().create(name, Limits::new().max(10)).unwrap());
+    let [a, ab] =
+        ["a", "ab"].map(|name| runtime.root().create(name, Limits::new().max(10)).unwrap());
     let below = create(&a, "x");
     for group in [&a, &ab, &below] {
         assert!(group.try_charge(11).is_err());
     }
     assert!(ab.try_charge(12).is_err());
-    let groups = |of: &Group| of.incidents().iter().map(|kept| kept.group.clone()).collect::<Vec<_>>();
+    let groups = |of: &Group| {
+        of.incidents()
+            .iter()
+            .map(|kept| kept.group.clone())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(groups(&a), ["/a", "/a/x"]);
-    assert_eq!((groups(&below), groups(&ab)), (vec!["/a/x".to_string()], vec!["/ab".to_string(); 2]));
+    assert_eq!(
+        (groups(&below), groups(&ab)),
+        (vec!["/a/x".to_string()], vec!["/ab".to_string(); 2])
+    );
     below.offline().unwrap();
     drop(below);
-    assert_eq!(groups(&runtime.root()), ["/a", "/ab", "/a/x", "/ab"], "also of a group that is gone");
+    assert_eq!(
+        groups(&runtime.root()),
+        ["/a", "/ab", "/a/x", "/ab"],
+        "also of a group that is gone"
+    );
 }
 
 #[test]
@@ -93,7 +134,10 @@ fn a_victim_says_for_whom() {
     });
     let _charge = query.try_charge(50).unwrap();
     let kept = runtime.root().incidents();
-    assert_eq!(kept.iter().map(of).collect::<Vec<_>>(), [(IncidentKind::Victim, "/hog", "/", 50)]);
+    assert_eq!(
+        kept.iter().map(of).collect::<Vec<_>>(),
+        [(IncidentKind::Victim, "/hog", "/", 50)]
+    );
     assert_eq!((kept[0].usage, kept[0].max), (90, 100));
     assert_eq!((hog.incidents().len(), query.incidents().len()), (1, 0));
 }
@@ -108,9 +152,18 @@ fn a_counter_beside_memory_is_named() {
     acme.counter(files).unwrap().set_max(3).unwrap();
     assert!(acme.try_charge_set(&[(files, 4)]).is_err());
     let kept = acme.incidents();
-    assert_eq!(kept.iter().map(of).collect::<Vec<_>>(), [(IncidentKind::Refused, "/acme", "/acme", 4)]);
-    assert_eq!((kept[0].counter.as_deref(), kept[0].max), (Some("files"), 3));
-    let names: Vec<String> = acme.counters().map(|counter| counter.name().to_string()).collect();
+    assert_eq!(
+        kept.iter().map(of).collect::<Vec<_>>(),
+        [(IncidentKind::Refused, "/acme", "/acme", 4)]
+    );
+    assert_eq!(
+        (kept[0].counter.as_deref(), kept[0].max),
+        (Some("files"), 3)
+    );
+    let names: Vec<String> = acme
+        .counters()
+        .map(|counter| counter.name().to_string())
+        .collect();
     assert_eq!(names, ["files"]);
 }
 
@@ -123,7 +176,12 @@ fn what_is_kept_is_bounded() {
     assert_eq!(root.incidents(), [], "nothing is kept unless asked for");
     runtime.keep_incidents(3);
     (200..210).for_each(refused);
-    let requested = || root.incidents().iter().map(|kept| kept.requested).collect::<Vec<_>>();
+    let requested = || {
+        root.incidents()
+            .iter()
+            .map(|kept| kept.requested)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(requested(), [207, 208, 209]);
     runtime.keep_incidents(1);
     assert_eq!(requested(), [209]);
@@ -138,14 +196,21 @@ fn what_is_kept_is_bounded() {
 #[test]
 fn threads_that_are_refused_at_once() {
     let runtime = runtime(10);
-    let groups = [0_u64, 1, 2, 3].map(|number| runtime.root().create(number, Limits::new()).unwrap());
+    let groups =
+        [0_u64, 1, 2, 3].map(|number| runtime.root().create(number, Limits::new()).unwrap());
     thread::scope(|scope| {
         for group in &groups {
             scope.spawn(move || (0..100).for_each(|_| assert!(group.try_charge(11).is_err())));
         }
         for _ in 0..100 {
             let kept = runtime.root().incidents();
-            assert!(kept.len() <= MOST && kept.windows(2).all(|two| two[1].number == two[0].number + 1), "{kept:?}");
+            assert!(
+                kept.len() <= MOST
+                    && kept
+                        .windows(2)
+                        .all(|two| two[1].number == two[0].number + 1),
+                "{kept:?}"
+            );
         }
     });
     let kept = runtime.root().incidents();
@@ -156,5 +221,8 @@ fn threads_that_are_refused_at_once() {
 fn each_kind_has_its_name() {
     use IncidentKind::{Deadlock, Refused, TimedOut, Victim, WouldBlock};
     let names = [Refused, WouldBlock, TimedOut, Deadlock, Victim].map(IncidentKind::name);
-    assert_eq!(names, ["refused", "would_block", "timed_out", "deadlock", "victim"]);
+    assert_eq!(
+        names,
+        ["refused", "would_block", "timed_out", "deadlock", "victim"]
+    );
 }

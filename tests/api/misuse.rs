@@ -1,5 +1,6 @@
-//! Wrong and hostile use: more uncharged than charged, settings changed under way, handles dropped in any order, hooks
-//! that panic. Limits hold, credit stays bounded, and `verify` names what the caller did wrong.
+//! Wrong and hostile use: more uncharged than charged, settings changed under way, handles dropped
+//! in any order, hooks that panic. Limits hold, credit stays bounded, and `verify` names what the
+//! caller did wrong.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +35,10 @@ fn beside(threads: usize, other: impl Fn() + Sync, work: impl FnOnce()) {
 
 #[track_caller]
 fn assert_names(verdict: &Verdict, counter: CounterId, kind: FaultKind) {
-    let named = verdict.faults().iter().any(|fault| fault.counter == counter && fault.kind == kind);
+    let named = verdict
+        .faults()
+        .iter()
+        .any(|fault| fault.counter == counter && fault.kind == kind);
     assert!(named, "no {kind:?} of {counter} in: {verdict}");
 }
 
@@ -47,7 +51,11 @@ fn the_largest_uncharge_with_credit_above_a_batch() {
         counter.force_charge(64);
         counter.force_charge(1);
         counter.uncharge(60);
-        assert_eq!((counter.usage(), counter.stocked()), (128, 123), "more than a batch of 64");
+        assert_eq!(
+            (counter.usage(), counter.stocked()),
+            (128, 123),
+            "more than a batch of 64"
+        );
         counter.uncharge(u64::MAX);
         assert_eq!((counter.usage(), counter.stocked()), (0, 0));
         assert!(counter.counts().underflows > 0);
@@ -108,7 +116,10 @@ fn verify_adds_up_more_than_it_can_count() {
         }
         let verdict = root.verify();
         assert_names(&verdict, root.id(), FaultKind::Children);
-        assert!(verdict.to_string().contains(&root.id().to_string()), "{verdict}");
+        assert!(
+            verdict.to_string().contains(&root.id().to_string()),
+            "{verdict}"
+        );
     }
 }
 
@@ -145,7 +156,11 @@ fn a_smaller_batch_bounds_what_is_stocked() {
 /// Live charge is 71 at most, and the rest is credit of a counter that goes.
 #[test]
 fn a_counter_goes_with_its_credit_while_a_sibling_charges() {
-    let config = CounterConfig::new().adaptive(false).batch(0).max(128).budget(u64::MAX);
+    let config = CounterConfig::new()
+        .adaptive(false)
+        .batch(0)
+        .max(128)
+        .budget(u64::MAX);
     let root = PageCounter::root(config);
     let sibling = root.child();
     // The way from the child to the level that refuses takes its time.
@@ -165,10 +180,13 @@ fn a_counter_goes_with_its_credit_while_a_sibling_charges() {
                     sibling.uncharge(70);
                     continue;
                 }
-                // The other thread was preempted with credit in its hands for longer than a refusal waits: that one is
-                // counted.
+                // The other thread was preempted with credit in its hands for longer than a refusal
+                // waits: that one is counted.
                 let counts = root.counts();
-                assert!(counts.refused_in_transit > in_transit, "round {round}: {charged:?} {counts:?}");
+                assert!(
+                    counts.refused_in_transit > in_transit,
+                    "round {round}: {charged:?} {counts:?}"
+                );
                 in_transit = counts.refused_in_transit;
             }
         },
@@ -199,8 +217,13 @@ fn a_deep_chain_goes_on_a_small_stack() {
         }
     };
     for leaf_first in [false, true] {
-        let thread = std::thread::Builder::new().stack_size(STACK).spawn(move || chain(leaf_first));
-        thread.expect("a thread starts").join().expect("the chain goes without recursion");
+        let thread = std::thread::Builder::new()
+            .stack_size(STACK)
+            .spawn(move || chain(leaf_first));
+        thread
+            .expect("a thread starts")
+            .join()
+            .expect("the chain goes without recursion");
     }
 }
 

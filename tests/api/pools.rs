@@ -24,7 +24,12 @@ struct Listens {
 
 impl Subscriber for Listens {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == if self.of_drains { "memcg::drain" } else { "memcg::pool" }
+        metadata.target()
+            == if self.of_drains {
+                "memcg::drain"
+            } else {
+                "memcg::pool"
+            }
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -66,7 +71,12 @@ fn reported(subscriber: Listens, work: impl FnOnce()) -> Vec<Fields> {
 }
 
 fn create(runtime: &Runtime) {
-    runtime.root().create("q17", Limits::new()).unwrap().offline().unwrap();
+    runtime
+        .root()
+        .create("q17", Limits::new())
+        .unwrap()
+        .offline()
+        .unwrap();
 }
 
 #[test]
@@ -84,10 +94,20 @@ fn each_object_that_is_taken_is_an_event() {
         let row = rows.rows().iter().find(|row| row.name == name).unwrap();
         (row.asked.to_string(), row.given.to_string())
     };
-    let pools: Vec<_> = events.iter().map(|fields| fields["pool"].as_str()).collect();
-    assert_eq!(pools, ["\"group\"", "\"group\"", "\"stats\"", "\"stats\""], "those of the root and of q18");
+    let pools: Vec<_> = events
+        .iter()
+        .map(|fields| fields["pool"].as_str())
+        .collect();
+    assert_eq!(
+        pools,
+        ["\"group\"", "\"group\"", "\"stats\"", "\"stats\""],
+        "those of the root and of q18"
+    );
     for (fields, name) in events.iter().zip(["group", "group", "stats", "stats"]) {
-        assert_eq!((fields["asked"].clone(), fields["given"].clone()), sizes(name));
+        assert_eq!(
+            (fields["asked"].clone(), fields["given"].clone()),
+            sizes(name)
+        );
         assert!(!fields.contains_key("node"), "anywhere");
     }
     assert_eq!(events[0]["recycled"], "true", "the first is released");
@@ -97,7 +117,11 @@ fn each_object_that_is_taken_is_an_event() {
 fn a_subscriber_may_make_groups_and_panic() {
     let of_the_subscriber = Runtime::builder().build().unwrap();
     let runtime = Runtime::builder().build().unwrap();
-    let listens = Listens { runtime: Some(of_the_subscriber), panics: true, ..Listens::default() };
+    let listens = Listens {
+        runtime: Some(of_the_subscriber),
+        panics: true,
+        ..Listens::default()
+    };
     let events = reported(listens, || {
         create(&runtime);
         create(&runtime);
@@ -119,24 +143,44 @@ fn what_there_is_no_place_for_is_counted() {
     assert_eq!(first.len() + unreported, 41);
 }
 
-/// A drain leaves the stocks open; one for a new batch closes them, and takes nothing where the first has taken all.
+/// A drain leaves the stocks open; one for a new batch closes them, and takes nothing where the
+/// first has taken all.
 #[test]
 fn each_drain_is_an_event() {
-    let runtime = Runtime::builder().batch(memcg::Bytes(1_000)).adaptive(false).build().unwrap();
+    let runtime = Runtime::builder()
+        .batch(memcg::Bytes(1_000))
+        .adaptive(false)
+        .build()
+        .unwrap();
     let root = runtime.root();
     drop(root.try_charge(10).unwrap());
     let mut drained = 0;
-    let events = reported(Listens { of_drains: true, ..Listens::default() }, || {
-        drained = root.memory().drain();
-        root.memory().set_batch(500);
-    });
+    let events = reported(
+        Listens {
+            of_drains: true,
+            ..Listens::default()
+        },
+        || {
+            drained = root.memory().drain();
+            root.memory().set_batch(500);
+        },
+    );
     assert!(drained >= 10, "{drained}");
     let field = |event: usize, name: &str| events[event][name].clone();
     assert_eq!(events.len(), 2, "{events:?}");
-    assert_eq!([0, 1].map(|event| field(event, "units")), [drained.to_string(), "0".to_string()]);
-    assert_eq!([0, 1].map(|event| field(event, "closing")), ["false", "true"]);
+    assert_eq!(
+        [0, 1].map(|event| field(event, "units")),
+        [drained.to_string(), "0".to_string()]
+    );
+    assert_eq!(
+        [0, 1].map(|event| field(event, "closing")),
+        ["false", "true"]
+    );
     for event in [0, 1] {
-        assert_eq!((field(event, "stocks"), field(event, "complete")), ("1".to_string(), "true".to_string()));
+        assert_eq!(
+            (field(event, "stocks"), field(event, "complete")),
+            ("1".to_string(), "true".to_string())
+        );
     }
     assert_eq!(runtime.counts().drained, drained);
 }
@@ -146,12 +190,21 @@ fn a_subscriber_may_drain_and_panic() {
     let of_the_subscriber = Runtime::builder().build().unwrap();
     let runtime = Runtime::builder().build().unwrap();
     let root = runtime.root();
-    let listens = Listens { runtime: Some(of_the_subscriber), panics: true, of_drains: true, ..Listens::default() };
+    let listens = Listens {
+        runtime: Some(of_the_subscriber),
+        panics: true,
+        of_drains: true,
+        ..Listens::default()
+    };
     let events = reported(listens, || {
         for _ in 0..2 {
             drop(root.try_charge(10).unwrap());
             root.memory().drain();
         }
     });
-    assert_eq!(events.len(), 2, "what it drains itself is not reported: {events:?}");
+    assert_eq!(
+        events.len(),
+        2,
+        "what it drains itself is not reported: {events:?}"
+    );
 }

@@ -1,5 +1,5 @@
-//! The line of a refused charge: the group that refused, the bytes that are short, the figures that are not zero, the
-//! steps that would help.
+//! The line of a refused charge: the group that refused, the bytes that are short, the figures that
+//! are not zero, the steps that would help.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use memcg::expert::FixedBatch;
 use memcg::{
-    Bytes, Charge, ChargeError, Counter, CounterConfig, Group, Limit, Limits, OnFull, OomPolicy, PageCounter, Priority,
-    Runtime, Unit,
+    Bytes, Charge, ChargeError, Counter, CounterConfig, Group, Limit, Limits, OnFull, OomPolicy,
+    PageCounter, Priority, Runtime, Unit,
 };
 
 use crate::support::reclaimers::{KIB, call, lock};
@@ -39,8 +39,7 @@ fn full(runtime: &Runtime) -> (Group, Group, Charge) {
     (acme, query, held)
 }
 
-const FULL: &str =
-    "/acme refused 3 KiB for /acme/q17: short by 1 KiB, usage 8 KiB of max 10 KiB; most in /acme/q17 8 KiB";
+const FULL: &str = "/acme refused 3 KiB for /acme/q17: short by 1 KiB, usage 8 KiB of max 10 KiB; most in /acme/q17 8 KiB";
 
 #[test]
 fn a_group_that_is_full() {
@@ -93,7 +92,10 @@ fn a_further_counter() {
     let swap = builder.counter("swap", memcg::Unit::Bytes);
     let runtime = left_empty(build(builder));
     let acme = create(&runtime.root(), "acme");
-    acme.counter(swap).expect("declared").set_max(10).expect("a number");
+    acme.counter(swap)
+        .expect("declared")
+        .set_max(10)
+        .expect("a number");
     let text = "/acme refused 12 B of swap for /acme: short by 2 B, max 10 B; \
                 neither waiting nor reclaim can help; to fit, raise max of swap of /acme or charge less";
     let set = |bytes| acme.try_charge_set(&[(Counter::MEMORY, 5), (swap, bytes)]);
@@ -119,28 +121,54 @@ fn a_further_counter_of_things() {
     assert_eq!(units, [Unit::Events, Unit::Nanoseconds, Unit::Bytes]);
     of(&acme, descriptors).set_max(3).expect("a number");
     of(&acme, delays).set_max(5_000).expect("a number");
-    let refused = |counter, amount: u64| query.try_charge_set(&[(counter, amount)]).expect_err("no room");
+    let refused = |counter, amount: u64| {
+        query
+            .try_charge_set(&[(counter, amount)])
+            .expect_err("no room")
+    };
     let text = "/acme refused 2048 of descriptors for /acme/q17: short by 2045, max 3; neither waiting nor \
                 reclaim can help; to fit, raise max of descriptors of /acme or charge less";
     assert_prints(&refused(descriptors, 2_048), text);
-    let held = [acme.try_charge_set(&[(descriptors, 2)]), query.try_charge_set(&[(descriptors, 1)])];
-    let error = acme.try_charge_set(&[(descriptors, 1)]).expect_err("no room");
+    let held = [
+        acme.try_charge_set(&[(descriptors, 2)]),
+        query.try_charge_set(&[(descriptors, 1)]),
+    ];
+    let error = acme
+        .try_charge_set(&[(descriptors, 1)])
+        .expect_err("no room");
     let text = "/acme refused 1 of descriptors for /acme: short by 1, usage 3 of max 3; neither waiting nor \
                 reclaim can help; to fit, uncharge some of descriptors in /acme or raise max of descriptors of /acme";
     assert_prints(&error, text);
-    assert_eq!(error.over_limit().map(|refusal| (refusal.unit(), refusal.want())), Some((Unit::Events, 1)));
+    assert_eq!(
+        error
+            .over_limit()
+            .map(|refusal| (refusal.unit(), refusal.want())),
+        Some((Unit::Events, 1))
+    );
     let text = "/acme refused 6000 ns of delays for /acme/q17: short by 1000 ns, max 5000 ns; neither waiting \
                 nor reclaim can help; to fit, raise max of delays of /acme or charge less";
     assert_prints(&refused(delays, 6_000), text);
     let text = "/q18 refused 18446744073709551615 of descriptors for /q18: short by 9223372036854775808; \
                 neither waiting nor reclaim can help; charge less: no group counts more than 9223372036854775807";
     let unlimited = create(&runtime.root(), "q18");
-    assert_prints(&unlimited.try_charge_set(&[(descriptors, u64::MAX)]).expect_err("too much"), text);
+    assert_prints(
+        &unlimited
+            .try_charge_set(&[(descriptors, u64::MAX)])
+            .expect_err("too much"),
+        text,
+    );
     drop(held);
     unlimited.offline().expect("no children");
-    let gone = unlimited.try_charge_set(&[(descriptors, 2)]).expect_err("offline");
-    assert_prints(&gone, "/q18 is offline: 2 of descriptors refused; charge a group that is online");
-    assert!(matches!(gone, ChargeError::Offline { counter, requested: 2, .. } if counter == descriptors));
+    let gone = unlimited
+        .try_charge_set(&[(descriptors, 2)])
+        .expect_err("offline");
+    assert_prints(
+        &gone,
+        "/q18 is offline: 2 of descriptors refused; charge a group that is online",
+    );
+    assert!(
+        matches!(gone, ChargeError::Offline { counter, requested: 2, .. } if counter == descriptors)
+    );
 }
 
 /// A charge waits for memory that may come; one that has waited is told to wait longer.
@@ -148,13 +176,20 @@ fn a_further_counter_of_things() {
 fn charges_that_do_not_wait_and_that_have() {
     let runtime = left_empty(build(bare()));
     let (acme, query, _held) = full(&runtime);
-    let text =
-        query.try_charge_with(Bytes(3 * KIB), OnFull::Wait(Duration::from_millis(1))).expect_err("no room").to_string();
+    let text = query
+        .try_charge_with(Bytes(3 * KIB), OnFull::Wait(Duration::from_millis(1)))
+        .expect_err("no room")
+        .to_string();
     let helps = "ms in line; waiting can help; to fit, wait longer, release memory in /acme, register a reclaimer there \
                  or raise max of /acme";
-    assert!(text.starts_with(&format!("{FULL}; after ")) && text.ends_with(helps), "{text}");
+    assert!(
+        text.starts_with(&format!("{FULL}; after ")) && text.ends_with(helps),
+        "{text}"
+    );
     let _registration = empty_handed(&acme);
-    let error = query.try_charge_with(Bytes(3 * KIB), OnFull::Now).expect_err("no room");
+    let error = query
+        .try_charge_with(Bytes(3 * KIB), OnFull::Now)
+        .expect_err("no room");
     assert!(matches!(error, ChargeError::WouldBlock(_)));
     let helps = "memory may come, and this charge does not wait for it; reclaim can help; to fit, wait in line \
                  (OnFull::Wait, charge_async), release memory in /acme or raise max of /acme";
@@ -169,14 +204,16 @@ fn inside_reclaim() {
     let _registration = {
         let (query, said) = (query.clone(), Arc::clone(&said));
         let asks = call(move |_, _| {
-            *lock(&said) = query.try_charge(Bytes(3 * KIB)).expect_err("no room").to_string();
+            *lock(&said) = query
+                .try_charge(Bytes(3 * KIB))
+                .expect_err("no room")
+                .to_string();
             0
         });
         acme.register_reclaimer(asks, Priority::NORMAL)
     };
     refused(&query, 3 * KIB);
-    let helps =
-        "inside reclaim, which does not nest; reclaim can help; to fit, release memory in /acme or raise max of /acme";
+    let helps = "inside reclaim, which does not nest; reclaim can help; to fit, release memory in /acme or raise max of /acme";
     assert_eq!(*lock(&said), format!("{FULL}; {helps}"));
 }
 
@@ -204,23 +241,42 @@ fn groups_that_take_no_charges() {
     assert_prints(&refused(&victim, KIB), text);
     let query = create(&domain, "q17");
     query.offline().expect("no children");
-    assert_prints(&refused(&query, KIB), "/domain/q17 is offline: 1 KiB refused; charge a group that is online");
+    assert_prints(
+        &refused(&query, KIB),
+        "/domain/q17 is offline: 1 KiB refused; charge a group that is online",
+    );
 }
 
-/// Credit is drained before a refusal, unless the charge is above max: it would not fit beside none.
+/// Credit is drained before a refusal, unless the charge is above max: it would not fit beside
+/// none.
 #[test]
 fn a_stock_is_named_where_it_may_have_credit() {
     let runtime = left_empty(build(stocked().adaptive(false)));
-    let acme = runtime.root().create("acme", Limits::new().max(Limit::kib(10))).expect("a name");
+    let acme = runtime
+        .root()
+        .create("acme", Limits::new().max(Limit::kib(10)))
+        .expect("a name");
     let queries = ["a", "b"].map(|name| create(&acme, name));
     let _held = queries.each_ref().map(|query| charge(query, KIB));
     let (usage, open) = (acme.usage(), refused(&queries[0], 11 * KIB).to_string());
-    assert_eq!((usage, acme.usage()), (8 * KIB, 8 * KIB), "a refusal that drains nothing");
+    assert_eq!(
+        (usage, acme.usage()),
+        (8 * KIB, 8 * KIB),
+        "a refusal that drains nothing"
+    );
     let start = "/acme refused 11 KiB for /acme/a: short by 9 KiB, usage 8 KiB of max 10 KiB";
-    assert!(open.starts_with(&format!("{start}, at most 16 KiB of it unused credit; most in")), "{open}");
+    assert!(
+        open.starts_with(&format!(
+            "{start}, at most 16 KiB of it unused credit; most in"
+        )),
+        "{open}"
+    );
     let drained = refused(&queries[0], 9 * KIB).to_string();
     let start = "/acme refused 9 KiB for /acme/a: short by 1 KiB, usage 2 KiB of max 10 KiB";
-    assert!(drained.starts_with(&format!("{start}; most in")), "{drained}");
+    assert!(
+        drained.starts_with(&format!("{start}; most in")),
+        "{drained}"
+    );
 }
 
 // === Counters alone ===
@@ -231,12 +287,15 @@ fn counters() {
     let job = top.child();
     let (at, of) = (top.id(), job.id());
     let refused = job.try_charge(120).expect_err("no room");
-    let text = format!("{at} refused 120 for {of}: short by 20, max 100; to fit, raise its max or charge less");
+    let text = format!(
+        "{at} refused 120 for {of}: short by 20, max 100; to fit, raise its max or charge less"
+    );
     assert_prints(&refused, &text);
     assert_eq!(refused.want(), 20);
     job.force_charge(90);
-    let text =
-        format!("{at} refused 12 for {of}: short by 2, usage 90 of max 100; to fit, uncharge there or raise its max");
+    let text = format!(
+        "{at} refused 12 for {of}: short by 2, usage 90 of max 100; to fit, uncharge there or raise its max"
+    );
     assert_prints(&job.try_charge(12).expect_err("no room"), &text);
     let text = format!("{at} is busy: usage 90 is 30 above the new max 60; uncharge there");
     assert_prints(&top.set_max(60).expect_err("busy"), &text);
@@ -244,12 +303,14 @@ fn counters() {
     unlimited.force_charge(5);
     let of = unlimited.id();
     let most = PageCounter::USAGE_MAX;
-    let text =
-        format!("{of} refused {most} for {of}: short by 5, usage 5; charge less: no counter counts more than {most}");
+    let text = format!(
+        "{of} refused {most} for {of}: short by 5, usage 5; charge less: no counter counts more than {most}"
+    );
     assert_prints(&unlimited.try_charge(most).expect_err("no room"), &text);
 }
 
-/// A group has the name of its service's setting, and loses it with its object. A process keeps 255 names.
+/// A group has the name of its service's setting, and loses it with its object. A process keeps 255
+/// names.
 #[test]
 fn a_refusal_names_the_setting_of_its_group_alone() {
     let runtime = build(bare());
@@ -259,15 +320,33 @@ fn a_refusal_names_the_setting_of_its_group_alone() {
         let created = root.create(number, Limits::new().max(1).setting(&name));
         if number < 255 {
             let group = created.expect("a name that is free");
-            assert!(refused(&group, 2).to_string().contains(&format!("raise {name} ")), "{}", refused(&group, 2));
+            assert!(
+                refused(&group, 2)
+                    .to_string()
+                    .contains(&format!("raise {name} ")),
+                "{}",
+                refused(&group, 2)
+            );
             group.offline().expect("no children");
         } else {
-            let said = format!("no setting's name for \"{number}\" in /: a process keeps 255 names of settings");
+            let said = format!(
+                "no setting's name for \"{number}\" in /: a process keeps 255 names of settings"
+            );
             assert_eq!(created.expect_err("too many names").to_string(), said);
         }
     }
-    let known = root.create("known", Limits::new().max(1).setting("limit.0")).expect("a name that is free");
-    assert!(refused(&known, 2).to_string().contains("raise limit.0 "), "a name that is kept");
+    let known = root
+        .create("known", Limits::new().max(1).setting("limit.0"))
+        .expect("a name that is free");
+    assert!(
+        refused(&known, 2).to_string().contains("raise limit.0 "),
+        "a name that is kept"
+    );
     let other = limited(&root, "other", 1);
-    assert!(refused(&other, 2).to_string().contains("raise max of /other "), "an object that is used again");
+    assert!(
+        refused(&other, 2)
+            .to_string()
+            .contains("raise max of /other "),
+        "an object that is used again"
+    );
 }

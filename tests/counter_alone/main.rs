@@ -1,8 +1,14 @@
-//! `counter/` and what stands below it, compiled without the rest: counters charge, drain and verify with no group, no
-//! reclaim and no pressure.
+//! `counter/` and what stands below it, compiled without the rest: counters charge, drain and
+//! verify with no group, no reclaim and no pressure.
 //!
-//! The sources are those of the crate, by their paths. Under `--cfg loom` their models run here, else their properties.
-#![allow(dead_code, unused_imports, missing_docs, reason = "what the layers above use, nothing uses here")]
+//! The sources are those of the crate, by their paths. Under `--cfg loom` their models run here,
+//! else their properties.
+#![allow(
+    dead_code,
+    unused_imports,
+    missing_docs,
+    reason = "what the layers above use, nothing uses here"
+)]
 #![allow(unreachable_pub, reason = "public in the crate, not in a test")]
 
 extern crate self as memcg;
@@ -49,5 +55,8 @@ mod oracle;
 
 #[cfg(not(any(loom, shuttle)))]
 fn config() -> proptest::prelude::ProptestConfig {
-    proptest::prelude::ProptestConfig { failure_persistence: None, ..Default::default() }
+    proptest::prelude::ProptestConfig {
+        failure_persistence: None,
+        ..Default::default()
+    }
 }

@@ -1,4 +1,5 @@
-//! The allocator gives so many blocks more, then none: whatever `create` asks for may be what is refused.
+//! The allocator gives so many blocks more, then none: whatever `create` asks for may be what is
+//! refused.
 
 use std::fmt::Write;
 
@@ -14,38 +15,57 @@ const GROUPS: usize = 2_000;
 /// The most that one `create` may ask for.
 const ALLOCATIONS_MAX: u64 = 100;
 
-/// Makes a group of that name with none, one, two … allocations until it is made. How often it was refused.
+/// Makes a group of that name with none, one, two … allocations until it is made. How often it was
+/// refused.
 fn create(runtime: &Runtime, parent: &Group, name: &str, limits: Limits) -> (Group, u64) {
     for given in 0..ALLOCATIONS_MAX {
         let before = State::of(runtime, parent);
         let (made, refused) = with_allocations(given, || parent.create(name, limits));
         match made {
             Ok(group) => {
-                assert_eq!((&*group.name(), group.parent().as_ref()), (name, Some(parent)));
+                assert_eq!(
+                    (&*group.name(), group.parent().as_ref()),
+                    (name, Some(parent))
+                );
                 return (group, given);
             }
             Err(error) => {
                 assert!(refused > 0, "nothing was refused: {error}");
                 assert_says(&error, parent);
                 assert_eq!(State::of(runtime, parent), before, "{error}");
-                assert!(parent.children().iter().all(|child| child.name() != name), "{error}");
+                assert!(
+                    parent.children().iter().all(|child| child.name() != name),
+                    "{error}"
+                );
             }
         }
     }
     panic!("{name} wants more than {ALLOCATIONS_MAX} allocations");
 }
 
-/// Groups one by one, each refused as often as it can be; then all go, and there is room for as many.
+/// Groups one by one, each refused as often as it can be; then all go, and there is room for as
+/// many.
 fn make_and_throw_away(builder: RuntimeBuilder, long: bool) -> u64 {
-    let runtime = builder.max(1 << 40).build().expect("a configuration that holds");
+    let runtime = builder
+        .max(1 << 40)
+        .build()
+        .expect("a configuration that holds");
     let root = runtime.root();
     let (mut groups, mut refused) = (Vec::with_capacity(GROUPS), 0);
     let mut parent = root.clone();
     let mut name = String::with_capacity(256);
     for number in 0..GROUPS {
         name.clear();
-        write!(name, "{}-{number}", if long { "a-name-that-is-longer-than-most".repeat(6) } else { String::from("q") })
-            .expect("a string takes text");
+        write!(
+            name,
+            "{}-{number}",
+            if long {
+                "a-name-that-is-longer-than-most".repeat(6)
+            } else {
+                String::from("q")
+            }
+        )
+        .expect("a string takes text");
         let limits = match number % 3 {
             0 => Limits::new(),
             1 => Limits::new().max(1 << 20).low(100),
@@ -56,7 +76,11 @@ fn make_and_throw_away(builder: RuntimeBuilder, long: bool) -> u64 {
         if number % 50 == 0 {
             // Its first child comes next, for which it gives its own credit back.
             (0..2).for_each(|_| drop(group.try_charge(10).expect("room")));
-            parent = if number % 100 == 0 { group.clone() } else { root.clone() };
+            parent = if number % 100 == 0 {
+                group.clone()
+            } else {
+                root.clone()
+            };
         }
         groups.push(group);
         if number % 500 == 0 {
@@ -78,8 +102,12 @@ fn make_and_throw_away(builder: RuntimeBuilder, long: bool) -> u64 {
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
     // As many once more, in their place.
-    let again: Vec<Group> =
-        (0..GROUPS).map(|number| root.create(&number.to_string(), Limits::new()).expect("room")).collect();
+    let again: Vec<Group> = (0..GROUPS)
+        .map(|number| {
+            root.create(&number.to_string(), Limits::new())
+                .expect("room")
+        })
+        .collect();
     // Of groups: no thread has charged these, so they have no statistics.
     assert_eq!(live(&runtime)[0], in_use[0]);
     drop(again);
@@ -88,61 +116,83 @@ fn make_and_throw_away(builder: RuntimeBuilder, long: bool) -> u64 {
 
 #[test]
 fn each_allocation_of_create_may_be_refused() {
-    alone("allocations::each_allocation_of_create_may_be_refused", || {
-        for long in [false, true] {
-            for adaptive in [false, true] {
-                let mut builder = Runtime::builder().batch(Bytes(64)).adaptive(adaptive).audit(adaptive);
-                if long {
-                    builder = builder.nodes(2);
+    alone(
+        "allocations::each_allocation_of_create_may_be_refused",
+        || {
+            for long in [false, true] {
+                for adaptive in [false, true] {
+                    let mut builder = Runtime::builder()
+                        .batch(Bytes(64))
+                        .adaptive(adaptive)
+                        .audit(adaptive);
+                    if long {
+                        builder = builder.nodes(2);
+                    }
+                    if adaptive {
+                        let _further = [
+                            builder.counter("spill", memcg::Unit::Bytes),
+                            builder.counter("sockets", memcg::Unit::Bytes),
+                        ];
+                    }
+                    let refused = make_and_throw_away(builder, long);
+                    println!("{refused} times refused, for {GROUPS} groups");
+                    assert!(refused > 0, "nothing was ever asked for");
                 }
-                if adaptive {
-                    let _further =
-                        [builder.counter("spill", memcg::Unit::Bytes), builder.counter("sockets", memcg::Unit::Bytes)];
-                }
-                let refused = make_and_throw_away(builder, long);
-                println!("{refused} times refused, for {GROUPS} groups");
-                assert!(refused > 0, "nothing was ever asked for");
             }
-        }
-    });
+        },
+    );
 }
 
-/// If memory is refused, the dying groups whose credit waits for a barrier are settled, without more memory.
+/// If memory is refused, the dying groups whose credit waits for a barrier are settled, without
+/// more memory.
 #[test]
 fn create_is_refused_while_the_dying_wait_for_their_barrier() {
-    alone("allocations::create_is_refused_while_the_dying_wait_for_their_barrier", || {
-        let runtime = Runtime::builder().batch(Bytes(64)).build().expect("a configuration that holds");
-        let root = runtime.root();
-        let other = Other::spawn();
-        let (mut refused, mut groups) = (0, Vec::with_capacity(GROUPS));
-        for number in 0..GROUPS / 10 {
-            for dying in 0..number % 60 {
-                let group = root.create(&format!("dying{dying}"), Limits::new()).expect("a name that is free");
-                drop(group.try_charge(10).expect("no limit"));
-                drop(group.try_charge(10).expect("no limit"));
-                other.with(&group, |group| (0..2).for_each(|_| drop(group.try_charge(10).expect("no limit"))));
-                group.offline().expect("no children");
-            }
-            for given in 0..ALLOCATIONS_MAX {
-                let name = format!("q{number}");
-                match with_allocations(given, || root.create(&name, Limits::new())).0 {
-                    Ok(group) => {
-                        groups.push(group);
-                        break;
-                    }
-                    Err(error) => {
-                        assert_says(&error, &root);
-                        refused += 1;
+    alone(
+        "allocations::create_is_refused_while_the_dying_wait_for_their_barrier",
+        || {
+            let runtime = Runtime::builder()
+                .batch(Bytes(64))
+                .build()
+                .expect("a configuration that holds");
+            let root = runtime.root();
+            let other = Other::spawn();
+            let (mut refused, mut groups) = (0, Vec::with_capacity(GROUPS));
+            for number in 0..GROUPS / 10 {
+                for dying in 0..number % 60 {
+                    let group = root
+                        .create(&format!("dying{dying}"), Limits::new())
+                        .expect("a name that is free");
+                    drop(group.try_charge(10).expect("no limit"));
+                    drop(group.try_charge(10).expect("no limit"));
+                    other.with(&group, |group| {
+                        (0..2).for_each(|_| drop(group.try_charge(10).expect("no limit")))
+                    });
+                    group.offline().expect("no children");
+                }
+                for given in 0..ALLOCATIONS_MAX {
+                    let name = format!("q{number}");
+                    match with_allocations(given, || root.create(&name, Limits::new())).0 {
+                        Ok(group) => {
+                            groups.push(group);
+                            break;
+                        }
+                        Err(error) => {
+                            assert_says(&error, &root);
+                            refused += 1;
+                        }
                     }
                 }
+                assert_eq!(groups.len(), number + 1);
             }
-            assert_eq!(groups.len(), number + 1);
-        }
-        println!("{refused} times refused, beside the dying");
-        assert!(refused > 0, "nothing was ever asked for");
-        runtime.settle();
-        assert_eq!((runtime.group_count(), runtime.dying_count()), (GROUPS / 10 + 1, 0));
-        let verdict = runtime.verify();
-        assert!(verdict.is_ok(), "{verdict}");
-    });
+            println!("{refused} times refused, beside the dying");
+            assert!(refused > 0, "nothing was ever asked for");
+            runtime.settle();
+            assert_eq!(
+                (runtime.group_count(), runtime.dying_count()),
+                (GROUPS / 10 + 1, 0)
+            );
+            let verdict = runtime.verify();
+            assert!(verdict.is_ok(), "{verdict}");
+        },
+    );
 }

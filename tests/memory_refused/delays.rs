@@ -14,23 +14,43 @@ use crate::support::workers::Other;
 #[test]
 fn without_a_thread_no_thread_is_delayed() {
     alone("delays::without_a_thread_no_thread_is_delayed", || {
-        let runtime = Runtime::builder().delay_max(Duration::from_secs(600)).build().expect("defaults hold");
-        let group = runtime.root().create("q", Limits::new().high(1 << 20)).expect("a name");
+        let runtime = Runtime::builder()
+            .delay_max(Duration::from_secs(600))
+            .build()
+            .expect("defaults hold");
+        let group = runtime
+            .root()
+            .create("q", Limits::new().high(1 << 20))
+            .expect("a name");
         let held = group.force_charge(8 << 20);
         let denied = Other::spawn();
-        if !denied.run(|| [libc::SYS_clone3, libc::SYS_clone].into_iter().all(|call| deny(call, libc::EAGAIN))) {
+        if !denied.run(|| {
+            [libc::SYS_clone3, libc::SYS_clone]
+                .into_iter()
+                .all(|call| deny(call, libc::EAGAIN))
+        }) {
             println!("no seccomp filter here: nothing is refused");
             return;
         }
         let (charged, group) = denied.run(move || {
-            let charged = pin!(group.charge_async(1 << 20)).poll(&mut Context::from_waker(Waker::noop()));
+            let charged =
+                pin!(group.charge_async(1 << 20)).poll(&mut Context::from_waker(Waker::noop()));
             (charged, group)
         });
-        let Poll::Ready(Ok(charge)) = charged else { panic!("{charged:?}") };
-        assert_eq!((charge.bytes(), group.events().local().get(Event::High)), (1 << 20, 1));
+        let Poll::Ready(Ok(charge)) = charged else {
+            panic!("{charged:?}")
+        };
+        assert_eq!(
+            (charge.bytes(), group.events().local().get(Event::High)),
+            (1 << 20, 1)
+        );
         println!("a thread was refused, and the charge was not");
         let mut next = pin!(group.charge_async(1 << 20));
-        assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(
+            next.as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
         drop((charge, held));
         assert_eq!(group.live(), 1 << 20);
     });

@@ -1,14 +1,19 @@
-//! Memory that is refused: `create` says so, nothing is lost, and it works again once there is some.
+//! Memory that is refused: `create` says so, nothing is lost, and it works again once there is
+//! some.
 //!
-//! * here: an allocator that refuses, and what must be as it was; `allocations`: from the first, the second, … of one
-//!   call on; `pages`: to one thread by a seccomp filter, to all by a limit of the address space; `first_use`: of what comes
-//!   with its first use, where no caller gets an error; `delays`: a thread in the place of memory.
+//! * here: an allocator that refuses, and what must be as it was; `allocations`: from the first,
+//!   the second, … of one call on; `pages`: to one thread by a seccomp filter, to all by a limit of
+//!   the address space; `first_use`: of what comes with its first use, where no caller gets an
+//!   error; `delays`: a thread in the place of memory.
 //!
 //! Each test starts this program again for itself alone.
 //!
 //! Linux refuses memory here: on other systems this program is empty.
 #![cfg(all(not(loom), target_os = "linux"))]
-#![allow(unsafe_code, reason = "neither a global allocator nor a limit of the process has a safe form")]
+#![allow(
+    unsafe_code,
+    reason = "neither a global allocator nor a limit of the process has a safe form"
+)]
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -59,17 +64,29 @@ fn with_allocations<R>(given: u64, work: impl FnOnce() -> R) -> (R, u64) {
 unsafe impl GlobalAlloc for Refusing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller promises.
-        if is_refused() { std::ptr::null_mut() } else { unsafe { System.alloc(layout) } }
+        if is_refused() {
+            std::ptr::null_mut()
+        } else {
+            unsafe { System.alloc(layout) }
+        }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller promises.
-        if is_refused() { std::ptr::null_mut() } else { unsafe { System.alloc_zeroed(layout) } }
+        if is_refused() {
+            std::ptr::null_mut()
+        } else {
+            unsafe { System.alloc_zeroed(layout) }
+        }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: as the caller promises.
-        if is_refused() { std::ptr::null_mut() } else { unsafe { System.realloc(block, layout, size) } }
+        if is_refused() {
+            std::ptr::null_mut()
+        } else {
+            unsafe { System.realloc(block, layout, size) }
+        }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
@@ -114,7 +131,9 @@ impl State {
 /// The error's line.
 #[track_caller]
 fn assert_says(refused: &CreateError, of: &Group) {
-    let CreateError::Memory { parent, bytes } = refused else { panic!("{refused}") };
+    let CreateError::Memory { parent, bytes } = refused else {
+        panic!("{refused}")
+    };
     assert!(parent == of && *bytes > 0, "{refused}");
     let text = refused.to_string();
     assert!(text.contains(&of.path()) && !text.contains('\n'), "{text}");

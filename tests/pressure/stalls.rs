@@ -21,9 +21,15 @@ fn totals(pressure: GroupPressure) -> [Duration; 2] {
 /// No charger stands still: time passes, and the totals do not move.
 #[track_caller]
 fn nothing_stands_still(groups: &[&Group]) {
-    let before: Vec<_> = groups.iter().map(|group| totals(group.pressure())).collect();
+    let before: Vec<_> = groups
+        .iter()
+        .map(|group| totals(group.pressure()))
+        .collect();
     thread::sleep(NAP);
-    let after: Vec<_> = groups.iter().map(|group| totals(group.pressure())).collect();
+    let after: Vec<_> = groups
+        .iter()
+        .map(|group| totals(group.pressure()))
+        .collect();
     assert_eq!(before, after);
 }
 
@@ -58,8 +64,16 @@ fn a_thread_in_line_counts_at_each_level() {
         nothing_stands_still(&[&group, &top, &root]);
         let [q, t, r] = [&group, &top, &root].map(|group| totals(group.pressure()));
         assert_eq!((q[0], t[0], r[0]), (q[0], q[0], q[0]), "the one charger");
-        assert_eq!((q[1], t[1], r[1]), (q[0], q[0], Duration::ZERO), "the max is top's");
-        assert_eq!(totals(beside.pressure()), [Duration::ZERO; 2], "no charger of it has stood still");
+        assert_eq!(
+            (q[1], t[1], r[1]),
+            (q[0], q[0], Duration::ZERO),
+            "the max is top's"
+        );
+        assert_eq!(
+            totals(beside.pressure()),
+            [Duration::ZERO; 2],
+            "no charger of it has stood still"
+        );
     }
 }
 
@@ -70,14 +84,21 @@ fn chargers_at_once_count_once() {
     let other = create(&top, "other");
     let held = group.force_charge(100);
     let begun = Instant::now();
-    let waiters = [in_line(&group, 10), in_line(&group, 10), in_line(&other, 10)];
+    let waiters = [
+        in_line(&group, 10),
+        in_line(&group, 10),
+        in_line(&other, 10),
+    ];
     stands_still(&group);
     stands_still(&other);
     drop(waiters);
     let most = begun.elapsed();
     nothing_stands_still(&[&group, &other, &top]);
     let [q, o, t] = [&group, &other, &top].map(|group| group.pressure().some.total);
-    assert!(q <= t && o <= t && t <= q + o && t <= most, "{q:?} {o:?} {t:?} of {most:?}");
+    assert!(
+        q <= t && o <= t && t <= q + o && t <= most,
+        "{q:?} {o:?} {t:?} of {most:?}"
+    );
     drop((held, group, other, top));
     assert_empty(&runtime);
 }
@@ -170,7 +191,8 @@ fn reclaim_counts_for_the_level_that_is_full() {
 fn a_reclaimer_that_panics_leaves_nothing_behind() {
     let (runtime, top, group) = three();
     let held = group.force_charge(100);
-    let registration = group.register_reclaimer(call(|_, _| panic!("on purpose")), Priority::NORMAL);
+    let registration =
+        group.register_reclaimer(call(|_, _| panic!("on purpose")), Priority::NORMAL);
     assert!(group.try_charge(1).is_err());
     nothing_stands_still(&[&group, &top]);
     assert!(group.pressure().some.total > Duration::ZERO);
@@ -180,7 +202,9 @@ fn a_reclaimer_that_panics_leaves_nothing_behind() {
 
 #[test]
 fn victims_are_waited_for() {
-    let runtime = left_empty(build(kinds().into_iter().next().expect("a kind").oom_time(NAP)));
+    let runtime = left_empty(build(
+        kinds().into_iter().next().expect("a kind").oom_time(NAP),
+    ));
     let top = limited(&runtime.root(), "top", 100);
     top.set_oom_policy(OomPolicy::Choose);
     let (group, hog) = (create(&top, "q"), create(&top, "hog"));
@@ -189,7 +213,11 @@ fn victims_are_waited_for() {
     assert!(group.try_charge(1).is_err());
     let [some, full] = totals(group.pressure());
     assert!(some >= NAP && full == some, "{some:?} {full:?}");
-    assert_eq!(hog.pressure().some.total, Duration::ZERO, "no charger of the victim stood still");
+    assert_eq!(
+        hog.pressure().some.total,
+        Duration::ZERO,
+        "no charger of the victim stood still"
+    );
     nothing_stands_still(&[&group, &top]);
 }
 
@@ -197,11 +225,18 @@ fn victims_are_waited_for() {
 fn delays_above_high_count() {
     for builder in kinds() {
         let runtime = left_empty(build(builder.delay_max(4 * NAP)));
-        let top = runtime.root().create("top", Limits::new().high(Limit::Bytes(1 << 20))).expect("a free name");
+        let top = runtime
+            .root()
+            .create("top", Limits::new().high(Limit::Bytes(1 << 20)))
+            .expect("a free name");
         let group = create(&top, "q");
         let _held = group.force_charge(Bytes(8 << 20));
         assert_eq!(group.pressure(), GroupPressure::default(), "forced");
-        drop(group.try_charge(Bytes(1 << 20)).expect("high refuses no charge"));
+        drop(
+            group
+                .try_charge(Bytes(1 << 20))
+                .expect("high refuses no charge"),
+        );
         let [some, full] = totals(group.pressure());
         assert!(some >= 4 * NAP && full == some, "{some:?} {full:?}");
         // A future, until it goes on; one that is told to be undelayed is not delayed.
@@ -212,16 +247,24 @@ fn delays_above_high_count() {
         drop(future);
         nothing_stands_still(&[&group, &top]);
         let before = totals(group.pressure());
-        drop(Polled::new(group.charge_async(Bytes(1 << 20)).undelayed()).finish().expect("high refuses no charge"));
+        drop(
+            Polled::new(group.charge_async(Bytes(1 << 20)).undelayed())
+                .finish()
+                .expect("high refuses no charge"),
+        );
         assert_eq!(totals(group.pressure()), before);
         drop(Polled::new(group.run(Group::checkpoint_async)).finish());
-        assert!(group.pressure().some.total > before[0], "a checkpoint is delayed, too");
+        assert!(
+            group.pressure().some.total > before[0],
+            "a checkpoint is delayed, too"
+        );
         nothing_stands_still(&[&group, &top]);
         assert_eq!(runtime.root().pressure().full.total, Duration::ZERO);
     }
 }
 
-/// A refusal at once, reclaim that a caller asks for, a limit that is lowered: no charger stands still.
+/// A refusal at once, reclaim that a caller asks for, a limit that is lowered: no charger stands
+/// still.
 #[test]
 fn what_does_not_count() {
     let (runtime, top, group) = three();
@@ -267,10 +310,20 @@ fn a_new_group_begins_with_nothing() {
     group.offline().expect("no children");
     drop(group);
     let group = create(&top, "q");
-    assert_eq!((group.pressure(), top.pressure().some.total), (GroupPressure::default(), before));
+    assert_eq!(
+        (group.pressure(), top.pressure().some.total),
+        (GroupPressure::default(), before)
+    );
     let snapshot = runtime.snapshot();
-    let rows: Vec<_> = snapshot.rows().iter().map(|row| (row.path.as_str(), row.pressure.some.total)).collect();
-    assert_eq!(rows, [("/", before), ("/top", before), ("/top/q", Duration::ZERO)]);
+    let rows: Vec<_> = snapshot
+        .rows()
+        .iter()
+        .map(|row| (row.path.as_str(), row.pressure.some.total))
+        .collect();
+    assert_eq!(
+        rows,
+        [("/", before), ("/top", before), ("/top/q", Duration::ZERO)]
+    );
     drop((held, group, top));
     assert_empty(&runtime);
 }

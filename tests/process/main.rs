@@ -1,6 +1,6 @@
 #![cfg(not(loom))]
-//! Figures of the whole process: resident memory, the pools and their live objects. Each test that reads such a figure
-//! starts this program again for itself alone.
+//! Figures of the whole process: resident memory, the pools and their live objects. Each test that
+//! reads such a figure starts this program again for itself alone.
 //!
 //! * `own_bytes`: what a runtime takes itself; `churn`: what groups cost in memory;
 //! * `recycling`, `stat_recycling`: objects that are used again hold nothing of their last group;

@@ -1,7 +1,8 @@
 //! Objects go back to the pool and come out of it clean.
 //!
-//! Pools are the process's: what is live in them is back where it was once all is given up. A group's number, which its
-//! id shows, is that of its object. Each test counts what is live, so it starts this program again for itself alone.
+//! Pools are the process's: what is live in them is back where it was once all is given up. A
+//! group's number, which its id shows, is that of its object. Each test counts what is live, so it
+//! starts this program again for itself alone.
 
 use memcg::expert::Inspect as _;
 use memcg::expert::{BarrierMode, FixedBatch};
@@ -27,7 +28,9 @@ fn build(builder: &RuntimeBuilder) -> Runtime {
 }
 
 fn create(parent: &Group, name: &str) -> Group {
-    parent.create(name, Limits::new()).expect("a name that is free")
+    parent
+        .create(name, Limits::new())
+        .expect("a name that is free")
 }
 
 fn charge(group: &Group, bytes: u64) -> Charge {
@@ -37,8 +40,14 @@ fn charge(group: &Group, bytes: u64) -> Charge {
 /// An id prints as `group NUMBER.GENERATION`.
 fn number_and_generation(id: GroupId) -> (u32, u32) {
     let text = id.to_string();
-    let numbers = text.strip_prefix("group ").and_then(|numbers| numbers.split_once('.')).expect("two numbers");
-    (numbers.0.parse().expect("a number"), numbers.1.parse().expect("a generation"))
+    let numbers = text
+        .strip_prefix("group ")
+        .and_then(|numbers| numbers.split_once('.'))
+        .expect("two numbers");
+    (
+        numbers.0.parse().expect("a number"),
+        numbers.1.parse().expect("a generation"),
+    )
 }
 
 /// Objects in use, of groups with one counter and with two, of their events and their statistics.
@@ -46,7 +55,14 @@ fn live() -> [Vec<u64>; 2] {
     let plain = Runtime::builder();
     let mut counted = plain.clone();
     let _spill = counted.counter("spill", memcg::Unit::Bytes);
-    [plain, counted].map(|builder| build(&builder).pools().rows().iter().map(|row| row.live).collect())
+    [plain, counted].map(|builder| {
+        build(&builder)
+            .pools()
+            .rows()
+            .iter()
+            .map(|row| row.live)
+            .collect()
+    })
 }
 
 /// Whatever `work` makes is back in its pool when it is done.
@@ -67,7 +83,8 @@ fn an_idle_tree_goes_with_its_runtime() {
                 let _spill = builder.counter("spill", memcg::Unit::Bytes);
                 let runtime = build(&builder);
                 let acme = create(&runtime.root(), "acme");
-                (0..10).for_each(|number| drop(create(&create(&acme, &number.to_string()), "below")));
+                (0..10)
+                    .for_each(|number| drop(create(&create(&acme, &number.to_string()), "below")));
                 drop(charge(&acme, 3));
             });
         }
@@ -85,7 +102,10 @@ fn a_refused_group_leaves_nothing() {
             let acme = create(&root, "acme");
             for _ in 0..200 {
                 assert!(root.create("acme", Limits::new()).is_err());
-                assert!(root.create("q", Limits::new().low(Limit::percent(5))).is_err());
+                assert!(
+                    root.create("q", Limits::new().low(Limit::percent(5)))
+                        .is_err()
+                );
                 assert!(root.create("a/b", Limits::new()).is_err());
             }
             let last = create(&acme, "last");
@@ -115,7 +135,9 @@ fn the_order_of_drops_does_not_matter() {
                 let query = create(&acme, "q17");
                 let (bytes, none) = (charge(&query, 10), charge(&acme, 0));
                 let theirs = query.clone();
-                let other = std::thread::spawn(move || theirs.try_charge_set(&[(spill, 3), (Counter::MEMORY, 5)]));
+                let other = std::thread::spawn(move || {
+                    theirs.try_charge_set(&[(spill, 3), (Counter::MEMORY, 5)])
+                });
                 let spilt = other.join().expect("no panic").expect("room");
                 let root = runtime.root();
                 if order % 7 == 0 {
@@ -144,16 +166,26 @@ fn the_order_of_drops_does_not_matter() {
 /// Uses everything that a group has, so that there is something to clean.
 fn wear(runtime: &Runtime, group: &Group, further: Counter) -> (Charge, Charge) {
     let below = create(group, "below");
-    group.set_max("50%".parse::<Limit>().expect("a percentage")).expect("the root has a max");
-    group.set_limits(Limits::new().min("10%".parse::<Limit>().expect("a percentage"))).expect("the root has a max");
+    group
+        .set_max("50%".parse::<Limit>().expect("a percentage"))
+        .expect("the root has a max");
+    group
+        .set_limits(Limits::new().min("10%".parse::<Limit>().expect("a percentage")))
+        .expect("the root has a max");
     group.set_limits(Limits::new().low(77)).expect("a number");
     below.set_limits(Limits::new().min(5)).expect("a number");
-    group.counter(further).expect("declared").set_max(10).expect("a number");
+    group
+        .counter(further)
+        .expect("declared")
+        .set_max(10)
+        .expect("a number");
     group.memory().set_batch(16);
     let held = (group.force_charge(100_000), group.force_charge(3));
     assert!(group.try_charge(1).is_err() && below.try_charge(1).is_err());
     let theirs = group.clone();
-    std::thread::spawn(move || drop(theirs.force_charge(40))).join().expect("no panic");
+    std::thread::spawn(move || drop(theirs.force_charge(40)))
+        .join()
+        .expect("no panic");
     assert!(group.try_charge_set(&[(further, 11)]).is_err());
     drop(group.try_charge_set(&[(further, 9)]).expect("room"));
     drop(group.memory().peak_window());
@@ -185,9 +217,17 @@ fn an_object_comes_back_clean() {
                 runtime.settle();
                 assert_eq!(runtime.find(id).map(|group| group.live()), Some(100_003));
                 drop(held);
-                assert_eq!((runtime.find(id), runtime.dying_count()), (None, 0), "round {round}");
                 assert_eq!(
-                    (root.usage(), root.memory().children_min_usage(), root.memory().children_low_usage()),
+                    (runtime.find(id), runtime.dying_count()),
+                    (None, 0),
+                    "round {round}"
+                );
+                assert_eq!(
+                    (
+                        root.usage(),
+                        root.memory().children_min_usage(),
+                        root.memory().children_low_usage()
+                    ),
                     (0, 0, 0)
                 );
 
@@ -196,30 +236,69 @@ fn an_object_comes_back_clean() {
                 assert_eq!(now.0, worn.0, "the same object");
                 assert!(now.1 > worn.1, "another generation: {now:?} after {worn:?}");
                 generations += now.1 - worn.1;
-                assert_eq!(runtime.find(id), None, "an old id does not find its object's next group");
-                assert_eq!((&*group.name(), group.parent(), group.is_offline()), ("next", Some(root.clone()), false));
+                assert_eq!(
+                    runtime.find(id),
+                    None,
+                    "an old id does not find its object's next group"
+                );
+                assert_eq!(
+                    (&*group.name(), group.parent(), group.is_offline()),
+                    ("next", Some(root.clone()), false)
+                );
                 assert_eq!((group.max(), group.min(), group.low()), (u64::MAX, 0, 0));
                 assert_eq!(
                     group.limits(),
-                    Limits::new().max(Limit::Unlimited).min(0).low(0).soft(Limit::Unlimited).high(Limit::Unlimited),
+                    Limits::new()
+                        .max(Limit::Unlimited)
+                        .min(0)
+                        .low(0)
+                        .soft(Limit::Unlimited)
+                        .high(Limit::Unlimited),
                     "no percentage is left"
                 );
-                assert_eq!((group.usage(), group.live(), group.memory().stocked(), group.forced()), (0, 0, 0, 0));
-                assert_eq!((group.peak(), group.memory().peak_window().peak(), group.refused_count()), (0, 0, 0));
                 assert_eq!(
-                    (group.memory().children_min_usage(), group.memory().children_low_usage(), group.children()),
+                    (
+                        group.usage(),
+                        group.live(),
+                        group.memory().stocked(),
+                        group.forced()
+                    ),
+                    (0, 0, 0, 0)
+                );
+                assert_eq!(
+                    (
+                        group.peak(),
+                        group.memory().peak_window().peak(),
+                        group.refused_count()
+                    ),
+                    (0, 0, 0)
+                );
+                assert_eq!(
+                    (
+                        group.memory().children_min_usage(),
+                        group.memory().children_low_usage(),
+                        group.children()
+                    ),
                     (0, 0, Vec::new())
                 );
                 let spill = group.counter(further).expect("declared");
                 assert_eq!(
-                    (spill.usage(), spill.max(), spill.peak(), spill.refused_count(), spill.forced()),
+                    (
+                        spill.usage(),
+                        spill.max(),
+                        spill.peak(),
+                        spill.refused_count(),
+                        spill.forced()
+                    ),
                     (0, u64::MAX, 0, 0, 0)
                 );
                 let verdict = runtime.verify();
                 assert!(verdict.is_ok(), "{verdict}");
                 // Its stock is the runtime's, and full of nothing.
                 let (one, theirs) = (charge(&group, 1), group.clone());
-                let two = std::thread::spawn(move || charge(&theirs, 2)).join().expect("no panic");
+                let two = std::thread::spawn(move || charge(&theirs, 2))
+                    .join()
+                    .expect("no panic");
                 assert!(group.usage() <= 128 && group.live() == 3, "{group:?}");
                 let verdict = runtime.verify();
                 assert!(verdict.is_ok(), "{verdict}");
@@ -244,9 +323,13 @@ fn kinds_share_the_pool() {
             for round in 0..200_usize {
                 let runtime = build(&kinds[round * 3 % kinds.len()]);
                 let group = create(&runtime.root(), "q");
-                let held: Vec<Charge> = (0..round as u64 % 9).map(|bytes| charge(&group, 20 * bytes)).collect();
+                let held: Vec<Charge> = (0..round as u64 % 9)
+                    .map(|bytes| charge(&group, 20 * bytes))
+                    .collect();
                 let theirs = group.clone();
-                std::thread::spawn(move || drop(charge(&theirs, 3))).join().expect("no panic");
+                std::thread::spawn(move || drop(charge(&theirs, 3)))
+                    .join()
+                    .expect("no panic");
                 assert_eq!(group.live(), held.iter().map(Charge::bytes).sum::<u64>());
                 let verdict = runtime.verify();
                 assert!(verdict.is_ok(), "round {round}: {verdict}");

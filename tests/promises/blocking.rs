@@ -1,11 +1,16 @@
-//! A function that may block says so in the first line of its documentation, with what to use in async code.
+//! A function that may block says so in the first line of its documentation, with what to use in
+//! async code.
 
 use std::fs;
 use std::path::Path;
 
-/// Calls that sleep, wait for others, or run code of others: by file, the line that starts each, without its rest.
+/// Calls that sleep, wait for others, or run code of others: by file, the line that starts each,
+/// without its rest.
 const MAY_BLOCK: &[(&str, &[&str])] = &[
-    ("group/charge.rs", &["pub fn try_charge(", "pub fn try_grow(", "pub fn resize("]),
+    (
+        "group/charge.rs",
+        &["pub fn try_charge(", "pub fn try_grow(", "pub fn resize("],
+    ),
     ("group/charge_set.rs", &["pub fn try_charge_set("]),
     ("group/charge_with.rs", &["pub fn try_charge_with("]),
     ("group/checkpoint.rs", &["pub fn checkpoint("]),
@@ -13,24 +18,56 @@ const MAY_BLOCK: &[(&str, &[&str])] = &[
     ("group/events.rs", &["pub fn wait("]),
     ("group/inspect.rs", &["fn set_observe_only("]),
     ("group/parts.rs", &["pub fn transfer("]),
-    ("group/reading.rs", &["pub fn set_limits(", "pub fn set_max("]),
+    (
+        "group/reading.rs",
+        &["pub fn set_limits(", "pub fn set_max("],
+    ),
     ("group/reclaim.rs", &["pub fn reclaim("]),
     ("group/registration.rs", &["pub struct Registration {"]),
-    ("kmem/account.rs", &["pub fn try_migrate(", "pub fn transfer("]),
+    (
+        "kmem/account.rs",
+        &["pub fn try_migrate(", "pub fn transfer("],
+    ),
     ("kmem/node_account.rs", &["pub fn precharge("]),
-    ("../crates/memcg-kmem/src/percpu/mod.rs", &["pub fn new_in(", "pub fn new_with_in(", "pub fn new_with_of("]),
-    ("../crates/memcg-kmem/src/percpu/allocator.rs", &["pub fn allocate("]),
+    (
+        "../crates/memcg-kmem/src/percpu/mod.rs",
+        &[
+            "pub fn new_in(",
+            "pub fn new_with_in(",
+            "pub fn new_with_of(",
+        ],
+    ),
+    (
+        "../crates/memcg-kmem/src/percpu/allocator.rs",
+        &["pub fn allocate("],
+    ),
     ("kmem/precharge.rs", &["pub fn precharge("]),
-    ("../crates/memcg-kmem/src/slab/mod.rs", &["pub fn insert(", "pub fn insert_on("]),
-    ("../crates/memcg-kmem/src/store/mod.rs", &["pub fn insert(", "pub fn insert_on("]),
+    (
+        "../crates/memcg-kmem/src/slab/mod.rs",
+        &["pub fn insert(", "pub fn insert_on("],
+    ),
+    (
+        "../crates/memcg-kmem/src/store/mod.rs",
+        &["pub fn insert(", "pub fn insert_on("],
+    ),
     (
         "../crates/memcg-kmem/src/vec/mod.rs",
-        &["pub fn with_capacity_in(", "pub fn push(", "pub fn extend_from_slice(", "pub fn try_reserve("],
+        &[
+            "pub fn with_capacity_in(",
+            "pub fn push(",
+            "pub fn extend_from_slice(",
+            "pub fn try_reserve(",
+        ],
     ),
     ("page_counter/handle.rs", &["pub fn try_charge("]),
     (
         "runtime/mod.rs",
-        &["pub struct Runtime ", "pub fn release_idle_credit(", "pub fn start_flusher(", "pub fn stop_flusher("],
+        &[
+            "pub struct Runtime ",
+            "pub fn release_idle_credit(",
+            "pub fn start_flusher(",
+            "pub fn stop_flusher(",
+        ],
     ),
 ];
 
@@ -40,20 +77,28 @@ const NEVER_BLOCKS: &[(&str, &[&str])] = &[("group/charge_with.rs", &["Start,", 
 /// The first line of the documentation of what starts at this line.
 fn first_line<'a>(lines: &[&'a str], at: usize) -> &'a str {
     let is_doc = |line: &&&str| line.starts_with("///");
-    let above = lines[..at].iter().rev().take_while(|line| line.starts_with("///") || line.starts_with("#["));
+    let above = lines[..at]
+        .iter()
+        .rev()
+        .take_while(|line| line.starts_with("///") || line.starts_with("#["));
     above.filter(is_doc).last().copied().unwrap_or_default()
 }
 
-/// Lines of these files that start such a call without one of `words` in the first line of its documentation.
+/// Lines of these files that start such a call without one of `words` in the first line of its
+/// documentation.
 fn silent(list: &[(&str, &[&str])], words: &[&str]) -> Vec<String> {
     let mut silent = Vec::new();
     for (file, starts) in list {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src").join(file);
-        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../src")
+            .join(file);
+        let text =
+            fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
         for start in *starts {
-            let at =
-                lines.iter().position(|line| line.starts_with(start) || line.starts_with(&start.replace('(', "<")));
+            let at = lines.iter().position(|line| {
+                line.starts_with(start) || line.starts_with(&start.replace('(', "<"))
+            });
             let first = first_line(&lines, at.unwrap_or_else(|| panic!("no {start} in {file}")));
             if !words.iter().any(|word| first.contains(word)) {
                 silent.push(format!("{file}: {start}: {first}"));

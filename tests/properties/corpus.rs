@@ -7,8 +7,11 @@ use crate::units::twin;
 
 /// Calls `target` with every file of a corpus, and names the one that fails.
 fn replay(corpus: &str, target: impl Fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(corpus);
-    let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../fuzz/corpus")
+        .join(corpus);
+    let entries =
+        std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let mut replayed = 0;
     for entry in entries {
         let path = entry.expect("a folder can be read to its end").path();

@@ -1,10 +1,11 @@
 //! The tree against its naive twin, over random operations.
 //!
-//! After every operation, for every counter: `live()` is what was charged and not uncharged; usage is that and the
-//! stock; the stock is within its published bound and the budget; a charge is admitted exactly when there is room
-//! for what is live, and refused at the first level without; a limit is busy exactly when more is live; usage without
-//! the forced excess is within the limit; the protection sums are a recount. Concurrency is the business of the
-//! models and of the stress test: the threads here take turns.
+//! After every operation, for every counter: `live()` is what was charged and not uncharged; usage
+//! is that and the stock; the stock is within its published bound and the budget; a charge is
+//! admitted exactly when there is room for what is live, and refused at the first level without; a
+//! limit is busy exactly when more is live; usage without the forced excess is within the limit;
+//! the protection sums are a recount. Concurrency is the business of the models and of the stress
+//! test: the threads here take turns.
 
 use memcg::PageCounter;
 use proptest::prelude::*;
@@ -42,11 +43,16 @@ fn actions() -> impl Strategy<Value = Action> {
 }
 
 fn ops(length: usize) -> impl Strategy<Value = Vec<Op>> {
-    let op = (0..3_u8, any::<u8>(), actions()).prop_map(|(thread, subject, action)| Op { thread, subject, action });
+    let op = (0..3_u8, any::<u8>(), actions()).prop_map(|(thread, subject, action)| Op {
+        thread,
+        subject,
+        action,
+    });
     prop::collection::vec(op, 0..length)
 }
 
-/// Fences, declarations, audits, batches, budgets and root limits of all kinds; whether the stock adapts is the caller's.
+/// Fences, declarations, audits, batches, budgets and root limits of all kinds; whether the stock
+/// adapts is the caller's.
 fn setups(adaptive: bool) -> impl Strategy<Value = Setup> {
     let budgets = prop_oneof![
         4 => Just(None),
@@ -54,17 +60,24 @@ fn setups(adaptive: bool) -> impl Strategy<Value = Setup> {
         1 => Just(Some(1 << 20)),
     ];
     let max = prop_oneof![3 => Just(PageCounter::UNLIMITED), 2 => 0..5_000_u64, 1 => Just(1 << 40)];
-    (select(&BATCHES[..]), any::<[bool; 2]>(), prop::bool::weighted(0.8), budgets, max).prop_map(
-        move |(batch, [fence, declares], audit, budget, max)| Setup {
-            batch,
-            adaptive,
-            audit,
-            fence,
-            declares,
-            budget,
-            max,
-        },
+    (
+        select(&BATCHES[..]),
+        any::<[bool; 2]>(),
+        prop::bool::weighted(0.8),
+        budgets,
+        max,
     )
+        .prop_map(
+            move |(batch, [fence, declares], audit, budget, max)| Setup {
+                batch,
+                adaptive,
+                audit,
+                fence,
+                declares,
+                budget,
+                max,
+            },
+        )
 }
 
 proptest! {

@@ -1,8 +1,8 @@
 //! Groups and charges against their naive twin, over random operations.
 //!
-//! After every operation: which groups exist, are online, their names and parents; what each is charged and refuses,
-//! and why; that a charge is admitted exactly when there is room for what is live; that a group is gone exactly when
-//! nothing keeps it.
+//! After every operation: which groups exist, are online, their names and parents; what each is
+//! charged and refuses, and why; that a charge is admitted exactly when there is room for what is
+//! live; that a group is gone exactly when nothing keeps it.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -67,7 +67,11 @@ fn actions() -> impl Strategy<Value = Action> {
 }
 
 fn ops(length: usize) -> impl Strategy<Value = Vec<Op>> {
-    let op = (0..3_u8, any::<u8>(), actions()).prop_map(|(thread, subject, action)| Op { thread, subject, action });
+    let op = (0..3_u8, any::<u8>(), actions()).prop_map(|(thread, subject, action)| Op {
+        thread,
+        subject,
+        action,
+    });
     prop::collection::vec(op, 0..length)
 }
 
@@ -75,18 +79,25 @@ fn setups(adaptive: bool) -> impl Strategy<Value = Setup> {
     let budgets = prop_oneof![4 => Just(None), 1 => (0..300_u64).prop_map(Some)];
     let max = prop_oneof![3 => Just(u64::MAX), 2 => 300..5_000_u64, 1 => Just(1 << 40)];
     let flags = (any::<bool>(), prop::bool::weighted(0.7), any::<bool>());
-    (select(&BATCHES[..]), flags, budgets, max, select(&GROUPS_MAX[..])).prop_map(
-        move |(batch, (fence, audit, packed), budget, max, groups_max)| Setup {
-            batch,
-            adaptive,
-            audit,
-            fence,
-            budget: budget.filter(|&budget| budget <= max),
-            max,
-            groups_max,
-            packed,
-        },
+    (
+        select(&BATCHES[..]),
+        flags,
+        budgets,
+        max,
+        select(&GROUPS_MAX[..]),
     )
+        .prop_map(
+            move |(batch, (fence, audit, packed), budget, max, groups_max)| Setup {
+                batch,
+                adaptive,
+                audit,
+                fence,
+                budget: budget.filter(|&budget| budget <= max),
+                max,
+                groups_max,
+                packed,
+            },
+        )
 }
 
 proptest! {

@@ -20,7 +20,12 @@ mod units;
 
 use proptest::prelude::ProptestConfig;
 
-/// A failure prints its shortest form; it is kept as a test or as a seed of the fuzzer, not in a file of numbers.
+/// A failure prints its shortest form; it is kept as a test or as a seed of the fuzzer, not in a
+/// file of numbers.
 fn config() -> ProptestConfig {
-    ProptestConfig { max_shrink_iters: 8_192, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig {
+        max_shrink_iters: 8_192,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }

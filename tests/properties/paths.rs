@@ -1,4 +1,5 @@
-//! Names of all kinds, in any order: no two groups online have one path, and a path is one line that shows what it is.
+//! Names of all kinds, in any order: no two groups online have one path, and a path is one line
+//! that shows what it is.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +40,8 @@ const LETTERS: [char; 18] = [
 ];
 
 fn step() -> impl Strategy<Value = Step> {
-    let text = prop::collection::vec(prop::sample::select(&LETTERS[..]), 0..5).prop_map(String::from_iter);
+    let text =
+        prop::collection::vec(prop::sample::select(&LETTERS[..]), 0..5).prop_map(String::from_iter);
     prop_oneof![
         4 => (any::<u8>(), text).prop_map(|(parent, text)| Step::Text(parent, text)),
         1 => (any::<u8>(), 0_u64..20).prop_map(|(parent, number)| Step::Number(parent, number)),
@@ -57,7 +59,9 @@ fn take(steps: &[Step]) {
         let made = match step {
             Step::Text(parent, text) => pick(&groups, *parent).create(text, Limits::new()),
             Step::Number(parent, number) => pick(&groups, *parent).create(*number, Limits::new()),
-            Step::Unnamed(parent) => pick(&groups, *parent).create(GroupName::Unnamed, Limits::new()),
+            Step::Unnamed(parent) => {
+                pick(&groups, *parent).create(GroupName::Unnamed, Limits::new())
+            }
             Step::AsAnother(parent, other) => {
                 let shown = pick(&groups, *other).path();
                 let last = shown.rsplit('/').next().expect("a path has a slash");
@@ -75,7 +79,8 @@ fn take(steps: &[Step]) {
         let mut paths = BTreeMap::new();
         for group in &groups {
             let path = group.path();
-            // The standard library escapes what formats and what is no character, and marks that begin a text.
+            // The standard library escapes what formats and what is no character, and marks that
+            // begin a text.
             let hidden = |char: char| char != '\u{301}' && char.escape_debug().len() > 1;
             assert!(!path.contains(hidden), "{path:?}");
             let other = paths.insert(path, group);

@@ -1,4 +1,5 @@
-//! Effective protection: against the kernel's formula written down naively, and what follows from it.
+//! Effective protection: against the kernel's formula written down naively, and what follows from
+//! it.
 
 use memcg::{CounterConfig, PageCounter};
 use proptest::prelude::*;
@@ -48,13 +49,18 @@ impl Tree {
             return u128::from(self.nodes[at].setting);
         }
         let above = self.effective(parent, target);
-        let siblings: u128 = self.children(parent).map(|child| self.protected(child)).sum();
-        let (usage, protected, parent_usage) = (self.usage(at), self.protected(at), self.usage(parent));
+        let siblings: u128 = self
+            .children(parent)
+            .map(|child| self.protected(child))
+            .sum();
+        let (usage, protected, parent_usage) =
+            (self.usage(at), self.protected(at), self.usage(parent));
         if siblings > above {
             return protected * above / siblings;
         }
         if self.recursive && above > siblings && parent_usage > siblings && usage > protected {
-            return protected + (above - siblings) * (usage - protected) / (parent_usage - siblings);
+            return protected
+                + (above - siblings) * (usage - protected) / (parent_usage - siblings);
         }
         protected
     }
@@ -74,7 +80,10 @@ impl Tree {
 
     /// The same as counters.
     fn grow(&self) -> Vec<PageCounter> {
-        let config = CounterConfig::new().batch(0).audit(true).recursive_protection(self.recursive);
+        let config = CounterConfig::new()
+            .batch(0)
+            .audit(true)
+            .recursive_protection(self.recursive);
         let mut counters = vec![PageCounter::root(config)];
         for node in &self.nodes[1..] {
             counters.push(counters[node.parent].child());
@@ -103,12 +112,26 @@ fn trees(most: u64) -> impl Strategy<Value = Tree> {
     let settings = prop_oneof![6 => sizes(most), 1 => Just(u64::MAX)];
     let node = (any::<usize>(), sizes(most), settings);
     (prop::collection::vec(node, 2..12), any::<bool>()).prop_map(|(raw, recursive)| {
-        let nodes = raw.into_iter().enumerate().map(|(at, (parent, own, setting))| {
-            // Rather deep than broad.
-            let parent = if at < 2 { 0 } else { at - 1 - parent % at.min(3) };
-            Node { parent, own, setting }
-        });
-        Tree { nodes: nodes.collect(), recursive }
+        let nodes = raw
+            .into_iter()
+            .enumerate()
+            .map(|(at, (parent, own, setting))| {
+                // Rather deep than broad.
+                let parent = if at < 2 {
+                    0
+                } else {
+                    at - 1 - parent % at.min(3)
+                };
+                Node {
+                    parent,
+                    own,
+                    setting,
+                }
+            });
+        Tree {
+            nodes: nodes.collect(),
+            recursive,
+        }
     })
 }
 
@@ -127,7 +150,8 @@ proptest! {
         prop_assert!(counters[0].verify().is_ok());
     }
 
-    /// If the children claim more than their parent has, they get no more than that, each no more than it claims.
+    /// If the children claim more than their parent has, they get no more than that, each no more
+    /// than it claims.
     #[test]
     fn never_more_than_the_parent_has(tree in trees(1 << 40)) {
         let counters = tree.grow();

@@ -1,4 +1,5 @@
-//! Groups under pressure, with reclaimers of all characters; and which groups are in excess after any history.
+//! Groups under pressure, with reclaimers of all characters; and which groups are in excess after
+//! any history.
 
 use memcg::expert::{FixedBatch, Inspect};
 use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime};
@@ -13,7 +14,11 @@ fn bytes() -> impl Strategy<Value = u64> {
 }
 
 fn actions(liars: bool) -> impl Strategy<Value = Action> {
-    let characters = if liars { &Character::ALL[..] } else { &Character::ALL[..1] };
+    let characters = if liars {
+        &Character::ALL[..]
+    } else {
+        &Character::ALL[..1]
+    };
     let registered = (select(characters), any::<u8>(), bytes());
     prop_oneof![
         6 => Just(Action::Create),
@@ -37,16 +42,32 @@ fn actions(liars: bool) -> impl Strategy<Value = Action> {
 }
 
 fn ops(liars: bool, length: usize) -> impl Strategy<Value = Vec<Op>> {
-    let op =
-        (0..3_u8, any::<u8>(), actions(liars)).prop_map(|(thread, subject, action)| Op { thread, subject, action });
+    let op = (0..3_u8, any::<u8>(), actions(liars)).prop_map(|(thread, subject, action)| Op {
+        thread,
+        subject,
+        action,
+    });
     prop::collection::vec(op, 0..length)
 }
 
 fn setups() -> impl Strategy<Value = Setup> {
     let max = prop_oneof![2 => Just(u64::MAX), 2 => Just(4 << 20), 1 => 0..1_000_000_u64];
-    (select(&BATCHES[..]), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), max).prop_map(
-        |(batch, adaptive, fence, recursive, patient, max)| Setup { batch, adaptive, fence, recursive, patient, max },
+    (
+        select(&BATCHES[..]),
+        any::<bool>(),
+        any::<bool>(),
+        any::<bool>(),
+        any::<bool>(),
+        max,
     )
+        .prop_map(|(batch, adaptive, fence, recursive, patient, max)| Setup {
+            batch,
+            adaptive,
+            fence,
+            recursive,
+            patient,
+            max,
+        })
 }
 
 proptest! {
@@ -105,8 +126,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// `is_in_excess` and `descendants_in_excess` agree with usage and soft limits at every group.
 fn recount(groups: &[Group]) {
     for group in groups.iter().filter(|group| !group.is_offline()) {
-        assert_eq!(group.is_in_excess(), group.usage() > group.soft(), "{}", group.path());
-        let below = group.descendants().filter(|below| below.usage() > below.soft()).count() as u64;
+        assert_eq!(
+            group.is_in_excess(),
+            group.usage() > group.soft(),
+            "{}",
+            group.path()
+        );
+        let below = group
+            .descendants()
+            .filter(|below| below.usage() > below.soft())
+            .count() as u64;
         assert_eq!(group.descendants_in_excess(), below, "{}", group.path());
     }
 }

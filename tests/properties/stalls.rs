@@ -1,4 +1,5 @@
-//! Chargers that stop and go on, by a clock that the test drives, against a model that keeps each stall as it was.
+//! Chargers that stop and go on, by a clock that the test drives, against a model that keeps each
+//! stall as it was.
 //!
 //! The model adds nothing up: it looks through all stalls for each figure that is asked for.
 
@@ -6,7 +7,11 @@ use proptest::prelude::*;
 
 use self::production::{AVERAGED_OVER, PERIOD, StallTimes};
 
-#[allow(dead_code, unreachable_pub, reason = "what the crate uses, this test does not all use")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "what the crate uses, this test does not all use"
+)]
 #[path = "../../src/state/stalls.rs"]
 mod production;
 
@@ -65,11 +70,18 @@ struct Model {
 }
 
 impl Model {
-    /// The time between two moments, neither later than now, in which a charger stood still; `full`: of full stalls.
+    /// The time between two moments, neither later than now, in which a charger stood still;
+    /// `full`: of full stalls.
     fn stood(&self, from: u64, to: u64, full: bool) -> u64 {
         let counts = |stood: &&Stood| stood.full || !full;
         let cut = |stood: &Stood| (stood.from.max(from), stood.to.unwrap_or(self.now).min(to));
-        let mut parts: Vec<_> = self.stalls.iter().filter(counts).map(cut).filter(|(begin, end)| begin < end).collect();
+        let mut parts: Vec<_> = self
+            .stalls
+            .iter()
+            .filter(counts)
+            .map(cut)
+            .filter(|(begin, end)| begin < end)
+            .collect();
         parts.sort_unstable();
         let (mut all, mut reached) = (0, 0);
         for (begin, end) in parts {
@@ -97,7 +109,10 @@ fn agree(times: &mut StallTimes, model: &Model) -> Result<(), TestCaseError> {
     for (share, full) in [(times.some(), false), (times.full(), true)] {
         prop_assert_eq!(share.total(), model.stood(0, model.now, full));
         for (ours, exact) in share.averages().into_iter().zip(model.averages(full)) {
-            prop_assert!((f64::from(ours) - exact).abs() <= 0.501, "{ours} for {exact}, full {full}");
+            prop_assert!(
+                (f64::from(ours) - exact).abs() <= 0.501,
+                "{ours} for {exact}, full {full}"
+            );
         }
     }
     Ok(())
@@ -108,11 +123,19 @@ fn carry_out(step: &Step, times: &mut StallTimes, model: &mut Model) {
     match step {
         Step::Stop { full } => {
             times.change(model.now, true, *full);
-            model.stalls.push(Stood { from: model.now, to: None, full: *full });
+            model.stalls.push(Stood {
+                from: model.now,
+                to: None,
+                full: *full,
+            });
         }
         Step::GoOn(which) => {
             let now = model.now;
-            let mut standing: Vec<_> = model.stalls.iter_mut().filter(|stood| stood.to.is_none()).collect();
+            let mut standing: Vec<_> = model
+                .stalls
+                .iter_mut()
+                .filter(|stood| stood.to.is_none())
+                .collect();
             if !standing.is_empty() {
                 let stood = which.index(standing.len());
                 standing[stood].to = Some(now);
@@ -122,7 +145,11 @@ fn carry_out(step: &Step, times: &mut StallTimes, model: &mut Model) {
         &Step::Stood { time, full } => {
             let from = model.now;
             model.now += time;
-            model.stalls.push(Stood { from, to: Some(model.now), full });
+            model.stalls.push(Stood {
+                from,
+                to: Some(model.now),
+                full,
+            });
             times.stood(from, model.now, full);
         }
         Step::Pass(time) => model.now += time,

@@ -1,7 +1,8 @@
 //! Statistics against their naive twin, over random operations of threads that take turns.
 //!
-//! After every operation: no stale read of any group, of any item, is off by more than it says, and what only grows is
-//! no less above than it is below. What is asked for more exactly is; in the end everything is exact.
+//! After every operation: no stale read of any group, of any item, is off by more than it says, and
+//! what only grows is no less above than it is below. What is asked for more exactly is; in the end
+//! everything is exact.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -48,17 +49,23 @@ fn actions() -> impl Strategy<Value = Action> {
 }
 
 fn ops(length: usize) -> impl Strategy<Value = Vec<Op>> {
-    let op = (0..3_u8, any::<u8>(), actions()).prop_map(|(thread, subject, action)| Op { thread, subject, action });
+    let op = (0..3_u8, any::<u8>(), actions()).prop_map(|(thread, subject, action)| Op {
+        thread,
+        subject,
+        action,
+    });
     prop::collection::vec(op, 0..length)
 }
 
 fn setups() -> impl Strategy<Value = Setup> {
-    (select(&BATCHES[..]), any::<bool>(), any::<bool>(), 0..49_u8).prop_map(|(batch, fence, audit, more)| Setup {
-        batch,
-        fence,
-        audit,
-        more,
-    })
+    (select(&BATCHES[..]), any::<bool>(), any::<bool>(), 0..49_u8).prop_map(
+        |(batch, fence, audit, more)| Setup {
+            batch,
+            fence,
+            audit,
+            more,
+        },
+    )
 }
 
 proptest! {

@@ -7,7 +7,11 @@ use memcg::{Bytes, Charge, Group, Limits, Runtime};
 #[test]
 fn hits_of_amounts_that_add_up_to_2_64_hide_no_guard() {
     const BATCH: u64 = 1 << 40;
-    let runtime = Runtime::builder().batch(Bytes(BATCH)).adaptive(false).build().expect("valid");
+    let runtime = Runtime::builder()
+        .batch(Bytes(BATCH))
+        .adaptive(false)
+        .build()
+        .expect("valid");
     let root = runtime.root();
     let group = root.create("q", Limits::new()).expect("a name");
     let mut rounds = u128::from(u64::MAX) + 1;
@@ -24,9 +28,17 @@ fn hits_of_amounts_that_add_up_to_2_64_hide_no_guard() {
     group.offline().expect("no children");
     drop(group);
     runtime.settle();
-    let next: Vec<Group> =
-        (0..80).map(|number| root.create(&format!("next{number}"), Limits::new()).expect("a name")).collect();
-    assert_eq!(runtime.find(id).map(|group| group.path()).as_deref(), Some("/q"), "guards live");
+    let next: Vec<Group> = (0..80)
+        .map(|number| {
+            root.create(&format!("next{number}"), Limits::new())
+                .expect("a name")
+        })
+        .collect();
+    assert_eq!(
+        runtime.find(id).map(|group| group.path()).as_deref(),
+        Some("/q"),
+        "guards live"
+    );
     drop(guard);
     assert!(next.iter().all(|next| next.usage() == 0));
 }

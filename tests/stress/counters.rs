@@ -1,12 +1,13 @@
-//! Real threads on random trees: charges, frees on other threads, forced charges, moving limits, drains, switches,
-//! counters that come and go, threads that end.
+//! Real threads on random trees: charges, frees on other threads, forced charges, moving limits,
+//! drains, switches, counters that come and go, threads that end.
 //!
-//! The threads rest a thousand times or more. Then the test compares every counter with what it knows to be charged,
-//! `verify()` compares the tree with its audit, and a charge of exactly what is left is admitted.
-//! All the time a sampler looks for a usage above its limit.
+//! The threads rest a thousand times or more. Then the test compares every counter with what it
+//! knows to be charged, `verify()` compares the tree with its audit, and a charge of exactly what
+//! is left is admitted. All the time a sampler looks for a usage above its limit.
 //!
-//! `MEMCG_STRESS_OPS` sets the number of operations (default 5 * 10^6, a fifth of it without optimisation: some seconds):
-//! `MEMCG_STRESS_OPS=1000000000 cargo test --release --test stress counters:: -- --nocapture` is the long form.
+//! `MEMCG_STRESS_OPS` sets the number of operations (default 5 * 10^6, a fifth of it without
+//! optimisation: some seconds): `MEMCG_STRESS_OPS=1000000000 cargo test --release --test stress
+//! counters:: -- --nocapture` is the long form.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
@@ -23,7 +24,11 @@ use crate::support::stretches::{stretches, watched};
 use crate::support::turns::turn;
 
 const THREADS: usize = 4;
-const OPS: u64 = if cfg!(debug_assertions) { 1_000_000 } else { 5_000_000 };
+const OPS: u64 = if cfg!(debug_assertions) {
+    1_000_000
+} else {
+    5_000_000
+};
 const POINTS_MIN: u64 = 1_000;
 /// A longer run has more quiescent points, not longer stretches without one.
 const OPS_PER_POINT_MAX: u64 = 50_000;
@@ -39,7 +44,8 @@ const SAMPLES_MIN: u64 = 1_000;
 struct Node {
     counter: PageCounter,
     parent: Option<usize>,
-    /// Counts the counters that stood in this place; what is held of an earlier one is gone with it.
+    /// Counts the counters that stood in this place; what is held of an earlier one is gone with
+    /// it.
     generation: u32,
     /// Units charged to this counter, and to passing children of it.
     tally: AtomicI64,
@@ -49,7 +55,13 @@ struct Node {
 
 impl Node {
     fn new(counter: PageCounter, parent: Option<usize>, generation: u32) -> Self {
-        Self { counter, parent, generation, tally: AtomicI64::new(0), setter: Mutex::default() }
+        Self {
+            counter,
+            parent,
+            generation,
+            tally: AtomicI64::new(0),
+            setter: Mutex::default(),
+        }
     }
 
     fn add(&self, units: u64) {
@@ -70,14 +82,18 @@ impl Node {
         }
     }
 
-    /// Looks once; `false` where usage may rightly be above max: a max is being set, a forced charge is under way, or a
-    /// walk that began under an earlier max may not have been undone yet.
+    /// Looks once; `false` where usage may rightly be above max: a max is being set, a forced
+    /// charge is under way, or a walk that began under an earlier max may not have been undone yet.
     ///
-    /// Forced excess is read before usage: while no charge is forced it only falls, so it was at least as large as that
-    /// when usage was read.
+    /// Forced excess is read before usage: while no charge is forced it only falls, so it was at
+    /// least as large as that when usage was read.
     fn sample(&self, steps: &Steps, forced_charges: &Forced) -> bool {
-        let Ok(setter) = self.setter.try_lock() else { return false };
-        let Some(still) = forced_charges.still() else { return false };
+        let Ok(setter) = self.setter.try_lock() else {
+            return false;
+        };
+        let Some(still) = forced_charges.still() else {
+            return false;
+        };
         if !steps.are_past(&setter) {
             return false;
         }
@@ -86,7 +102,11 @@ impl Node {
         if forced_charges.still() != Some(still) {
             return false;
         }
-        assert!(usage.saturating_sub(forced) <= max, "{}: usage {usage}, forced {forced}, max {max}", counter.id());
+        assert!(
+            usage.saturating_sub(forced) <= max,
+            "{}: usage {usage}, forced {forced}, max {max}",
+            counter.id()
+        );
         true
     }
 }
@@ -105,12 +125,18 @@ impl Steps {
     }
 
     fn now(&self) -> Vec<u64> {
-        self.0.iter().map(|steps| steps.load(Ordering::SeqCst)).collect()
+        self.0
+            .iter()
+            .map(|steps| steps.load(Ordering::SeqCst))
+            .collect()
     }
 
     /// Every step that was under way then has ended.
     fn are_past(&self, then: &[u64]) -> bool {
-        self.now().iter().zip(then).all(|(now, then)| then % 2 == 0 || now != then)
+        self.now()
+            .iter()
+            .zip(then)
+            .all(|(now, then)| then % 2 == 0 || now != then)
     }
 }
 
@@ -156,7 +182,9 @@ impl Tree {
             let tally = self.nodes[index].tally.load(Ordering::Relaxed);
             self.path(index).for_each(|level| live[level] += tally);
         }
-        live.into_iter().map(|units| u64::try_from(units).expect("no more is freed than was charged")).collect()
+        live.into_iter()
+            .map(|units| u64::try_from(units).expect("no more is freed than was charged"))
+            .collect()
     }
 
     /// No thread charges: everything must add up.
@@ -166,28 +194,60 @@ impl Tree {
         assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
         for (node, &live) in self.nodes.iter().zip(&live) {
             let counter = &node.counter;
-            let (usage, stocked, forced, max) = (counter.usage(), counter.stocked(), counter.forced(), counter.max());
-            assert_eq!((counter.live(), usage), (live, live + stocked), "{}", counter.id());
-            assert!(stocked <= counter.stocked_bound(), "{}: {stocked} stocked", counter.id());
-            let ordinary = usage.checked_sub(forced).expect("what was forced in is part of usage");
-            assert!(ordinary <= max, "{}: usage {usage}, forced {forced}, max {max}", counter.id());
+            let (usage, stocked, forced, max) = (
+                counter.usage(),
+                counter.stocked(),
+                counter.forced(),
+                counter.max(),
+            );
+            assert_eq!(
+                (counter.live(), usage),
+                (live, live + stocked),
+                "{}",
+                counter.id()
+            );
+            assert!(
+                stocked <= counter.stocked_bound(),
+                "{}: {stocked} stocked",
+                counter.id()
+            );
+            let ordinary = usage
+                .checked_sub(forced)
+                .expect("what was forced in is part of usage");
+            assert!(
+                ordinary <= max,
+                "{}: usage {usage}, forced {forced}, max {max}",
+                counter.id()
+            );
         }
         let counts = self.root().counts();
-        assert_eq!((counts.underflows, counts.overflows, counts.discarded), (0, 0, 0));
+        assert_eq!(
+            (counts.underflows, counts.overflows, counts.discarded),
+            (0, 0, 0)
+        );
         self.check_never_refused(&live, rng.random_range(0..self.nodes.len()));
     }
 
-    /// All that is left below every limit is admitted to the unit, wherever the credit is; one more is not.
+    /// All that is left below every limit is admitted to the unit, wherever the credit is; one more
+    /// is not.
     fn check_never_refused(&self, live: &[u64], index: usize) {
         let counter = &self.nodes[index].counter;
         let margin = |level: usize| self.nodes[level].counter.max().saturating_sub(live[level]);
-        let margin = self.path(index).map(margin).min().expect("a path has a level");
+        let margin = self
+            .path(index)
+            .map(margin)
+            .min()
+            .expect("a path has a level");
         if margin > 1 << 40 {
             return;
         }
-        counter.try_charge(margin).unwrap_or_else(|refused| panic!("{margin} are left: {refused}"));
+        counter
+            .try_charge(margin)
+            .unwrap_or_else(|refused| panic!("{margin} are left: {refused}"));
         counter.uncharge(margin);
-        let refused = counter.try_charge(margin + 1).expect_err("one more than is left");
+        let refused = counter
+            .try_charge(margin + 1)
+            .expect_err("one more than is left");
         assert!(refused.usage + margin + 1 > refused.max, "{refused}");
     }
 
@@ -252,12 +312,18 @@ impl Lane {
         let node = &tree.nodes[index];
         match self.rng.random_range(0..4_000) {
             0..8 => self.set_max(stress, node),
-            8 => node.counter.set_batch([0, 1, 2, 16, 64, 64, 200][self.rng.random_range(0..7)]),
+            8 => node
+                .counter
+                .set_batch([0, 1, 2, 16, 64, 64, 200][self.rng.random_range(0..7)]),
             9..12 => drop(node.counter.drain()),
             12..16 => node.counter.set_min(self.units()),
             16..20 => node.counter.set_low(self.units()),
             20..30 => {
-                std::hint::black_box((node.counter.live(), node.counter.peak(), node.counter.stocked_bound()));
+                std::hint::black_box((
+                    node.counter.live(),
+                    node.counter.peak(),
+                    node.counter.stocked_bound(),
+                ));
             }
             30..50 => {
                 let units = self.units();
@@ -286,7 +352,10 @@ impl Lane {
         match tree.nodes[index].counter.try_charge(units) {
             Ok(()) => self.keep(stress, &tree.nodes[index], index, units),
             Err(refused) => {
-                assert_eq!((refused.requester, refused.requested), (tree.nodes[index].counter.id(), units));
+                assert_eq!(
+                    (refused.requester, refused.requested),
+                    (tree.nodes[index].counter.id(), units)
+                );
                 assert!(refused.usage + units > refused.max, "{refused}");
                 stress.refusals.fetch_add(1, Ordering::Relaxed);
                 (0..4).for_each(|_| self.free_one(tree));
@@ -297,7 +366,11 @@ impl Lane {
     /// A third is freed by another thread.
     fn keep(&mut self, stress: &Stress, node: &Node, index: usize, units: u64) {
         node.add(units);
-        let held = Held { index, generation: node.generation, units };
+        let held = Held {
+            index,
+            generation: node.generation,
+            units,
+        };
         if self.rng.random_range(0..3) == 0 {
             self.post(stress, Parcel::Held(held));
         } else {
@@ -310,7 +383,8 @@ impl Lane {
         lock(&stress.inboxes[to]).push(parcel);
     }
 
-    /// A counter for a moment, with one of its own below it; often its last handle is dropped by another thread.
+    /// A counter for a moment, with one of its own below it; often its last handle is dropped by
+    /// another thread.
     fn passing(&mut self, stress: &Stress, tree: &Tree) {
         let index = self.rng.random_range(0..PERMANENT);
         let node = &tree.nodes[index];
@@ -320,7 +394,11 @@ impl Lane {
             return;
         }
         let units = self.units();
-        let charged = if passing.try_charge(units).is_ok() { units } else { 0 };
+        let charged = if passing.try_charge(units).is_ok() {
+            units
+        } else {
+            0
+        };
         // Charges of the lower one leave with it.
         drop(below);
         node.add(charged);
@@ -350,7 +428,9 @@ impl Lane {
         if self.held.is_empty() {
             return;
         }
-        let held = self.held.swap_remove(self.rng.random_range(0..self.held.len()));
+        let held = self
+            .held
+            .swap_remove(self.rng.random_range(0..self.held.len()));
         self.free(tree, held);
     }
 
@@ -367,7 +447,12 @@ impl Lane {
 
 impl Stress {
     fn new(seed: u64) -> Self {
-        let lane = |thread| Mutex::new(Lane { rng: SmallRng::seed_from_u64(seed + thread), held: Vec::new() });
+        let lane = |thread| {
+            Mutex::new(Lane {
+                rng: SmallRng::seed_from_u64(seed + thread),
+                held: Vec::new(),
+            })
+        };
         Self {
             tree: RwLock::new(Tree::random(&mut SmallRng::seed_from_u64(seed))),
             lanes: (1..=THREADS as u64).map(lane).collect(),
@@ -391,7 +476,8 @@ impl Stress {
         (0..ops).for_each(|_| self.steps.run(thread, || lane.step(self, &tree)));
     }
 
-    /// The life of one tree: some stretches of work with a quiescent point after each, then everything is freed.
+    /// The life of one tree: some stretches of work with a quiescent point after each, then
+    /// everything is freed.
     fn epoch(&self, seed: u64, points: u64, ops: u64) {
         let mut rng = SmallRng::seed_from_u64(seed);
         *self.tree.write().unwrap_or_else(PoisonError::into_inner) = Tree::random(&mut rng);
@@ -426,7 +512,12 @@ impl Stress {
         assert_eq!(root.live(), 0);
         root.drain();
         for node in &tree.nodes {
-            assert_eq!((node.counter.usage(), node.counter.forced()), (0, 0), "{}", node.counter.id());
+            assert_eq!(
+                (node.counter.usage(), node.counter.forced()),
+                (0, 0),
+                "{}",
+                node.counter.id()
+            );
         }
         let verdict = root.verify();
         assert!(verdict.is_ok(), "{verdict}");
@@ -434,7 +525,11 @@ impl Stress {
 
     /// Looks at every counter; returns how many looks were conclusive.
     fn sample(&self) -> u64 {
-        self.tree().nodes.iter().filter(|node| node.sample(&self.steps, &self.forced)).count() as u64
+        self.tree()
+            .nodes
+            .iter()
+            .filter(|node| node.sample(&self.steps, &self.forced))
+            .count() as u64
     }
 }
 
@@ -462,6 +557,12 @@ fn limits_hold_and_everything_adds_up() {
         stress.refusals.load(Ordering::Relaxed),
         begin.elapsed()
     );
-    assert!(samples > SAMPLES_MIN, "only {samples} samples: the watch proves nothing");
-    assert!(stress.refusals.load(Ordering::Relaxed) > 0, "no limit was ever reached");
+    assert!(
+        samples > SAMPLES_MIN,
+        "only {samples} samples: the watch proves nothing"
+    );
+    assert!(
+        stress.refusals.load(Ordering::Relaxed) > 0,
+        "no limit was ever reached"
+    );
 }

@@ -17,8 +17,8 @@ impl Forced {
         result
     }
 
-    /// The number of forced charges, if none is under way. Two equal answers: none was under way from the first to the
-    /// second.
+    /// The number of forced charges, if none is under way. Two equal answers: none was under way
+    /// from the first to the second.
     pub(crate) fn still(&self) -> Option<u64> {
         let ended = self.ended.load(Ordering::SeqCst);
         (self.begun.load(Ordering::SeqCst) == ended).then_some(ended)

@@ -1,12 +1,13 @@
 //! Threads that do something at the same time, round after round.
 //!
-//! A thread that is woken is late by more than most of what is tried takes. So the threads meet awake, and each is
-//! late by another amount in each round.
+//! A thread that is woken is late by more than most of what is tried takes. So the threads meet
+//! awake, and each is late by another amount in each round.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Turns without looking away; more of them, and a thread that is waited for may need this processor.
+/// Turns without looking away; more of them, and a thread that is waited for may need this
+/// processor.
 const TURNS: u32 = 500;
 
 /// A point where threads meet: each counts its visits.
@@ -24,7 +25,11 @@ impl Meeting {
             let mut turns = 0;
             while other.load(Ordering::Acquire) < times {
                 turns += 1;
-                if turns % TURNS == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
+                if turns % TURNS == 0 {
+                    std::thread::yield_now()
+                } else {
+                    std::hint::spin_loop()
+                }
             }
         }
     }
@@ -39,8 +44,8 @@ impl Drop for Leaves<'_> {
     }
 }
 
-/// Runs `others` on so many threads less one, and `own` on the caller's. Threads are spawned here alone: where each
-/// test spawned its own, a good part of the time to compile it went there.
+/// Runs `others` on so many threads less one, and `own` on the caller's. Threads are spawned here
+/// alone: where each test spawned its own, a good part of the time to compile it went there.
 fn side_by_side(threads: usize, others: &(dyn Fn(usize) + Sync), own: &mut dyn FnMut()) {
     std::thread::scope(|scope| {
         for who in 1..threads {
@@ -50,8 +55,8 @@ fn side_by_side(threads: usize, others: &(dyn Fn(usize) + Sync), own: &mut dyn F
     });
 }
 
-/// In each round `prepare` makes what the threads work on, all of them `act` on it at once, and `check` sees what each
-/// of them got, by number. Thread 0 is the caller's.
+/// In each round `prepare` makes what the threads work on, all of them `act` on it at once, and
+/// `check` sees what each of them got, by number. Thread 0 is the caller's.
 pub(crate) fn crowd<S: Send + Sync, A: Send>(
     threads: usize,
     rounds: u64,
@@ -72,7 +77,10 @@ pub(crate) fn crowd<S: Send + Sync, A: Send>(
         let _leaves = Leaves(&meeting.0[who]);
         for round in 1..=rounds {
             meeting.come(who);
-            let on = shared.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let on = shared
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone();
             // Thread 0 has failed.
             let Some(on) = on else { return };
             round_of(who, round, &on);
@@ -90,8 +98,16 @@ pub(crate) fn crowd<S: Send + Sync, A: Send>(
             meeting.come(0);
             drop(shared.lock().unwrap_or_else(PoisonError::into_inner).take());
             let on = Arc::into_inner(on).expect("the others have let go of it");
-            let answered = answers.iter().map(|answer| answer.lock().unwrap_or_else(PoisonError::into_inner).take());
-            check(round, on, answered.map(|answer| answer.expect("every thread answers")).collect());
+            let answered = answers
+                .iter()
+                .map(|answer| answer.lock().unwrap_or_else(PoisonError::into_inner).take());
+            check(
+                round,
+                on,
+                answered
+                    .map(|answer| answer.expect("every thread answers"))
+                    .collect(),
+            );
         }
     });
 }
@@ -109,7 +125,13 @@ pub(crate) fn pair<S: Send + Sync, A: Send, B: Send>(
     other: impl Fn(&S) -> B + Sync,
     mut check: impl FnMut(u64, S, A, B),
 ) {
-    let act = |who: usize, on: &S| if who == 0 { Either::One(one(on)) } else { Either::Other(other(on)) };
+    let act = |who: usize, on: &S| {
+        if who == 0 {
+            Either::One(one(on))
+        } else {
+            Either::Other(other(on))
+        }
+    };
     crowd(2, rounds, prepare, act, |round, on, answers| {
         let mut answers = answers.into_iter();
         match (answers.next(), answers.next()) {

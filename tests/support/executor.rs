@@ -49,7 +49,11 @@ impl Executor {
     pub(crate) fn spawn(self: &Arc<Self>, future: impl Future<Output = ()> + Send + 'static) {
         self.spawned.fetch_add(1, Ordering::SeqCst);
         let future: Mutex<Option<Boxed>> = Mutex::new(Some(Box::pin(future)));
-        let task = Arc::new(Task { executor: Arc::clone(self), future, queued: AtomicBool::new(true) });
+        let task = Arc::new(Task {
+            executor: Arc::clone(self),
+            future,
+            queued: AtomicBool::new(true),
+        });
         self.push(task);
     }
 
@@ -72,7 +76,10 @@ impl Executor {
             } else if queue.over {
                 return;
             } else {
-                queue = self.ready.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self
+                    .ready
+                    .wait(queue)
+                    .unwrap_or_else(PoisonError::into_inner);
             }
         }
     }
@@ -123,13 +130,20 @@ impl Executor {
 
 impl Task {
     fn run(self: Arc<Self>) {
-        // A thread that wakes it from here on puts it on the queue again; a second thread waits at the lock.
+        // A thread that wakes it from here on puts it on the queue again; a second thread waits at
+        // the lock.
         self.queued.store(false, Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(&self));
         let mut future = lock(&self.future);
         // Woken once more while it finished.
-        let Some(running) = future.as_mut() else { return };
-        if running.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+        let Some(running) = future.as_mut() else {
+            return;
+        };
+        if running
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_ready()
+        {
             drop(future.take());
             drop(future);
             self.executor.finished.fetch_add(1, Ordering::SeqCst);

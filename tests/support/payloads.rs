@@ -1,4 +1,5 @@
-//! A payload that foreign code may panic with: it panics when it is dropped, with another one that does the same.
+//! A payload that foreign code may panic with: it panics when it is dropped, with another one that
+//! does the same.
 
 use std::panic::panic_any;
 
@@ -13,7 +14,8 @@ impl Drop for Payload {
     }
 }
 
-/// As a payload that is dropped without another panic, as one that panics a few times, and as one that never ends.
+/// As a payload that is dropped without another panic, as one that panics a few times, and as one
+/// that never ends.
 pub(crate) const DEPTHS: [u64; 5] = [0, 1, 2, 3, u64::MAX];
 
 /// Panics with a payload whose drop panics so many times in a row.

@@ -20,14 +20,19 @@ impl Wake for Bell {
     }
 }
 
-/// Polls on this thread, and again only when the future has had itself woken, until it is ready or time is over.
+/// Polls on this thread, and again only when the future has had itself woken, until it is ready or
+/// time is over.
 pub(crate) fn poll_for<F: Future + Unpin>(future: &mut F, patience: Duration) -> Poll<F::Output> {
-    let bell = Arc::new(Bell { thread: std::thread::current(), rung: AtomicBool::new(true) });
+    let bell = Arc::new(Bell {
+        thread: std::thread::current(),
+        rung: AtomicBool::new(true),
+    });
     let waker = Waker::from(Arc::clone(&bell));
     let began = Instant::now();
     loop {
         if bell.rung.swap(false, Ordering::SeqCst)
-            && let Poll::Ready(output) = Pin::new(&mut *future).poll(&mut Context::from_waker(&waker))
+            && let Poll::Ready(output) =
+                Pin::new(&mut *future).poll(&mut Context::from_waker(&waker))
         {
             return Poll::Ready(output);
         }

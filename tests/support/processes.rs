@@ -1,5 +1,5 @@
-//! Processes to test with, as the kernel's tests have them: a process is a group with a cancel hook, and a thread that
-//! holds charges; cancelled, it gives all of them back and ends.
+//! Processes to test with, as the kernel's tests have them: a process is a group with a cancel
+//! hook, and a thread that holds charges; cancelled, it gives all of them back and ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,13 +33,20 @@ impl Process {
     /// In a group of its own.
     #[track_caller]
     pub(crate) fn below(parent: &Group, name: &str) -> Process {
-        Process::in_group(&parent.create(name, Limits::new()).expect("a name that is free"))
+        Process::in_group(
+            &parent
+                .create(name, Limits::new())
+                .expect("a name that is free"),
+        )
     }
 
     /// The group is the process.
     pub(crate) fn in_group(group: &Group) -> Process {
         let (orders, inbox) = channel();
-        let (kills, dead) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (kills, dead) = (
+            Arc::new(AtomicU64::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
         let thread = {
             let dead = Arc::clone(&dead);
             thread::spawn(move || {
@@ -62,7 +69,14 @@ impl Process {
                 let _ = orders.send(Order::Die);
             })
         };
-        Process { group: group.clone(), orders, kills, dead, thread: Some(thread), hook: Some(hook) }
+        Process {
+            group: group.clone(),
+            orders,
+            kills,
+            dead,
+            thread: Some(thread),
+            hook: Some(hook),
+        }
     }
 
     pub(crate) fn group(&self) -> &Group {
@@ -70,7 +84,10 @@ impl Process {
     }
 
     /// On its thread; waits for the answer. `None`: it died without one.
-    fn run<R: Send + 'static>(&self, work: impl FnOnce(&Group, &mut Vec<Charge>) -> R + Send + 'static) -> Option<R> {
+    fn run<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Group, &mut Vec<Charge>) -> R + Send + 'static,
+    ) -> Option<R> {
         let (answer, result) = channel();
         let group = self.group.clone();
         let work = move |held: &mut Vec<Charge>| {

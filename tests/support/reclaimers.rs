@@ -1,10 +1,11 @@
-//! Reclaimers to test with: a cache that is honest, one that is a closure, and a log of what each was asked for.
+//! Reclaimers to test with: a cache that is honest, one that is a closure, and a log of what each
+//! was asked for.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memcg::{
-    Bytes, Charge, ChargeError, Group, Limit, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass,
-    Registration,
+    Bytes, Charge, ChargeError, Group, Limit, Priority, Reclaim, ReclaimCause, ReclaimContext,
+    ReclaimPass, Registration,
 };
 
 use super::trees::{charge, create};
@@ -63,7 +64,11 @@ impl Log {
 
     /// Questions to the reclaimers of a group.
     pub(crate) fn of(&self, path: &str) -> Vec<Asked> {
-        lock(&self.0).iter().filter(|asked| asked.group == path).cloned().collect()
+        lock(&self.0)
+            .iter()
+            .filter(|asked| asked.group == path)
+            .cloned()
+            .collect()
     }
 
     /// The bytes that a group's reclaimers said that they freed.
@@ -87,7 +92,11 @@ impl Log {
     }
 
     pub(crate) fn in_pass(&self, pass: ReclaimPass) -> Vec<Asked> {
-        lock(&self.0).iter().filter(|asked| asked.pass == pass).cloned().collect()
+        lock(&self.0)
+            .iter()
+            .filter(|asked| asked.pass == pass)
+            .cloned()
+            .collect()
     }
 }
 
@@ -107,9 +116,15 @@ impl Cache {
     }
 
     #[track_caller]
-    pub(crate) fn at(group: &Group, bytes: u64, priority: Priority, log: &Log) -> (Arc<Cache>, Registration) {
+    pub(crate) fn at(
+        group: &Group,
+        bytes: u64,
+        priority: Priority,
+        log: &Log,
+    ) -> (Arc<Cache>, Registration) {
         let cache = Cache::alone(group, bytes, log);
-        let registration = group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, priority);
+        let registration =
+            group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, priority);
         (cache, registration)
     }
 
@@ -117,7 +132,10 @@ impl Cache {
     #[track_caller]
     pub(crate) fn alone(group: &Group, bytes: u64, log: &Log) -> Arc<Cache> {
         let held = Mutex::new(group.try_charge(Bytes(bytes)).expect("room for the cache"));
-        Arc::new(Cache { held, log: log.clone() })
+        Arc::new(Cache {
+            held,
+            log: log.clone(),
+        })
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -186,8 +204,8 @@ impl<F: Fn(u64, &ReclaimContext<'_>) -> u64 + Send + Sync> Reclaim for Call<F> {
     }
 }
 
-/// A group with 20 MiB: 4 that nothing frees, and a cache of 8 in it and in the group below. Beside it the root has a
-/// cache of 8.
+/// A group with 20 MiB: 4 that nothing frees, and a cache of 8 in it and in the group below. Beside
+/// it the root has a cache of 8.
 pub(crate) struct Crowded {
     pub(crate) group: Group,
     pub(crate) pinned: Charge,
@@ -206,20 +224,37 @@ impl Crowded {
         let pinned = charge(&below, 4 * MIB);
         let caches = [&group, &below].map(|group| Cache::of(group, 8 * MIB, &log));
         let (outside, registration) = Cache::of(root, 8 * MIB, &log);
-        Crowded { group, pinned, outside, log, _caches: caches, _outside: registration }
+        Crowded {
+            group,
+            pinned,
+            outside,
+            log,
+            _caches: caches,
+            _outside: registration,
+        }
     }
 
-    /// Lowers a limit, first to what there is, which asks no cache, then to so many MiB, which the caches make room
-    /// for. Returns what they were asked for.
+    /// Lowers a limit, first to what there is, which asks no cache, then to so many MiB, which the
+    /// caches make room for. Returns what they were asked for.
     #[track_caller]
-    pub(crate) fn lowered_to(&self, mebibytes: u64, set: impl Fn(&Group, Limit) -> u64) -> Vec<Asked> {
+    pub(crate) fn lowered_to(
+        &self,
+        mebibytes: u64,
+        set: impl Fn(&Group, Limit) -> u64,
+    ) -> Vec<Asked> {
         assert_eq!(set(&self.group, Limit::Bytes(20 * MIB)), 0);
         assert!(self.log.is_empty(), "it fits as it is");
         assert_eq!(set(&self.group, Limit::Bytes(mebibytes * MIB)), 0);
         let (usage, live) = (self.group.usage(), self.group.live());
-        assert!(usage <= mebibytes * MIB && live >= (mebibytes - 1) * MIB, "{live}");
+        assert!(
+            usage <= mebibytes * MIB && live >= (mebibytes - 1) * MIB,
+            "{live}"
+        );
         let asked = self.log.take();
-        assert!(!asked.is_empty() && asked.iter().all(|asked| asked.target == "/q"), "{asked:?}");
+        assert!(
+            !asked.is_empty() && asked.iter().all(|asked| asked.target == "/q"),
+            "{asked:?}"
+        );
         asked
     }
 }

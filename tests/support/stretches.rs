@@ -1,4 +1,5 @@
-//! Threads that work in stretches. Between two stretches all rest, and the caller looks at what they have done.
+//! Threads that work in stretches. Between two stretches all rest, and the caller looks at what
+//! they have done.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Barrier;
@@ -29,9 +30,15 @@ impl Stretches {
     }
 }
 
-/// Each of so many threads runs `work`, with its number, in each of `points` stretches. After a stretch this thread runs
-/// `rest`, while the others wait.
-pub(crate) fn stretches(threads: usize, points: u64, seed: u64, work: impl Fn(usize) + Sync, mut rest: impl FnMut()) {
+/// Each of so many threads runs `work`, with its number, in each of `points` stretches. After a
+/// stretch this thread runs `rest`, while the others wait.
+pub(crate) fn stretches(
+    threads: usize,
+    points: u64,
+    seed: u64,
+    work: impl Fn(usize) + Sync,
+    mut rest: impl FnMut(),
+) {
     let all = Stretches {
         start: Barrier::new(threads + 1),
         stop: Barrier::new(threads + 1),
@@ -47,7 +54,10 @@ pub(crate) fn stretches(threads: usize, points: u64, seed: u64, work: impl Fn(us
             for _ in 0..points {
                 all.start.wait();
                 all.stop.wait();
-                assert!(!all.failed.load(Ordering::SeqCst), "seed {seed}: a worker panicked, see above");
+                assert!(
+                    !all.failed.load(Ordering::SeqCst),
+                    "seed {seed}: a worker panicked, see above"
+                );
                 rest();
             }
         }));

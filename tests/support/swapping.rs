@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use memcg::{Bytes, Charge, ChargeError, Counter, Group, Priority, Reclaim, ReclaimContext, Registration};
+use memcg::{
+    Bytes, Charge, ChargeError, Counter, Group, Priority, Reclaim, ReclaimContext, Registration,
+};
 
 use crate::support::reclaimers::lock;
 
@@ -18,9 +20,15 @@ pub(crate) struct Anon {
 
 impl Anon {
     pub(crate) fn of(group: &Group, swap: Counter, piece: u64) -> (Arc<Anon>, Registration) {
-        let anon =
-            Arc::new(Anon { group: group.clone(), swap, piece, memory: Mutex::default(), swapped: Mutex::default() });
-        let registration = group.register_reclaimer(Arc::clone(&anon) as Arc<dyn Reclaim>, Priority::NORMAL);
+        let anon = Arc::new(Anon {
+            group: group.clone(),
+            swap,
+            piece,
+            memory: Mutex::default(),
+            swapped: Mutex::default(),
+        });
+        let registration =
+            group.register_reclaimer(Arc::clone(&anon) as Arc<dyn Reclaim>, Priority::NORMAL);
         (anon, registration)
     }
 
@@ -44,7 +52,9 @@ impl Reclaim for Anon {
     fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
         let mut freed = 0;
         while freed < want {
-            let Some(page) = lock(&self.memory).pop() else { break };
+            let Some(page) = lock(&self.memory).pop() else {
+                break;
+            };
             match self.group.try_charge_set(&[(self.swap, page.bytes())]) {
                 Ok(slot) => lock(&self.swapped).extend(slot),
                 Err(_) => {

@@ -1,4 +1,5 @@
-//! Small trees to test with: every kind of stock, groups with and without a max, and what must hold at the end.
+//! Small trees to test with: every kind of stock, groups with and without a max, and what must hold
+//! at the end.
 
 use std::ops::Deref;
 use std::thread;
@@ -28,12 +29,16 @@ pub(crate) fn build(builder: RuntimeBuilder) -> Runtime {
 
 #[track_caller]
 pub(crate) fn create(parent: &Group, name: &str) -> Group {
-    parent.create(name, Limits::new()).expect("a name that is free")
+    parent
+        .create(name, Limits::new())
+        .expect("a name that is free")
 }
 
 #[track_caller]
 pub(crate) fn limited(parent: &Group, name: &str, max: u64) -> Group {
-    parent.create(name, Limits::new().max(Limit::Bytes(max))).expect("a name that is free")
+    parent
+        .create(name, Limits::new().max(Limit::Bytes(max)))
+        .expect("a name that is free")
 }
 
 #[track_caller]
@@ -46,13 +51,23 @@ pub(crate) fn charge(group: &Group, bytes: u64) -> Charge {
 pub(crate) fn assert_sound(runtime: &Runtime) {
     let verdict = runtime.verify();
     assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
-    for group in runtime.root().descendants().chain([runtime.root()]).filter(|group| !group.is_observe_only()) {
+    for group in runtime
+        .root()
+        .descendants()
+        .chain([runtime.root()])
+        .filter(|group| !group.is_observe_only())
+    {
         let (usage, forced, max) = (group.usage(), group.forced(), group.max());
-        assert!(usage - forced <= max, "{}: usage {usage}, forced {forced}, max {max}", group.path());
+        assert!(
+            usage - forced <= max,
+            "{}: usage {usage}, forced {forced}, max {max}",
+            group.path()
+        );
     }
 }
 
-/// All has been given back and no thread waits: nothing is left, and nothing of waiters and listeners either.
+/// All has been given back and no thread waits: nothing is left, and nothing of waiters and
+/// listeners either.
 #[track_caller]
 pub(crate) fn assert_empty(runtime: &Runtime) {
     let root = runtime.root();
@@ -62,7 +77,10 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
     root.children().iter().for_each(Group::offline_tree);
     runtime.settle();
     root.memory().drain();
-    assert_eq!((root.usage(), root.forced(), runtime.dying_count()), (0, 0, 0));
+    assert_eq!(
+        (root.usage(), root.forced(), runtime.dying_count()),
+        (0, 0, 0)
+    );
     assert_sound(runtime);
 }
 
@@ -76,7 +94,10 @@ pub(crate) struct LeftEmpty {
 
 impl LeftEmpty {
     pub(crate) fn by(assert_empty: fn(&Runtime), runtime: Runtime) -> LeftEmpty {
-        LeftEmpty { runtime, assert_empty }
+        LeftEmpty {
+            runtime,
+            assert_empty,
+        }
     }
 
     /// Drops the runtime with what is left in it.
@@ -108,5 +129,7 @@ pub(crate) fn left_empty(runtime: Runtime) -> LeftEmpty {
 
 /// One after the other, a runtime with each kind of stock.
 pub(crate) fn runtimes() -> impl Iterator<Item = LeftEmpty> {
-    kinds().into_iter().map(|builder| left_empty(build(builder)))
+    kinds()
+        .into_iter()
+        .map(|builder| left_empty(build(builder)))
 }

@@ -1,5 +1,5 @@
-//! Turns for modules whose tests want the processors for themselves: those of one module run side by side, while those
-//! of another wait.
+//! Turns for modules whose tests want the processors for themselves: those of one module run side
+//! by side, while those of another wait.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -15,11 +15,17 @@ fn now() -> MutexGuard<'static, (&'static str, usize)> {
 /// It is the module's turn until the last of its tests drops this.
 pub(crate) struct Turn(());
 
-/// Waits until no test of another module runs. Each test begins with this, and passes `module_path!()`.
+/// Waits until no test of another module runs. Each test begins with this, and passes
+/// `module_path!()`.
 pub(crate) fn turn(path: &'static str) -> Turn {
-    let module = path.split("::").nth(1).expect("a module of the test program");
+    let module = path
+        .split("::")
+        .nth(1)
+        .expect("a module of the test program");
     let waits = |now: &mut (&str, usize)| now.0 != module && now.1 > 0;
-    let mut now = CHANGED.wait_while(now(), waits).unwrap_or_else(PoisonError::into_inner);
+    let mut now = CHANGED
+        .wait_while(now(), waits)
+        .unwrap_or_else(PoisonError::into_inner);
     *now = (module, now.1 + 1);
     Turn(())
 }

@@ -1,4 +1,5 @@
-//! Waiters to test with: futures polled by hand, with wakers that count, and an executor of one future.
+//! Waiters to test with: futures polled by hand, with wakers that count, and an executor of one
+//! future.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -33,7 +34,10 @@ pub(crate) struct Wakes {
 
 impl Wakes {
     pub(crate) fn new() -> Arc<Wakes> {
-        Arc::new(Wakes { count: AtomicU64::new(0), sleeper: thread::current() })
+        Arc::new(Wakes {
+            count: AtomicU64::new(0),
+            sleeper: thread::current(),
+        })
     }
 
     pub(crate) fn count(&self) -> u64 {
@@ -62,7 +66,10 @@ pub(crate) struct Polled<F> {
 
 impl<F: Future> Polled<F> {
     pub(crate) fn new(future: F) -> Self {
-        Polled { future: Box::pin(future), wakes: Wakes::new() }
+        Polled {
+            future: Box::pin(future),
+            wakes: Wakes::new(),
+        }
     }
 
     pub(crate) fn poll(&mut self) -> Poll<F::Output> {
@@ -85,7 +92,8 @@ impl<F: Future> Polled<F> {
         std::mem::replace(&mut self.wakes, Wakes::new())
     }
 
-    /// Polls it, and again whenever it is woken but never else, until it is done. On whatever thread.
+    /// Polls it, and again whenever it is woken but never else, until it is done. On whatever
+    /// thread.
     #[track_caller]
     pub(crate) fn finish(&mut self) -> F::Output {
         if self.wakes.sleeper.id() != thread::current().id() {
@@ -143,8 +151,8 @@ pub(crate) fn turned_away(waiter: &mut Waiter) -> ChargeError {
     }
 }
 
-/// Woken once, as a thread that is done with waiting: at once, or by a thread that was about to serve the line itself,
-/// as one that has just come into it.
+/// Woken once, as a thread that is done with waiting: at once, or by a thread that was about to
+/// serve the line itself, as one that has just come into it.
 #[track_caller]
 pub(crate) fn assert_woken(waiter: &Waiter, whether: bool) {
     if whether {
@@ -155,10 +163,16 @@ pub(crate) fn assert_woken(waiter: &Waiter, whether: bool) {
 
 /// A thread that waits for at most [`WATCHDOG`], in line by the time this returns.
 #[track_caller]
-pub(crate) fn blocked(group: &Group, bytes: u64, level: &Group) -> thread::JoinHandle<Result<Charge, ChargeError>> {
+pub(crate) fn blocked(
+    group: &Group,
+    bytes: u64,
+    level: &Group,
+) -> thread::JoinHandle<Result<Charge, ChargeError>> {
     let (before, group) = (level.waiting_count(), group.clone());
     let thread = thread::spawn(move || group.try_charge_with(Bytes(bytes), OnFull::Wait(WATCHDOG)));
-    until("a thread in line", || level.waiting_count() > before || thread.is_finished());
+    until("a thread in line", || {
+        level.waiting_count() > before || thread.is_finished()
+    });
     thread
 }
 

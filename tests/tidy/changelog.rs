@@ -3,14 +3,29 @@
 use crate::reader::{fail_if_any, read};
 
 const WIDTH: usize = 120;
-const SECTIONS: [&str; 6] = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"];
+const SECTIONS: [&str; 6] = [
+    "Added",
+    "Changed",
+    "Deprecated",
+    "Removed",
+    "Fixed",
+    "Security",
+];
 
 /// The oldest version has nothing before it that could be changed or fixed.
 fn faults(changelog: &str, version: &str) -> Vec<String> {
     let mut faults = Vec::new();
-    let versions: Vec<&str> = changelog.lines().filter_map(|line| line.strip_prefix("## ")).collect();
-    if versions.first().is_none_or(|first| first.split(" - ").next() != Some(version)) {
-        faults.push(format!("the first version is not `## {version} - DATE` or `## {version} - unreleased`"));
+    let versions: Vec<&str> = changelog
+        .lines()
+        .filter_map(|line| line.strip_prefix("## "))
+        .collect();
+    if versions
+        .first()
+        .is_none_or(|first| first.split(" - ").next() != Some(version))
+    {
+        faults.push(format!(
+            "the first version is not `## {version} - DATE` or `## {version} - unreleased`"
+        ));
     }
     let mut at = 0;
     for (number, line) in (1..).zip(changelog.lines()) {
@@ -19,11 +34,18 @@ fn faults(changelog: &str, version: &str) -> Vec<String> {
         if width > WIDTH {
             faults.push(format!("line {number} has {width} characters, not {WIDTH}"));
         }
-        let Some(section) = line.strip_prefix("### ") else { continue };
+        let Some(section) = line.strip_prefix("### ") else {
+            continue;
+        };
         if !SECTIONS.contains(&section) {
-            faults.push(format!("line {number}: no section `{section}`, they are {}", SECTIONS.join(", ")));
+            faults.push(format!(
+                "line {number}: no section `{section}`, they are {}",
+                SECTIONS.join(", ")
+            ));
         } else if at == versions.len() && section != SECTIONS[0] {
-            faults.push(format!("line {number}: `{section}` in the first version: say under `Added` what there is"));
+            faults.push(format!(
+                "line {number}: `{section}` in the first version: say under `Added` what there is"
+            ));
         }
     }
     faults
@@ -31,17 +53,28 @@ fn faults(changelog: &str, version: &str) -> Vec<String> {
 
 #[test]
 fn it_has_its_form() {
-    fail_if_any("the form of CHANGELOG.md", &faults(&read("CHANGELOG.md"), env!("CARGO_PKG_VERSION")));
+    fail_if_any(
+        "the form of CHANGELOG.md",
+        &faults(&read("CHANGELOG.md"), env!("CARGO_PKG_VERSION")),
+    );
 }
 
 #[test]
 fn another_form_is_found() {
-    let good =
-        "# Changelog\n\n## 0.2.0 - unreleased\n\n### Fixed\n\n- a\n\n## 0.1.0 - 2030-01-02\n\n### Added\n\n- b\n";
+    let good = "# Changelog\n\n## 0.2.0 - unreleased\n\n### Fixed\n\n- a\n\n## 0.1.0 - 2030-01-02\n\n### Added\n\n- b\n";
     assert_eq!(faults(good, "0.2.0"), [""; 0]);
     let of = |from: &str, to: &str| faults(&good.replacen(from, to, 1), "0.2.0");
-    assert_eq!(of("## 0.2.0", "## 0.3.0"), ["the first version is not `## 0.2.0 - DATE` or `## 0.2.0 - unreleased`"]);
-    assert_eq!(of("Added", "Fixed"), ["line 11: `Fixed` in the first version: say under `Added` what there is"]);
+    assert_eq!(
+        of("## 0.2.0", "## 0.3.0"),
+        ["the first version is not `## 0.2.0 - DATE` or `## 0.2.0 - unreleased`"]
+    );
+    assert_eq!(
+        of("Added", "Fixed"),
+        ["line 11: `Fixed` in the first version: say under `Added` what there is"]
+    );
     assert!(of("Fixed", "Notes")[0].starts_with("line 5: no section `Notes`"));
-    assert_eq!(of("- a", &"x".repeat(121)), ["line 7 has 121 characters, not 120"]);
+    assert_eq!(
+        of("- a", &"x".repeat(121)),
+        ["line 7 has 121 characters, not 120"]
+    );
 }

@@ -1,7 +1,9 @@
 //! One door to concurrency, and to its checkers.
 
 use crate::names::Crate;
-use crate::reader::{Lines, Source, UNIT_TESTS, fail_if_any, sources, split, starts_with_path, tokens, tokens_at};
+use crate::reader::{
+    Lines, Source, UNIT_TESTS, fail_if_any, sources, split, starts_with_path, tokens, tokens_at,
+};
 
 /// Paths that enter through `src/sync` alone: what a checker has to see, or is one.
 const DOOR: &[&str] = &[
@@ -48,7 +50,10 @@ fn through_and_beside(of: &Crate) -> (usize, Vec<String>) {
     for source in of.sources.iter().filter(|source| !source.is_in("tests")) {
         let (code, _) = split(source.production());
         let (tokens, lines) = (tokens_at(&code), Lines::of(&code));
-        for words in tokens.windows(2).filter(|words| (words[0].1, words[1].1) == ("thread_local", "!")) {
+        for words in tokens
+            .windows(2)
+            .filter(|words| (words[0].1, words[1].1) == ("thread_local", "!"))
+        {
             if !code[..words[0].0].trim_end().ends_with("::") {
                 found(source, lines.number(words[0].0), "thread_local!");
             }
@@ -60,11 +65,17 @@ fn through_and_beside(of: &Crate) -> (usize, Vec<String>) {
 /// Lines that name a checker outside of [`CHECKED`].
 fn checkers(sources: &[Source]) -> Vec<String> {
     let mut faults = Vec::new();
-    for source in sources.iter().filter(|source| CHECKED.iter().all(|folder| !source.is_in(folder))) {
+    for source in sources
+        .iter()
+        .filter(|source| CHECKED.iter().all(|folder| !source.is_in(folder)))
+    {
         let (code, _) = split(&source.text);
         let lines: Vec<&str> = code.lines().collect();
         for (number, line) in lines.iter().enumerate() {
-            if !tokens(line).iter().any(|token| matches!(*token, "loom" | "shuttle")) {
+            if !tokens(line)
+                .iter()
+                .any(|token| matches!(*token, "loom" | "shuttle"))
+            {
                 continue;
             }
             let next = lines.get(number + 1).map_or("", |line| line.trim());
@@ -83,13 +94,22 @@ fn checkers(sources: &[Source]) -> Vec<String> {
 fn concurrency_has_one_door() {
     let sources = sources();
     let (through, beside) = through_and_beside(&Crate::read(&sources));
-    assert!(through > 0, "src/sync imports nothing: is this still the door?");
-    fail_if_any("atomics, locks, thread-locals, loom and shuttle enter through src/sync", &beside);
+    assert!(
+        through > 0,
+        "src/sync imports nothing: is this still the door?"
+    );
+    fail_if_any(
+        "atomics, locks, thread-locals, loom and shuttle enter through src/sync",
+        &beside,
+    );
 }
 
 #[test]
 fn checkers_are_named_in_sync_and_models_only() {
-    fail_if_any("`cfg(loom)` and `cfg(shuttle)` belong in src/sync and src/tests", &checkers(&sources()));
+    fail_if_any(
+        "`cfg(loom)` and `cfg(shuttle)` belong in src/sync and src/tests",
+        &checkers(&sources()),
+    );
 }
 
 // === the checks themselves ===
@@ -110,16 +130,30 @@ fn what_enters_beside_the_door_is_found() {
         beside
     };
     for (bad, path) in [
-        ("use std::sync::atomic::AtomicU64;", "std::sync::atomic::AtomicU64"),
-        ("use std::{fmt, sync::{Arc, Mutex as Lock}};", "std::sync::Mutex"),
-        ("fn f(lock: &parking_lot::Mutex<u8>) {}", "parking_lot::Mutex"),
+        (
+            "use std::sync::atomic::AtomicU64;",
+            "std::sync::atomic::AtomicU64",
+        ),
+        (
+            "use std::{fmt, sync::{Arc, Mutex as Lock}};",
+            "std::sync::Mutex",
+        ),
+        (
+            "fn f(lock: &parking_lot::Mutex<u8>) {}",
+            "parking_lot::Mutex",
+        ),
         ("std::thread_local! {}", "std::thread_local"),
         ("thread_local! {}", "thread_local!"),
         ("use loom;", "loom"),
     ] {
         assert_eq!(of(bad), [format!("src/group.rs:1: `{path}`")], "{bad}");
     }
-    for good in ["use std::sync::{Arc, Weak};", "// use loom;", "f(my::loom::x, \"loom::x\")", "mod tests { }"] {
+    for good in [
+        "use std::sync::{Arc, Weak};",
+        "// use loom;",
+        "f(my::loom::x, \"loom::x\")",
+        "mod tests { }",
+    ] {
         assert_eq!(of(good), [""; 0], "{good}");
     }
 }
@@ -127,8 +161,20 @@ fn what_enters_beside_the_door_is_found() {
 #[test]
 fn a_checker_outside_of_sync_is_found() {
     let of = |path: &str, text: &str| checkers(&[Source::new(path, text)]);
-    assert_eq!(of("src/group/mod.rs", "\n#[cfg(not(loom))]\nfn f() {}\n"), ["src/group/mod.rs:2: #[cfg(not(loom))]"]);
-    assert_eq!(of("src/group/mod.rs", "fn f() { if cfg!(shuttle) {} }\n").len(), 1);
-    assert_eq!(of("src/group/mod.rs", &format!("{}\nmod tests {{}}\n// loom\n", UNIT_TESTS[0])), [""; 0]);
+    assert_eq!(
+        of("src/group/mod.rs", "\n#[cfg(not(loom))]\nfn f() {}\n"),
+        ["src/group/mod.rs:2: #[cfg(not(loom))]"]
+    );
+    assert_eq!(
+        of("src/group/mod.rs", "fn f() { if cfg!(shuttle) {} }\n").len(),
+        1
+    );
+    assert_eq!(
+        of(
+            "src/group/mod.rs",
+            &format!("{}\nmod tests {{}}\n// loom\n", UNIT_TESTS[0])
+        ),
+        [""; 0]
+    );
     assert_eq!(of("src/sync/mod.rs", "#[cfg(loom)]\nmod model;\n"), [""; 0]);
 }

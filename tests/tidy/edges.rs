@@ -11,21 +11,34 @@ pub(crate) fn edges(text: &str) -> BTreeSet<u32> {
 }
 
 pub(crate) fn models_named(text: &str) -> BTreeSet<String> {
-    tokens(text).into_iter().filter(|word| word.starts_with("loom_")).map(str::to_owned).collect()
+    tokens(text)
+        .into_iter()
+        .filter(|word| word.starts_with("loom_"))
+        .map(str::to_owned)
+        .collect()
 }
 
 pub(crate) fn is_model(name: &str) -> bool {
     name.starts_with("loom_") || name.starts_with("shuttle_")
 }
 
-/// The models and scenarios that exist: functions of src/tests, here and in the crate of the containers.
+/// The models and scenarios that exist: functions of src/tests, here and in the crate of the
+/// containers.
 pub(crate) fn models_written() -> BTreeSet<String> {
     let mut models = BTreeSet::new();
-    let of_containers = read_all(CONTAINERS, &["rs"]).into_iter().filter(|source| source.path.contains("/src/tests/"));
-    for source in sources().into_iter().filter(|source| source.is_in("tests")).chain(of_containers) {
+    let of_containers = read_all(CONTAINERS, &["rs"])
+        .into_iter()
+        .filter(|source| source.path.contains("/src/tests/"));
+    for source in sources()
+        .into_iter()
+        .filter(|source| source.is_in("tests"))
+        .chain(of_containers)
+    {
         let (code, _) = split(&source.text);
         let tokens = tokens(&code);
-        let functions = tokens.windows(2).filter(|pair| pair[0] == "fn" && is_model(pair[1]));
+        let functions = tokens
+            .windows(2)
+            .filter(|pair| pair[0] == "fn" && is_model(pair[1]));
         models.extend(functions.map(|pair| pair[1].to_owned()));
     }
     models
@@ -36,12 +49,22 @@ pub(crate) fn edge_table() -> BTreeMap<u32, String> {
     let text = read("src/docs/orderings.md");
     let mut table = BTreeMap::new();
     for line in text.lines() {
-        let Some(row) = line.trim_start_matches(['/', '!', ' ']).strip_prefix('|') else { continue };
+        let Some(row) = line.trim_start_matches(['/', '!', ' ']).strip_prefix('|') else {
+            continue;
+        };
         let id = row.split('|').next().unwrap_or("").trim();
-        let Some(edge) = id.strip_prefix('E').and_then(|number| number.parse().ok()) else { continue };
-        assert!(table.insert(edge, line.to_owned()).is_none(), "E{edge} has two rows in src/docs/orderings.md");
+        let Some(edge) = id.strip_prefix('E').and_then(|number| number.parse().ok()) else {
+            continue;
+        };
+        assert!(
+            table.insert(edge, line.to_owned()).is_none(),
+            "E{edge} has two rows in src/docs/orderings.md"
+        );
     }
-    assert!(!table.is_empty(), "src/docs/orderings.md has no row `| E1 | ... |`");
+    assert!(
+        !table.is_empty(),
+        "src/docs/orderings.md has no row `| E1 | ... |`"
+    );
     table
 }
 
@@ -51,13 +74,21 @@ pub(crate) fn every_edge_is_explained_and_modelled() {
     let written = models_written();
     let mut faults = Vec::new();
     let mut named: BTreeMap<u32, usize> = BTreeMap::new();
-    for source in sources().iter().filter(|source| !source.is_in("docs") && !source.is_in("tests")) {
+    for source in sources()
+        .iter()
+        .filter(|source| !source.is_in("docs") && !source.is_in("tests"))
+    {
         for (number, line) in split(&source.text).1.lines().enumerate() {
             for edge in edges(line) {
                 // A list in a file's head is no end of an edge.
-                *named.entry(edge).or_default() += usize::from(!line.trim_start().starts_with("//!"));
+                *named.entry(edge).or_default() +=
+                    usize::from(!line.trim_start().starts_with("//!"));
                 if !table.contains_key(&edge) {
-                    faults.push(format!("{}:{}: E{edge} is not in src/docs/orderings.md", source.path, number + 1));
+                    faults.push(format!(
+                        "{}:{}: E{edge} is not in src/docs/orderings.md",
+                        source.path,
+                        number + 1
+                    ));
                 }
             }
         }
@@ -68,14 +99,21 @@ pub(crate) fn every_edge_is_explained_and_modelled() {
             faults.push(format!("src/docs/orderings.md: E{edge} names no model"));
         }
         for model in models.difference(&written) {
-            faults.push(format!("src/docs/orderings.md: E{edge} names {model}, which is not in src/tests"));
+            faults.push(format!(
+                "src/docs/orderings.md: E{edge} names {model}, which is not in src/tests"
+            ));
         }
         let places = named.get(edge).copied().unwrap_or(0);
         if places < 2 {
-            faults.push(format!("E{edge} is named at {places} place(s) in src: both ends name their edge"));
+            faults.push(format!(
+                "E{edge} is named at {places} place(s) in src: both ends name their edge"
+            ));
         }
     }
-    fail_if_any("every edge is named at both ends, explained and modelled", &faults);
+    fail_if_any(
+        "every edge is named at both ends, explained and modelled",
+        &faults,
+    );
 }
 
 #[test]

@@ -6,8 +6,9 @@ use crate::names::{Crate, ROOT};
 use crate::reader::Source;
 use crate::rules::{Finding, hold};
 
-/// The folders of `src`, from top to bottom: a file imports from its own folder and from those below. Folders of one
-/// row do not import each other. A file beside `lib.rs` is a folder of its own.
+/// The folders of `src`, from top to bottom: a file imports from its own folder and from those
+/// below. Folders of one row do not import each other. A file beside `lib.rs` is a folder of its
+/// own.
 pub(crate) const LAYERS: &[&[&str]] = &[
     &[""],
     &["kmem", "values"],
@@ -50,15 +51,38 @@ pub(crate) fn is_aside(source: &Source) -> bool {
 fn graph(of: &Crate) -> Graph {
     let mut graph = Graph::new();
     let is_aside = |source: usize| is_aside(&of.sources[source]);
-    for written in of.written.iter().filter(|written| !is_aside(written.source)) {
+    for written in of
+        .written
+        .iter()
+        .filter(|written| !is_aside(written.source))
+    {
         let found = of.find(written.module, &written.path);
         let mut ends = found.sources;
         // The root's names are for users: inside, a name is imported from where it is made.
-        let by_root = found.steps.iter().any(|(module, name)| *module == ROOT && !of.is_module_of_root(name));
-        ends.extend(by_root.then(|| of.sources.iter().position(|source| source.module.is_empty())).flatten());
-        for to in ends.into_iter().filter(|&to| to != written.source && !is_aside(to)) {
+        let by_root = found
+            .steps
+            .iter()
+            .any(|(module, name)| *module == ROOT && !of.is_module_of_root(name));
+        ends.extend(
+            by_root
+                .then(|| {
+                    of.sources
+                        .iter()
+                        .position(|source| source.module.is_empty())
+                })
+                .flatten(),
+        );
+        for to in ends
+            .into_iter()
+            .filter(|&to| to != written.source && !is_aside(to))
+        {
             let (from, line, path) = (written.source, written.line, written.path.join("::"));
-            graph.entry(from).or_default().entry(to).or_insert(Arrow { from, to, line, path });
+            graph.entry(from).or_default().entry(to).or_insert(Arrow {
+                from,
+                to,
+                line,
+                path,
+            });
         }
     }
     graph
@@ -66,8 +90,16 @@ fn graph(of: &Crate) -> Graph {
 
 impl Arrow {
     fn told(&self, sources: &[Source]) -> String {
-        let Arrow { from, to, line, path } = self;
-        format!("{}:{line} uses {} through `{path}`", sources[*from].path, sources[*to].path)
+        let Arrow {
+            from,
+            to,
+            line,
+            path,
+        } = self;
+        format!(
+            "{}:{line} uses {} through `{path}`",
+            sources[*from].path, sources[*to].path
+        )
     }
 }
 
@@ -87,7 +119,12 @@ fn backs(graph: &Graph, sources: &[Source]) -> Vec<Finding> {
                 to.folder(),
                 from.folder()
             );
-            findings.push(Finding { kind: "back", key: format!("{} -> {}", from.path, to.path), count: 1, why });
+            findings.push(Finding {
+                kind: "back",
+                key: format!("{} -> {}", from.path, to.path),
+                count: 1,
+                why,
+            });
         }
     }
     findings
@@ -95,13 +132,25 @@ fn backs(graph: &Graph, sources: &[Source]) -> Vec<Finding> {
 
 /// True if one of two files is the module that declares the other.
 fn is_own_child(a: &Source, b: &Source) -> bool {
-    let parent = |source: &Source| source.module.rsplit_once("::").map(|(parent, _)| parent.to_owned());
+    let parent = |source: &Source| {
+        source
+            .module
+            .rsplit_once("::")
+            .map(|(parent, _)| parent.to_owned())
+    };
     parent(a).as_deref() == Some(&b.module) || parent(b).as_deref() == Some(&a.module)
 }
 
-/// The shortest circle through `start`, as the files in turn. A module and its own child are none by themselves.
+/// The shortest circle through `start`, as the files in turn. A module and its own child are none
+/// by themselves.
 fn circle(graph: &Graph, start: usize, sources: &[Source]) -> Option<Vec<usize>> {
-    let next = |from: usize| graph.get(&from).into_iter().flat_map(BTreeMap::keys).copied();
+    let next = |from: usize| {
+        graph
+            .get(&from)
+            .into_iter()
+            .flat_map(BTreeMap::keys)
+            .copied()
+    };
     let from_each = next(start).filter_map(|first| {
         let aside = is_own_child(&sources[start], &sources[first]);
         let mut before = BTreeMap::from([(first, start)]);
@@ -133,9 +182,16 @@ fn circles(graph: &Graph, sources: &[Source]) -> Vec<Finding> {
     for &start in graph.keys() {
         if let Some(files) = circle(graph, start, sources) {
             let turns = files.iter().zip(files.iter().cycle().skip(1));
-            let arrows: Vec<String> = turns.map(|(from, to)| graph[from][to].told(sources)).collect();
+            let arrows: Vec<String> = turns
+                .map(|(from, to)| graph[from][to].told(sources))
+                .collect();
             let why = format!("imports itself in a circle:\n    {}", arrows.join("\n    "));
-            findings.push(Finding { kind: "circle", key: sources[start].path.clone(), count: 1, why });
+            findings.push(Finding {
+                kind: "circle",
+                key: sources[start].path.clone(),
+                count: 1,
+                why,
+            });
         }
     }
     findings
@@ -144,7 +200,10 @@ fn circles(graph: &Graph, sources: &[Source]) -> Vec<Finding> {
 pub(crate) fn findings(of: &Crate) -> Vec<Finding> {
     let folders: BTreeSet<&str> = of.sources.iter().map(Source::folder).collect();
     for folder in folders.into_iter().filter(|folder| !ASIDE.contains(folder)) {
-        assert!(rank(folder).is_some(), "LAYERS in tests/tidy/graph.rs has no place for `{folder}`");
+        assert!(
+            rank(folder).is_some(),
+            "LAYERS in tests/tidy/graph.rs has no place for `{folder}`"
+        );
     }
     let graph = graph(of);
     let mut findings = backs(&graph, of.sources);
@@ -154,7 +213,10 @@ pub(crate) fn findings(of: &Crate) -> Vec<Finding> {
 
 #[test]
 fn imports_go_downwards() {
-    hold("back", "a file imports from its own folder and from those below");
+    hold(
+        "back",
+        "a file imports from its own folder and from those below",
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! The models, the rows of the tables of mutations and the marks in the sources: each model fails for one mutation at
-//! least, each row names a model, each mutation has its mark. An edge names a model, so each edge has a mutation.
+//! The models, the rows of the tables of mutations and the marks in the sources: each model fails
+//! for one mutation at least, each row names a model, each mutation has its mark. An edge names a
+//! model, so each edge has a mutation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +9,12 @@ use crate::reader::{CONTAINERS, fail_if_any, read, read_all, sources};
 
 /// The mutation and the model of each row of a table, in its order.
 fn rows(table: &str) -> Vec<(&str, &str)> {
-    let rows = table.lines().filter(|line| line.starts_with(|char: char| char.is_ascii_lowercase()));
-    rows.map(|row| row.split_once(' ').unwrap_or((row, ""))).map(|(name, rest)| (name, first_word(rest))).collect()
+    let rows = table
+        .lines()
+        .filter(|line| line.starts_with(|char: char| char.is_ascii_lowercase()));
+    rows.map(|row| row.split_once(' ').unwrap_or((row, "")))
+        .map(|(name, rest)| (name, first_word(rest)))
+        .collect()
 }
 
 fn first_word(text: &str) -> &str {
@@ -24,7 +29,10 @@ pub(crate) fn mutations_of() -> BTreeMap<String, Vec<String>> {
     let mut models: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for table in TABLES.map(read) {
         for (name, model) in rows(&table) {
-            models.entry(model.to_owned()).or_default().push(name.to_owned());
+            models
+                .entry(model.to_owned())
+                .or_default()
+                .push(name.to_owned());
         }
     }
     models
@@ -32,7 +40,9 @@ pub(crate) fn mutations_of() -> BTreeMap<String, Vec<String>> {
 
 /// The mutations that the marks of a source name.
 fn marks(source: &str) -> impl Iterator<Item = &str> {
-    source.lines().filter_map(|line| line.trim_start().strip_prefix("// Mutation: "))
+    source
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("// Mutation: "))
 }
 
 fn faults(table: &str, marked: &BTreeSet<&str>, written: &BTreeSet<String>) -> Vec<String> {
@@ -40,31 +50,57 @@ fn faults(table: &str, marked: &BTreeSet<&str>, written: &BTreeSet<String>) -> V
     let named: BTreeSet<&str> = rows.iter().map(|(name, _)| *name).collect();
     let mutated: BTreeSet<&str> = rows.iter().map(|(_, model)| *model).collect();
     let unordered = rows.windows(2).filter(|pair| pair[0].0 > pair[1].0);
-    let unordered =
-        unordered.map(|pair| format!("{} stands below {}: rows are in the order of names", pair[1].0, pair[0].0));
-    let unmarked = named.difference(marked).map(|name| format!("no mark in src for {name}"));
-    let unnamed = marked.difference(&named).map(|name| format!("no row for the mark {name}"));
+    let unordered = unordered.map(|pair| {
+        format!(
+            "{} stands below {}: rows are in the order of names",
+            pair[1].0, pair[0].0
+        )
+    });
+    let unmarked = named
+        .difference(marked)
+        .map(|name| format!("no mark in src for {name}"));
+    let unnamed = marked
+        .difference(&named)
+        .map(|name| format!("no row for the mark {name}"));
     let unknown = mutated.iter().filter(|model| !written.contains(**model));
     let unknown = unknown.map(|model| format!("a row names {model}, which is not in src/tests"));
     // A scenario of shuttle is broad, and for no edge: it may have none.
     let models = written.iter().filter(|model| model.starts_with("loom_"));
     let without = models.filter(|model| !mutated.contains(model.as_str()));
     let without = without.map(|model| format!("no row names {model}"));
-    unordered.chain(unmarked).chain(unnamed).chain(unknown).chain(without).collect()
+    unordered
+        .chain(unmarked)
+        .chain(unnamed)
+        .chain(unknown)
+        .chain(without)
+        .collect()
 }
 
 #[test]
 fn every_model_has_a_mutation_and_every_mutation_its_mark() {
     let of_containers = read_all(CONTAINERS, &["rs"]);
     let all = models_written();
-    let is_theirs = |model: &String| of_containers.iter().any(|source| source.text.contains(&format!("fn {model}()")));
+    let is_theirs = |model: &String| {
+        of_containers
+            .iter()
+            .any(|source| source.text.contains(&format!("fn {model}()")))
+    };
     let (theirs, ours) = all.into_iter().partition(is_theirs);
     let mut found = Vec::new();
-    for (table, sources, models) in [(TABLES[0], sources(), ours), (TABLES[1], of_containers.clone(), theirs)] {
-        let marked = sources.iter().flat_map(|source| marks(&source.text)).collect();
+    for (table, sources, models) in [
+        (TABLES[0], sources(), ours),
+        (TABLES[1], of_containers.clone(), theirs),
+    ] {
+        let marked = sources
+            .iter()
+            .flat_map(|source| marks(&source.text))
+            .collect();
         found.extend(faults(&read(table), &marked, &models));
     }
-    fail_if_any("each model fails for a mutation, and each mutation has its mark", &found);
+    fail_if_any(
+        "each model fails for a mutation, and each mutation has its mark",
+        &found,
+    );
 }
 
 #[test]
@@ -73,10 +109,24 @@ fn what_lacks_its_mutation_row_or_mark_is_found() {
     let code = "fn f() {\n    // Mutation: a\n    g();\n    // Mutation: b-c\n    h();\n}\n";
     let marked = marks(code).collect();
     let a = "# loom_e\na loom_a_vs_b preemptions 3\n    put loom_e\n";
-    assert_eq!(faults(&format!("{a}b-c loom_c_vs_d\n    delete\n"), &marked, &written), [""; 0]);
-    assert_eq!(faults(a, &marked, &written), ["no row for the mark b-c", "no row names loom_c_vs_d"]);
     assert_eq!(
-        faults(&format!("b-c loom_c_vs_d\n    delete\n{a}d loom_e\n    delete\n"), &marked, &written),
+        faults(
+            &format!("{a}b-c loom_c_vs_d\n    delete\n"),
+            &marked,
+            &written
+        ),
+        [""; 0]
+    );
+    assert_eq!(
+        faults(a, &marked, &written),
+        ["no row for the mark b-c", "no row names loom_c_vs_d"]
+    );
+    assert_eq!(
+        faults(
+            &format!("b-c loom_c_vs_d\n    delete\n{a}d loom_e\n    delete\n"),
+            &marked,
+            &written
+        ),
         [
             "a stands below b-c: rows are in the order of names",
             "no mark in src for d",

@@ -1,6 +1,8 @@
-//! The definition of a name: the modules of a crate as its `mod` lines build them, with what each defines and imports.
+//! The definition of a name: the modules of a crate as its `mod` lines build them, with what each
+//! defines and imports.
 //!
-//! An import through a re-export leads to the file that defines the name, however many re-exports lie between.
+//! An import through a re-export leads to the file that defines the name, however many re-exports
+//! lie between.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,13 +68,23 @@ pub(crate) struct Found {
 impl<'a> Crate<'a> {
     pub(crate) fn read(sources: &'a [Source]) -> Crate<'a> {
         let (written, implemented, types) = (Vec::new(), Vec::new(), BTreeSet::new());
-        let mut of = Crate { sources, modules: Vec::new(), written, implemented, types };
+        let mut of = Crate {
+            sources,
+            modules: Vec::new(),
+            written,
+            implemented,
+            types,
+        };
         let lib = of.source("src/lib.rs").expect("a crate has src/lib.rs");
         of.add_module(lib, ROOT);
         of.read_file(lib, ROOT, "src");
         let read: BTreeSet<usize> = of.modules.iter().map(|module| module.source).collect();
         for (at, source) in sources.iter().enumerate() {
-            assert!(read.contains(&at) || source.is_in("tests"), "{}: no `mod` line leads here", source.path);
+            assert!(
+                read.contains(&at) || source.is_in("tests"),
+                "{}: no `mod` line leads here",
+                source.path
+            );
         }
         of
     }
@@ -85,7 +97,10 @@ impl<'a> Crate<'a> {
     /// The modules in a module, each with its name.
     pub(crate) fn children(&self, module: ModuleId) -> BTreeMap<ModuleId, &str> {
         let children = &self.modules[module].children;
-        children.iter().flat_map(|(name, ids)| ids.iter().map(|&id| (id, name.as_str()))).collect()
+        children
+            .iter()
+            .flat_map(|(name, ids)| ids.iter().map(|&id| (id, name.as_str())))
+            .collect()
     }
 
     /// The root has a module of this name.
@@ -98,14 +113,24 @@ impl<'a> Crate<'a> {
     }
 
     fn add_module(&mut self, source: usize, parent: ModuleId) -> ModuleId {
-        let none = Module { source, parent, children: BTreeMap::new(), items: BTreeSet::new(), imports: Vec::new() };
+        let none = Module {
+            source,
+            parent,
+            children: BTreeMap::new(),
+            items: BTreeSet::new(),
+            imports: Vec::new(),
+        };
         self.modules.push(none);
         self.modules.len() - 1
     }
 
     fn add_child(&mut self, source: usize, parent: ModuleId, name: &str) -> ModuleId {
         let child = self.add_module(source, parent);
-        self.modules[parent].children.entry(name.to_owned()).or_default().push(child);
+        self.modules[parent]
+            .children
+            .entry(name.to_owned())
+            .or_default()
+            .push(child);
         child
     }
 
@@ -132,7 +157,12 @@ impl<'a> Crate<'a> {
                     at = read_import(&tokens, at + 1, &[], &mut found);
                     for (offset, import) in found {
                         let path = import.path.clone();
-                        self.written.push(Written { source, module, line: lines.number(offset), path });
+                        self.written.push(Written {
+                            source,
+                            module,
+                            line: lines.number(offset),
+                            path,
+                        });
                         self.modules[module].imports.push(import);
                     }
                 }
@@ -143,12 +173,27 @@ impl<'a> Crate<'a> {
                 }
                 ("mod", name, ";") if body == 0 => {
                     let from = code[..tokens[at].0].rfind([';', '}', '{']).unwrap_or(0);
-                    self.read_child(module, name, folder, &self.sources[source].path, &text[from..tokens[at].0]);
+                    self.read_child(
+                        module,
+                        name,
+                        folder,
+                        &self.sources[source].path,
+                        &text[from..tokens[at].0],
+                    );
                 }
-                ("macro_rules", "!", name) => drop(self.modules[module].items.insert(name.to_owned())),
-                ("impl", ..) if matches!(before(1), "" | "}" | "{" | ";" | "]" | "unsafe" | ")") => {
+                ("macro_rules", "!", name) => {
+                    drop(self.modules[module].items.insert(name.to_owned()))
+                }
+                ("impl", ..)
+                    if matches!(before(1), "" | "}" | "{" | ";" | "]" | "unsafe" | ")") =>
+                {
                     let (path, line) = (implemented(&tokens[at + 1..]), lines.number(tokens[at].0));
-                    self.implemented.push(Written { source, module, line, path });
+                    self.implemented.push(Written {
+                        source,
+                        module,
+                        line,
+                        path,
+                    });
                 }
                 (kind, name, _) if depth == body && is_definition(kind, name) => {
                     self.modules[module].items.insert(name.to_owned());
@@ -157,7 +202,9 @@ impl<'a> Crate<'a> {
                     }
                 }
                 (first, "::", _)
-                    if is_name(first) && !matches!(before(1), "::" | ".") && (before(1), before(2)) != ("in", "(") =>
+                    if is_name(first)
+                        && !matches!(before(1), "::" | ".")
+                        && (before(1), before(2)) != ("in", "(") =>
                 {
                     let line = lines.number(tokens[at].0);
                     let mut path = vec![first.to_owned()];
@@ -165,7 +212,12 @@ impl<'a> Crate<'a> {
                         path.push(word(at + 2).to_owned());
                         at += 2;
                     }
-                    self.written.push(Written { source, module, line, path });
+                    self.written.push(Written {
+                        source,
+                        module,
+                        line,
+                        path,
+                    });
                 }
                 _ => {}
             }
@@ -174,19 +226,37 @@ impl<'a> Crate<'a> {
     }
 
     /// Reads the file of a `mod` line, or the files that its attributes name.
-    fn read_child(&mut self, module: ModuleId, name: &str, folder: &str, beside: &str, attributes: &str) {
+    fn read_child(
+        &mut self,
+        module: ModuleId,
+        name: &str,
+        folder: &str,
+        beside: &str,
+        attributes: &str,
+    ) {
         let own = &beside[..beside.rfind('/').unwrap_or(0)];
-        let named = attributes.split("path = \"").skip(1).filter_map(|rest| rest.split('"').next());
+        let named = attributes
+            .split("path = \"")
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next());
         let named: Vec<String> = named.map(|path| format!("{own}/{path}")).collect();
         let found: Vec<(String, String)> = if named.is_empty() {
             let below = format!("{folder}/{name}");
-            vec![(format!("{below}.rs"), below.clone()), (format!("{below}/mod.rs"), below)]
+            vec![
+                (format!("{below}.rs"), below.clone()),
+                (format!("{below}/mod.rs"), below),
+            ]
         } else {
             let folder = |path: &str| path[..path.rfind('/').unwrap_or(0)].to_owned();
-            named.into_iter().map(|path| (path.clone(), folder(&path))).collect()
+            named
+                .into_iter()
+                .map(|path| (path.clone(), folder(&path)))
+                .collect()
         };
         for (path, folder) in found {
-            let Some(source) = self.source(&path) else { continue };
+            let Some(source) = self.source(&path) else {
+                continue;
+            };
             if !self.sources[source].is_in("tests") {
                 let child = self.add_child(source, module, name);
                 self.read_file(source, child, &folder);
@@ -217,7 +287,9 @@ impl<'a> Crate<'a> {
         active: &mut Vec<(ModuleId, usize)>,
         steps: &mut BTreeSet<(ModuleId, String)>,
     ) -> Vec<Target> {
-        let Some((first, rest)) = path.split_first() else { return vec![Target::Module(module)] };
+        let Some((first, rest)) = path.split_first() else {
+            return vec![Target::Module(module)];
+        };
         let mut targets = match self.place(module, first) {
             Some(start) => vec![Target::Module(start)],
             None => self.look_up(module, first, active, steps),
@@ -236,7 +308,9 @@ impl<'a> Crate<'a> {
                 steps.insert((module, name.clone()));
                 let found = self.look_up(module, name, active, steps);
                 // If no line defines it, a macro does, in the file itself.
-                let by_macro = found.is_empty().then(|| Target::Item(self.modules[module].source, name.clone()));
+                let by_macro = found
+                    .is_empty()
+                    .then(|| Target::Item(self.modules[module].source, name.clone()));
                 next.extend(found.into_iter().chain(by_macro));
             }
             targets = next;
@@ -262,14 +336,30 @@ impl<'a> Crate<'a> {
         steps: &mut BTreeSet<(ModuleId, String)>,
     ) -> Vec<Target> {
         let of = &self.modules[module];
-        let mut found: Vec<Target> = of.children.get(name).into_iter().flatten().copied().map(Target::Module).collect();
-        found.extend(of.items.contains(name).then(|| Target::Item(of.source, name.to_owned())));
+        let mut found: Vec<Target> = of
+            .children
+            .get(name)
+            .into_iter()
+            .flatten()
+            .copied()
+            .map(Target::Module)
+            .collect();
+        found.extend(
+            of.items
+                .contains(name)
+                .then(|| Target::Item(of.source, name.to_owned())),
+        );
         for glob in [false, true] {
             if glob && !found.is_empty() {
                 break;
             }
             let wanted = if glob { "*" } else { name };
-            for (at, import) in of.imports.iter().enumerate().filter(|(_, import)| import.name == wanted) {
+            for (at, import) in of
+                .imports
+                .iter()
+                .enumerate()
+                .filter(|(_, import)| import.name == wanted)
+            {
                 if active.contains(&(module, at)) {
                     continue;
                 }
@@ -277,7 +367,9 @@ impl<'a> Crate<'a> {
                 let to = self.resolve(module, &import.path, active, steps);
                 for target in to {
                     match target {
-                        Target::Module(of) if glob => found.extend(self.look_up(of, name, active, steps)),
+                        Target::Module(of) if glob => {
+                            found.extend(self.look_up(of, name, active, steps))
+                        }
                         Target::Item(..) if glob => {}
                         _ => found.push(target),
                     }
@@ -290,13 +382,15 @@ impl<'a> Crate<'a> {
 }
 
 fn is_definition(kind: &str, name: &str) -> bool {
-    matches!(kind, "fn" | "struct" | "enum" | "trait" | "type" | "const" | "static" | "union")
-        && is_name(name)
+    matches!(
+        kind,
+        "fn" | "struct" | "enum" | "trait" | "type" | "const" | "static" | "union"
+    ) && is_name(name)
         && !matches!(name, "fn" | "unsafe" | "mut" | "async" | "extern" | "_")
 }
 
-/// The type of an `impl` block, from behind its first word on: the last path before the block's condition or brace, and
-/// nothing where that is no path.
+/// The type of an `impl` block, from behind its first word on: the last path before the block's
+/// condition or brace, and nothing where that is no path.
 fn implemented(tokens: &[(usize, &str)]) -> Vec<String> {
     let mut path: Vec<String> = Vec::new();
     let (mut depth, mut whole, mut before) = (0, false, "");
@@ -311,7 +405,11 @@ fn implemented(tokens: &[(usize, &str)]) -> Vec<String> {
             "for" => (path, whole) = (Vec::new(), false),
             "::" => whole = false,
             // Not `dyn Trait`, which is no type of a file's.
-            name if is_name(name) && before != "'" && !whole && !matches!(name, "mut" | "const") => {
+            name if is_name(name)
+                && before != "'"
+                && !whole
+                && !matches!(name, "mut" | "const") =>
+            {
                 path.push(name.to_owned());
                 whole = true;
             }
@@ -322,8 +420,14 @@ fn implemented(tokens: &[(usize, &str)]) -> Vec<String> {
     path
 }
 
-/// Reads one tree of a `use` from the token at `at` on, with where each leaf stands, and returns where it ends.
-fn read_import(tokens: &[(usize, &str)], mut at: usize, prefix: &[String], found: &mut Vec<(usize, Import)>) -> usize {
+/// Reads one tree of a `use` from the token at `at` on, with where each leaf stands, and returns
+/// where it ends.
+fn read_import(
+    tokens: &[(usize, &str)],
+    mut at: usize,
+    prefix: &[String],
+    found: &mut Vec<(usize, Import)>,
+) -> usize {
     let word = |at: usize| tokens.get(at).map_or("", |(_, token)| token);
     let mut path = prefix.to_vec();
     let start = tokens.get(at).map_or(0, |(offset, _)| *offset);

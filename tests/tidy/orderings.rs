@@ -13,27 +13,41 @@ const PAIRED: &[u32] = &[2, 3, 5, 17];
 
 const STRONG: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];
 
-/// Lines of `text`, from 1 on, with an ordering beyond Relaxed and without a comment above that names its edge or says
-/// `No edge:`. An empty line ends the search.
+/// Lines of `text`, from 1 on, with an ordering beyond Relaxed and without a comment above that
+/// names its edge or says `No edge:`. An empty line ends the search.
 fn unexplained(text: &str) -> Vec<usize> {
     let (code, comments) = split(text);
-    let (lines, comments): (Vec<&str>, Vec<&str>) = (text.lines().collect(), comments.lines().collect());
+    let (lines, comments): (Vec<&str>, Vec<&str>) =
+        (text.lines().collect(), comments.lines().collect());
     let explains = |at: usize| !edges(comments[at]).is_empty() || comments[at].contains("No edge:");
     let reaches = |from: usize, at: usize| {
         let comment = !comments[at].trim().is_empty();
         at == from || (!lines[at].trim().is_empty() && (comment || from - at <= NEAR))
     };
-    let is_explained = |from: usize| (0..=from).rev().take_while(|&at| reaches(from, at)).any(explains);
-    let strong = code.lines().enumerate().filter(|(_, line)| names_strong(&tokens(line)));
-    strong.filter(|&(at, _)| !is_explained(at)).map(|(at, _)| at + 1).collect()
+    let is_explained = |from: usize| {
+        (0..=from)
+            .rev()
+            .take_while(|&at| reaches(from, at))
+            .any(explains)
+    };
+    let strong = code
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| names_strong(&tokens(line)));
+    strong
+        .filter(|&(at, _)| !is_explained(at))
+        .map(|(at, _)| at + 1)
+        .collect()
 }
 
 fn names_strong(tokens: &[&str]) -> bool {
-    tokens.windows(3).any(|path| path[..2] == ["Ordering", "::"] && STRONG.contains(&path[2]))
+    tokens
+        .windows(3)
+        .any(|path| path[..2] == ["Ordering", "::"] && STRONG.contains(&path[2]))
 }
 
-/// Names of a file's atomics, each with whether it is a statistic: fields, statics and parameters. That of a field
-/// without a name is its number.
+/// Names of a file's atomics, each with whether it is a statistic: fields, statics and parameters.
+/// That of a field without a name is its number.
 fn declared(tokens: &[&str]) -> BTreeMap<String, bool> {
     let statistics = imported(tokens);
     let mut names = BTreeMap::new();
@@ -42,7 +56,8 @@ fn declared(tokens: &[&str]) -> BTreeMap<String, bool> {
         if !is_statistic && !token.starts_with("Atomic") {
             continue;
         }
-        let stops = |at: &usize| matches!(tokens[*at], ":" | "(" | "," | ";" | "{" | "}" | "=" | "::");
+        let stops =
+            |at: &usize| matches!(tokens[*at], ":" | "(" | "," | ";" | "{" | "}" | "=" | "::");
         match (0..at).rev().find(stops) {
             Some(colon) if tokens[colon] == ":" && colon > 0 => {
                 names.insert(tokens[colon - 1].to_owned(), is_statistic);
@@ -61,7 +76,10 @@ fn imported<'a>(tokens: &[&'a str]) -> BTreeSet<&'a str> {
     let mut names = BTreeSet::new();
     for at in 0..tokens.len().saturating_sub(1) {
         if tokens[at] == "stat_atomic" && tokens[at + 1] == "::" {
-            let names_here = tokens[at + 2..].split(|token| *token == ";").next().unwrap_or_default();
+            let names_here = tokens[at + 2..]
+                .split(|token| *token == ";")
+                .next()
+                .unwrap_or_default();
             let each = names_here.split(|token| matches!(*token, "," | "{" | "}"));
             names.extend(each.filter_map(|import| import.last().copied()));
         }
@@ -72,7 +90,9 @@ fn imported<'a>(tokens: &[&'a str]) -> BTreeSet<&'a str> {
 /// Atomics that are used with an ordering beyond Relaxed, by the names they have there.
 fn strongly_used<'a>(tokens: &[&'a str]) -> BTreeSet<&'a str> {
     let is_operation = |name: &str| {
-        matches!(name, "load" | "store" | "swap") || name.starts_with("fetch_") || name.starts_with("compare_exchange")
+        matches!(name, "load" | "store" | "swap")
+            || name.starts_with("fetch_")
+            || name.starts_with("compare_exchange")
     };
     let calls = (2..tokens.len().saturating_sub(1))
         .filter(|&at| tokens[at - 1] == "." && tokens[at + 1] == "(" && is_operation(tokens[at]));
@@ -106,17 +126,31 @@ fn receiver<'a>(tokens: &[&'a str]) -> Option<&'a str> {
     })
 }
 
-/// Statistics with an ordering beyond Relaxed, as `file: name`. A file that does not declare a name uses another's.
+/// Statistics with an ordering beyond Relaxed, as `file: name`. A file that does not declare a name
+/// uses another's.
 fn ordered_statistics(files: &[(&str, &str)]) -> Vec<String> {
-    let codes: Vec<(&str, String)> = files.iter().map(|(path, text)| (*path, split(text).0)).collect();
-    let all: Vec<(&str, Vec<&str>)> = codes.iter().map(|(path, code)| (*path, tokens(code))).collect();
+    let codes: Vec<(&str, String)> = files
+        .iter()
+        .map(|(path, text)| (*path, split(text).0))
+        .collect();
+    let all: Vec<(&str, Vec<&str>)> = codes
+        .iter()
+        .map(|(path, code)| (*path, tokens(code)))
+        .collect();
     let own: Vec<BTreeMap<String, bool>> = all.iter().map(|(_, tokens)| declared(tokens)).collect();
-    let anywhere: BTreeSet<&String> =
-        own.iter().flatten().filter(|(name, statistic)| **statistic && *name != "0").map(|(name, _)| name).collect();
+    let anywhere: BTreeSet<&String> = own
+        .iter()
+        .flatten()
+        .filter(|(name, statistic)| **statistic && *name != "0")
+        .map(|(name, _)| name)
+        .collect();
     let mut faults = Vec::new();
     for ((path, tokens), own) in all.iter().zip(&own) {
         for name in strongly_used(tokens) {
-            let is_statistic = own.get(name).copied().unwrap_or_else(|| anywhere.contains(&name.to_owned()));
+            let is_statistic = own
+                .get(name)
+                .copied()
+                .unwrap_or_else(|| anywhere.contains(&name.to_owned()));
             faults.extend(is_statistic.then(|| format!("{path}: {name}")));
         }
     }
@@ -125,7 +159,9 @@ fn ordered_statistics(files: &[(&str, &str)]) -> Vec<String> {
 
 /// Neither documentation nor models, nor the checkers' own side of the door.
 fn is_production(source: &Source) -> bool {
-    !["docs", "tests", "sync::model"].iter().any(|module| source.is_in(module))
+    !["docs", "tests", "sync::model"]
+        .iter()
+        .any(|module| source.is_in(module))
 }
 
 #[test]
@@ -133,19 +169,37 @@ fn every_ordering_names_its_edge() {
     let mut faults = Vec::new();
     for source in sources().iter().filter(|source| is_production(source)) {
         let lines = unexplained(source.production());
-        faults.extend(lines.into_iter().map(|line| format!("{}:{line}", source.path)));
+        faults.extend(
+            lines
+                .into_iter()
+                .map(|line| format!("{}:{line}", source.path)),
+        );
     }
-    fail_if_any("an ordering names its edge above it, or says `No edge:` and why", &faults);
+    fail_if_any(
+        "an ordering names its edge above it, or says `No edge:` and why",
+        &faults,
+    );
 }
 
 #[test]
 fn statistics_are_relaxed() {
     let sources = sources();
     let production = sources.iter().filter(|source| is_production(source));
-    let files: Vec<(&str, &str)> = production.map(|source| (source.path.as_str(), source.production())).collect();
-    let statistics = files.iter().filter(|(_, text)| !imported(&tokens(&split(text).0)).is_empty()).count();
-    assert!(statistics > 0, "no file uses stat_atomic: is this still its name?");
-    fail_if_any("what a protocol rests on is no statistic: take it from sync", &ordered_statistics(&files));
+    let files: Vec<(&str, &str)> = production
+        .map(|source| (source.path.as_str(), source.production()))
+        .collect();
+    let statistics = files
+        .iter()
+        .filter(|(_, text)| !imported(&tokens(&split(text).0)).is_empty())
+        .count();
+    assert!(
+        statistics > 0,
+        "no file uses stat_atomic: is this still its name?"
+    );
+    fail_if_any(
+        "what a protocol rests on is no statistic: take it from sync",
+        &ordered_statistics(&files),
+    );
 }
 
 /// Functions that start a model with `model` or `model_of_exchanges`: with the barrier pair.
@@ -174,7 +228,10 @@ fn edges_without_the_pair_are_modelled_without_it() {
         }
     }
     let page = read("src/docs/orderings.md");
-    let excepted = page.split("These models keep the pair.").nth(1).and_then(|rest| rest.split("//!\n").next());
+    let excepted = page
+        .split("These models keep the pair.")
+        .nth(1)
+        .and_then(|rest| rest.split("//!\n").next());
     let excepted = models_named(excepted.expect("the paragraph about models that keep the pair"));
     let with_pair: BTreeSet<String> = sources()
         .iter()
@@ -182,11 +239,18 @@ fn edges_without_the_pair_are_modelled_without_it() {
         .flat_map(|source| run_with_pair(&split(&source.text).0))
         .collect();
     let rests_on_it = |model: &String| of[model].iter().any(|edge| PAIRED.contains(edge));
-    let wrong =
-        of.keys().filter(|model| with_pair.contains(*model) && !rests_on_it(model) && !excepted.contains(*model));
+    let wrong = of.keys().filter(|model| {
+        with_pair.contains(*model) && !rests_on_it(model) && !excepted.contains(*model)
+    });
     let faults: Vec<String> = wrong.cloned().collect();
-    assert!(!with_pair.is_empty(), "no model has the pair: are these still the names?");
-    fail_if_any("a model of edges that hold without the pair is one of `model_without_pair`", &faults);
+    assert!(
+        !with_pair.is_empty(),
+        "no model has the pair: are these still the names?"
+    );
+    fail_if_any(
+        "a model of edges that hold without the pair is one of `model_without_pair`",
+        &faults,
+    );
 }
 
 // === the checks themselves ===
@@ -194,20 +258,27 @@ fn edges_without_the_pair_are_modelled_without_it() {
 #[test]
 fn a_model_with_the_pair_is_found() {
     let code = "fn model(f: F) { g() }\nfn a() { model(|| x); }\nfn b() { model_without_pair(|| x); }\nfn c() {\n for i in 0..2 {\nmodel(move || x) } }";
-    assert_eq!(run_with_pair(code), BTreeSet::from(["a", "c"].map(str::to_owned)));
+    assert_eq!(
+        run_with_pair(code),
+        BTreeSet::from(["a", "c"].map(str::to_owned))
+    );
 }
 
 #[test]
 fn an_ordering_without_an_edge_is_found() {
     let bare = "fn f() {\n    a.load(Ordering::Acquire);\n}\n";
     assert_eq!(unexplained(bare), [2]);
-    assert_eq!(unexplained("fn f() {\n    a.load(Ordering::Relaxed);\n}\n"), [0; 0]);
+    assert_eq!(
+        unexplained("fn f() {\n    a.load(Ordering::Relaxed);\n}\n"),
+        [0; 0]
+    );
     for above in [
         "// Acquire (E2): pairs with `g`.",
         "// No edge: a hint.",
         "// Acquire (E2): a long reason\n    // of two lines.",
     ] {
-        let text = format!("fn f() {{\n    {above}\n    a\n        .load(Ordering::Acquire);\n}}\n");
+        let text =
+            format!("fn f() {{\n    {above}\n    a\n        .load(Ordering::Acquire);\n}}\n");
         assert_eq!(unexplained(&text), [0; 0], "{above}");
     }
     for above in [
@@ -223,8 +294,7 @@ fn an_ordering_without_an_edge_is_found() {
 
 #[test]
 fn a_statistic_with_an_ordering_is_found() {
-    const IMPORT: &str =
-        "use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};\nuse crate::sync::AtomicU64;\n";
+    const IMPORT: &str = "use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};\nuse crate::sync::AtomicU64;\n";
     let alone = |body: &str| ordered_statistics(&[("a.rs", &format!("{IMPORT}{body}"))]);
     for bad in [
         "struct S { n: StatU64 }\nfn f(s: &S) { s.n.load(Ordering::Acquire); }",
@@ -233,7 +303,10 @@ fn a_statistic_with_an_ordering_is_found() {
     ] {
         assert_eq!(alone(bad), ["a.rs: n"], "{bad}");
     }
-    assert_eq!(alone("struct P(StatPtr<T>);\nfn f(p: &P) { p.0.store(a, Ordering::Release); }"), ["a.rs: 0"]);
+    assert_eq!(
+        alone("struct P(StatPtr<T>);\nfn f(p: &P) { p.0.store(a, Ordering::Release); }"),
+        ["a.rs: 0"]
+    );
     for good in [
         "struct S { n: StatU64 }\nfn f(s: &S) { s.n.load(Ordering::Relaxed); }",
         "struct S { n: AtomicU64 }\nfn f(s: &S) { s.n.load(Ordering::Acquire); }",
@@ -243,5 +316,8 @@ fn a_statistic_with_an_ordering_is_found() {
     }
     let other = "fn g(s: &S) { s.n.swap(1, Ordering::AcqRel); }";
     let declares = format!("{IMPORT}struct S {{ n: StatU64 }}");
-    assert_eq!(ordered_statistics(&[("a.rs", &declares), ("b.rs", other)]), ["b.rs: n"]);
+    assert_eq!(
+        ordered_statistics(&[("a.rs", &declares), ("b.rs", other)]),
+        ["b.rs: n"]
+    );
 }

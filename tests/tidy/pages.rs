@@ -29,7 +29,11 @@ fn spans(page: &str) -> Vec<Span<'_>> {
                 if at % 2 == 0 {
                     before.push_str(part);
                 } else {
-                    spans.push(Span { line: number + 1, text: part, before: std::mem::take(&mut before) });
+                    spans.push(Span {
+                        line: number + 1,
+                        text: part,
+                        before: std::mem::take(&mut before),
+                    });
                 }
             }
             before = before.trim_end().to_owned() + " ";
@@ -40,8 +44,12 @@ fn spans(page: &str) -> Vec<Span<'_>> {
 
 /// True for a span that is meant as a file or folder of the project.
 fn is_path(span: &str) -> bool {
-    let plain = span.chars().all(|char| char.is_ascii_alphanumeric() || "_-./".contains(char));
-    let known = [".rs", ".md", ".toml", ".txt"].iter().any(|end| span.len() > end.len() && span.ends_with(end));
+    let plain = span
+        .chars()
+        .all(|char| char.is_ascii_alphanumeric() || "_-./".contains(char));
+    let known = [".rs", ".md", ".toml", ".txt"]
+        .iter()
+        .any(|end| span.len() > end.len() && span.ends_with(end));
     // Not an address: its first part has a dot.
     let folder = span.ends_with('/') && !span.starts_with('/');
     plain && (known || folder)
@@ -51,10 +59,14 @@ fn is_path(span: &str) -> bool {
 fn find(page: &str, span: &str) -> Option<PathBuf> {
     let beside = Path::new(page).parent().unwrap_or(Path::new(""));
     let folders = [beside, Path::new(""), Path::new("src")];
-    folders.iter().map(|folder| root().join(folder).join(span)).find(|path| path.exists())
+    folders
+        .iter()
+        .map(|folder| root().join(folder).join(span))
+        .find(|path| path.exists())
 }
 
-/// The files that a page names, and what it names in them: `` `file.rs` (`name`) `` and `` `file.rs`: `name`, `name` ``.
+/// The files that a page names, and what it names in them: `` `file.rs` (`name`) `` and ``
+/// `file.rs`: `name`, `name` ``.
 fn missing_files(page: &Source) -> Vec<String> {
     let mut faults = Vec::new();
     let mut file: Option<(&str, String)> = None;
@@ -62,11 +74,17 @@ fn missing_files(page: &Source) -> Vec<String> {
         if is_path(text) {
             let found = find(&page.path, text);
             if found.is_none() {
-                faults
-                    .push(format!("{}:{line}: no file `{text}`, beside the page, in the project or in src", page.path));
+                faults.push(format!(
+                    "{}:{line}: no file `{text}`, beside the page, in the project or in src",
+                    page.path
+                ));
             }
-            let read = found.filter(|path| path.is_file()).and_then(|path| std::fs::read_to_string(path).ok());
-            file = read.filter(|_| text.ends_with(".rs")).map(|read| (text, read));
+            let read = found
+                .filter(|path| path.is_file())
+                .and_then(|path| std::fs::read_to_string(path).ok());
+            file = read
+                .filter(|_| text.ends_with(".rs"))
+                .map(|read| (text, read));
             continue;
         }
         let joined = matches!(before.as_str(), " (" | ": " | ", ");
@@ -84,16 +102,25 @@ fn missing_files(page: &Source) -> Vec<String> {
 }
 
 /// Models and edges that a page names and that do not exist.
-fn missing_models(page: &Source, models: &BTreeSet<String>, table: &BTreeMap<u32, String>) -> Vec<String> {
+fn missing_models(
+    page: &Source,
+    models: &BTreeSet<String>,
+    table: &BTreeMap<u32, String>,
+) -> Vec<String> {
     let mut faults = Vec::new();
     for Span { line, text, .. } in spans(&page.text) {
         let word = tokens(text).len() == 1;
         if word && is_model(text) && !models.contains(text) && !text.ends_with('_') {
-            faults.push(format!("{}:{line}: no model `{text}` in src/tests", page.path));
+            faults.push(format!(
+                "{}:{line}: no model `{text}` in src/tests",
+                page.path
+            ));
         }
     }
     for (number, line) in page.text.lines().enumerate() {
-        let unknown = edges(line).into_iter().filter(|edge| !table.contains_key(edge));
+        let unknown = edges(line)
+            .into_iter()
+            .filter(|edge| !table.contains_key(edge));
         faults.extend(unknown.map(|edge| format!("{}:{}: no edge E{edge}", page.path, number + 1)));
     }
     faults
@@ -101,24 +128,44 @@ fn missing_models(page: &Source, models: &BTreeSet<String>, table: &BTreeMap<u32
 
 /// The models that a mutation names and no page does.
 fn unnamed_models(pages: &[Source], mutations: &BTreeMap<String, Vec<String>>) -> Vec<String> {
-    let spans: BTreeSet<&str> = pages.iter().flat_map(|page| spans(&page.text)).map(|span| span.text).collect();
-    let unnamed = mutations.keys().filter(|model| !spans.contains(model.as_str()));
-    unnamed.map(|model| format!("no page names {model}: in a row of its races, or of its edge")).collect()
+    let spans: BTreeSet<&str> = pages
+        .iter()
+        .flat_map(|page| spans(&page.text))
+        .map(|span| span.text)
+        .collect();
+    let unnamed = mutations
+        .keys()
+        .filter(|model| !spans.contains(model.as_str()));
+    unnamed
+        .map(|model| format!("no page names {model}: in a row of its races, or of its edge"))
+        .collect()
 }
 
 /// The words of the tables of words in a page.
 fn words_told(page: &str) -> Vec<&str> {
     let tables = page.split("| word | meaning |\n|---|---|\n").skip(1);
     let rows = tables.flat_map(|table| table.lines().take_while(|line| line.starts_with('|')));
-    rows.filter_map(|row| row.split('|').nth(1)).map(str::trim).collect()
+    rows.filter_map(|row| row.split('|').nth(1))
+        .map(str::trim)
+        .collect()
 }
 
 /// The folders of the table of layers in a page, from top to bottom, as `LAYERS` names them.
 fn layers_told(page: &str) -> Vec<String> {
-    let table = page.split("| folder | what it is for |\n").nth(1).unwrap_or_default();
-    let rows = table.lines().take_while(|line| line.starts_with('|')).filter_map(|line| line.split('|').nth(1));
+    let table = page
+        .split("| folder | what it is for |\n")
+        .nth(1)
+        .unwrap_or_default();
+    let rows = table
+        .lines()
+        .take_while(|line| line.starts_with('|'))
+        .filter_map(|line| line.split('|').nth(1));
     let names = rows.flat_map(|cell| cell.split('`').skip(1).step_by(2));
-    let plain = |name: &str| name.trim_end_matches('/').trim_end_matches(".rs").replace("lib", "");
+    let plain = |name: &str| {
+        name.trim_end_matches('/')
+            .trim_end_matches(".rs")
+            .replace("lib", "")
+    };
     names.map(plain).collect()
 }
 
@@ -131,7 +178,9 @@ fn the_architecture_tells_the_layers() {
         "docs/src/architecture.md, and LAYERS in graph.rs"
     );
     assert_eq!(
-        layers_told("| folder | what it is for |\n|---|---|\n| `lib.rs` | x |\n| `b/`, `c.rs` | y |\n\n| `d/` |"),
+        layers_told(
+            "| folder | what it is for |\n|---|---|\n| `lib.rs` | x |\n| `b/`, `c.rs` | y |\n\n| `d/` |"
+        ),
         ["", "b", "c"]
     );
 }
@@ -139,23 +188,39 @@ fn the_architecture_tells_the_layers() {
 #[test]
 fn each_file_that_a_page_names_exists() {
     let faults: Vec<String> = pages().iter().flat_map(missing_files).collect();
-    fail_if_any("a page names files, and names in files, that exist", &faults);
+    fail_if_any(
+        "a page names files, and names in files, that exist",
+        &faults,
+    );
 }
 
 #[test]
 fn each_model_and_edge_that_a_page_names_exists() {
     let (models, table) = (models_written(), edge_table());
-    let faults: Vec<String> = pages().iter().flat_map(|page| missing_models(page, &models, &table)).collect();
-    fail_if_any("a page names models of src/tests and edges of src/docs/orderings.md", &faults);
+    let faults: Vec<String> = pages()
+        .iter()
+        .flat_map(|page| missing_models(page, &models, &table))
+        .collect();
+    fail_if_any(
+        "a page names models of src/tests and edges of src/docs/orderings.md",
+        &faults,
+    );
 }
 
 #[test]
 fn the_protocol_pages_name_each_model_and_explain_each_edge() {
     let protocols: Vec<Source> = {
-        let is_protocol = |page: &Source| ["src/", CONTAINERS].iter().any(|folder| page.path.starts_with(folder));
+        let is_protocol = |page: &Source| {
+            ["src/", CONTAINERS]
+                .iter()
+                .any(|folder| page.path.starts_with(folder))
+        };
         pages().into_iter().filter(is_protocol).collect()
     };
-    fail_if_any("a protocol page names each model", &unnamed_models(&protocols, &mutations_of()));
+    fail_if_any(
+        "a protocol page names each model",
+        &unnamed_models(&protocols, &mutations_of()),
+    );
     let told: BTreeSet<u32> = protocols
         .iter()
         .filter(|page| !page.path.starts_with("src/docs/"))
@@ -169,12 +234,30 @@ fn the_protocol_pages_name_each_model_and_explain_each_edge() {
 /// A page that needs a word of its own says it in a sentence.
 #[test]
 fn one_glossary_has_at_most_twelve_words() {
-    let pages: Vec<Source> = pages().into_iter().filter(|page| page.path.starts_with("src/")).collect();
+    let pages: Vec<Source> = pages()
+        .into_iter()
+        .filter(|page| page.path.starts_with("src/"))
+        .collect();
     let told = |page: &&Source| !words_told(&page.text).is_empty();
-    let glossaries: Vec<&str> = pages.iter().filter(told).map(|page| page.path.as_str()).collect();
-    assert_eq!(glossaries, ["src/counter/README.md"], "the crate has one glossary");
-    let words: Vec<&str> = pages.iter().flat_map(|page| words_told(&page.text)).collect();
-    assert!(words.len() <= 12, "the glossary has {} words (12): {words:?}", words.len());
+    let glossaries: Vec<&str> = pages
+        .iter()
+        .filter(told)
+        .map(|page| page.path.as_str())
+        .collect();
+    assert_eq!(
+        glossaries,
+        ["src/counter/README.md"],
+        "the crate has one glossary"
+    );
+    let words: Vec<&str> = pages
+        .iter()
+        .flat_map(|page| words_told(&page.text))
+        .collect();
+    assert!(
+        words.len() <= 12,
+        "the glossary has {} words (12): {words:?}",
+        words.len()
+    );
     let page = "| word | meaning |\n|---|---|\n| a | x |\n| b c | y |\n\n| d | z |\n";
     assert_eq!(words_told(page), ["a", "b c"]);
 }
@@ -190,22 +273,43 @@ fn what_a_page_names_in_vain_is_found() {
         missing_files(&page(good)),
         ["docs/src/page.md:2: no file `x.rs`, beside the page, in the project or in src"]
     );
-    let faults = missing_files(&page("`tests/tidy.rs`: `pages`, `no_such`; `tests/tidy.rs` and `other`"));
-    assert_eq!(faults, ["docs/src/page.md:1: `tests/tidy.rs` has no `no_such`"]);
+    let faults = missing_files(&page(
+        "`tests/tidy.rs`: `pages`, `no_such`; `tests/tidy.rs` and `other`",
+    ));
+    assert_eq!(
+        faults,
+        ["docs/src/page.md:1: `tests/tidy.rs` has no `no_such`"]
+    );
     let faults = missing_models(
         &page("a\n`loom_a` `loom_b` E1, E2"),
         &["loom_a".to_owned()].into(),
         &[(1, String::new())].into(),
     );
-    assert_eq!(faults, ["docs/src/page.md:2: no model `loom_b` in src/tests", "docs/src/page.md:2: no edge E2"]);
+    assert_eq!(
+        faults,
+        [
+            "docs/src/page.md:2: no model `loom_b` in src/tests",
+            "docs/src/page.md:2: no edge E2"
+        ]
+    );
 }
 
 #[test]
 fn a_model_that_no_page_names_is_found() {
-    let mutations: BTreeMap<String, Vec<String>> =
-        ["loom_a", "loom_b"].map(|model| (model.to_owned(), vec!["x".to_owned()])).into();
+    let mutations: BTreeMap<String, Vec<String>> = ["loom_a", "loom_b"]
+        .map(|model| (model.to_owned(), vec!["x".to_owned()]))
+        .into();
     let page = |text: &str| Source::new("src/a.md", text);
-    assert_eq!(unnamed_models(&[page("| race | `loom_a` |\n"), page("`loom_b`, loom_a")], &mutations), [""; 0]);
+    assert_eq!(
+        unnamed_models(
+            &[page("| race | `loom_a` |\n"), page("`loom_b`, loom_a")],
+            &mutations
+        ),
+        [""; 0]
+    );
     let faults = unnamed_models(&[page("| race | E1 | `loom_a` |\n\nloom_b\n")], &mutations);
-    assert_eq!(faults, ["no page names loom_b: in a row of its races, or of its edge"]);
+    assert_eq!(
+        faults,
+        ["no page names loom_b: in a row of its races, or of its edge"]
+    );
 }

@@ -1,11 +1,12 @@
-//! The commands that README and the book print, and `.ci/readme.txt`, which says what runs each. How long pages are.
+//! The commands that README and the book print, and `.ci/readme.txt`, which says what runs each.
+//! How long pages are.
 
 use std::collections::BTreeSet;
 
 use crate::reader::{chapters, fail_if_any, read, read_all};
 
-/// The commands of a page: the lines of its blocks of shell, and what its text has between backquotes and starts as a
-/// command does.
+/// The commands of a page: the lines of its blocks of shell, and what its text has between
+/// backquotes and starts as a command does.
 fn commands(page: &str) -> BTreeSet<String> {
     let mut commands = BTreeSet::new();
     let mut text = String::new();
@@ -14,7 +15,9 @@ fn commands(page: &str) -> BTreeSet<String> {
         match (line.strip_prefix("```"), block) {
             (Some(language), None) => block = Some(language),
             (Some(_), Some(_)) => block = None,
-            (None, Some("sh")) if !line.trim().is_empty() => drop(commands.insert(line.trim().to_owned())),
+            (None, Some("sh")) if !line.trim().is_empty() => {
+                drop(commands.insert(line.trim().to_owned()))
+            }
             (None, Some(_)) => {}
             (None, None) => text.extend([line, " "]),
         }
@@ -26,18 +29,30 @@ fn commands(page: &str) -> BTreeSet<String> {
 
 fn is_command(span: &str) -> bool {
     let sets_variable = |word: &str| {
-        word.split_once('=').is_some_and(|(name, _)| name.chars().all(|char| char.is_ascii_uppercase() || char == '_'))
+        word.split_once('=').is_some_and(|(name, _)| {
+            name.chars()
+                .all(|char| char.is_ascii_uppercase() || char == '_')
+        })
     };
-    let mut words = span.split_whitespace().skip_while(|word| sets_variable(word));
+    let mut words = span
+        .split_whitespace()
+        .skip_while(|word| sets_variable(word));
     let first = words.next().unwrap_or_default().trim_start_matches('(');
     // The whole check runs itself.
-    first.starts_with(".ci/") && first != ".ci/run" || matches!(first, "cargo" | "cd") && words.next().is_some()
+    first.starts_with(".ci/") && first != ".ci/run"
+        || matches!(first, "cargo" | "cd") && words.next().is_some()
 }
 
 /// The lines of the list: a command, and the step that runs it.
 fn listed(list: &str) -> Vec<(String, String)> {
-    let lines = list.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
-    let parts = |line: &str| line.split('|').map(|part| part.trim().to_owned()).collect::<Vec<_>>();
+    let lines = list
+        .lines()
+        .filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let parts = |line: &str| {
+        line.split('|')
+            .map(|part| part.trim().to_owned())
+            .collect::<Vec<_>>()
+    };
     let entry = |parts: Vec<String>| match &parts[..] {
         [command, step, _more] => (command.clone(), step.clone()),
         other => panic!("not COMMAND | STEP | MORE: {other:?}"),
@@ -45,25 +60,42 @@ fn listed(list: &str) -> Vec<(String, String)> {
     lines.map(|line| entry(parts(line))).collect()
 }
 
-/// True if the function of a step in `.ci/run` has the command as a line, whatever it says of lock files.
+/// True if the function of a step in `.ci/run` has the command as a line, whatever it says of lock
+/// files.
 fn runs(run: &str, step: &str, command: &str) -> bool {
-    let body = run.split(&format!("\nstep_{step}() {{\n")).nth(1).and_then(|rest| rest.split("\n}\n").next());
-    body.is_some_and(|body| body.lines().any(|line| line.trim().replace(" --locked", "") == command))
+    let body = run
+        .split(&format!("\nstep_{step}() {{\n"))
+        .nth(1)
+        .and_then(|rest| rest.split("\n}\n").next());
+    body.is_some_and(|body| {
+        body.lines()
+            .any(|line| line.trim().replace(" --locked", "") == command)
+    })
 }
 
 fn faults(readme: &str, list: &str, run: &str) -> Vec<String> {
     let (printed, listed) = (commands(readme), listed(list));
     let names: BTreeSet<String> = listed.iter().map(|(command, _)| command.clone()).collect();
     let mut faults = Vec::new();
-    faults.extend(printed.difference(&names).map(|command| format!("no step runs `{command}`")));
-    faults.extend(names.difference(&printed).map(|command| format!("no page prints `{command}`")));
+    faults.extend(
+        printed
+            .difference(&names)
+            .map(|command| format!("no step runs `{command}`")),
+    );
+    faults.extend(
+        names
+            .difference(&printed)
+            .map(|command| format!("no page prints `{command}`")),
+    );
     for (command, step) in &listed {
         let runs = match &step[..] {
             "readme" => runs(run, step, ".ci/readme"),
             "night_readme" => runs(run, step, ".ci/readme --night"),
             "series" if command != ".ci/series" => {
                 runs(run, step, ".ci/series")
-                    && readme.lines().any(|line| line.starts_with(&format!("| `{command}` |")))
+                    && readme
+                        .lines()
+                        .any(|line| line.starts_with(&format!("| `{command}` |")))
             }
             _ => runs(run, step, command),
         };
@@ -76,29 +108,52 @@ fn faults(readme: &str, list: &str, run: &str) -> Vec<String> {
 
 /// README and the chapters of the book, one after the other.
 fn pages() -> String {
-    std::iter::once(read("README.md")).chain(chapters().into_iter().map(|chapter| chapter.text)).collect()
+    std::iter::once(read("README.md"))
+        .chain(chapters().into_iter().map(|chapter| chapter.text))
+        .collect()
 }
 
 #[test]
 fn each_command_of_the_pages_is_run() {
     let faults = faults(&pages(), &read(".ci/readme.txt"), &read(".ci/run"));
-    fail_if_any(".ci/readme.txt lists what README and the book print, and what runs it", &faults);
+    fail_if_any(
+        ".ci/readme.txt lists what README and the book print, and what runs it",
+        &faults,
+    );
 }
 
-/// As many as a reader takes in at one sitting; of the book and the examples what one who comes once can read. A line of
-/// code is neither blank nor a comment; tests of examples count.
+/// As many as a reader takes in at one sitting; of the book and the examples what one who comes
+/// once can read. A line of code is neither blank nor a comment; tests of examples count.
 #[test]
 fn the_readme_the_book_and_the_examples_are_short() {
     let readme = read("README.md");
     let (lines, words) = (readme.lines().count(), readme.split_whitespace().count());
-    assert!(lines <= 150 && words <= 900, "README.md has {lines} lines (150) and {words} words (900)");
-    let words: usize = chapters().iter().map(|page| page.text.split_whitespace().count()).sum();
+    assert!(
+        lines <= 150 && words <= 900,
+        "README.md has {lines} lines (150) and {words} words (900)"
+    );
+    let words: usize = chapters()
+        .iter()
+        .map(|page| page.text.split_whitespace().count())
+        .sum();
     assert!(words <= 20_780, "docs/src has {words} words (20,780)");
-    let words: usize = read_all("src", &["md"]).iter().map(|page| page.text.split_whitespace().count()).sum();
-    assert!(words <= 19_200, "the pages in src have {words} words (19,200)");
+    let words: usize = read_all("src", &["md"])
+        .iter()
+        .map(|page| page.text.split_whitespace().count())
+        .sum();
+    assert!(
+        words <= 19_200,
+        "the pages in src have {words} words (19,200)"
+    );
     let is_code = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
-    let lines: usize = read_all("examples", &["rs"]).iter().map(|file| file.text.lines().filter(is_code).count()).sum();
-    assert!(lines <= 8_600, "examples have {lines} lines of code (8,600)");
+    let lines: usize = read_all("examples", &["rs"])
+        .iter()
+        .map(|file| file.text.lines().filter(is_code).count())
+        .sum();
+    assert!(
+        lines <= 8_600,
+        "examples have {lines} lines of code (8,600)"
+    );
 }
 
 #[test]
@@ -108,7 +163,15 @@ fn a_command_that_nothing_runs_is_found() {
     let printed: Vec<String> = commands(readme).into_iter().collect();
     assert_eq!(
         printed,
-        ["(cd f && cargo g)", ".ci/c", "N=1 cargo e", "cargo a", "cargo b --x -- y", "cargo i", "cargo j"]
+        [
+            "(cd f && cargo g)",
+            ".ci/c",
+            "N=1 cargo e",
+            "cargo a",
+            "cargo b --x -- y",
+            "cargo i",
+            "cargo j"
+        ]
     );
     let run = "\nstep_one() {\n    cargo a --locked\n}\n\nstep_readme() {\n    .ci/readme\n}\n\nstep_series() {\n    .ci/series\n}\n";
     let list = "# of these\n\ncargo a | one |\ncargo b --x -- y | readme | --z\n.ci/c | one |\ncargo h | two |\n\

@@ -37,6 +37,12 @@ fn findings() -> &'static [Finding] {
 /// Fails where a rule of that kind is broken.
 pub(crate) fn hold(kind: &str, rule: &str) {
     let broken = findings().iter().filter(|finding| finding.kind == kind);
-    let faults: Vec<String> = broken.map(|Finding { key, count, why, .. }| format!("{key} ({count}): {why}")).collect();
+    let faults: Vec<String> = broken
+        .map(
+            |Finding {
+                 key, count, why, ..
+             }| format!("{key} ({count}): {why}"),
+        )
+        .collect();
     fail_if_any(rule, &faults);
 }

@@ -34,12 +34,13 @@ pub(crate) struct Mutant {
     pub(crate) function: Option<Function>,
     pub(crate) span: Span,
     pub(crate) replacement: String,
-    /// `file:line:column: what is done`; [`Mutant::list`] takes the line and the column away, and numbers equals, so that
-    /// the name outlives edits of other functions.
+    /// `file:line:column: what is done`; [`Mutant::list`] takes the line and the column away, and
+    /// numbers equals, so that the name outlives edits of other functions.
     pub(crate) name: String,
 }
 
-/// Code that tests or checkers of models alone compile: a build without them does not show which mutants compile.
+/// Code that tests or checkers of models alone compile: a build without them does not show which
+/// mutants compile.
 const NOT_PRODUCTION: [&str; 3] = ["src/tests/", "src/sync/model", "src/sync/unpoisoned.rs"];
 
 /// The line that ends the production code of a file: its unit tests stand last.
@@ -47,9 +48,15 @@ const UNIT_TESTS: &str = "\n#[cfg(all(test, not(";
 
 impl Mutant {
     /// All of `packages`, whose workspace is `folder` of `root`, in the code of production.
-    pub(crate) fn list(root: &Path, folder: &str, packages: &[&str]) -> Result<Vec<Mutant>, Failure> {
+    pub(crate) fn list(
+        root: &Path,
+        folder: &str,
+        packages: &[&str],
+    ) -> Result<Vec<Mutant>, Failure> {
         let mut command = Command::new("cargo");
-        command.args(["mutants", "--list", "--json", "--dir"]).arg(root.join(folder));
+        command
+            .args(["mutants", "--list", "--json", "--dir"])
+            .arg(root.join(folder));
         for package in packages {
             command.args(["--package", package]);
         }
@@ -62,8 +69,14 @@ impl Mutant {
                 None => {
                     let text = std::fs::read_to_string(root.join(folder).join(&mutant.file))?;
                     let code = text.find(UNIT_TESTS).map_or(&text[..], |at| &text[..at]);
-                    let is_production = !NOT_PRODUCTION.iter().any(|place| mutant.file.starts_with(place));
-                    let end = if is_production { code.lines().count() } else { 0 };
+                    let is_production = !NOT_PRODUCTION
+                        .iter()
+                        .any(|place| mutant.file.starts_with(place));
+                    let end = if is_production {
+                        code.lines().count()
+                    } else {
+                        0
+                    };
                     production_ends.insert(mutant.file.clone(), end);
                     end
                 }
@@ -72,23 +85,34 @@ impl Mutant {
                 mutant.name.clear();
                 continue;
             }
-            let what = mutant.name.splitn(4, ':').nth(3).ok_or("a name of cargo-mutants has no place")?;
+            let what = mutant
+                .name
+                .splitn(4, ':')
+                .nth(3)
+                .ok_or("a name of cargo-mutants has no place")?;
             let name = format!("{}:{what}", mutant.file);
             let times = seen.entry(name.clone()).or_default();
             *times += 1;
-            mutant.name = if *times == 1 { name } else { format!("{name} #{times}") };
+            mutant.name = if *times == 1 {
+                name
+            } else {
+                format!("{name} #{times}")
+            };
         }
         mutants.retain(|mutant| !mutant.name.is_empty());
         Ok(mutants)
     }
 }
 
-/// A mutant's turn under a seed: by its name alone, so an edit of one function does not exchange the sample of all others.
+/// A mutant's turn under a seed: by its name alone, so an edit of one function does not exchange
+/// the sample of all others.
 fn turn(seed: u64, name: &str) -> u64 {
     // FNV-1a, and the last step of SplitMix64, which mixes what short names leave alike.
     let hash = name
         .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64 ^ seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        .fold(0xcbf2_9ce4_8422_2325_u64 ^ seed, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
     let mixed = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)

@@ -4,11 +4,15 @@
 //! cargo run -p memcg-sample -- --seed N        300 mutants of the crate and of the light adapters, in proportion
 //! ```
 //!
-//! One build has them all: a function that a mutant breaks gets another body, which runs where the environment names the
-//! mutant. Each test runs alone first, without a mutant, and writes down which mutants it reaches. Each mutant runs in
-//! those tests alone, the quickest first, until one fails. What survives goes through the examples in the documentation
-//! and the models of loom.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "a tool, not the crate")]
+//! One build has them all: a function that a mutant breaks gets another body, which runs where the
+//! environment names the mutant. Each test runs alone first, without a mutant, and writes down
+//! which mutants it reaches. Each mutant runs in those tests alone, the quickest first, until one
+//! fails. What survives goes through the examples in the documentation and the models of loom.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a tool, not the crate"
+)]
 
 mod list;
 mod programs;
@@ -124,7 +128,12 @@ const OTHERS: &str = "\n## Not caught\n";
 pub(crate) fn output_of(command: &mut Command) -> Result<Vec<u8>, Failure> {
     let output = command.output()?;
     if !output.status.success() {
-        return Err(format!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)).into());
+        return Err(format!(
+            "{command:?}: {}\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        )
+        .into());
     }
     Ok(output.stdout)
 }
@@ -137,8 +146,11 @@ struct Places {
 
 impl Places {
     fn new() -> Result<Places, Failure> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../..")
+            .canonicalize()?;
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         fs::create_dir_all(target.join("sample"))?;
         let scratch = target.join("sample").canonicalize()?;
         Ok(Places { root, scratch })
@@ -155,7 +167,15 @@ impl Places {
         let _ = fs::remove_dir_all(&tree);
         fs::create_dir_all(&tree)?;
         let mut listed = Command::new("git");
-        listed.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(&self.root);
+        listed
+            .args([
+                "ls-files",
+                "-z",
+                "--cached",
+                "--others",
+                "--exclude-standard",
+            ])
+            .current_dir(&self.root);
         for path in String::from_utf8(output_of(&mut listed)?)?.split_terminator('\0') {
             let (from, to) = (self.root.join(path), tree.join(path));
             if from.exists() {
@@ -166,9 +186,10 @@ impl Places {
         Ok(())
     }
 
-    /// A script between cargo and a compiler: the switch needs two features that are not stable, and bodies that do not
-    /// run are no warning. Around the workspace's own crates alone, so that dependencies keep their builds. Bash, for
-    /// other shells drop variables with a dash in their names, as cargo has them.
+    /// A script between cargo and a compiler: the switch needs two features that are not stable,
+    /// and bodies that do not run are no warning. Around the workspace's own crates alone, so that
+    /// dependencies keep their builds. Bash, for other shells drop variables with a dash in their
+    /// names, as cargo has them.
     fn wrapper(&self, name: &str, script: &str) -> Result<String, Failure> {
         use std::os::unix::fs::PermissionsExt as _;
         let path = self.scratch.join(name);
@@ -177,16 +198,35 @@ impl Places {
         Ok(path.to_string_lossy().into_owned())
     }
 
-    fn build(&self, part: &Part, target: &str, before: &[&str], more: &[(&str, &str)]) -> Result<Build, Failure> {
-        let compiler = self.wrapper("compiler", "RUSTC_BOOTSTRAP=1 exec \"$@\" --cap-lints allow")?;
-        let documenter = self.wrapper("documenter", "RUSTC_BOOTSTRAP=1 exec rustdoc \"$@\" --cap-lints allow")?;
+    fn build(
+        &self,
+        part: &Part,
+        target: &str,
+        before: &[&str],
+        more: &[(&str, &str)],
+    ) -> Result<Build, Failure> {
+        let compiler = self.wrapper(
+            "compiler",
+            "RUSTC_BOOTSTRAP=1 exec \"$@\" --cap-lints allow",
+        )?;
+        let documenter = self.wrapper(
+            "documenter",
+            "RUSTC_BOOTSTRAP=1 exec rustdoc \"$@\" --cap-lints allow",
+        )?;
         let mut environment = vec![
             ("RUSTC_WORKSPACE_WRAPPER".to_owned(), compiler),
             ("RUSTDOC".to_owned(), documenter),
             ("CARGO_TERM_COLOR".to_owned(), "never".to_owned()),
         ];
-        environment.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        let arguments = ["--locked"].iter().chain(before).map(|word| (*word).to_owned()).collect();
+        environment.extend(
+            more.iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
+        );
+        let arguments = ["--locked"]
+            .iter()
+            .chain(before)
+            .map(|word| (*word).to_owned())
+            .collect();
         Ok(Build {
             folder: self.tree(part).join(part.folder),
             target: self.scratch.join(target),
@@ -218,7 +258,12 @@ struct Written {
 }
 
 /// Writes mutants until all that are left compile.
-fn written(places: &Places, part: &Part, ranked: &[Mutant], build: &Build) -> Result<Written, Failure> {
+fn written(
+    places: &Places,
+    part: &Part,
+    ranked: &[Mutant],
+    build: &Build,
+) -> Result<Written, Failure> {
     let mut left_out: BTreeMap<usize, String> = BTreeMap::new();
     loop {
         places.copy_tree(part)?;
@@ -230,8 +275,16 @@ fn written(places: &Places, part: &Part, ranked: &[Mutant], build: &Build) -> Re
             .collect();
         let folder = places.tree(part).join(part.folder);
         let (branches, without) = tree::write_all(&folder, &chosen)?;
-        left_out.extend(without.iter().map(|number| (*number, tree::NO_BODY.to_owned())));
-        let switch = if part.folder == "." { "src/mutant.rs" } else { "mutant.rs" };
+        left_out.extend(
+            without
+                .iter()
+                .map(|number| (*number, tree::NO_BODY.to_owned())),
+        );
+        let switch = if part.folder == "." {
+            "src/mutant.rs"
+        } else {
+            "mutant.rs"
+        };
         fs::write(folder.join(switch), tree::SWITCH)?;
         for (root, path) in part.roots {
             tree::add_switch(&folder.join(root), path)?;
@@ -242,13 +295,22 @@ fn written(places: &Places, part: &Part, ranked: &[Mutant], build: &Build) -> Re
                 left_out.extend(errors);
             }
             Built::Programs(programs) => {
-                let mutants = chosen.into_iter().filter(|(number, _)| !left_out.contains_key(number)).collect();
-                let text = |(number, why): (&usize, &String)| format!("{}\t{why}\n", ranked[*number - 1].name);
+                let mutants = chosen
+                    .into_iter()
+                    .filter(|(number, _)| !left_out.contains_key(number))
+                    .collect();
+                let text = |(number, why): (&usize, &String)| {
+                    format!("{}\t{why}\n", ranked[*number - 1].name)
+                };
                 fs::write(
                     places.scratch.join(format!("{}.left_out", part.name)),
                     left_out.iter().map(text).collect::<String>(),
                 )?;
-                return Ok(Written { mutants, programs, left_out });
+                return Ok(Written {
+                    mutants,
+                    programs,
+                    left_out,
+                });
             }
         }
     }
@@ -263,22 +325,38 @@ fn judge(
     arguments: &Arguments,
 ) -> Result<Vec<Row>, Failure> {
     list::shuffle(&mut all, arguments.seed);
-    // A third more or so do not compile in this form: a type without a default value, an iterator of another type.
+    // A third more or so do not compile in this form: a type without a default value, an iterator
+    // of another type.
     all.truncate(count * 2);
     let build = places.build(part, part.name, part.tests, &[])?;
-    let Written { mutants: mut chosen, programs, left_out } = written(places, part, &all, &build)?;
+    let Written {
+        mutants: mut chosen,
+        programs,
+        left_out,
+    } = written(places, part, &all, &build)?;
     chosen.truncate(count);
     let last = chosen.last().map_or(0, |(number, _)| *number);
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for why in left_out.range(..last).map(|(_, why)| why) {
-        *reasons.entry(why.split(':').next().unwrap_or_default()).or_default() += 1;
+        *reasons
+            .entry(why.split(':').next().unwrap_or_default())
+            .or_default() += 1;
     }
-    println!("{}: {} mutants, of the first {last}; left out by reason: {reasons:?}", part.name, chosen.len());
+    println!(
+        "{}: {} mutants, of the first {last}; left out by reason: {reasons:?}",
+        part.name,
+        chosen.len()
+    );
     if let Some(word) = &arguments.word {
         chosen.retain(|(_, mutant)| mutant.name.contains(word));
     }
-    let reach =
-        Reach::find(programs, arguments.lanes, &places.scratch.join(format!("{}.reached", part.name)), &[], &[])?;
+    let reach = Reach::find(
+        programs,
+        arguments.lanes,
+        &places.scratch.join(format!("{}.reached", part.name)),
+        &[],
+        &[],
+    )?;
     println!(
         "{}: {} tests run, {} of them fail alone: {:?}",
         part.name,
@@ -293,7 +371,12 @@ fn judge(
         let verdict = reach.judge(*number, &[]);
         let (verdict, by) = reach.describe(&verdict);
         println!("{number:4} {verdict:10} {}  [{by}]", mutant.name);
-        rows.lock().expect("no job panics").push(Row { mutant: mutant.clone(), number: *number, verdict, by });
+        rows.lock().expect("no job panics").push(Row {
+            mutant: mutant.clone(),
+            number: *number,
+            verdict,
+            by,
+        });
     });
     let mut rows = rows.into_inner().expect("no job panics");
     rows.sort_by_key(|row| row.number);
@@ -303,7 +386,9 @@ fn judge(
     let mut passes: BTreeMap<String, bool> = BTreeMap::new();
     for row in rows.iter_mut().filter(|row| row.is_open()) {
         let package = &row.mutant.package;
-        let alone = *passes.entry(package.clone()).or_insert_with(|| examples_pass(&examples, package, None));
+        let alone = *passes
+            .entry(package.clone())
+            .or_insert_with(|| examples_pass(&examples, package, None));
         if alone && !examples_pass(&examples, package, Some(row.number)) {
             (row.verdict, row.by) = ("caught", "an example in the documentation".to_owned());
         }
@@ -315,11 +400,31 @@ fn judge(
 }
 
 /// Mutants that no test catches go through the models that reach them.
-fn judge_by_models(places: &Places, part: &Part, rows: &mut [Row], lanes: usize) -> Result<(), Failure> {
-    let words = ["-p", "memcg", "-p", "memcg-tests", "--profile", "loom", "--lib", "--test", "counter_alone"];
-    let flags = format!("{} --cfg loom", std::env::var("RUSTFLAGS").unwrap_or_default());
+fn judge_by_models(
+    places: &Places,
+    part: &Part,
+    rows: &mut [Row],
+    lanes: usize,
+) -> Result<(), Failure> {
+    let words = [
+        "-p",
+        "memcg",
+        "-p",
+        "memcg-tests",
+        "--profile",
+        "loom",
+        "--lib",
+        "--test",
+        "counter_alone",
+    ];
+    let flags = format!(
+        "{} --cfg loom",
+        std::env::var("RUSTFLAGS").unwrap_or_default()
+    );
     let build = places.build(part, "loom", &words, &[("RUSTFLAGS", &flags)])?;
-    let Built::Programs(programs) = build.tests(&[], SKIPPED)? else { return Err("no model compiles".into()) };
+    let Built::Programs(programs) = build.tests(&[], SKIPPED)? else {
+        return Err("no model compiles".into());
+    };
     let folder = places.scratch.join("models");
     let reach = Reach::find(programs, lanes, &folder, &["loom_"], &PREEMPTIONS)?;
     println!(
@@ -337,7 +442,10 @@ fn judge_by_models(places: &Places, part: &Part, rows: &mut [Row], lanes: usize)
         if let caught @ Verdict::Caught(Caught::Failed(_)) = reach.judge(number, &PREEMPTIONS) {
             let row = &mut rows.lock().expect("no job panics")[open[at]];
             (row.verdict, row.by) = reach.describe(&caught);
-            println!("{number:4} {:10} {}  [{}]", row.verdict, row.mutant.name, row.by);
+            println!(
+                "{number:4} {:10} {}  [{}]",
+                row.verdict, row.mutant.name, row.by
+            );
         }
     });
     Ok(())
@@ -352,11 +460,21 @@ fn save_reach(places: &Places, part: &Part, reach: &Reach) -> Result<(), Failure
         }
     }
     let row = |(number, test): (usize, &programs::Test)| {
-        let reached = by_test.get(&number).map(|of| of.join(" ")).unwrap_or_default();
-        format!("{}\t{}\t{reached}\n", reach.name(number), test.took.as_millis())
+        let reached = by_test
+            .get(&number)
+            .map(|of| of.join(" "))
+            .unwrap_or_default();
+        format!(
+            "{}\t{}\t{reached}\n",
+            reach.name(number),
+            test.took.as_millis()
+        )
     };
     let text: String = reach.tests.iter().enumerate().map(row).collect();
-    Ok(fs::write(places.scratch.join(format!("{}.reach", part.name)), text)?)
+    Ok(fs::write(
+        places.scratch.join(format!("{}.reach", part.name)),
+        text,
+    )?)
 }
 
 /// The mutants that the page names: those that change nothing, and the others.
@@ -370,10 +488,15 @@ impl Named {
         let page = fs::read_to_string(places.root.join(PAGE)).unwrap_or_default();
         let (equal, others) = page.split_once(OTHERS).unwrap_or((&page, ""));
         let names = |text: &str| {
-            let rows = text.lines().filter_map(|line| Some(line.strip_prefix("- `")?.split_once('`')?.0.to_owned()));
+            let rows = text
+                .lines()
+                .filter_map(|line| Some(line.strip_prefix("- `")?.split_once('`')?.0.to_owned()));
             rows.collect()
         };
-        Named { equal: names(equal), others: names(others) }
+        Named {
+            equal: names(equal),
+            others: names(others),
+        }
     }
 }
 
@@ -388,12 +511,24 @@ fn run(arguments: &Arguments) -> Result<bool, Failure> {
     for (part, of) in PARTS.iter().zip(all) {
         let count = (arguments.count * of.len() + sum / 2) / sum;
         println!("{}: {count} of {} mutants", part.name, of.len());
-        if arguments.only.as_ref().is_some_and(|only| only != part.name) {
+        if arguments
+            .only
+            .as_ref()
+            .is_some_and(|only| only != part.name)
+        {
             continue;
         }
         let of = judge(&places, part, of, count, arguments)?;
-        let text = |row: &Row| format!("{}\t{}\t{}\t{}\n", row.number, row.verdict, row.by, row.mutant.name);
-        fs::write(places.scratch.join(format!("{}.verdicts", part.name)), of.iter().map(text).collect::<String>())?;
+        let text = |row: &Row| {
+            format!(
+                "{}\t{}\t{}\t{}\n",
+                row.number, row.verdict, row.by, row.mutant.name
+            )
+        };
+        fs::write(
+            places.scratch.join(format!("{}.verdicts", part.name)),
+            of.iter().map(text).collect::<String>(),
+        )?;
         rows.extend(of);
     }
     let named = Named::read(&places);
@@ -407,7 +542,10 @@ fn run(arguments: &Arguments) -> Result<bool, Failure> {
         } else if named.others.contains(&row.mutant.name) {
             others += 1;
         } else {
-            println!("{} {} [{}; {}]", row.number, row.mutant.name, row.verdict, row.by);
+            println!(
+                "{} {} [{}; {}]",
+                row.number, row.mutant.name, row.verdict, row.by
+            );
         }
     }
     let judged = rows.len() - equal;

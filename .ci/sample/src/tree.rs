@@ -1,5 +1,5 @@
-//! Writes mutants into a copy of the tree, all at once: a function that one of them breaks gets a body for each, and the
-//! environment says which one runs.
+//! Writes mutants into a copy of the tree, all at once: a function that one of them breaks gets a
+//! body for each, and the environment says which one runs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,8 +8,9 @@ use std::path::Path;
 use crate::Failure;
 use crate::list::{Mutant, Place, Span};
 
-/// The module that a crate with mutants asks. No allocation: an allocator may ask. In evaluation at compile time the
-/// answer is no. Under `record` it writes down each number that is asked for, once.
+/// The module that a crate with mutants asks. No allocation: an allocator may ask. In evaluation at
+/// compile time the answer is no. Under `record` it writes down each number that is asked for,
+/// once.
 pub(crate) const SWITCH: &str = r##"//! Which mutant of this program is on.
 #![allow(unsafe_code, missing_docs, dead_code)]
 
@@ -99,9 +100,17 @@ pub(crate) struct Branch {
 }
 
 fn offset(text: &str, place: Place) -> Option<usize> {
-    let line = text.split_inclusive('\n').take(place.line - 1).map(str::len).sum::<usize>();
+    let line = text
+        .split_inclusive('\n')
+        .take(place.line - 1)
+        .map(str::len)
+        .sum::<usize>();
     let rest = text.get(line..)?;
-    let column = rest.char_indices().map(|(at, _)| at).chain([rest.len()]).nth(place.column - 1)?;
+    let column = rest
+        .char_indices()
+        .map(|(at, _)| at)
+        .chain([rest.len()])
+        .nth(place.column - 1)?;
     Some(line + column)
 }
 
@@ -116,10 +125,14 @@ fn body(text: &str, function: (usize, usize), name: &str) -> Option<(usize, usiz
     let mut is_inside = false;
     for line in text[function.0..function.1].split_inclusive('\n') {
         let words = line.trim_start();
-        is_inside |= !words.starts_with("//") && !words.starts_with("#[") && line.contains(&format!("fn {name}"));
+        is_inside |= !words.starts_with("//")
+            && !words.starts_with("#[")
+            && line.contains(&format!("fn {name}"));
         if is_inside && line.trim_end().ends_with('{') {
             let begins = at + line.trim_end().len();
-            return text[..function.1].ends_with('}').then_some((begins, function.1 - 1));
+            return text[..function.1]
+                .ends_with('}')
+                .then_some((begins, function.1 - 1));
         }
         at += line.len();
     }
@@ -130,14 +143,25 @@ fn body(text: &str, function: (usize, usize), name: &str) -> Option<(usize, usiz
 fn broken(text: &str, body: (usize, usize), mutant: &Mutant) -> Option<String> {
     let (from, to) = range(text, mutant.span)?;
     let (from, to) = (from.max(body.0), to.min(body.1));
-    (from <= to).then(|| format!("{}{}{}", &text[body.0..from], mutant.replacement, &text[to..body.1]))
+    (from <= to).then(|| {
+        format!(
+            "{}{}{}",
+            &text[body.0..from],
+            mutant.replacement,
+            &text[to..body.1]
+        )
+    })
 }
 
 /// Why a mutant has no body of its own.
 pub(crate) const NO_BODY: &str = "outside of a function's body";
 
 /// Writes the mutants of one file, given with their numbers, and says which lines are whose.
-fn write(folder: &Path, file: &str, mutants: &[(usize, &Mutant)]) -> Result<(Vec<Branch>, Vec<usize>), Failure> {
+fn write(
+    folder: &Path,
+    file: &str,
+    mutants: &[(usize, &Mutant)],
+) -> Result<(Vec<Branch>, Vec<usize>), Failure> {
     let text = fs::read_to_string(folder.join(file))?;
     let mut functions: Vec<((usize, usize), &str)> = Vec::new();
     for (_, mutant) in mutants {
@@ -154,19 +178,29 @@ fn write(folder: &Path, file: &str, mutants: &[(usize, &Mutant)]) -> Result<(Vec
     let (mut branches, mut without, mut done) = (Vec::new(), Vec::new(), 0);
     let mut placed = Vec::new();
     for (function, name) in functions {
-        let Some(body) = body(&text, function, name) else { continue };
+        let Some(body) = body(&text, function, name) else {
+            continue;
+        };
         written.push_str(&text[done..body.0]);
         let inside = mutants.iter().filter(|(_, mutant)| {
-            range(&text, mutant.span).is_some_and(|(from, to)| function.0 <= from && to <= function.1)
+            range(&text, mutant.span)
+                .is_some_and(|(from, to)| function.0 <= from && to <= function.1)
         });
         let original = &text[body.0..body.1];
         let before = placed.len();
         for (number, mutant) in inside {
-            let Some(broken) = broken(&text, body, mutant) else { continue };
+            let Some(broken) = broken(&text, body, mutant) else {
+                continue;
+            };
             written.push_str(&format!("\nif crate::mutant::is({number}) {{\n"));
             let first = written.lines().count() + 1;
             written.push_str(&broken);
-            branches.push(Branch { file: file.to_owned(), first, last: written.lines().count(), number: *number });
+            branches.push(Branch {
+                file: file.to_owned(),
+                first,
+                last: written.lines().count(),
+                number: *number,
+            });
             placed.push(*number);
             written.push_str("\n} else ");
         }
@@ -177,17 +211,28 @@ fn write(folder: &Path, file: &str, mutants: &[(usize, &Mutant)]) -> Result<(Vec
         done = body.1;
     }
     written.push_str(&text[done..]);
-    without.extend(mutants.iter().map(|(number, _)| *number).filter(|number| !placed.contains(number)));
+    without.extend(
+        mutants
+            .iter()
+            .map(|(number, _)| *number)
+            .filter(|number| !placed.contains(number)),
+    );
     fs::write(folder.join(file), written)?;
     Ok((branches, without))
 }
 
-/// Writes the mutants into the workspace in `folder`; a mutant's number is its place in the list, from 1. Returns whose
-/// lines are where, and which have no body.
-pub(crate) fn write_all(folder: &Path, mutants: &[(usize, Mutant)]) -> Result<(Vec<Branch>, Vec<usize>), Failure> {
+/// Writes the mutants into the workspace in `folder`; a mutant's number is its place in the list,
+/// from 1. Returns whose lines are where, and which have no body.
+pub(crate) fn write_all(
+    folder: &Path,
+    mutants: &[(usize, Mutant)],
+) -> Result<(Vec<Branch>, Vec<usize>), Failure> {
     let mut files: BTreeMap<&str, Vec<(usize, &Mutant)>> = BTreeMap::new();
     for (number, mutant) in mutants {
-        files.entry(&mutant.file).or_default().push((*number, mutant));
+        files
+            .entry(&mutant.file)
+            .or_default()
+            .push((*number, mutant));
     }
     let (mut branches, mut without) = (Vec::new(), Vec::new());
     for (file, mutants) in &files {
@@ -198,11 +243,14 @@ pub(crate) fn write_all(folder: &Path, mutants: &[(usize, Mutant)]) -> Result<(V
     Ok((branches, without))
 }
 
-/// The switch becomes a module of every root of a crate that has mutants, on the line of the root's first words: the
-/// places of errors stay.
+/// The switch becomes a module of every root of a crate that has mutants, on the line of the root's
+/// first words: the places of errors stay.
 pub(crate) fn add_switch(root: &Path, path_of_switch: &str) -> Result<(), Failure> {
     let text = fs::read_to_string(root)?;
     let features = "#![feature(core_intrinsics, const_eval_select)] #![allow(internal_features)] ";
-    fs::write(root, format!("{features}{text}\n#[path = \"{path_of_switch}\"]\nmod mutant;\n"))?;
+    fs::write(
+        root,
+        format!("{features}{text}\n#[path = \"{path_of_switch}\"]\nmod mutant;\n"),
+    )?;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! folly's `ThreadCachedInt`, one for each (group, item): a thread adds to an integer of its own and pushes that to the
-//! shared one every so many adds; a full read locks and sums all threads.
+//! folly's `ThreadCachedInt`, one for each (group, item): a thread adds to an integer of its own
+//! and pushes that to the shared one every so many adds; a full read locks and sums all threads.
 //!
 //! The integers know nothing of a tree, so an add goes up it, through the thread's own integers.
 
@@ -30,8 +30,15 @@ pub(crate) struct Folly {
 
 impl Folly {
     pub(crate) fn new(shape: Shape) -> Self {
-        let targets = (0..shape.len() * Item::COUNT).map(|_| AtomicI64::new(0)).collect();
-        Folly { shape, threads: Threads::new(), targets, access: Mutex::new(()) }
+        let targets = (0..shape.len() * Item::COUNT)
+            .map(|_| AtomicI64::new(0))
+            .collect();
+        Folly {
+            shape,
+            threads: Threads::new(),
+            targets,
+            access: Mutex::new(()),
+        }
     }
 
     /// `readFast`: without what threads have not pushed.
@@ -67,7 +74,10 @@ impl Statistics for Folly {
         for group in self.shape.path(group) {
             let at = at(group, item);
             let cached = &integers[at];
-            cached.value.store(cached.value.load(Ordering::Relaxed) + delta, Ordering::Relaxed);
+            cached.value.store(
+                cached.value.load(Ordering::Relaxed) + delta,
+                Ordering::Relaxed,
+            );
             let updates = cached.updates.load(Ordering::Relaxed) + 1;
             cached.updates.store(updates, Ordering::Relaxed);
             if u64::from(updates) > BATCH {
@@ -81,7 +91,12 @@ impl Statistics for Folly {
         let at = at(group, item);
         let _access = self.access.lock();
         let pushed = self.targets[at].load(Ordering::Acquire);
-        pushed + self.threads.all().map(|integers| integers[at].value.load(Ordering::Acquire)).sum::<i64>()
+        pushed
+            + self
+                .threads
+                .all()
+                .map(|integers| integers[at].value.load(Ordering::Acquire))
+                .sum::<i64>()
     }
 
     fn flush(&self, _group: usize) {}

@@ -33,13 +33,25 @@ impl Library {
     }
 
     pub(crate) fn build(builder: RuntimeBuilder, shape: &Shape, ask: Freshness) -> Self {
-        let runtime = builder.build().expect("nothing is asked for that cannot be had");
+        let runtime = builder
+            .build()
+            .expect("nothing is asked for that cannot be had");
         let mut groups = vec![runtime.root()];
         for group in 1..shape.len() {
-            let parent = shape.parent(group).map_or_else(|| runtime.root(), |parent| groups[parent].clone());
-            groups.push(parent.create(&group.to_string(), Limits::new()).expect("a free name in a group that is"));
+            let parent = shape
+                .parent(group)
+                .map_or_else(|| runtime.root(), |parent| groups[parent].clone());
+            groups.push(
+                parent
+                    .create(&group.to_string(), Limits::new())
+                    .expect("a free name in a group that is"),
+            );
         }
-        Library { runtime, groups, ask }
+        Library {
+            runtime,
+            groups,
+            ask,
+        }
     }
 }
 
@@ -59,6 +71,10 @@ impl Statistics for Library {
 
     fn events(&self) -> Events {
         let counts = self.runtime.counts();
-        Events { flushes: counts.flushes, visits: counts.flush_visits, ..Events::default() }
+        Events {
+            flushes: counts.flushes,
+            visits: counts.flush_visits,
+            ..Events::default()
+        }
     }
 }

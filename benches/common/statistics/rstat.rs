@@ -1,8 +1,8 @@
 //! The kernel's rstat in user space, with the ways of flushing that it has had.
 //!
-//! A thread adds to cells of its own and puts the group on its tree of updated groups. A flush goes over all threads
-//! under one lock and folds the cells of what it finds on their trees into the groups, children first, each forwarding
-//! to its parent what it got.
+//! A thread adds to cells of its own and puts the group on its tree of updated groups. A flush goes
+//! over all threads under one lock and folds the cells of what it finds on their trees into the
+//! groups, children first, each forwarding to its parent what it got.
 
 #![cfg(not(loom))]
 
@@ -21,15 +21,16 @@ use super::{BATCH, Events, Item, ROOT, Statistics};
 /// Which thread flushes what, and when.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Policy {
-    /// Before the patch series: a flush is one of the whole tree, by one thread at a time. A thread that finds one
-    /// under way returns at once. One count of changes decides whether to.
+    /// Before the patch series: a flush is one of the whole tree, by one thread at a time. A thread
+    /// that finds one under way returns at once. One count of changes decides whether to.
     UnifiedSkip,
     /// The same, but a thread that finds one under way waits until it is done.
     UnifiedWait,
-    /// The subtree that is asked for, by each thread that asks; still with one count of changes for all.
+    /// The subtree that is asked for, by each thread that asks; still with one count of changes for
+    /// all.
     GlobalThreshold,
-    /// After the patch series: the subtree that is asked for, with a count for each group, for which every change goes
-    /// up the tree.
+    /// After the patch series: the subtree that is asked for, with a count for each group, for
+    /// which every change goes up the tree.
     Subtree,
 }
 
@@ -86,7 +87,11 @@ pub(crate) struct Rstat {
 
 impl Rstat {
     pub(crate) fn new(policy: Policy, shape: Shape) -> Self {
-        let figures = || Figures { total: Default::default(), pending: Default::default(), updates: AtomicU64::new(0) };
+        let figures = || Figures {
+            total: Default::default(),
+            pending: Default::default(),
+            updates: AtomicU64::new(0),
+        };
         Rstat {
             policy,
             processors: thread::available_parallelism().map_or(1, |count| count.get() as u64),
@@ -106,7 +111,8 @@ impl Rstat {
         }
     }
 
-    /// As on a machine of so many processors. With none, a read flushes after the first batch of changes.
+    /// As on a machine of so many processors. With none, a read flushes after the first batch of
+    /// changes.
     pub(crate) fn processors(mut self, processors: u64) -> Self {
         self.processors = processors;
         self
@@ -122,7 +128,8 @@ impl Rstat {
         self.threads.mine(|| Updated::new(self.shape.len()))
     }
 
-    /// `memcg_rstat_updated` with one count for all: batches, and no more of them than make readers flush.
+    /// `memcg_rstat_updated` with one count for all: batches, and no more of them than make readers
+    /// flush.
     #[inline(always)]
     fn count_globally(&self, mine: &Updated, grains: u32) {
         let updates = mine.updates.load(Ordering::Relaxed) + grains;
@@ -130,7 +137,8 @@ impl Rstat {
             return mine.updates.store(updates, Ordering::Relaxed);
         }
         if self.batches.load(Ordering::Relaxed) <= self.processors {
-            self.batches.fetch_add(u64::from(updates) / BATCH, Ordering::Relaxed);
+            self.batches
+                .fetch_add(u64::from(updates) / BATCH, Ordering::Relaxed);
         }
         mine.updates.store(0, Ordering::Relaxed);
     }
@@ -146,7 +154,9 @@ impl Rstat {
                 continue;
             }
             if !self.is_flushable(group) {
-                self.figures[group].updates.fetch_add(updates.into(), Ordering::Relaxed);
+                self.figures[group]
+                    .updates
+                    .fetch_add(updates.into(), Ordering::Relaxed);
             }
             pending.store(0, Ordering::Relaxed);
         }
@@ -165,8 +175,8 @@ impl Rstat {
         }
     }
 
-    /// `cgroup_rstat_flush`, with the lock held throughout: the kernel drops it between processors for latency, which
-    /// costs it time.
+    /// `cgroup_rstat_flush`, with the lock held throughout: the kernel drops it between processors
+    /// for latency, which costs it time.
     fn flush_tree(&self, top: usize) {
         let mut list = self.lock.lock();
         self.call_hook(Stage::Begun);
@@ -191,16 +201,23 @@ impl Rstat {
     fn fold(&self, group: usize, cells: &Cells) {
         let figures = &self.figures[group];
         for item in 0..Item::COUNT {
-            let delta = figures.pending[item].load(Ordering::Relaxed).wrapping_add(cells.take(item));
+            let delta = figures.pending[item]
+                .load(Ordering::Relaxed)
+                .wrapping_add(cells.take(item));
             if delta == 0 {
                 continue;
             }
             figures.pending[item].store(0, Ordering::Relaxed);
-            let total = figures.total[item].load(Ordering::Relaxed).wrapping_add(delta);
+            let total = figures.total[item]
+                .load(Ordering::Relaxed)
+                .wrapping_add(delta);
             figures.total[item].store(total, Ordering::Release);
             if let Some(parent) = self.shape.parent(group) {
                 let pending = &self.figures[parent].pending[item];
-                pending.store(pending.load(Ordering::Relaxed).wrapping_add(delta), Ordering::Relaxed);
+                pending.store(
+                    pending.load(Ordering::Relaxed).wrapping_add(delta),
+                    Ordering::Relaxed,
+                );
             }
         }
         if self.policy == Policy::Subtree {

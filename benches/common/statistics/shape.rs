@@ -4,7 +4,8 @@
 
 use super::ROOT;
 
-/// The parent of each group. A parent comes before its children. The first group is the root, and its own parent.
+/// The parent of each group. A parent comes before its children. The first group is the root, and
+/// its own parent.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     parents: Vec<u32>,
@@ -13,12 +14,18 @@ pub(crate) struct Shape {
 impl Shape {
     /// One below the other.
     pub(crate) fn chain(depth: usize) -> Self {
-        Shape { parents: (0..depth as u32).map(|group| group.saturating_sub(1)).collect() }
+        Shape {
+            parents: (0..depth as u32)
+                .map(|group| group.saturating_sub(1))
+                .collect(),
+        }
     }
 
     /// A root and so many children.
     pub(crate) fn fan(count: usize) -> Self {
-        Shape { parents: vec![0; 1 + count] }
+        Shape {
+            parents: vec![0; 1 + count],
+        }
     }
 
     /// A root, so many tenants below it, and so many groups below those, evenly shared.
@@ -40,7 +47,11 @@ impl Shape {
 
     #[inline(always)]
     pub(crate) fn parent(&self, group: usize) -> Option<usize> {
-        if group == ROOT { None } else { Some(self.parents[group] as usize) }
+        if group == ROOT {
+            None
+        } else {
+            Some(self.parents[group] as usize)
+        }
     }
 
     /// The group and all above it, up to the root.

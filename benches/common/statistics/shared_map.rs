@@ -17,8 +17,13 @@ pub(crate) struct SharedMap {
 
 impl SharedMap {
     pub(crate) fn new(shape: Shape) -> Self {
-        let figures = (0..shape.len()).map(|group| (group, [0; Item::COUNT])).collect();
-        SharedMap { shape, figures: Mutex::new(figures) }
+        let figures = (0..shape.len())
+            .map(|group| (group, [0; Item::COUNT]))
+            .collect();
+        SharedMap {
+            shape,
+            figures: Mutex::new(figures),
+        }
     }
 }
 
@@ -31,7 +36,10 @@ impl Statistics for SharedMap {
     }
 
     fn read(&self, group: usize, item: Item) -> i64 {
-        self.figures.lock().get(&group).map_or(0, |figures| figures[item as usize])
+        self.figures
+            .lock()
+            .get(&group)
+            .map_or(0, |figures| figures[item as usize])
     }
 
     fn flush(&self, _group: usize) {}

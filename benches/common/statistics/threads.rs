@@ -22,8 +22,8 @@ thread_local! {
 /// Numbers that ended threads have left, and the lowest that was never given out.
 static FREE: Mutex<(BTreeSet<usize>, usize)> = Mutex::new((BTreeSet::new(), 0));
 
-/// Holds a thread's number until the thread ends. The next thread that gets it inherits what the first has counted, as
-/// a processor's next task does; the mutex is the hand-over.
+/// Holds a thread's number until the thread ends. The next thread that gets it inherits what the
+/// first has counted, as a processor's next task does; the mutex is the hand-over.
 struct Place(usize);
 
 impl Place {
@@ -33,7 +33,10 @@ impl Place {
             free.1 += 1;
             free.1 - 1
         });
-        assert!(number < THREADS_MAX, "more than {THREADS_MAX} threads write statistics");
+        assert!(
+            number < THREADS_MAX,
+            "more than {THREADS_MAX} threads write statistics"
+        );
         Place(number)
     }
 }
@@ -68,7 +71,10 @@ pub(crate) struct Threads<T> {
 
 impl<T> Threads<T> {
     pub(crate) fn new() -> Self {
-        Threads { table: (0..THREADS_MAX).map(|_| OnceLock::new()).collect(), end: AtomicUsize::new(0) }
+        Threads {
+            table: (0..THREADS_MAX).map(|_| OnceLock::new()).collect(),
+            end: AtomicUsize::new(0),
+        }
     }
 
     /// The calling thread's.
@@ -92,6 +98,8 @@ impl<T> Threads<T> {
     /// Every thread's.
     pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
         let end = self.end.load(Ordering::Acquire);
-        self.table[..end].iter().filter_map(|entry| entry.get().map(|boxed| &**boxed))
+        self.table[..end]
+            .iter()
+            .filter_map(|entry| entry.get().map(|boxed| &**boxed))
     }
 }

@@ -18,7 +18,8 @@ const ALIGNS: [PoolAlign; 2] = [PoolAlign::CacheLine, PoolAlign::Packed];
 /// The place of groups matters beside their layout: each is measured with several sets of them.
 const PLACES: usize = 4;
 
-/// Less than this is no benefit that a program would notice: packed groups take so much of aligned ones.
+/// Less than this is no benefit that a program would notice: packed groups take so much of aligned
+/// ones.
 const BENEFIT: Bound = Bound::AtLeast(1.05);
 
 pub(crate) fn print(options: &Options) {
@@ -46,11 +47,24 @@ pub(crate) fn print(options: &Options) {
         for threads in [1, 2] {
             let series = measure(options, what, threads);
             if let (What::Walk, 2) = (what, threads) {
-                ratios.push(("packed against line, 2 threads that charge up the tree", series[1].ratio(&series[0])));
+                ratios.push((
+                    "packed against line, 2 threads that charge up the tree",
+                    series[1].ratio(&series[0]),
+                ));
             }
-            let nanos = |of: usize| format!("{:.1} +-{:.1}", series[of].median(), series[of].summary().std);
+            let nanos = |of: usize| {
+                format!(
+                    "{:.1} +-{:.1}",
+                    series[of].median(),
+                    series[of].summary().std
+                )
+            };
             table.add_row([
-                if threads == 1 { what.says() } else { String::new() },
+                if threads == 1 {
+                    what.says()
+                } else {
+                    String::new()
+                },
                 threads.to_string(),
                 nanos(0),
                 nanos(1),
@@ -62,7 +76,9 @@ pub(crate) fn print(options: &Options) {
     println!("{}\n", table.trim_fmt());
     for align in ALIGNS {
         let beside = Neighbours::new(align, false, 1_000).beside();
-        println!("{align:?}: {beside:.0} % of the groups have one of the other thread on both sides");
+        println!(
+            "{align:?}: {beside:.0} % of the groups have one of the other thread on both sides"
+        );
     }
     println!("{others}\n");
     let mut claims = Claims::new();
@@ -76,7 +92,8 @@ pub(crate) fn takes(options: &Options) -> std::time::Duration {
     options.slice() * slices as u32
 }
 
-/// Line, packed, and line again: what lies between two of a kind is what such a comparison cannot see.
+/// Line, packed, and line again: what lies between two of a kind is what such a comparison cannot
+/// see.
 fn measure(options: &Options, what: What, threads: usize) -> Vec<Series> {
     // Those of before stay, so that others come.
     let mut kept: Vec<[Team; 3]> = Vec::new();
@@ -92,7 +109,9 @@ fn measure(options: &Options, what: What, threads: usize) -> Vec<Series> {
         if all.is_empty() {
             all = series;
         } else {
-            all.iter_mut().zip(series).for_each(|(all, series)| all.extend(series));
+            all.iter_mut()
+                .zip(series)
+                .for_each(|(all, series)| all.extend(series));
         }
         kept.push(teams);
     }

@@ -1,7 +1,7 @@
 //! Ten million lives, one after the other: is anything left of them?
 //!
-//! Two threads create, charge, drop and take offline. Of each batch they take half offline themselves; the other half
-//! the other thread charges, too, before it takes it offline.
+//! Two threads create, charge, drop and take offline. Of each batch they take half offline
+//! themselves; the other half the other thread charges, too, before it takes it offline.
 
 #![cfg(not(loom))]
 
@@ -32,7 +32,8 @@ const THREADS: u64 = 2;
 /// The points at which the curve is looked at, in per cent of the way.
 const LOOKS: [u64; 6] = [0, 1, 10, 25, 50, 100];
 
-/// The most that counts as no growth, in KiB: a few hundred groups are under way at once, now more, now fewer.
+/// The most that counts as no growth, in KiB: a few hundred groups are under way at once, now more,
+/// now fewer.
 const FLAT_KIB: f64 = 256.0;
 
 /// The figures of the process, in this order.
@@ -49,8 +50,17 @@ struct Told {
 impl Told {
     fn of(answer: &[f64]) -> Told {
         let (resident, rest) = answer.split_at(LOOKS.len());
-        let &[most, barriers, dying, settled, seconds] = rest else { panic!("{WHAT} says {answer:?}") };
-        Told { resident: resident.to_vec(), most, barriers, dying, settled, seconds }
+        let &[most, barriers, dying, settled, seconds] = rest else {
+            panic!("{WHAT} says {answer:?}")
+        };
+        Told {
+            resident: resident.to_vec(),
+            most,
+            barriers,
+            dying,
+            settled,
+            seconds,
+        }
     }
 }
 
@@ -65,8 +75,14 @@ pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
     let mut table = Table::new();
     let looks = LOOKS.iter().map(|percent| format!("{percent} %"));
     let kib = |bytes: &f64| format!("{:.0}", bytes / 1_024.0);
-    table.load_style(ASCII_MARKDOWN).set_header(["of the way".to_owned()].into_iter().chain(looks));
-    table.add_row(["resident, KiB".to_owned()].into_iter().chain(told.resident.iter().map(kib)));
+    table
+        .load_style(ASCII_MARKDOWN)
+        .set_header(["of the way".to_owned()].into_iter().chain(looks));
+    table.add_row(
+        ["resident, KiB".to_owned()]
+            .into_iter()
+            .chain(told.resident.iter().map(kib)),
+    );
     println!("{}\n", table.trim_fmt());
     let by_two = cycles as f64 / 2.0;
     println!(
@@ -79,8 +95,18 @@ pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
         told.settled,
     );
     let grown = (told.most - told.resident[1]).max(0.0) / 1_024.0;
-    goals.at_most(format!("{cycles} lives: growth after the first 1 %"), grown, "KiB", FLAT_KIB);
-    goals.at_most(format!("{cycles} lives: dying when all is settled"), told.settled, "groups", 0.0);
+    goals.at_most(
+        format!("{cycles} lives: growth after the first 1 %"),
+        grown,
+        "KiB",
+        FLAT_KIB,
+    );
+    goals.at_most(
+        format!("{cycles} lives: dying when all is settled"),
+        told.settled,
+        "groups",
+        0.0,
+    );
     let barriers = told.barriers / (by_two / RELEASES);
     goals.at_most(
         format!("{cycles} lives: barriers for {RELEASES} releases of groups that two charged"),
@@ -112,9 +138,25 @@ pub(crate) fn here(args: &[String]) {
         let (to_second, second_inbox) = sync_channel(1);
         let (to_first, first_inbox) = sync_channel(1);
         let runtime = &runtime;
-        scope.spawn(move || lives(runtime, 1, batches, ready, (to_first, second_inbox), &mut |_| {}));
+        scope.spawn(move || {
+            lives(
+                runtime,
+                1,
+                batches,
+                ready,
+                (to_first, second_inbox),
+                &mut |_| {},
+            )
+        });
         let mut curve = Curve::new(batches);
-        lives(runtime, 0, batches, ready, (to_second, first_inbox), &mut |batch| curve.look(batch));
+        lives(
+            runtime,
+            0,
+            batches,
+            ready,
+            (to_second, first_inbox),
+            &mut |batch| curve.look(batch),
+        );
         curve
     });
     let seconds = start.elapsed().as_secs_f64();
@@ -122,16 +164,34 @@ pub(crate) fn here(args: &[String]) {
     let dying = runtime.dying_count();
     runtime.settle();
     let settled = runtime.dying_count();
-    assert_eq!((settled, runtime.group_count()), (0, 1), "no thread holds any of them: the root is left");
+    assert_eq!(
+        (settled, runtime.group_count()),
+        (0, 1),
+        "no thread holds any of them: the root is left"
+    );
     assert!(runtime.verify().is_ok(), "{}", runtime.verify());
-    let rest = [curve.most, barriers as f64, dying as f64, settled as f64, seconds];
+    let rest = [
+        curve.most,
+        barriers as f64,
+        dying as f64,
+        settled as f64,
+        seconds,
+    ];
     say(&curve.looks.iter().copied().chain(rest).collect::<Vec<_>>());
 }
 
 type Mail = (SyncSender<Vec<Group>>, Receiver<Vec<Group>>);
 
-/// One thread's share. Every batch sent is answered by one of the other's, so that neither gets ahead.
-fn lives(runtime: &Runtime, thread: usize, batches: u64, ready: &Barrier, mail: Mail, look: &mut dyn FnMut(u64)) {
+/// One thread's share. Every batch sent is answered by one of the other's, so that neither gets
+/// ahead.
+fn lives(
+    runtime: &Runtime,
+    thread: usize,
+    batches: u64,
+    ready: &Barrier,
+    mail: Mail,
+    look: &mut dyn FnMut(u64),
+) {
     let (give, take) = mail;
     let root = runtime.root();
     let mut names = Names::new(thread);
@@ -140,9 +200,14 @@ fn lives(runtime: &Runtime, thread: usize, batches: u64, ready: &Barrier, mail: 
     ready.wait();
     for batch in 0..batches {
         look(batch);
-        let mut groups: Vec<Group> = (0..BATCH).map(|_| create(&root, &mut names)).inspect(pair).collect();
+        let mut groups: Vec<Group> = (0..BATCH)
+            .map(|_| create(&root, &mut names))
+            .inspect(pair)
+            .collect();
         let theirs = groups.split_off(BATCH as usize / 2);
-        groups.into_iter().for_each(|group| group.offline().expect("no child is online"));
+        groups
+            .into_iter()
+            .for_each(|group| group.offline().expect("no child is online"));
         give.send(theirs).expect("the other thread is there");
         for group in take.recv().expect("the other thread is there") {
             pair(&group);
@@ -165,7 +230,12 @@ struct Curve {
 
 impl Curve {
     fn new(batches: u64) -> Self {
-        Curve { batches, looks: Vec::with_capacity(LOOKS.len()), most: 0.0, next: 0 }
+        Curve {
+            batches,
+            looks: Vec::with_capacity(LOOKS.len()),
+            most: 0.0,
+            next: 0,
+        }
     }
 
     /// Before this batch, and at the end; looks where a per cent is full.

@@ -44,7 +44,13 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 5] = [Kind::Created, Kind::Charged, Kind::ChargedByTwo, Kind::Counted, Kind::Packed];
+    const ALL: [Kind; 5] = [
+        Kind::Created,
+        Kind::Charged,
+        Kind::ChargedByTwo,
+        Kind::Counted,
+        Kind::Packed,
+    ];
 
     fn says(self) -> &'static str {
         match self {
@@ -57,7 +63,10 @@ impl Kind {
     }
 
     fn index(self) -> usize {
-        Kind::ALL.iter().position(|kind| *kind == self).expect("one of all")
+        Kind::ALL
+            .iter()
+            .position(|kind| *kind == self)
+            .expect("one of all")
     }
 }
 
@@ -87,7 +96,11 @@ pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
     println!(
         "{groups} groups with a name of {LEN} bytes and a max, below one parent, no thread holding a handle. Resident memory\n\
          of a process that has them less that of the same with none, for each; {} of both, in turn.\n",
-        if options.runs == 1 { "one".to_owned() } else { format!("median of {}", options.runs) },
+        if options.runs == 1 {
+            "one".to_owned()
+        } else {
+            format!("median of {}", options.runs)
+        },
     );
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN).set_header([
@@ -101,7 +114,8 @@ pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
     for kind in Kind::ALL {
         let runs: Vec<Weighed> = (0..options.runs).map(|_| weigh(kind, groups)).collect();
         let each: Vec<f64> = runs.iter().map(|run| run.each(groups)).collect();
-        let middle = |of: fn(&Weighed) -> f64| median(runs.iter().map(of).collect()).unwrap_or_default();
+        let middle =
+            |of: fn(&Weighed) -> f64| median(runs.iter().map(of).collect()).unwrap_or_default();
         let (full, empty) = (middle(|run| run.full), middle(|run| run.empty));
         let off = middle(Weighed::off);
         let spread = Summary::of(&each);
@@ -116,13 +130,26 @@ pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
             mib(empty),
         ]);
         if kind == Kind::Charged {
-            goals.at_most(format!("an idle group, one of {groups}, resident"), bytes, "bytes", BYTES_MAX);
+            goals.at_most(
+                format!("an idle group, one of {groups}, resident"),
+                bytes,
+                "bytes",
+                BYTES_MAX,
+            );
             let gib = full / f64::from(1 << 30);
-            goals.at_most(format!("{groups} idle groups and the process that has them"), gib, "GiB", GIB_MAX);
+            goals.at_most(
+                format!("{groups} idle groups and the process that has them"),
+                gib,
+                "GiB",
+                GIB_MAX,
+            );
         }
     }
     println!("{}\n", table.trim_fmt());
-    println!("the kernel: {} + {} bytes for one on one node, aligned\n", KERNEL[0], KERNEL[1]);
+    println!(
+        "the kernel: {} + {} bytes for one on one node, aligned\n",
+        KERNEL[0], KERNEL[1]
+    );
 }
 
 /// Each kind once, for how long that takes.
@@ -140,19 +167,40 @@ fn weigh(kind: Kind, groups: u32) -> Weighed {
         (answer[0], answer[1])
     };
     let ((empty, own_empty), (full, own)) = (ask(0), ask(groups));
-    Weighed { full, empty, own, own_empty }
+    Weighed {
+        full,
+        empty,
+        own,
+        own_empty,
+    }
 }
 
 /// A process that has them: says what is resident.
 pub(crate) fn here(args: &[String]) {
-    let [kind, groups] = args else { panic!("{WHAT}: kind and number of groups") };
+    let [kind, groups] = args else {
+        panic!("{WHAT}: kind and number of groups")
+    };
     let kind = Kind::ALL[kind.parse::<usize>().expect("a number")];
     let groups = groups.parse().expect("a number");
-    let align = if kind == Kind::Packed { PoolAlign::Packed } else { PoolAlign::default() };
-    let runtime = Runtime::builder().pool_align(align).build().expect("memory for a root");
-    let parent = runtime.root().create("parent", Limits::new()).expect("a name");
+    let align = if kind == Kind::Packed {
+        PoolAlign::Packed
+    } else {
+        PoolAlign::default()
+    };
+    let runtime = Runtime::builder()
+        .pool_align(align)
+        .build()
+        .expect("memory for a root");
+    let parent = runtime
+        .root()
+        .create("parent", Limits::new())
+        .expect("a name");
     fill(&parent, kind, groups);
-    assert_eq!(runtime.group_count(), groups as usize + 2, "all are there, the root, and their parent");
+    assert_eq!(
+        runtime.group_count(),
+        groups as usize + 2,
+        "all are there, the root, and their parent"
+    );
     let resident = resident::bytes().expect("a system that says what is resident");
     say(&[resident as f64, runtime.own_bytes().total() as f64]);
     // All that is left is to take them down one by one.
@@ -169,7 +217,9 @@ fn fill(parent: &Group, kind: Kind, groups: u32) {
         for number in 0..groups {
             let name = format!("group-{number:010}");
             assert_eq!(name.len(), LEN, "names are all of one length");
-            let group = parent.create(&name, Limits::new().max(1 << 30)).expect("a new name");
+            let group = parent
+                .create(&name, Limits::new().max(1 << 30))
+                .expect("a new name");
             match kind {
                 Kind::Created => {}
                 Kind::Charged | Kind::Packed => pair(&group),

@@ -1,7 +1,7 @@
 //! Time of a whole life, beside few siblings and many, by one thread and by two.
 //!
-//! Each number of siblings has a process of its own, so that a crowd is in no other thread's pools, tables and pages;
-//! those take turns.
+//! Each number of siblings has a process of its own, so that a crowd is in no other thread's pools,
+//! tables and pages; those take turns.
 
 #![cfg(not(loom))]
 
@@ -34,14 +34,19 @@ pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
     let others = Others::watch();
     let (series, map) = measure(options, &counts);
     println!("{}\n", table(&counts, &series).trim_fmt());
-    println!("A count in a map behind a mutex instead, in turn with these, 1 thread: {:.0} ns", map.median());
+    println!(
+        "A count in a map behind a mutex instead, in turn with these, 1 thread: {:.0} ns",
+        map.median()
+    );
     println!("{others}\n");
     judge(&counts, &series, &map, goals);
 }
 
 /// Numbers of siblings, each once.
 fn counts(options: &Options) -> Vec<u32> {
-    BTreeSet::from([1, 1_000, options.groups]).into_iter().collect()
+    BTreeSet::from([1, 1_000, options.groups])
+        .into_iter()
+        .collect()
 }
 
 /// So many slices of one thread, of two, and of the map.
@@ -49,10 +54,13 @@ pub(crate) fn takes(options: &Options) -> Duration {
     options.slice() * ((2 * counts(options).len() + 1) * options.turns) as u32
 }
 
-/// By place: two series for each number of siblings, of one thread and of two. And the series of the map.
+/// By place: two series for each number of siblings, of one thread and of two. And the series of
+/// the map.
 fn measure(options: &Options, counts: &[u32]) -> (Vec<[Series; 2]>, Series) {
-    let crowds: Vec<RefCell<Alone>> =
-        counts.iter().map(|count| RefCell::new(Alone::start(WHAT, &[count.to_string()]))).collect();
+    let crowds: Vec<RefCell<Alone>> = counts
+        .iter()
+        .map(|count| RefCell::new(Alone::start(WHAT, &[count.to_string()])))
+        .collect();
     let map = map::team();
     let mut ways: Vec<Way<'_>> = Vec::new();
     for crowd in &crowds {
@@ -82,7 +90,8 @@ fn table(counts: &[u32], series: &[[Series; 2]]) -> Table {
         "2 threads against 1",
     ]);
     for (count, [one, two]) in counts.iter().zip(series) {
-        let nanos = |series: &Series| format!("{:.0} +-{:.0}", series.median(), series.summary().std);
+        let nanos =
+            |series: &Series| format!("{:.0} +-{:.0}", series.median(), series.summary().std);
         let fewest = |of: &Series, threads: usize| match *count == counts[0] {
             true => String::new(),
             false => of.against(&series[0][threads]).percent(),
@@ -103,13 +112,20 @@ fn table(counts: &[u32], series: &[[Series; 2]]) -> Table {
 fn judge(counts: &[u32], series: &[[Series; 2]], map: &Series, goals: &mut Goals<'_>) {
     let most = counts.last().copied().unwrap_or_default();
     let what = "create to release, 1 sibling, 1 thread / a count in a map";
-    goals.at_most(what, series[0][0].against(map).ratio, "x", CREATE_DESTROY_MAX);
+    goals.at_most(
+        what,
+        series[0][0].against(map).ratio,
+        "x",
+        CREATE_DESTROY_MAX,
+    );
     for threads in [1, 2] {
         let medians: Vec<f64> = series.iter().map(|of| of[threads - 1].median()).collect();
         let slowest = medians.iter().copied().fold(f64::MIN, f64::max);
         let fastest = medians.iter().copied().fold(f64::MAX, f64::min);
         goals.at_most(
-            format!("create to release, 1 to {most} siblings, {threads} threads: slowest / fastest"),
+            format!(
+                "create to release, 1 to {most} siblings, {threads} threads: slowest / fastest"
+            ),
             slowest / fastest,
             "x",
             SIBLINGS_FLAT,
@@ -127,7 +143,9 @@ pub(crate) fn here(args: &[String]) {
     let crowd = Crowd::new(count);
     let teams = [1, 2].map(|threads| team(crowd.runtime(), threads));
     serve(|order| {
-        let &[threads, lives] = order else { panic!("{WHAT}: threads and lives") };
+        let &[threads, lives] = order else {
+            panic!("{WHAT}: threads and lives")
+        };
         vec![teams[threads as usize - 1].wall(lives).as_secs_f64()]
     });
 }

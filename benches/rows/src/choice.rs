@@ -7,7 +7,8 @@ use clap::Args;
 
 use crate::filter::{Filter, closest};
 
-/// Every row of the benches of this package, as `BENCH ID`. `.ci/run rows` holds it against what the benches list.
+/// Every row of the benches of this package, as `BENCH ID`. `.ci/run rows` holds it against what
+/// the benches list.
 const ROWS: &str = include_str!("../rows.txt");
 
 /// The exit code for arguments that cannot be followed, as clap has it.
@@ -87,8 +88,9 @@ impl Choice {
         self.filter.is_some()
     }
 
-    /// The rows of `bench` to run, out of all that it has. Ends the program where there is nothing to run: after the
-    /// list, where the filter is meant for another bench, and with an error where it matches nothing.
+    /// The rows of `bench` to run, out of all that it has. Ends the program where there is nothing
+    /// to run: after the list, where the filter is meant for another bench, and with an error where
+    /// it matches nothing.
     #[must_use]
     pub fn choose(&self, bench: &str, ids: Vec<String>) -> Chosen {
         match self.outcome(bench, ids, started_alone()) {
@@ -124,13 +126,25 @@ impl Choice {
     }
 
     /// No row of this bench matches.
-    fn nothing(&self, bench: &str, text: &str, filter: &Filter, ids: &[String], alone: bool) -> Outcome {
+    fn nothing(
+        &self,
+        bench: &str,
+        text: &str,
+        filter: &Filter,
+        ids: &[String],
+        alone: bool,
+    ) -> Outcome {
         let exact = if self.exact { "--exact " } else { "" };
         let mut words = format!("{bench}: no row matches `{text}`");
         let elsewhere = elsewhere(bench, filter);
         for (other, rows) in &elsewhere {
-            let rows = if *rows == 1 { "1 row".to_owned() } else { format!("{rows} rows") };
-            words += &format!("\n  {rows} of {other}: cargo bench --bench {other} -- {exact}'{text}'");
+            let rows = if *rows == 1 {
+                "1 row".to_owned()
+            } else {
+                format!("{rows} rows")
+            };
+            words +=
+                &format!("\n  {rows} of {other}: cargo bench --bench {other} -- {exact}'{text}'");
         }
         if !elsewhere.is_empty() && !alone {
             return Outcome::Elsewhere(words);
@@ -139,7 +153,10 @@ impl Choice {
         for id in closest(text, &ids) {
             words += &format!("\n  close: {id}");
         }
-        words += &format!("\n  `cargo bench --bench {bench} -- --list` prints all {}", ids.len());
+        words += &format!(
+            "\n  `cargo bench --bench {bench} -- --list` prints all {}",
+            ids.len()
+        );
         Outcome::Refuse(words)
     }
 }
@@ -147,7 +164,11 @@ impl Choice {
 /// The number of rows of other benches that a filter matches.
 fn elsewhere(bench: &str, filter: &Filter) -> BTreeMap<&'static str, usize> {
     let mut others = BTreeMap::new();
-    for (other, id) in ROWS.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(' ')) {
+    for (other, id) in ROWS
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split_once(' '))
+    {
         if other != bench && filter.matches(id) {
             *others.entry(other).or_default() += 1;
         }
@@ -155,15 +176,19 @@ fn elsewhere(bench: &str, filter: &Filter) -> BTreeMap<&'static str, usize> {
     others
 }
 
-/// True if this program was started for itself: by hand, or by a cargo that was told to run this one bench. A bench
-/// gets the same arguments either way, so only the command line of its parent says. Where the system does not show
-/// that, the answer is no.
+/// True if this program was started for itself: by hand, or by a cargo that was told to run this
+/// one bench. A bench gets the same arguments either way, so only the command line of its parent
+/// says. Where the system does not show that, the answer is no.
 #[cfg(target_os = "linux")]
 fn started_alone() -> bool {
     let parent = std::os::unix::process::parent_id();
-    let Ok(line) = std::fs::read(format!("/proc/{parent}/cmdline")) else { return false };
-    let args: Vec<String> =
-        line.split(|byte| *byte == 0).map(|arg| String::from_utf8_lossy(arg).into_owned()).collect();
+    let Ok(line) = std::fs::read(format!("/proc/{parent}/cmdline")) else {
+        return false;
+    };
+    let args: Vec<String> = line
+        .split(|byte| *byte == 0)
+        .map(|arg| String::from_utf8_lossy(arg).into_owned())
+        .collect();
     names_one_bench(&args)
 }
 
@@ -173,7 +198,13 @@ fn started_alone() -> bool {
 }
 
 /// True if a command line is no cargo's, or a cargo's with one bench by name.
-#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "the command line of the parent is Linux's to show"))]
+#[cfg_attr(
+    not(target_os = "linux"),
+    allow(
+        dead_code,
+        reason = "the command line of the parent is Linux's to show"
+    )
+)]
 fn names_one_bench(args: &[String]) -> bool {
     let is_cargo = args.first().is_some_and(|program| {
         let name = program.rsplit(['/', '\\']).next().unwrap_or(program);
@@ -199,8 +230,18 @@ mod tests {
     use super::*;
 
     fn outcome(filter: Option<&str>, list: bool, alone: bool) -> Outcome {
-        let choice = Choice { filter: filter.map(str::to_owned), list, ..Choice::default() };
-        let ids = ["charge/stock/depth1", "charge/stock/depth4", "counter/atomic/threads1"].map(str::to_owned).into();
+        let choice = Choice {
+            filter: filter.map(str::to_owned),
+            list,
+            ..Choice::default()
+        };
+        let ids = [
+            "charge/stock/depth1",
+            "charge/stock/depth4",
+            "counter/atomic/threads1",
+        ]
+        .map(str::to_owned)
+        .into();
         choice.outcome("charge", ids, alone)
     }
 
@@ -213,11 +254,18 @@ mod tests {
 
     #[test]
     fn a_filter_chooses_rows() {
-        let Outcome::Run(all) = outcome(None, false, true) else { panic!("no filter: all run") };
+        let Outcome::Run(all) = outcome(None, false, true) else {
+            panic!("no filter: all run")
+        };
         assert_eq!(all.ids().len(), 3);
-        let Outcome::Run(some) = outcome(Some("depth"), false, true) else { panic!("two match") };
+        let Outcome::Run(some) = outcome(Some("depth"), false, true) else {
+            panic!("two match")
+        };
         assert!(some.wants("charge/stock/depth4") && !some.wants("counter/atomic/threads1"));
-        assert_eq!(outcome(Some("atomic"), true, true), Outcome::List(vec!["counter/atomic/threads1".to_owned()]));
+        assert_eq!(
+            outcome(Some("atomic"), true, true),
+            Outcome::List(vec!["counter/atomic/threads1".to_owned()])
+        );
     }
 
     #[test]
@@ -225,24 +273,43 @@ mod tests {
         for (list, alone) in [(false, false), (false, true), (true, true)] {
             let outcome = outcome(Some("counter/atomik"), list, alone);
             let words = refused(&outcome);
-            assert!(words.starts_with("charge: no row matches `counter/atomik`\n"), "{words}");
+            assert!(
+                words.starts_with("charge: no row matches `counter/atomik`\n"),
+                "{words}"
+            );
             assert!(words.contains("close: counter/atomic/threads1"), "{words}");
-            assert!(words.contains("--bench charge -- --list` prints all 3"), "{words}");
+            assert!(
+                words.contains("--bench charge -- --list` prints all 3"),
+                "{words}"
+            );
         }
         assert!(refused(&outcome(Some("depth["), false, false)).contains("no regular expression"));
     }
 
     #[test]
     fn a_filter_for_another_bench_is_passed_over_unless_this_one_was_named() {
-        let Outcome::Elsewhere(words) = outcome(Some("^reclaim/"), false, false) else { panic!("reclaim has rows") };
-        assert!(words.contains(" of reclaim: cargo bench --bench reclaim -- '^reclaim/'"), "{words}");
-        assert!(refused(&outcome(Some("^reclaim/"), false, true)).contains(" of reclaim: cargo bench"));
+        let Outcome::Elsewhere(words) = outcome(Some("^reclaim/"), false, false) else {
+            panic!("reclaim has rows")
+        };
+        assert!(
+            words.contains(" of reclaim: cargo bench --bench reclaim -- '^reclaim/'"),
+            "{words}"
+        );
+        assert!(
+            refused(&outcome(Some("^reclaim/"), false, true)).contains(" of reclaim: cargo bench")
+        );
     }
 
     #[test]
     fn a_command_line_names_one_bench() {
-        let of = |line: &str| names_one_bench(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
-        for line in ["cargo bench --bench charge x", "/bin/cargo bench --bench=charge -- x", "bash", "./charge x"] {
+        let of =
+            |line: &str| names_one_bench(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        for line in [
+            "cargo bench --bench charge x",
+            "/bin/cargo bench --bench=charge -- x",
+            "bash",
+            "./charge x",
+        ] {
             assert!(of(line), "{line}");
         }
         for line in [

@@ -56,14 +56,18 @@ pub fn closest<'a>(wanted: &str, ids: &[&'a str]) -> Vec<&'a str> {
     ranked.into_iter().take(CLOSEST).map(|(_, id)| id).collect()
 }
 
-/// The likeness of the filter to the most similar run of parts of an id: between two slashes, or several in a row.
+/// The likeness of the filter to the most similar run of parts of an id: between two slashes, or
+/// several in a row.
 fn likeness(wanted: &str, id: &str) -> f64 {
     let parts: Vec<&str> = id.split('/').collect();
     let mut best: f64 = 0.0;
     for first in 0..parts.len() {
         for last in first..parts.len() {
             let run = parts[first..=last].join("/");
-            best = best.max(strsim::normalized_damerau_levenshtein(wanted.trim_matches('/'), &run));
+            best = best.max(strsim::normalized_damerau_levenshtein(
+                wanted.trim_matches('/'),
+                &run,
+            ));
         }
     }
     best
@@ -87,7 +91,10 @@ mod tests {
 
     #[test]
     fn a_filter_matches_parts_of_ids() {
-        assert!(IDS.iter().all(|id| Filter::new(None, false).expect("no filter").matches(id)));
+        assert!(
+            IDS.iter()
+                .all(|id| Filter::new(None, false).expect("no filter").matches(id))
+        );
         assert_eq!(matching("depth1", false), IDS[..2]);
         assert_eq!(matching("depth1/", false), IDS[..1]);
         assert_eq!(matching("depth[14]+/threads1$", false), IDS[..2]);
@@ -103,14 +110,20 @@ mod tests {
     #[test]
     fn what_is_no_regular_expression_is_named() {
         let error = Filter::new(Some("depth["), false).expect_err("a bracket is open");
-        assert!(error.starts_with("`depth[` is no regular expression"), "{error}");
+        assert!(
+            error.starts_with("`depth[` is no regular expression"),
+            "{error}"
+        );
         assert!(Filter::new(Some("depth["), true).is_ok());
     }
 
     #[test]
     fn misspelt_filters_have_a_closest_row() {
         assert_eq!(closest("atomik", &IDS), ["counter/atomic/threads1"]);
-        assert_eq!(closest("counter/stok/depth14", &IDS)[0], "counter/stock/depth14/threads1");
+        assert_eq!(
+            closest("counter/stok/depth14", &IDS)[0],
+            "counter/stock/depth14/threads1"
+        );
         assert_eq!(closest("/stat/ad/", &IDS), ["stat/add/threads2"]);
         assert_eq!(closest("no_such_row", &IDS), [""; 0]);
     }

@@ -1,5 +1,5 @@
-//! The medians of one run beside the goals: ratios to a baseline of the same run, which travel from one machine to
-//! another.
+//! The medians of one run beside the goals: ratios to a baseline of the same run, which travel from
+//! one machine to another.
 
 use std::collections::BTreeMap;
 
@@ -44,18 +44,36 @@ impl<'a> Goals<'a> {
     /// For the rows of a run.
     #[must_use]
     pub fn new(measured: &'a Measured) -> Self {
-        Goals { title: "goal (medians of this run)", measured, goals: Vec::new() }
+        Goals {
+            title: "goal (medians of this run)",
+            measured,
+            goals: Vec::new(),
+        }
     }
 
     /// Under another heading, for what no row has measured.
     #[must_use]
     pub fn titled(title: &'static str, measured: &'a Measured) -> Self {
-        Goals { title, ..Goals::new(measured) }
+        Goals {
+            title,
+            ..Goals::new(measured)
+        }
     }
 
     /// Something that was measured beside the rows: a ratio, or a count.
-    pub fn at_most(&mut self, what: impl Into<String>, measured: f64, unit: &'static str, most: f64) {
-        self.goals.push(Goal { what: what.into(), measured, unit, most });
+    pub fn at_most(
+        &mut self,
+        what: impl Into<String>,
+        measured: f64,
+        unit: &'static str,
+        most: f64,
+    ) {
+        self.goals.push(Goal {
+            what: what.into(),
+            measured,
+            unit,
+            most,
+        });
     }
 
     /// The row takes at most `most` times what its baseline takes.
@@ -91,11 +109,23 @@ impl<'a> Goals<'a> {
     /// `None` where this run judges none.
     fn table(&self) -> Option<String> {
         let mut table = Table::new();
-        table.load_style(ASCII_MARKDOWN).set_header([self.title, "measured", "at most", ""]);
+        table
+            .load_style(ASCII_MARKDOWN)
+            .set_header([self.title, "measured", "at most", ""]);
         for goal in &self.goals {
-            let Goal { what, measured, unit, most } = goal;
+            let Goal {
+                what,
+                measured,
+                unit,
+                most,
+            } = goal;
             let verdict = if goal.is_met() { "met" } else { "missed" };
-            table.add_row([what, &format!("{measured:.3} {unit}"), &format!("{most:.3} {unit}"), verdict]);
+            table.add_row([
+                what,
+                &format!("{measured:.3} {unit}"),
+                &format!("{most:.3} {unit}"),
+                verdict,
+            ]);
         }
         (!self.measured.is_small && !self.goals.is_empty()).then(|| table.trim_fmt())
     }
@@ -106,14 +136,27 @@ mod tests {
     use super::*;
 
     fn measured(is_small: bool) -> Measured {
-        let medians = [("row", 2.0), ("slow", 6.0), ("baseline", 4.0)].map(|(id, nanos)| (id.to_owned(), nanos));
-        Measured { medians: medians.into(), is_small }
+        let medians = [("row", 2.0), ("slow", 6.0), ("baseline", 4.0)]
+            .map(|(id, nanos)| (id.to_owned(), nanos));
+        Measured {
+            medians: medians.into(),
+            is_small,
+        }
     }
 
     /// The verdicts of a table, from the top.
     fn verdicts(goals: &Goals<'_>) -> Vec<String> {
-        let verdict = |line: &str| line.trim_matches('|').rsplit('|').next().unwrap_or("").trim().to_owned();
-        goals.table().map_or(Vec::new(), |table| table.lines().skip(2).map(verdict).collect())
+        let verdict = |line: &str| {
+            line.trim_matches('|')
+                .rsplit('|')
+                .next()
+                .unwrap_or("")
+                .trim()
+                .to_owned()
+        };
+        goals.table().map_or(Vec::new(), |table| {
+            table.lines().skip(2).map(verdict).collect()
+        })
     }
 
     #[test]
@@ -125,9 +168,15 @@ mod tests {
         goals.flat("all", &["row", "slow", "baseline"].map(str::to_owned), 3.0);
         goals.flat("all", &["row", "slow"].map(str::to_owned), 2.9);
         goals.at_most("no figure", f64::NAN, "x", 1.0);
-        assert_eq!(verdicts(&goals), ["met", "missed", "met", "missed", "missed"]);
+        assert_eq!(
+            verdicts(&goals),
+            ["met", "missed", "met", "missed", "missed"]
+        );
         let table = goals.table().expect("five goals");
-        assert!(table.contains("row / baseline") && table.contains("0.500 x"), "{table}");
+        assert!(
+            table.contains("row / baseline") && table.contains("0.500 x"),
+            "{table}"
+        );
     }
 
     #[test]

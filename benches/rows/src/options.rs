@@ -7,17 +7,26 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, Parser};
 
 use crate::choice::Choice;
 
-/// Short, so that all rows take minutes; the medians of quiet machines are steady to a few per cent.
+/// Short, so that all rows take minutes; the medians of quiet machines are steady to a few per
+/// cent.
 const WARM_UP: Duration = Duration::from_millis(300);
 const MEASUREMENT: Duration = Duration::from_secs(1);
 const SAMPLES: usize = 24;
 
-/// The time that `--quick` takes for a row as a rule: criterion goes on until two samples agree, a tenth of a second at
-/// least.
+/// The time that `--quick` takes for a row as a rule: criterion goes on until two samples agree, a
+/// tenth of a second at least.
 const QUICK: Duration = Duration::from_millis(200);
 
-/// Flags that criterion also understands, and few need: `cargo bench` and test runners pass some of them.
-const FLAGS: [&str; 6] = ["discard-baseline", "ignored", "include-ignored", "nocapture", "show-output", "quiet"];
+/// Flags that criterion also understands, and few need: `cargo bench` and test runners pass some of
+/// them.
+const FLAGS: [&str; 6] = [
+    "discard-baseline",
+    "ignored",
+    "include-ignored",
+    "nocapture",
+    "show-output",
+    "quiet",
+];
 const VALUES: [&str; 10] = [
     "baseline-lenient",
     "color",
@@ -77,15 +86,15 @@ pub struct RowProgram {
     pub rows: RowOptions,
 }
 
-/// Reads the command line of a bench that prints tables. Ends the program after `--help` and where the command line is
-/// wrong.
+/// Reads the command line of a bench that prints tables. Ends the program after `--help` and where
+/// the command line is wrong.
 #[must_use]
 pub fn parse<P: Parser>(bench: &Bench) -> P {
     from_matches(&command::<P>(bench).get_matches())
 }
 
-/// The same for a bench with rows that criterion runs: what criterion understands besides is passed over, for criterion
-/// reads the command line, too.
+/// The same for a bench with rows that criterion runs: what criterion understands besides is passed
+/// over, for criterion reads the command line, too.
 #[must_use]
 pub fn parse_rows<P: Parser>(bench: &Bench) -> P {
     from_matches(&with_criterion(command::<P>(bench)).get_matches())
@@ -128,11 +137,19 @@ impl RowOptions {
 /// A command with the bench's name and description.
 fn command<P: CommandFactory>(bench: &Bench) -> Command {
     let usage = format!("cargo bench --bench {} -- [OPTIONS] [FILTER]", bench.name);
-    P::command().name(bench.name).about(bench.about).override_usage(usage)
+    P::command()
+        .name(bench.name)
+        .about(bench.about)
+        .override_usage(usage)
 }
 
 fn with_criterion(command: Command) -> Command {
-    let flags = FLAGS.map(|name| Arg::new(name).long(name).hide(true).action(ArgAction::SetTrue));
+    let flags = FLAGS.map(|name| {
+        Arg::new(name)
+            .long(name)
+            .hide(true)
+            .action(ArgAction::SetTrue)
+    });
     let values = VALUES.map(|name| Arg::new(name).long(name).hide(true).action(ArgAction::Set));
     command.args(flags).args(values)
 }
@@ -147,7 +164,10 @@ fn seconds(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
 
-    const BENCH: Bench = Bench { name: "charge", about: "Charges, timed." };
+    const BENCH: Bench = Bench {
+        name: "charge",
+        about: "Charges, timed.",
+    };
 
     fn parse(line: &str) -> Result<RowOptions, clap::Error> {
         let command = with_criterion(command::<RowProgram>(&BENCH));
@@ -158,14 +178,20 @@ mod tests {
     fn rows_take_what_was_asked_for() {
         let of = |line| parse(line).expect("good arguments").row_takes();
         assert_eq!(of("charge --bench"), Duration::from_millis(1_300));
-        assert_eq!(of("charge --bench --warm-up-time 0.5 --measurement-time 2"), Duration::from_millis(2_500));
+        assert_eq!(
+            of("charge --bench --warm-up-time 0.5 --measurement-time 2"),
+            Duration::from_millis(2_500)
+        );
         assert_eq!(of("charge --bench --quick"), Duration::from_millis(200));
         assert_eq!(of("charge"), Duration::ZERO);
     }
 
     #[test]
     fn what_criterion_understands_is_accepted() {
-        for line in ["charge x --bench --sample-size 10", "charge --noise-threshold 0.1 --color never --nocapture -v"] {
+        for line in [
+            "charge x --bench --sample-size 10",
+            "charge --noise-threshold 0.1 --color never --nocapture -v",
+        ] {
             assert!(parse(line).is_ok(), "{line}");
         }
     }
@@ -186,8 +212,13 @@ mod tests {
 
     #[test]
     fn the_help_fits_a_terminal() {
-        let help = with_criterion(command::<RowProgram>(&BENCH)).render_help().to_string();
-        assert!(help.contains("Charges, timed.") && help.contains("--list"), "{help}");
+        let help = with_criterion(command::<RowProgram>(&BENCH))
+            .render_help()
+            .to_string();
+        assert!(
+            help.contains("Charges, timed.") && help.contains("--list"),
+            "{help}"
+        );
         for line in help.lines() {
             assert!(line.chars().count() <= 100, "{line}");
         }

@@ -19,13 +19,15 @@ pub fn words(time: Duration) -> String {
     }
 }
 
-/// The time left for so many steps if the others take as long as those that are done; `None` before the first is.
+/// The time left for so many steps if the others take as long as those that are done; `None` before
+/// the first is.
 #[must_use]
 pub fn left(done: usize, steps: usize, elapsed: Duration) -> Option<Duration> {
     (done > 0).then(|| elapsed.mul_f64(steps.saturating_sub(done) as f64 / done as f64))
 }
 
-/// Steps of a program, of about equal length. What it says goes to the standard error output, beside the tables.
+/// Steps of a program, of about equal length. What it says goes to the standard error output,
+/// beside the tables.
 #[derive(Debug)]
 pub struct Progress {
     bench: &'static str,
@@ -41,16 +43,28 @@ impl Progress {
     #[must_use]
     pub fn start(bench: &'static str, what: &str, steps: usize, takes: Duration) -> Progress {
         eprintln!("{bench}: {what}, about {}", words(takes));
-        Progress { bench, steps, done: 0, began: Instant::now(), takes, bar: ProgressBar::hidden() }
+        Progress {
+            bench,
+            steps,
+            done: 0,
+            began: Instant::now(),
+            takes,
+            bar: ProgressBar::hidden(),
+        }
     }
 
-    /// The same with a bar, for a program that prints nothing between two steps but by [`say`](Self::say).
+    /// The same with a bar, for a program that prints nothing between two steps but by
+    /// [`say`](Self::say).
     #[must_use]
     pub fn bar(bench: &'static str, what: &str, steps: usize, takes: Duration) -> Progress {
         let mut progress = Progress::start(bench, what, steps, takes);
         let style = ProgressStyle::with_template("{prefix}: [{wide_bar}] {pos}/{len}{msg}");
-        let style = style.expect("the words name what indicatif knows").progress_chars("#> ");
-        progress.bar = ProgressBar::new(steps as u64).with_style(style).with_prefix(bench);
+        let style = style
+            .expect("the words name what indicatif knows")
+            .progress_chars("#> ");
+        progress.bar = ProgressBar::new(steps as u64)
+            .with_style(style)
+            .with_prefix(bench);
         progress.bar.set_message(progress.rest());
         progress.bar.tick();
         progress
@@ -59,7 +73,13 @@ impl Progress {
     /// A line before the next step, on a terminal: for steps that print by themselves.
     pub fn next(&self) {
         if self.steps > 1 && stderr().is_terminal() {
-            eprintln!("{}: {}/{}{}", self.bench, self.done + 1, self.steps, self.rest());
+            eprintln!(
+                "{}: {}/{}{}",
+                self.bench,
+                self.done + 1,
+                self.steps,
+                self.rest()
+            );
         }
     }
 
@@ -81,8 +101,13 @@ impl Progress {
     /// The time left: from the steps that are done, or as it was said at the start.
     fn rest(&self) -> String {
         let elapsed = self.began.elapsed();
-        let rest = left(self.done, self.steps, elapsed).unwrap_or_else(|| self.takes.saturating_sub(elapsed));
-        if self.done >= self.steps { String::new() } else { format!(", about {} left", words(rest)) }
+        let rest = left(self.done, self.steps, elapsed)
+            .unwrap_or_else(|| self.takes.saturating_sub(elapsed));
+        if self.done >= self.steps {
+            String::new()
+        } else {
+            format!(", about {} left", words(rest))
+        }
     }
 }
 
@@ -114,7 +139,10 @@ mod tests {
     #[test]
     fn what_is_left_comes_from_what_is_done() {
         assert_eq!(left(0, 10, Duration::from_secs(3)), None);
-        assert_eq!(left(3, 10, Duration::from_secs(3)), Some(Duration::from_secs(7)));
+        assert_eq!(
+            left(3, 10, Duration::from_secs(3)),
+            Some(Duration::from_secs(7))
+        );
         assert_eq!(left(10, 10, Duration::from_secs(3)), Some(Duration::ZERO));
     }
 

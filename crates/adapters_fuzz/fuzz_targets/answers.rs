@@ -1,6 +1,8 @@
-//! Any bytes as lines of the protocol, which a client or a service parses: what is understood is written as it is read.
+//! Any bytes as lines of the protocol, which a client or a service parses: what is understood is
+//! written as it is read.
 //!
-//! Under `cargo fuzz` this is a libFuzzer target; built without it, see `fuzz/replay.rs` of the crate.
+//! Under `cargo fuzz` this is a libFuzzer target; built without it, see `fuzz/replay.rs` of the
+//! crate.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::fmt::Debug;
@@ -23,7 +25,10 @@ fn check<T: Debug + PartialEq + Serialize + DeserializeOwned>(data: &[u8]) {
     if let Ok(value) = serde_json::from_slice::<T>(data) {
         let line = serde_json::to_vec(&value).expect("texts and numbers");
         assert!(!line.contains(&b'\n'), "one line");
-        assert_eq!(serde_json::from_slice::<T>(&line).expect("what was written"), value);
+        assert_eq!(
+            serde_json::from_slice::<T>(&line).expect("what was written"),
+            value
+        );
     }
 }
 

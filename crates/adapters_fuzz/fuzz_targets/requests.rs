@@ -1,6 +1,8 @@
-//! Any bytes as questions to a socket of `memcg-observe`: each line gets one answer, and the service lives.
+//! Any bytes as questions to a socket of `memcg-observe`: each line gets one answer, and the
+//! service lives.
 //!
-//! Under `cargo fuzz` this is a libFuzzer target; built without it, see `fuzz/replay.rs` of the crate.
+//! Under `cargo fuzz` this is a libFuzzer target; built without it, see `fuzz/replay.rs` of the
+//! crate.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::io::{BufRead, BufReader, Write};
@@ -28,17 +30,29 @@ struct Service {
 impl Service {
     fn new() -> Service {
         let runtime = Runtime::builder().build().expect("no odd setting");
-        let acme = runtime.root().create("acme", Limits::new().max(1 << 20)).expect("a free name");
+        let acme = runtime
+            .root()
+            .create("acme", Limits::new().max(1 << 20))
+            .expect("a free name");
         let query = acme.create("q17", Limits::new()).expect("a free name");
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let serving = Endpoint::new(&runtime).allow_set(true).serve(folder.path().join("s")).expect("a new socket");
+        let serving = Endpoint::new(&runtime)
+            .allow_set(true)
+            .serve(folder.path().join("s"))
+            .expect("a new socket");
         let _ = query.try_charge(2 << 20).expect_err("more than its max");
         let stream = UnixStream::connect(serving.path()).expect("the service listens");
         // Far more than any answer takes: without it a missing answer would be no finding.
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .expect("a time");
         let client = Mutex::new(BufReader::new(stream));
         // The folder goes: the client is connected, and a fuzzer's run drops nothing at its end.
-        Service { client, _groups: vec![acme, query], _serving: serving }
+        Service {
+            client,
+            _groups: vec![acme, query],
+            _serving: serving,
+        }
     }
 }
 
@@ -46,11 +60,21 @@ fn run(data: &[u8]) {
     static SERVICE: OnceLock<Service> = OnceLock::new();
     let mut said = data.to_vec();
     said.push(b'\n');
-    if said.split(|&byte| byte == b'\n').any(|line| line.len() + 1 >= LINE_MAX) {
+    if said
+        .split(|&byte| byte == b'\n')
+        .any(|line| line.len() + 1 >= LINE_MAX)
+    {
         return;
     }
-    let mut client = SERVICE.get_or_init(Service::new).client.lock().expect("no panic before");
-    client.get_mut().write_all(&said).expect("the service reads");
+    let mut client = SERVICE
+        .get_or_init(Service::new)
+        .client
+        .lock()
+        .expect("no panic before");
+    client
+        .get_mut()
+        .write_all(&said)
+        .expect("the service reads");
     for _ in said.iter().filter(|&&byte| byte == b'\n') {
         let mut line = String::new();
         client.read_line(&mut line).expect("an answer");

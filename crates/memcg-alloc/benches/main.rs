@@ -1,6 +1,6 @@
-//! The cost that the charge adds to a malloc and its free, over each allocator and in each mode, beside the cost of
-//! others: in multiples of a charge without a guard and its uncharge (the raw pair). And to a program of strings and
-//! maps, in percent.
+//! The cost that the charge adds to a malloc and its free, over each allocator and in each mode,
+//! beside the cost of others: in multiples of a charge without a guard and its uncharge (the raw
+//! pair). And to a program of strings and maps, in percent.
 //!
 //! ```text
 //! cargo bench -p memcg-alloc-benches                                  the tables, about three minutes
@@ -10,14 +10,15 @@
 //! cargo bench -p memcg-alloc-benches -- --pairs 100000 ROW            one row, without a clock: to count instructions
 //! ```
 //!
-//! With `--pairs`, the row `raw` is the raw pair; `above` is a charge of an allocator and its uncharge in a group above
-//! its max, three levels deep; `forced` is a forced charge without stock and its uncharge there.
+//! With `--pairs`, the row `raw` is the raw pair; `above` is a charge of an allocator and its
+//! uncharge in a group above its max, three levels deep; `forced` is a forced charge without stock
+//! and its uncharge there.
 //!
-//! The row `word only` has 4 bytes behind each object and no count, `one group` the least count with it: the floor of
-//! every design that finds an object's group by such a word.
+//! The row `word only` has 4 bytes behind each object and no count, `one group` the least count
+//! with it: the floor of every design that finds an object's group by such a word.
 //!
-//! All rows of one allocator and size run in turns, round by round. Each figure is the median of what the rounds say, and
-//! in brackets the interval that has the true median with 95 %.
+//! All rows of one allocator and size run in turns, round by round. Each figure is the median of
+//! what the rounds say, and in brackets the interval that has the true median with 95 %.
 #![allow(unsafe_code, reason = "allocators are called directly")]
 
 mod collections;
@@ -40,7 +41,11 @@ use tikv_jemallocator::Jemalloc;
 use tracking_allocator::Allocator as Tracking;
 
 /// Sizes, and pairs of one round: so few that most rounds are not interrupted.
-const SIZES: [(&str, usize, usize); 3] = [("64 B", 64, 20_000), ("1 KiB", 1_024, 10_000), ("64 KiB", 65_536, 5_000)];
+const SIZES: [(&str, usize, usize); 3] = [
+    ("64 B", 64, 20_000),
+    ("1 KiB", 1_024, 10_000),
+    ("64 KiB", 65_536, 5_000),
+];
 const STRINGS: &str = "strings";
 const STRING_ROWS: usize = 4_000;
 const ROUNDS: usize = 61;
@@ -99,39 +104,84 @@ fn pairs<A: GlobalAlloc>(allocator: &A, size: usize, count: usize) {
     }
 }
 
-fn add_rows<A: GlobalAlloc + Send + Sync + 'static>(rows: &mut Vec<Row>, inner: &str, wrapper: &str, allocator: A) {
+fn add_rows<A: GlobalAlloc + Send + Sync + 'static>(
+    rows: &mut Vec<Row>,
+    inner: &str,
+    wrapper: &str,
+    allocator: A,
+) {
     let allocator: &'static A = Box::leak(Box::new(allocator));
     for (text, size, count) in SIZES {
         let run = Box::new(move |count| pairs(allocator, size, count));
-        rows.push(Row { name: format!("{inner} {text} {wrapper}"), count, run });
+        rows.push(Row {
+            name: format!("{inner} {text} {wrapper}"),
+            count,
+            run,
+        });
     }
     let run = Box::new(|count| collections::group_rows(allocator, count));
-    rows.push(Row { name: format!("{inner} {STRINGS} {wrapper}"), count: STRING_ROWS, run });
+    rows.push(Row {
+        name: format!("{inner} {STRINGS} {wrapper}"),
+        count: STRING_ROWS,
+        run,
+    });
 }
 
 /// The rows of an inner allocator: by size, and each size in the order of [`WRAPPERS`].
 fn rows_over<A: GlobalAlloc + Send + Sync + 'static>(inner: &str, value: fn() -> A) -> Vec<Row> {
     let mut rows = Vec::new();
     add_rows(&mut rows, inner, WRAPPERS[0], value());
-    add_rows(&mut rows, inner, WRAPPERS[1], MemcgAlloc::<A, PROCESS_ONLY>::with_threshold(value()));
-    add_rows(&mut rows, inner, WRAPPERS[2], MemcgAlloc::<A, LARGE_OBJECTS>::with_threshold(value()));
+    add_rows(
+        &mut rows,
+        inner,
+        WRAPPERS[1],
+        MemcgAlloc::<A, PROCESS_ONLY>::with_threshold(value()),
+    );
+    add_rows(
+        &mut rows,
+        inner,
+        WRAPPERS[2],
+        MemcgAlloc::<A, LARGE_OBJECTS>::with_threshold(value()),
+    );
     add_rows(&mut rows, inner, WRAPPERS[3], MemcgAlloc::new(value()));
-    add_rows(&mut rows, inner, WRAPPERS[4], peers::WordBehind::<A, false>(value()));
-    add_rows(&mut rows, inner, WRAPPERS[5], peers::WordBehind::<A, true>(value()));
+    add_rows(
+        &mut rows,
+        inner,
+        WRAPPERS[4],
+        peers::WordBehind::<A, false>(value()),
+    );
+    add_rows(
+        &mut rows,
+        inner,
+        WRAPPERS[5],
+        peers::WordBehind::<A, true>(value()),
+    );
     add_rows(&mut rows, inner, WRAPPERS[6], peers::Naive(value()));
     add_rows(&mut rows, inner, WRAPPERS[7], Cap::new(value(), usize::MAX));
     add_rows(&mut rows, inner, WRAPPERS[8], StatsAlloc::new(value()));
-    add_rows(&mut rows, inner, WRAPPERS[9], Tracking::from_allocator(value()));
+    add_rows(
+        &mut rows,
+        inner,
+        WRAPPERS[9],
+        Tracking::from_allocator(value()),
+    );
     add_rows(&mut rows, inner, WRAPPERS[10], Thresher::new(value()));
     let kinds = SIZES.map(|(text, ..)| text).into_iter().chain([STRINGS]);
-    let place = |row: &Row| kinds.clone().position(|kind| row.name.contains(&format!(" {kind} ")));
+    let place = |row: &Row| {
+        kinds
+            .clone()
+            .position(|kind| row.name.contains(&format!(" {kind} ")))
+    };
     rows.sort_by_key(place);
     rows
 }
 
 fn raw_pairs(group: &Group, count: usize) {
     for _ in 0..count {
-        group.raw().try_charge(black_box(64_usize)).expect("no limit");
+        group
+            .raw()
+            .try_charge(black_box(64_usize))
+            .expect("no limit");
         group.raw().uncharge(black_box(64_usize));
     }
 }
@@ -152,7 +202,10 @@ fn time(threads: usize, group: &Group, count: usize, run: &(dyn Fn(usize) + Sync
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(of_thread)).collect();
         let mine = of_thread();
-        others.into_iter().map(|other| other.join().expect("no panic")).fold(mine, f64::max)
+        others
+            .into_iter()
+            .map(|other| other.join().expect("no panic"))
+            .fold(mine, f64::max)
     })
 }
 
@@ -160,8 +213,12 @@ fn time(threads: usize, group: &Group, count: usize, run: &(dyn Fn(usize) + Sync
 fn median(mut figures: Vec<f64>) -> [f64; 3] {
     figures.sort_by(f64::total_cmp);
     let (count, half) = (figures.len() as f64, 0.98 * (figures.len() as f64).sqrt());
-    [count / 2.0, count / 2.0 - half - 0.5, count / 2.0 + half + 0.5]
-        .map(|rank| figures[(rank.max(0.0) as usize).min(figures.len() - 1)])
+    [
+        count / 2.0,
+        count / 2.0 - half - 0.5,
+        count / 2.0 + half + 0.5,
+    ]
+    .map(|rank| figures[(rank.max(0.0) as usize).min(figures.len() - 1)])
 }
 
 /// The rows of one allocator and kind beside the first of them.
@@ -172,7 +229,9 @@ fn table(rows: &[&Row], threads: usize, rounds: usize, least: bool, group: &Grou
         for (row, figures) in rows.iter().zip(&mut figures) {
             figures.push(time(threads, group, row.count, &row.run));
         }
-        raw.push(time(threads, group, 20_000, &|count| raw_pairs(group, count)));
+        raw.push(time(threads, group, 20_000, &|count| {
+            raw_pairs(group, count)
+        }));
     }
     let is_program = rows[0].name.contains(STRINGS);
     if least {
@@ -183,22 +242,40 @@ fn table(rows: &[&Row], threads: usize, rounds: usize, least: bool, group: &Grou
     }
     for (row, own) in rows.iter().zip(&figures) {
         let rounds = own.iter().zip(&figures[0]).zip(&raw);
-        let added =
-            rounds.map(|((own, bare), raw)| if is_program { (own / bare - 1.0) * 100.0 } else { (own - bare) / raw });
+        let added = rounds.map(|((own, bare), raw)| {
+            if is_program {
+                (own / bare - 1.0) * 100.0
+            } else {
+                (own - bare) / raw
+            }
+        });
         let [added, low, high] = median(added.collect());
         let unit = if is_program { "%" } else { "raw pairs" };
         let nanoseconds = median(own.clone())[0];
-        println!("{:34} {nanoseconds:8.2} ns {added:7.2} [{low:.2}, {high:.2}] {unit}", row.name);
+        println!(
+            "{:34} {nanoseconds:8.2} ns {added:7.2} [{low:.2}, {high:.2}] {unit}",
+            row.name
+        );
     }
     println!("{:34} {:8.2} ns", "raw pair", median(raw)[0]);
 }
 
 fn above_max(case: &str, count: usize) {
     let builder = Runtime::builder();
-    let runtime =
-        if case == "forced" { builder.batch(memcg::Bytes(0)) } else { builder }.build().expect("a configuration");
-    let tenant = runtime.root().create("tenant", Limits::new()).expect("a name");
-    let group = tenant.create("query", Limits::new().max(100)).expect("a name");
+    let runtime = if case == "forced" {
+        builder.batch(memcg::Bytes(0))
+    } else {
+        builder
+    }
+    .build()
+    .expect("a configuration");
+    let tenant = runtime
+        .root()
+        .create("tenant", Limits::new())
+        .expect("a name");
+    let group = tenant
+        .create("query", Limits::new().max(100))
+        .expect("a name");
     let held = Owner::charge_to(&group, 200);
     memcg::allocator::settle();
     for _ in 0..count {
@@ -216,13 +293,20 @@ fn above_max(case: &str, count: usize) {
 }
 
 fn main() {
-    let mut words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let mut words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| word != "--bench")
+        .collect();
     let mut option = |name: &str| {
         let at = words.iter().position(|word| word == name)?;
         words.remove(at);
         Some(words.remove(at).parse::<usize>().expect("a number"))
     };
-    let (counted, rounds, objects) = (option("--pairs"), option("--rounds").unwrap_or(ROUNDS), option("--resident"));
+    let (counted, rounds, objects) = (
+        option("--pairs"),
+        option("--rounds").unwrap_or(ROUNDS),
+        option("--resident"),
+    );
     let least = option("--least").is_some_and(|least| least > 0);
     let wanted = words.first().map_or("", String::as_str);
     if wanted == "resident" {
@@ -232,7 +316,10 @@ fn main() {
         return resident::of_row(wanted, objects);
     }
     let runtime = Runtime::builder().build().expect("a configuration");
-    let tenant = runtime.root().create("tenant", Limits::new()).expect("a name");
+    let tenant = runtime
+        .root()
+        .create("tenant", Limits::new())
+        .expect("a name");
     let group = tenant.create("query", Limits::new()).expect("a name");
     if let (Some(count), "above" | "forced") = (counted, wanted) {
         return above_max(wanted, count);
@@ -247,19 +334,31 @@ fn main() {
         .chain(rows_over("mimalloc", || MiMalloc))
         .collect();
     if let Some(count) = counted {
-        let row = rows.iter().find(|row| row.name.starts_with(wanted)).expect("a row");
+        let row = rows
+            .iter()
+            .find(|row| row.name.starts_with(wanted))
+            .expect("a row");
         // Once before: an allocator opens no stock.
         group.run(|| (row.run)(10));
         return peers::within(|| group.run(|| (row.run)(count)));
     }
     for threads in [1, 2] {
-        println!("{threads} thread{}: ns of a pair, and what it adds to bare", ["", "s"][threads - 1]);
+        println!(
+            "{threads} thread{}: ns of a pair, and what it adds to bare",
+            ["", "s"][threads - 1]
+        );
         for of_one in rows.chunks(WRAPPERS.len()) {
             let (first, others) = of_one.split_first().expect("wrappers");
             let kind = first.name.trim_end_matches("bare").trim_end();
             if kind.starts_with(wanted) || wanted.starts_with(kind) {
                 let chosen = others.iter().filter(|row| row.name.starts_with(wanted));
-                table(&std::iter::once(first).chain(chosen).collect::<Vec<_>>(), threads, rounds, least, &group);
+                table(
+                    &std::iter::once(first).chain(chosen).collect::<Vec<_>>(),
+                    threads,
+                    rounds,
+                    least,
+                    &group,
+                );
             }
         }
     }

@@ -4,10 +4,13 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use tracking_allocator::{AllocationGroupId, AllocationGroupToken, AllocationRegistry, AllocationTracker};
+use tracking_allocator::{
+    AllocationGroupId, AllocationGroupToken, AllocationRegistry, AllocationTracker,
+};
 
-/// The usual wrapper by hand: each malloc is charged to the thread's group, each free goes to the group of the thread
-/// that frees. It counts wrong where another group frees, and costs nothing to find the group.
+/// The usual wrapper by hand: each malloc is charged to the thread's group, each free goes to the
+/// group of the thread that frees. It counts wrong where another group frees, and costs nothing to
+/// find the group.
 pub(crate) struct Naive<A>(pub(crate) A);
 
 static BYTES: AtomicI64 = AtomicI64::new(0);
@@ -46,9 +49,10 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Naive<A> {
 
 /// An owner's word of 4 bytes behind each object, and the least that a count for it can be.
 ///
-/// `COUNTS` is false: the word is written with the object and read before its free, and that is all. What is slower by it,
-/// is slower by any owner's word. True: each thread adds up what it allocates for one group, and what it frees of it, and
-/// tells the group each 64 KiB. It has no limit, no drain and no second group: a switch would have to tell the group first.
+/// `COUNTS` is false: the word is written with the object and read before its free, and that is
+/// all. What is slower by it, is slower by any owner's word. True: each thread adds up what it
+/// allocates for one group, and what it frees of it, and tells the group each 64 KiB. It has no
+/// limit, no drain and no second group: a switch would have to tell the group first.
 pub(crate) struct WordBehind<A, const COUNTS: bool>(pub(crate) A);
 
 const WORD: usize = size_of::<u32>();
@@ -82,7 +86,8 @@ fn tell(sum: &Cell<i64>, bytes: i64) {
     BYTES.fetch_add(sum.take() + bytes, Ordering::Relaxed);
 }
 
-// SAFETY: each object is one of the inner allocator, with a word behind it. The bench asks for no huge object.
+// SAFETY: each object is one of the inner allocator, with a word behind it. The bench asks for no
+// huge object.
 unsafe impl<A: GlobalAlloc, const COUNTS: bool> GlobalAlloc for WordBehind<A, COUNTS> {
     #[inline]
     unsafe fn alloc(&self, object: Layout) -> *mut u8 {
@@ -98,7 +103,10 @@ unsafe impl<A: GlobalAlloc, const COUNTS: bool> GlobalAlloc for WordBehind<A, CO
                 }
                 owner.get()
             });
-            memory.add(object.size()).cast::<u32>().write_unaligned(word);
+            memory
+                .add(object.size())
+                .cast::<u32>()
+                .write_unaligned(word);
             memory
         }
     }
@@ -127,7 +135,9 @@ unsafe impl<A: GlobalAlloc, const COUNTS: bool> GlobalAlloc for WordBehind<A, CO
                 return moved;
             }
             if COUNTS {
-                COUNTED.with(|(owner, sum)| count(owner, word, sum, size as i64 - object.size() as i64));
+                COUNTED.with(|(owner, sum)| {
+                    count(owner, word, sum, size as i64 - object.size() as i64)
+                });
             }
             moved.add(size).cast::<u32>().write_unaligned(word);
             moved
@@ -150,7 +160,14 @@ impl AllocationTracker for Tracker {
         track(&group, size as i64);
     }
 
-    fn deallocated(&self, _: usize, size: usize, _: usize, source: AllocationGroupId, _: AllocationGroupId) {
+    fn deallocated(
+        &self,
+        _: usize,
+        size: usize,
+        _: usize,
+        source: AllocationGroupId,
+        _: AllocationGroupId,
+    ) {
         track(&source, -(size as i64));
     }
 }
@@ -164,8 +181,10 @@ pub(crate) fn install() {
 pub(crate) fn within<R>(work: impl FnOnce() -> R) -> R {
     GROUP.set(Some(&BYTES));
     // Two threads that register at once: one may get no number.
-    let mut token =
-        std::iter::repeat_with(AllocationGroupToken::register).flatten().next().expect("an endless iterator");
+    let mut token = std::iter::repeat_with(AllocationGroupToken::register)
+        .flatten()
+        .next()
+        .expect("an endless iterator");
     let entered = token.enter();
     let result = work();
     drop(entered);

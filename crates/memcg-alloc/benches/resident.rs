@@ -10,13 +10,30 @@ use tracking_allocator::Allocator as Tracking;
 
 use crate::malloc;
 
-const OBJECTS: [(usize, usize); 5] = [(24, 400_000), (64, 400_000), (1_024, 50_000), (4_096, 20_000), (65_536, 2_000)];
+const OBJECTS: [(usize, usize); 5] = [
+    (24, 400_000),
+    (64, 400_000),
+    (1_024, 50_000),
+    (4_096, 20_000),
+    (65_536, 2_000),
+];
 const INNERS: [&str; 3] = ["glibc", "jemalloc", "mimalloc"];
-const WRAPPERS: [&str; 5] = ["bare", "process only", "above 1 KiB", "every object", "tracking"];
+const WRAPPERS: [&str; 5] = [
+    "bare",
+    "process only",
+    "above 1 KiB",
+    "every object",
+    "tracking",
+];
 
 fn resident() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").expect("Linux");
-    pages.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("pages") * 4_096
+    pages
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<u64>().ok())
+        .expect("pages")
+        * 4_096
 }
 
 fn fill<A: GlobalAlloc>(allocator: &A, size: usize, count: usize) -> f64 {
@@ -38,8 +55,16 @@ fn fill<A: GlobalAlloc>(allocator: &A, size: usize, count: usize) -> f64 {
 fn over<A: GlobalAlloc>(inner: A, wrapper: &str, size: usize, count: usize) -> f64 {
     match wrapper {
         "bare" => fill(&inner, size, count),
-        "process only" => fill(&MemcgAlloc::<A, PROCESS_ONLY>::with_threshold(inner), size, count),
-        "above 1 KiB" => fill(&MemcgAlloc::<A, LARGE_OBJECTS>::with_threshold(inner), size, count),
+        "process only" => fill(
+            &MemcgAlloc::<A, PROCESS_ONLY>::with_threshold(inner),
+            size,
+            count,
+        ),
+        "above 1 KiB" => fill(
+            &MemcgAlloc::<A, LARGE_OBJECTS>::with_threshold(inner),
+            size,
+            count,
+        ),
         "every object" => fill(&MemcgAlloc::new(inner), size, count),
         _ => fill(&Tracking::from_allocator(inner), size, count),
     }
@@ -48,7 +73,11 @@ fn over<A: GlobalAlloc>(inner: A, wrapper: &str, size: usize, count: usize) -> f
 /// Prints the figure of one row, `INNER WRAPPER`, for objects of `size` bytes.
 pub(crate) fn of_row(row: &str, size: usize) {
     let (inner, wrapper) = row.split_once(' ').expect("INNER WRAPPER");
-    let count = OBJECTS.iter().find(|&&(of, _)| of == size).expect("a size of the table").1;
+    let count = OBJECTS
+        .iter()
+        .find(|&&(of, _)| of == size)
+        .expect("a size of the table")
+        .1;
     println!(
         "{}",
         match inner {
@@ -67,9 +96,14 @@ pub(crate) fn table() {
             print!("{inner:9}{size:6}");
             for wrapper in WRAPPERS {
                 let row = format!("{inner} {wrapper}");
-                let said = Command::new(&program).args(["--resident", &size.to_string(), &row]).output();
+                let said = Command::new(&program)
+                    .args(["--resident", &size.to_string(), &row])
+                    .output();
                 let said = String::from_utf8(said.expect("it runs").stdout).expect("text");
-                print!("   {wrapper} {:.1}", said.trim().parse::<f64>().expect("a number"));
+                print!(
+                    "   {wrapper} {:.1}",
+                    said.trim().parse::<f64>().expect("a number")
+                );
             }
             println!();
         }

@@ -2,9 +2,9 @@
 
 use memcg::allocator::Owner;
 
-/// Charges memory that the allocator does not see to the thread's current group: a mapping, or what a C library
-/// allocates. The charge is forced, as those of the allocator are. Dropping the value gives it back to the same group, on
-/// any thread.
+/// Charges memory that the allocator does not see to the thread's current group: a mapping, or what
+/// a C library allocates. The charge is forced, as those of the allocator are. Dropping the value
+/// gives it back to the same group, on any thread.
 ///
 /// If the thread has no current group, the bytes count as [unowned](crate::unowned_bytes).
 ///
@@ -22,7 +22,14 @@ use memcg::allocator::Owner;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn charge_external(bytes: usize) -> External {
-    External { owner: if bytes > 0 { Owner::charge(bytes) } else { Owner::NONE }, bytes }
+    External {
+        owner: if bytes > 0 {
+            Owner::charge(bytes)
+        } else {
+            Owner::NONE
+        },
+        bytes,
+    }
 }
 
 /// The charge for memory that no allocator of the program hands out: see [`charge_external`].
@@ -39,8 +46,8 @@ impl External {
         self.bytes
     }
 
-    /// Charges or gives back the difference to another size, to the same group. A charge of 0 bytes keeps no group: it
-    /// grows as a charge of the thread's current group.
+    /// Charges or gives back the difference to another size, to the same group. A charge of 0 bytes
+    /// keeps no group: it grows as a charge of the thread's current group.
     #[allow(unsafe_code)]
     pub fn resize(&mut self, bytes: usize) {
         if self.bytes == 0 || bytes == 0 {

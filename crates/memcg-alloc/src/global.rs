@@ -14,8 +14,8 @@ pub const PROCESS_ONLY: usize = usize::MAX;
 
 /// A threshold that leaves objects up to 1 KiB to the group of the process.
 ///
-/// With it a tenant of many small strings holds several times its max before a checkpoint stops it: its group sees the
-/// vector that refers to them, and none of them.
+/// With it a tenant of many small strings holds several times its max before a checkpoint stops it:
+/// its group sees the vector that refers to them, and none of them.
 ///
 /// ```
 /// use std::alloc::System;
@@ -34,21 +34,23 @@ pub const PROCESS_ONLY: usize = usize::MAX;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// So take a threshold only if you have measured that every object costs too much. Up to 1 KiB allocators have their
-/// fast paths, and the word would push an object of 1 KiB out of mimalloc's.
+/// So take a threshold only if you have measured that every object costs too much. Up to 1 KiB
+/// allocators have their fast paths, and the word would push an object of 1 KiB out of mimalloc's.
 pub const LARGE_OBJECTS: usize = 1_025;
 
-/// A global allocator that charges each object to the thread's [current group](memcg::Group::current), and gives it back
-/// to the same group, wherever it is freed.
+/// A global allocator that charges each object to the thread's [current
+/// group](memcg::Group::current), and gives it back to the same group, wherever it is freed.
 ///
-/// It wraps any other allocator. Each object is *owned*: 4 bytes behind the object name its group. With a threshold
-/// `FROM` only objects of at least so many bytes are, as [`LARGE_OBJECTS`] shows with its price, and with
-/// [`PROCESS_ONLY`] none. The others are together [charged to one group](crate::charge_unowned_to). The threshold is a
-/// part of the type, because an object must have the same layout when it is allocated and when it is freed.
+/// It wraps any other allocator. Each object is *owned*: 4 bytes behind the object name its group.
+/// With a threshold `FROM` only objects of at least so many bytes are, as [`LARGE_OBJECTS`] shows
+/// with its price, and with [`PROCESS_ONLY`] none. The others are together [charged to one
+/// group](crate::charge_unowned_to). The threshold is a part of the type, because an object must
+/// have the same layout when it is allocated and when it is freed.
 ///
-/// The allocator never refuses, never unwinds and never waits: what a group allocates above its max is
-/// [forced](memcg::Group::forced), and the group's next charge or [checkpoint](memcg::Group::checkpoint) fails. A
-/// `realloc` keeps its owner, and grows in place where the inner allocator does.
+/// The allocator never refuses, never unwinds and never waits: what a group allocates above its max
+/// is [forced](memcg::Group::forced), and the group's next charge or
+/// [checkpoint](memcg::Group::checkpoint) fails. A `realloc` keeps its owner, and grows in place
+/// where the inner allocator does.
 ///
 /// ```
 /// use std::alloc::System;
@@ -106,14 +108,15 @@ impl<A, const FROM: usize> MemcgAlloc<A, FROM> {
     }
 }
 
-/// The layout of `size` bytes with the alignment of another layout. `None`: no object can be that large.
+/// The layout of `size` bytes with the alignment of another layout. `None`: no object can be that
+/// large.
 #[inline(always)]
 fn resized(layout: Layout, size: usize) -> Option<Layout> {
     Layout::from_size_align(size, layout.align()).ok()
 }
 
-// The rest of a step, each in a function of its own, which returns the object: so the allocator's short way saves no
-// registers for it.
+// The rest of a step, each in a function of its own, which returns the object: so the allocator's
+// short way saves no registers for it.
 
 /// # Safety
 ///
@@ -162,7 +165,13 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
     #[allow(unsafe_code)]
     unsafe fn allocate_inner<const ZEROED: bool>(&self, layout: Layout) -> *mut u8 {
         // SAFETY: says the caller.
-        unsafe { if ZEROED { self.inner.alloc_zeroed(layout) } else { self.inner.alloc(layout) } }
+        unsafe {
+            if ZEROED {
+                self.inner.alloc_zeroed(layout)
+            } else {
+                self.inner.alloc(layout)
+            }
+        }
     }
 
     /// # Safety
@@ -198,7 +207,9 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
     #[allow(unsafe_code)]
     unsafe fn allocate_owned<const ZEROED: bool>(&self, object: Layout) -> *mut u8 {
         let size = object.size();
-        let Some(whole) = word::with_word(object) else { return probe::refuse(size) };
+        let Some(whole) = word::with_word(object) else {
+            return probe::refuse(size);
+        };
         // SAFETY: the layout has a size, says the caller; the word is in the block.
         unsafe {
             let memory = self.allocate_inner::<ZEROED>(whole);
@@ -232,10 +243,13 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
     #[allow(unsafe_code)]
     unsafe fn free_owned(&self, memory: *mut u8, object: Layout) {
         let size = object.size();
-        // SAFETY: the object was allocated with this layout, says the caller, so its word is there, and it fitted then.
+        // SAFETY: the object was allocated with this layout, says the caller, so its word is there,
+        // and it fitted then.
         unsafe {
             match word::read(memory, size).begin_uncharge(size) {
-                Ok(()) => self.inner.dealloc(memory, word::with_word_unchecked(object)),
+                Ok(()) => self
+                    .inner
+                    .dealloc(memory, word::with_word_unchecked(object)),
                 Err(rest) => self.finish_free(memory, object, rest),
             }
         }
@@ -253,7 +267,8 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
         // SAFETY: says the caller.
         unsafe {
             word::read(memory, size).finish_uncharge(size, rest);
-            self.inner.dealloc(memory, word::with_word_unchecked(object));
+            self.inner
+                .dealloc(memory, word::with_word_unchecked(object));
         }
     }
 
@@ -290,12 +305,14 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
         if !word::fits(size, old.align()) {
             return std::ptr::null_mut();
         }
-        // SAFETY: `allocate` has written the word, so the old object fits. The word is read before the inner allocator may
-        // overwrite it, and written anew once the object has its new size. The owner is charged for the old size, and for
-        // the new one afterwards.
+        // SAFETY: `allocate` has written the word, so the old object fits. The word is read before
+        // the inner allocator may overwrite it, and written anew once the object has its new size.
+        // The owner is charged for the old size, and for the new one afterwards.
         unsafe {
             let owner = word::read(object, old.size());
-            let memory = self.inner.realloc(object, word::with_word_unchecked(old), size + word::BYTES);
+            let memory =
+                self.inner
+                    .realloc(object, word::with_word_unchecked(old), size + word::BYTES);
             if memory.is_null() {
                 return memory;
             }
@@ -356,15 +373,26 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
     #[allow(unsafe_code)]
     unsafe fn move_between(&self, object: *mut u8, old: Layout, size: usize) -> *mut u8 {
         let (was_owned, is_owned) = (Self::owns(old.size()), Self::owns(size));
-        let layout = |owned: bool, layout: Layout| if owned { word::with_word(layout) } else { Some(layout) };
-        let (Some(old_whole), Some(whole)) =
-            (layout(was_owned, old), resized(old, size).and_then(|new| layout(is_owned, new)))
-        else {
+        let layout = |owned: bool, layout: Layout| {
+            if owned {
+                word::with_word(layout)
+            } else {
+                Some(layout)
+            }
+        };
+        let (Some(old_whole), Some(whole)) = (
+            layout(was_owned, old),
+            resized(old, size).and_then(|new| layout(is_owned, new)),
+        ) else {
             return std::ptr::null_mut();
         };
         // SAFETY: as in `move_owned`; an object without owner is counted as unowned.
         unsafe {
-            let before = if was_owned { Some(word::read(object, old.size())) } else { None };
+            let before = if was_owned {
+                Some(word::read(object, old.size()))
+            } else {
+                None
+            };
             let memory = self.inner.realloc(object, old_whole, whole.size());
             if memory.is_null() {
                 return memory;
@@ -383,9 +411,10 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
     }
 }
 
-// SAFETY: each block is one of the inner allocator, with the layout that follows from the caller's layout alone, and goes
-// back with the same. An owned object has a larger block, whose last bytes the caller does not know. No method unwinds
-// but where the inner one does: the calls of `memcg` do not.
+// SAFETY: each block is one of the inner allocator, with the layout that follows from the caller's
+// layout alone, and goes back with the same. An owned object has a larger block, whose last bytes
+// the caller does not know. No method unwinds but where the inner one does: the calls of `memcg` do
+// not.
 #[allow(unsafe_code)]
 unsafe impl<A: GlobalAlloc, const FROM: usize> GlobalAlloc for MemcgAlloc<A, FROM> {
     #[inline]
@@ -403,7 +432,8 @@ unsafe impl<A: GlobalAlloc, const FROM: usize> GlobalAlloc for MemcgAlloc<A, FRO
     #[inline]
     unsafe fn dealloc(&self, memory: *mut u8, object: Layout) {
         let size = object.size();
-        // SAFETY: the object was allocated with this layout, says the caller, so its word is there where it is owned.
+        // SAFETY: the object was allocated with this layout, says the caller, so its word is there
+        // where it is owned.
         unsafe {
             if Self::owns(size) {
                 if FROM == EVERY_OBJECT {

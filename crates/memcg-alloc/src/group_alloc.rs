@@ -6,15 +6,16 @@ use std::ptr::NonNull;
 use allocator_api2::alloc::{AllocError, Allocator, Global};
 use memcg::Group;
 
-/// An allocator that charges one group for each object, and may refuse: for collections that take an `Allocator` of
-/// `allocator-api2`, as hashbrown's and bumpalo's do.
+/// An allocator that charges one group for each object, and may refuse: for collections that take
+/// an `Allocator` of `allocator-api2`, as hashbrown's and bumpalo's do.
 ///
-/// It asks the group as [`Group::try_charge`] does, before it allocates. So `try_reserve` of a collection returns an
-/// error where the group is full; `reserve` and `push` abort there, as at the end of memory. A request may drain, reclaim
-/// and sleep. It gives exactly the bytes that were asked for, and charges these.
+/// It asks the group as [`Group::try_charge`] does, before it allocates. So `try_reserve` of a
+/// collection returns an error where the group is full; `reserve` and `push` abort there, as at the
+/// end of memory. A request may drain, reclaim and sleep. It gives exactly the bytes that were
+/// asked for, and charges these.
 ///
-/// If the program's global allocator is a [`MemcgAlloc`](crate::MemcgAlloc), that one charges the object, too, to the
-/// thread's current group.
+/// If the program's global allocator is a [`MemcgAlloc`](crate::MemcgAlloc), that one charges the
+/// object, too, to the thread's current group.
 ///
 /// ```
 /// use allocator_api2::vec::Vec;
@@ -47,7 +48,10 @@ impl GroupAlloc {
 impl<A> GroupAlloc<A> {
     /// An allocator of `group` over `inner`.
     pub fn over(group: &Group, inner: A) -> GroupAlloc<A> {
-        GroupAlloc { group: group.clone(), inner }
+        GroupAlloc {
+            group: group.clone(),
+            inner,
+        }
     }
 
     /// Returns the group.
@@ -56,7 +60,11 @@ impl<A> GroupAlloc<A> {
     }
 
     /// Charges `bytes`, which are given back where `allocate` fails.
-    fn charged<T>(&self, bytes: usize, allocate: impl FnOnce() -> Result<T, AllocError>) -> Result<T, AllocError> {
+    fn charged<T>(
+        &self,
+        bytes: usize,
+        allocate: impl FnOnce() -> Result<T, AllocError>,
+    ) -> Result<T, AllocError> {
         if bytes > 0 {
             self.group.raw().try_charge(bytes).map_err(|_| AllocError)?;
         }
@@ -75,18 +83,20 @@ fn exactly(block: NonNull<[u8]>, size: usize) -> NonNull<[u8]> {
     NonNull::slice_from_raw_parts(block.cast(), size)
 }
 
-// SAFETY: the blocks are those of the inner allocator, and each call for one is handed on. Clones have clones of the
-// inner allocator, which gives and takes their blocks.
+// SAFETY: the blocks are those of the inner allocator, and each call for one is handed on. Clones
+// have clones of the inner allocator, which gives and takes their blocks.
 #[allow(unsafe_code)]
 unsafe impl<A: Allocator> Allocator for GroupAlloc<A> {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         let size = layout.size();
-        self.charged(size, || self.inner.allocate(layout)).map(|block| exactly(block, size))
+        self.charged(size, || self.inner.allocate(layout))
+            .map(|block| exactly(block, size))
     }
 
     fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         let size = layout.size();
-        self.charged(size, || self.inner.allocate_zeroed(layout)).map(|block| exactly(block, size))
+        self.charged(size, || self.inner.allocate_zeroed(layout))
+            .map(|block| exactly(block, size))
     }
 
     unsafe fn deallocate(&self, block: NonNull<u8>, layout: Layout) {
@@ -95,19 +105,36 @@ unsafe impl<A: Allocator> Allocator for GroupAlloc<A> {
         self.uncharge(layout.size());
     }
 
-    unsafe fn grow(&self, block: NonNull<u8>, old: Layout, new: Layout) -> Result<NonNull<[u8]>, AllocError> {
+    unsafe fn grow(
+        &self,
+        block: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
         // SAFETY: the caller's promise.
         let grow = || unsafe { self.inner.grow(block, old, new) };
-        self.charged(new.size() - old.size(), grow).map(|block| exactly(block, new.size()))
+        self.charged(new.size() - old.size(), grow)
+            .map(|block| exactly(block, new.size()))
     }
 
-    unsafe fn grow_zeroed(&self, block: NonNull<u8>, old: Layout, new: Layout) -> Result<NonNull<[u8]>, AllocError> {
+    unsafe fn grow_zeroed(
+        &self,
+        block: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
         // SAFETY: the caller's promise.
         let grow = || unsafe { self.inner.grow_zeroed(block, old, new) };
-        self.charged(new.size() - old.size(), grow).map(|block| exactly(block, new.size()))
+        self.charged(new.size() - old.size(), grow)
+            .map(|block| exactly(block, new.size()))
     }
 
-    unsafe fn shrink(&self, block: NonNull<u8>, old: Layout, new: Layout) -> Result<NonNull<[u8]>, AllocError> {
+    unsafe fn shrink(
+        &self,
+        block: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
         // SAFETY: the caller's promise.
         let shrunk = unsafe { self.inner.shrink(block, old, new) }?;
         self.uncharge(old.size() - new.size());

@@ -4,15 +4,17 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::cell::Cell;
 use std::hint::black_box;
 
-/// The largest size of a layout, which each allocator refuses: it takes a way that is rare, and looks for the size there.
+/// The largest size of a layout, which each allocator refuses: it takes a way that is rare, and
+/// looks for the size there.
 const PROBE: usize = isize::MAX as usize;
 
 thread_local! {
     static SEEN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether the program's global allocator is a [`MemcgAlloc`](crate::MemcgAlloc). A service that relies on it
-/// asserts this when it starts: nothing else fails where the allocator is not linked.
+/// Returns whether the program's global allocator is a [`MemcgAlloc`](crate::MemcgAlloc). A service
+/// that relies on it asserts this when it starts: nothing else fails where the allocator is not
+/// linked.
 ///
 /// ```
 /// use std::alloc::System;
@@ -27,7 +29,9 @@ thread_local! {
 #[allow(unsafe_code)]
 pub fn is_installed() -> bool {
     SEEN.set(false);
-    let Ok(layout) = Layout::from_size_align(black_box(PROBE), 1) else { return false };
+    let Ok(layout) = Layout::from_size_align(black_box(PROBE), 1) else {
+        return false;
+    };
     // SAFETY: the layout has a size. An allocator that gives the memory gets it back.
     unsafe {
         let memory = black_box(alloc(layout));
@@ -38,8 +42,9 @@ pub fn is_installed() -> bool {
     SEEN.get()
 }
 
-/// An allocator refuses an object: it is too large for a word, or the inner allocator has no memory. Returns null. It takes
-/// the size alone: more would be kept in registers over each call of the inner allocator.
+/// An allocator refuses an object: it is too large for a word, or the inner allocator has no
+/// memory. Returns null. It takes the size alone: more would be kept in registers over each call of
+/// the inner allocator.
 #[cold]
 #[inline(never)]
 pub(crate) fn refuse(size: usize) -> *mut u8 {

@@ -10,7 +10,10 @@ use std::ptr::NonNull;
 #[test]
 fn a_vector_is_refused_and_goes_on() {
     let runtime = Runtime::builder().build().unwrap();
-    let group = runtime.root().create("g", Limits::new().max(1_000)).unwrap();
+    let group = runtime
+        .root()
+        .create("g", Limits::new().max(1_000))
+        .unwrap();
     let mut bytes: Vec<u8, _> = Vec::new_in(GroupAlloc::new(&group));
     for at in 0..=1_000_u32 {
         let grown = bytes.try_reserve_exact(at as usize - bytes.len());
@@ -20,7 +23,10 @@ fn a_vector_is_refused_and_goes_on() {
         assert_eq!(group.live(), u64::from(at));
     }
     assert!(bytes.try_reserve_exact(1).is_err());
-    assert_eq!((group.live(), bytes.len(), bytes[999]), (1_000, 1_000, 999_u32.to_le_bytes()[0] + 1));
+    assert_eq!(
+        (group.live(), bytes.len(), bytes[999]),
+        (1_000, 1_000, 999_u32.to_le_bytes()[0] + 1)
+    );
     bytes.truncate(10);
     bytes.shrink_to_fit();
     assert_eq!(group.live(), 10);
@@ -35,7 +41,8 @@ fn a_vector_is_refused_and_goes_on() {
 #[derive(Clone)]
 struct Generous(std::rc::Rc<std::cell::Cell<bool>>);
 
-// SAFETY: the blocks are those of the global allocator with the layout that this one makes of the caller's.
+// SAFETY: the blocks are those of the global allocator with the layout that this one makes of the
+// caller's.
 #[allow(unsafe_code)]
 unsafe impl Allocator for Generous {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
@@ -61,10 +68,16 @@ fn a_failed_allocation_is_given_back() {
     bytes.resize(100, 7);
     fails.0.set(true);
     assert!(bytes.try_reserve_exact(10_000).is_err());
-    assert_eq!((group.live(), bytes.iter().all(|&byte| byte == 7)), (100, true));
+    assert_eq!(
+        (group.live(), bytes.iter().all(|&byte| byte == 7)),
+        (100, true)
+    );
     fails.0.set(false);
     bytes.try_reserve_exact(10_000).unwrap();
-    assert_eq!((group.live(), bytes.iter().all(|&byte| byte == 7)), (10_100, true));
+    assert_eq!(
+        (group.live(), bytes.iter().all(|&byte| byte == 7)),
+        (10_100, true)
+    );
     bytes.truncate(3);
     fails.0.set(true);
     let shrunk = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| bytes.len()));
@@ -90,10 +103,17 @@ fn zero_bytes_are_charged_to_no_group() {
 
 #[test]
 fn a_map_is_its_groups_and_is_refused() {
-    type Map = hashbrown::HashMap<u64, Vec<u8, GroupAlloc>, hashbrown::DefaultHashBuilder, GroupAlloc>;
+    type Map =
+        hashbrown::HashMap<u64, Vec<u8, GroupAlloc>, hashbrown::DefaultHashBuilder, GroupAlloc>;
     let runtime = Runtime::builder().build().unwrap();
-    let group = runtime.root().create("g", Limits::new().max(100_000)).unwrap();
-    let mut map = Map::with_hasher_in(hashbrown::DefaultHashBuilder::default(), GroupAlloc::new(&group));
+    let group = runtime
+        .root()
+        .create("g", Limits::new().max(100_000))
+        .unwrap();
+    let mut map = Map::with_hasher_in(
+        hashbrown::DefaultHashBuilder::default(),
+        GroupAlloc::new(&group),
+    );
     let mut refused = false;
     for key in 0..10_000 {
         let mut value = Vec::new_in(GroupAlloc::new(&group));
@@ -103,12 +123,21 @@ fn a_map_is_its_groups_and_is_refused() {
         }
         value.resize(100, key as u8);
         map.insert(key, value);
-        assert_eq!(group.live(), (map.allocation_size() + map.len() * 100) as u64);
+        assert_eq!(
+            group.live(),
+            (map.allocation_size() + map.len() * 100) as u64
+        );
     }
     assert!(refused && map.len() > 100, "{} values", map.len());
-    assert!(map.iter().all(|(&key, value)| value.iter().all(|&byte| byte == key as u8)));
+    assert!(
+        map.iter()
+            .all(|(&key, value)| value.iter().all(|&byte| byte == key as u8))
+    );
     map.retain(|key, _| key % 2 == 0);
-    assert_eq!(group.live(), (map.allocation_size() + map.len() * 100) as u64);
+    assert_eq!(
+        group.live(),
+        (map.allocation_size() + map.len() * 100) as u64
+    );
     drop(map);
     assert_eq!((group.live(), runtime.counts().underflows), (0, 0));
 }

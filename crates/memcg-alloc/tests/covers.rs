@@ -1,5 +1,5 @@
-//! Random charges of groups that cover and of groups that do not, and random objects, against exact counts of both. The
-//! allocator is a value here, not the process's.
+//! Random charges of groups that cover and of groups that do not, and random objects, against exact
+//! counts of both. The allocator is a value here, not the process's.
 
 mod support;
 
@@ -26,16 +26,28 @@ fn size(random: &mut StdRng) -> usize {
 }
 
 fn limits(at: usize) -> Limits {
-    if at.is_multiple_of(2) { Limits::new().cover_allocations() } else { Limits::new() }
+    if at.is_multiple_of(2) {
+        Limits::new().cover_allocations()
+    } else {
+        Limits::new()
+    }
 }
 
 /// The bytes that a group has to be charged for.
 fn live(at: usize, reserved: u64, allocated: u64) -> u64 {
-    if at.is_multiple_of(2) { reserved.max(allocated) } else { reserved + allocated }
+    if at.is_multiple_of(2) {
+        reserved.max(allocated)
+    } else {
+        reserved + allocated
+    }
 }
 
 fn unpaid(at: usize, reserved: u64, allocated: u64) -> u64 {
-    if at.is_multiple_of(2) { allocated.saturating_sub(reserved) } else { 0 }
+    if at.is_multiple_of(2) {
+        allocated.saturating_sub(reserved)
+    } else {
+        0
+    }
 }
 
 /// A group, and what the test knows of it.
@@ -50,8 +62,14 @@ impl Known {
     fn assert_exact(&self, at: usize) {
         let (reserved, allocated) = (self.charges.iter().map(Charge::bytes).sum(), self.allocated);
         let ledger = self.group.ledger();
-        assert_eq!((ledger.reserved(), ledger.allocated()), (reserved, allocated));
-        assert_eq!((ledger.unpaid(), ledger.max_error()), (unpaid(at, reserved, allocated), 0));
+        assert_eq!(
+            (ledger.reserved(), ledger.allocated()),
+            (reserved, allocated)
+        );
+        assert_eq!(
+            (ledger.unpaid(), ledger.max_error()),
+            (unpaid(at, reserved, allocated), 0)
+        );
         assert_eq!(self.group.live(), live(at, reserved, allocated));
     }
 
@@ -102,7 +120,10 @@ fn each_step_is_exact() {
         match random.random_range(0..10) {
             0..4 => {
                 let (size, of) = (size(&mut random), &mut groups[at]);
-                objects.push(of.group.run(|| Object::allocate(&EVERY, size, 8, at, false)));
+                objects.push(
+                    of.group
+                        .run(|| Object::allocate(&EVERY, size, 8, at, false)),
+                );
                 of.allocated += size as u64;
             }
             4 if !objects.is_empty() => {
@@ -127,9 +148,15 @@ fn each_step_is_exact() {
             groups[at].assert_exact(at);
         }
     }
-    groups.iter().enumerate().for_each(|(at, of)| of.assert_exact(at));
+    groups
+        .iter()
+        .enumerate()
+        .for_each(|(at, of)| of.assert_exact(at));
     let total = runtime.root().ledger();
-    assert_eq!(total.allocated(), groups.iter().map(|of| of.allocated).sum::<u64>());
+    assert_eq!(
+        total.allocated(),
+        groups.iter().map(|of| of.allocated).sum::<u64>()
+    );
     assert!(runtime.verify().is_ok(), "{}", runtime.verify());
     // Groups end before charges, and charges before objects.
     groups.iter().for_each(|of| of.group.offline().unwrap());
@@ -139,7 +166,8 @@ fn each_step_is_exact() {
     assert_all_gone(&runtime);
 }
 
-/// Bytes of one kind, ever: those that a thread has begun to count with the crate, and those that it has counted.
+/// Bytes of one kind, ever: those that a thread has begun to count with the crate, and those that
+/// it has counted.
 #[derive(Default)]
 struct Moved {
     begun: AtomicU64,
@@ -175,7 +203,9 @@ impl Figure {
     fn around<R>(figures: [&Figure; 2], work: impl FnOnce() -> R) -> (R, [RangeInclusive<u64>; 2]) {
         let before = figures.map(|figure| [figure.came.done(), figure.went.done()]);
         let result = work();
-        let after = figures.map(|figure| [&figure.came, &figure.went].map(|moved| moved.begun.load(Ordering::SeqCst)));
+        let after = figures.map(|figure| {
+            [&figure.came, &figure.went].map(|moved| moved.begun.load(Ordering::SeqCst))
+        });
         let range = |at: usize| {
             let ([came, went], [came_after, went_after]) = (before[at], after[at]);
             came.saturating_sub(went_after)..=came_after.saturating_sub(went)
@@ -198,14 +228,20 @@ impl Shared {
         let (ledger, [allocated, reserved]) = Figure::around(figures, || self.group.ledger());
         let assert_near = |shown: u64, range: &RangeInclusive<u64>, what: &str| {
             let error = ledger.max_error();
-            let (least, most) = (range.start().saturating_sub(error), range.end().saturating_add(error));
-            assert!((least..=most).contains(&shown), "{shown} {what} of {range:?}: {ledger:?}");
+            let (least, most) = (
+                range.start().saturating_sub(error),
+                range.end().saturating_add(error),
+            );
+            assert!(
+                (least..=most).contains(&shown),
+                "{shown} {what} of {range:?}: {ledger:?}"
+            );
         };
         assert_near(ledger.allocated(), &allocated, "allocated");
         if self.group.limits().cover_allocations {
             assert_near(ledger.reserved(), &reserved, "reserved");
-            let unpaid =
-                allocated.start().saturating_sub(*reserved.end())..=allocated.end().saturating_sub(*reserved.start());
+            let unpaid = allocated.start().saturating_sub(*reserved.end())
+                ..=allocated.end().saturating_sub(*reserved.start());
             assert_near(ledger.unpaid(), &unpaid, "unpaid");
             // Usage is never less than what is there throughout.
             let least = (*allocated.start()).max(*reserved.start());
@@ -221,7 +257,10 @@ fn threads_free_what_others_have_allocated() {
     const THREADS: usize = 3;
     let runtime = Runtime::builder().build().unwrap();
     for round in 0..4_u64 {
-        let tenant = runtime.root().create(round, Limits::new().max(4 << 20)).unwrap();
+        let tenant = runtime
+            .root()
+            .create(round, Limits::new().max(4 << 20))
+            .unwrap();
         let shared = |at: usize| Shared {
             group: tenant.create(at as u64, limits(at)).unwrap(),
             allocated: Figure::default(),
@@ -239,11 +278,18 @@ fn threads_free_what_others_have_allocated() {
                     let owner = random.random_range(0..GROUPS);
                     let of = &groups[owner];
                     let bytes = random.random_range(0..20_000_usize);
-                    let charge = of.reserved.came.during(bytes as u64, || of.group.force_charge(bytes));
+                    let charge = of
+                        .reserved
+                        .came
+                        .during(bytes as u64, || of.group.force_charge(bytes));
                     for _ in 0..random.random_range(1..4) {
                         let size = size(&mut random);
                         let allocate = || Object::allocate(&EVERY, size, 8, owner, false);
-                        mine.push(of.allocated.came.during(size as u64, || of.group.run(allocate)));
+                        mine.push(
+                            of.allocated
+                                .came
+                                .during(size as u64, || of.group.run(allocate)),
+                        );
                     }
                     of.reserved.went.during(charge.bytes(), || drop(charge));
                     if mine.len() > 20 {
@@ -253,33 +299,48 @@ fn threads_free_what_others_have_allocated() {
                         };
                         for object in others {
                             let bytes = object.layout.size() as u64;
-                            groups[object.owner].allocated.went.during(bytes, || object.free(&EVERY));
+                            groups[object.owner]
+                                .allocated
+                                .went
+                                .during(bytes, || object.free(&EVERY));
                         }
                     }
                 }
                 handed.lock().unwrap().append(&mut mine);
             };
-            let workers: Vec<_> = (0..THREADS).map(|me| scope.spawn(move || work(me))).collect();
+            let workers: Vec<_> = (0..THREADS)
+                .map(|me| scope.spawn(move || work(me)))
+                .collect();
             scope.spawn(move || {
                 let mut random = StdRng::seed_from_u64(round);
                 while !over.load(Ordering::Relaxed) {
                     groups[random.random_range(0..GROUPS)].assert_within_error();
                 }
             });
-            workers.into_iter().for_each(|worker| worker.join().unwrap());
+            workers
+                .into_iter()
+                .for_each(|worker| worker.join().unwrap());
             over.store(true, Ordering::Relaxed);
         });
         memcg_alloc::settle();
         for (at, of) in groups.iter().enumerate() {
             let (ledger, allocated) = (of.group.ledger(), of.allocated.now());
-            assert_eq!((ledger.allocated(), ledger.reserved(), ledger.max_error()), (allocated, 0, 0));
-            assert_eq!((ledger.unpaid(), of.group.live()), (unpaid(at, 0, allocated), allocated));
+            assert_eq!(
+                (ledger.allocated(), ledger.reserved(), ledger.max_error()),
+                (allocated, 0, 0)
+            );
+            assert_eq!(
+                (ledger.unpaid(), of.group.live()),
+                (unpaid(at, 0, allocated), allocated)
+            );
         }
         assert!(runtime.verify().is_ok(), "{}", runtime.verify());
         tenant.offline_tree();
         drop((groups, tenant));
         let left = handed.into_inner().unwrap();
-        thread::scope(|scope| drop(scope.spawn(|| left.into_iter().for_each(|object| object.free(&EVERY)))));
+        thread::scope(|scope| {
+            drop(scope.spawn(|| left.into_iter().for_each(|object| object.free(&EVERY))))
+        });
         memcg_alloc::settle();
     }
     assert_all_gone(&runtime);

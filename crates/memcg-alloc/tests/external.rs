@@ -10,12 +10,23 @@ use support::{alone, assert_all_gone};
 fn it_stays_its_groups_on_any_thread() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
-    let [one, two] = ["one", "two"].map(|name| runtime.root().create(name, Limits::new().max(1_000)).unwrap());
+    let [one, two] = ["one", "two"].map(|name| {
+        runtime
+            .root()
+            .create(name, Limits::new().max(1_000))
+            .unwrap()
+    });
     let mut mapped = one.run(|| charge_external(5_000));
-    assert_eq!((one.live(), one.forced(), mapped.bytes()), (5_000, 4_000, 5_000));
+    assert_eq!(
+        (one.live(), one.forced(), mapped.bytes()),
+        (5_000, 4_000, 5_000)
+    );
     for bytes in [1, 70_000, 300, 1 << 30, 2] {
         two.run(|| mapped.resize(bytes));
-        assert_eq!((one.live(), two.live(), mapped.bytes()), (bytes as u64, 0, bytes));
+        assert_eq!(
+            (one.live(), two.live(), mapped.bytes()),
+            (bytes as u64, 0, bytes)
+        );
     }
     std::thread::spawn(move || drop(mapped)).join().unwrap();
     assert_eq!((one.live(), two.live()), (0, 0));
@@ -33,7 +44,10 @@ fn without_bytes_it_has_no_group() {
     one.run(|| mapped.resize(0));
     assert_eq!((one.live(), two.live()), (0, 0));
     mapped.resize(30);
-    assert_eq!((one.live(), two.live(), unowned_bytes() - before), (0, 0, 30));
+    assert_eq!(
+        (one.live(), two.live(), unowned_bytes() - before),
+        (0, 0, 30)
+    );
     one.run(|| mapped.resize(50));
     assert_eq!((one.live(), unowned_bytes() - before), (0, 50));
     drop(mapped);

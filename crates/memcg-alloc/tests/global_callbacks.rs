@@ -1,5 +1,6 @@
-//! The process's allocator inside the crate's own calls: in reclaimers, hooks, listeners, wakers and the text of a
-//! refusal. Nothing deadlocks, each group has exactly what was allocated in it, and the crate's own memory is no group's.
+//! The process's allocator inside the crate's own calls: in reclaimers, hooks, listeners, wakers
+//! and the text of a refusal. Nothing deadlocks, each group has exactly what was allocated in it,
+//! and the crate's own memory is no group's.
 
 mod support;
 
@@ -12,7 +13,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use memcg::expert::Inspect as _;
-use memcg::{Event, Group, InGroup, Limits, OnFull, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
+use memcg::{
+    Event, Group, InGroup, Limits, OnFull, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime,
+};
 use memcg_alloc::MemcgAlloc;
 use support::{alone, bytes};
 
@@ -36,56 +39,90 @@ fn watched(test: impl FnOnce()) {
 
 /// Each registration, wait or request here makes the part of the machinery that it needs.
 fn use_every_part(tenant: &Group) {
-    let cache = Arc::new(Cache { held: Mutex::default(), calls: AtomicU64::new(0) });
+    let cache = Arc::new(Cache {
+        held: Mutex::default(),
+        calls: AtomicU64::new(0),
+    });
     let registrations = (
         tenant.register_reclaimer(cache, Priority::NORMAL),
-        tenant.on_event(Event::Max, |happened| drop(black_box(format!("{happened:?}")))),
+        tenant.on_event(Event::Max, |happened| {
+            drop(black_box(format!("{happened:?}")))
+        }),
         tenant.on_cancel(|cancel| drop(black_box(cancel.group().path()))),
     );
-    let full = tenant.create("full", Limits::new().max(1_000).pressure_levels(50, 90)).unwrap();
+    let full = tenant
+        .create("full", Limits::new().max(1_000).pressure_levels(50, 90))
+        .unwrap();
     let held = full.try_charge(1_000).unwrap();
     let refused = full.try_charge(1).unwrap_err().to_string();
     assert!(refused.contains("/full"), "{refused}");
-    let mut waiting: Vec<_> = (0..50).map(|_| Box::pin(full.charge_async(10_usize))).collect();
+    let mut waiting: Vec<_> = (0..50)
+        .map(|_| Box::pin(full.charge_async(10_usize)))
+        .collect();
     let mut context = Context::from_waker(Waker::noop());
     for waits in &mut waiting {
         assert!(waits.as_mut().poll(&mut context).is_pending());
     }
-    assert!(full.try_charge_with(10_usize, OnFull::Wait(Duration::from_millis(1))).is_err());
+    assert!(
+        full.try_charge_with(10_usize, OnFull::Wait(Duration::from_millis(1)))
+            .is_err()
+    );
     drop(waiting.split_off(25));
     drop(held);
     for waits in &mut waiting {
-        assert!(matches!(waits.as_mut().poll(&mut context), Poll::Ready(Ok(_))));
+        assert!(matches!(
+            waits.as_mut().poll(&mut context),
+            Poll::Ready(Ok(_))
+        ));
     }
     drop(waiting);
     // Unpaid bytes in a group that covers.
-    let covers = tenant.create("covers", Limits::new().cover_allocations()).unwrap();
+    let covers = tenant
+        .create("covers", Limits::new().cover_allocations())
+        .unwrap();
     let charge = covers.force_charge(10_000);
     let object = covers.run(|| bytes(1, 20_000));
     drop(charge);
     let ledger = tenant.ledger();
-    assert_eq!((ledger.unpaid(), covers.ledger().allocated()), (20_000, 20_000));
+    assert_eq!(
+        (ledger.unpaid(), covers.ledger().allocated()),
+        (20_000, 20_000)
+    );
     drop(object);
     covers.offline().unwrap();
     drop(tenant.enter());
-    drop((tenant.children(), tenant.path(), tenant.events(), tenant.reclaim(1_000)));
+    drop((
+        tenant.children(),
+        tenant.path(),
+        tenant.events(),
+        tenant.reclaim(1_000),
+    ));
     full.offline().unwrap();
     drop(registrations);
 }
 
-/// All that a service does with groups, inside of a group: what is left charged to the group is what it was handed.
+/// All that a service does with groups, inside of a group: what is left charged to the group is
+/// what it was handed.
 #[test]
 fn the_crates_own_memory_is_no_groups() {
     watched(|| {
         let runtime = Runtime::builder().max(64 << 20).build().unwrap();
         let group = runtime.root().create("first", Limits::new()).unwrap();
-        // The first thread that needs each part of the machinery, and in a group from its first act on.
+        // The first thread that needs each part of the machinery, and in a group from its first act
+        // on.
         let first = group.clone();
         std::thread::spawn(move || {
             first.run(|| {
-                let tenant = first.create("tenant", Limits::new().max(1 << 20).high(1 << 19).soft(1).low(10)).unwrap();
+                let tenant = first
+                    .create(
+                        "tenant",
+                        Limits::new().max(1 << 20).high(1 << 19).soft(1).low(10),
+                    )
+                    .unwrap();
                 for name in 0..300 {
-                    let query = tenant.create(&format!("query{name}"), Limits::new()).unwrap();
+                    let query = tenant
+                        .create(&format!("query{name}"), Limits::new())
+                        .unwrap();
                     drop(query.try_charge(1_000).unwrap());
                     drop(query.force_charge(5_000));
                     query.stat_add(memcg::Stat::ANON, 1);
@@ -105,7 +142,14 @@ fn the_crates_own_memory_is_no_groups() {
         runtime.settle();
         runtime.root().memory().drain();
         memcg_alloc::settle();
-        assert_eq!((group.live(), runtime.root().live(), runtime.counts().underflows), (0, 0, 0));
+        assert_eq!(
+            (
+                group.live(),
+                runtime.root().live(),
+                runtime.counts().underflows
+            ),
+            (0, 0, 0)
+        );
         assert!(runtime.verify().is_ok());
     });
 }
@@ -115,7 +159,8 @@ fn the_crates_own_memory_is_no_groups() {
 fn a_guards_memory_is_no_groups() {
     watched(|| {
         let runtime = Runtime::builder().build().unwrap();
-        let [outer, inner] = ["outer", "inner"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+        let [outer, inner] =
+            ["outer", "inner"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
         let of_groups = outer.run(|| {
             let groups = (inner.enter(), inner.enter());
             let of_groups = [&outer, &inner].map(Group::allocated_local);
@@ -133,14 +178,21 @@ fn a_guards_memory_is_no_groups() {
 fn a_waiting_threads_memory_is_no_groups() {
     watched(|| {
         let runtime = Runtime::builder().build().unwrap();
-        let [own, full] = ["own", "full"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+        let [own, full] =
+            ["own", "full"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
         full.set_max(100).unwrap();
         let held = full.try_charge(100).unwrap();
         let events = full.events();
         std::thread::scope(|scope| {
-            let waits = || own.run(|| full.try_charge_with(1, OnFull::Wait(Duration::from_secs(30))).map(drop));
+            let waits = || {
+                own.run(|| {
+                    full.try_charge_with(1, OnFull::Wait(Duration::from_secs(30)))
+                        .map(drop)
+                })
+            };
             let in_line = scope.spawn(waits);
-            let for_event = scope.spawn(|| own.run(|| events.wait(Event::TimedOut, Duration::from_millis(500))));
+            let for_event = scope
+                .spawn(|| own.run(|| events.wait(Event::TimedOut, Duration::from_millis(500))));
             while full.waiting_count() == 0 {
                 std::thread::yield_now();
             }
@@ -167,7 +219,9 @@ impl Reclaim for Cache {
         let note = black_box(format!("reclaim {want} bytes"));
         let mut freed = 0;
         while freed < want {
-            let Some(object) = self.held.lock().unwrap().pop() else { break };
+            let Some(object) = self.held.lock().unwrap().pop() else {
+                break;
+            };
             freed += object.capacity() as u64;
         }
         drop(note);
@@ -179,9 +233,15 @@ impl Reclaim for Cache {
 fn callbacks_allocate_and_free() {
     watched(|| {
         let runtime = Runtime::builder().build().unwrap();
-        let group = runtime.root().create("g", Limits::new().max(1 << 20)).unwrap();
+        let group = runtime
+            .root()
+            .create("g", Limits::new().max(1 << 20))
+            .unwrap();
         let held = group.run(|| (0..100).map(|_| bytes(1, 10_000)).collect::<Vec<_>>());
-        let cache = Arc::new(Cache { held: Mutex::new(held), calls: AtomicU64::new(0) });
+        let cache = Arc::new(Cache {
+            held: Mutex::new(held),
+            calls: AtomicU64::new(0),
+        });
         let registration = group.register_reclaimer(cache.clone(), Priority::NORMAL);
         let heard = Arc::new(AtomicU64::new(0));
         let listened = Arc::clone(&heard);
@@ -189,7 +249,8 @@ fn callbacks_allocate_and_free() {
             let text = format!("{happened:?}");
             listened.fetch_add(text.len() as u64, Ordering::Relaxed);
         });
-        // The allocator fills the group, and a charge reclaims: it frees objects of the group inside the charge.
+        // The allocator fills the group, and a charge reclaims: it frees objects of the group
+        // inside the charge.
         let inside = group.run(|| {
             let charge = group.try_charge(200_000).unwrap();
             let refusal = group.try_charge(2 << 20).unwrap_err();
@@ -200,7 +261,12 @@ fn callbacks_allocate_and_free() {
         });
         assert!(cache.calls.load(Ordering::Relaxed) > 0 && heard.load(Ordering::Relaxed) > 0);
         drop((registration, listener));
-        let owned = |vectors: &Vec<Vec<u8>>| vectors.iter().map(|object| object.capacity() as u64).sum::<u64>();
+        let owned = |vectors: &Vec<Vec<u8>>| {
+            vectors
+                .iter()
+                .map(|object| object.capacity() as u64)
+                .sum::<u64>()
+        };
         let vector = {
             let held = cache.held.lock().unwrap();
             owned(&held) + (held.capacity() * size_of::<Vec<u8>>()) as u64
@@ -212,21 +278,27 @@ fn callbacks_allocate_and_free() {
     });
 }
 
-/// A victim's hook allocates, prints why, and frees what the victim has; so does the drop of the hook.
+/// A victim's hook allocates, prints why, and frees what the victim has; so does the drop of the
+/// hook.
 #[test]
 fn hooks_of_victims_allocate_and_free() {
     struct Dropped(Group, Arc<AtomicU64>);
     impl Drop for Dropped {
         fn drop(&mut self) {
-            let text = self.0.run(|| black_box(format!("{} has no hook", self.0.path())));
+            let text = self
+                .0
+                .run(|| black_box(format!("{} has no hook", self.0.path())));
             self.1.fetch_add(text.len() as u64, Ordering::Relaxed);
         }
     }
     watched(|| {
         let runtime = Runtime::builder().max(1 << 20).build().unwrap();
         runtime.root().set_oom_policy(OomPolicy::Choose);
-        let [hog, query] = ["hog", "query"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-        let held = Arc::new(Mutex::new(hog.run(|| (0..100).map(|_| bytes(1, 10_000)).collect::<Vec<_>>())));
+        let [hog, query] =
+            ["hog", "query"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+        let held = Arc::new(Mutex::new(
+            hog.run(|| (0..100).map(|_| bytes(1, 10_000)).collect::<Vec<_>>()),
+        ));
         let (called, dropped) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let hook = hog.on_cancel({
             let (held, called) = (Arc::clone(&held), Arc::clone(&called));
@@ -235,7 +307,11 @@ fn hooks_of_victims_allocate_and_free() {
                 let group = cancel.group();
                 let why = group.run(|| {
                     let refusal = group.try_charge(2 << 20).unwrap_err();
-                    black_box(format!("{} for {}: {refusal}", group.path(), cancel.domain().path()))
+                    black_box(format!(
+                        "{} for {}: {refusal}",
+                        group.path(),
+                        cancel.domain().path()
+                    ))
                 });
                 assert!(why.starts_with("/hog for /: "), "{why}");
                 called.fetch_add(1, Ordering::Relaxed);
@@ -250,7 +326,10 @@ fn hooks_of_victims_allocate_and_free() {
         assert_eq!(query.live(), 500_000);
         drop((charge, held));
         memcg_alloc::settle();
-        assert_eq!((hog.live(), query.live(), runtime.counts().underflows), (0, 0, 0));
+        assert_eq!(
+            (hog.live(), query.live(), runtime.counts().underflows),
+            (0, 0, 0)
+        );
         assert!(runtime.verify().is_ok(), "{}", runtime.verify());
     });
 }
@@ -265,12 +344,14 @@ impl Wake for Allocates {
     }
 }
 
-/// A charge waits for room that an allocator gives back: the waiter is woken at the next call outside of an allocator.
+/// A charge waits for room that an allocator gives back: the waiter is woken at the next call
+/// outside of an allocator.
 #[test]
 fn a_free_makes_room_for_a_waiter() {
     watched(|| {
         let runtime = Runtime::builder().build().unwrap();
-        let [full, other] = ["full", "other"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+        let [full, other] =
+            ["full", "other"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
         full.set_max(100_000).unwrap();
         let held = full.run(|| bytes(0, 100_000));
         let woken = Arc::new(Allocates(other.clone(), Mutex::default()));
@@ -280,13 +361,16 @@ fn a_free_makes_room_for_a_waiter() {
         let first = waits.as_mut().poll(&mut context);
         assert!(first.is_pending(), "{first:?}, {}", full.live());
         drop(held);
-        // A thread of the process may have taken what this one has left, and be about to wake the waiter.
+        // A thread of the process may have taken what this one has left, and be about to wake the
+        // waiter.
         let end = Instant::now() + Duration::from_secs(30);
         while woken.1.lock().unwrap().is_empty() && Instant::now() < end {
             memcg_alloc::settle();
         }
         assert_eq!(woken.1.lock().unwrap().len(), 1, "woken once");
-        let Poll::Ready(Ok(charge)) = waits.as_mut().poll(&mut context) else { panic!("there is room") };
+        let Poll::Ready(Ok(charge)) = waits.as_mut().poll(&mut context) else {
+            panic!("there is room")
+        };
         assert_eq!(full.live(), 50_000);
         drop((charge, waits));
         woken.1.lock().unwrap().clear();
@@ -299,8 +383,12 @@ fn a_free_makes_room_for_a_waiter() {
 fn a_checkpoint_finds_what_the_allocator_has_forced() {
     watched(|| {
         let runtime = Runtime::builder().build().unwrap();
-        let [hog, neighbour] =
-            ["hog", "neighbour"].map(|name| runtime.root().create(name, Limits::new().max(1 << 20)).unwrap());
+        let [hog, neighbour] = ["hog", "neighbour"].map(|name| {
+            runtime
+                .root()
+                .create(name, Limits::new().max(1 << 20))
+                .unwrap()
+        });
         let mut held = Vec::new();
         let stopped = hog.run(|| {
             for _ in 0..1_000 {
@@ -312,7 +400,12 @@ fn a_checkpoint_finds_what_the_allocator_has_forced() {
         let refusal = stopped.unwrap_err().to_string();
         assert!(refusal.contains("/hog"), "{refusal}");
         assert!((100..=120).contains(&held.len()), "{} objects", held.len());
-        assert!(neighbour.run(|| (bytes(0, 10_000), Group::checkpoint())).1.is_ok());
+        assert!(
+            neighbour
+                .run(|| (bytes(0, 10_000), Group::checkpoint()))
+                .1
+                .is_ok()
+        );
         assert!(hog.forced() > 0 && hog.events().get(Event::Overcharge) > 0);
         drop(held);
         memcg_alloc::settle();
@@ -324,10 +417,20 @@ fn a_checkpoint_finds_what_the_allocator_has_forced() {
 #[test]
 fn aborted_tasks_leave_nothing() {
     watched(|| {
-        let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+        let tokio = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_time()
+            .build()
+            .unwrap();
         let runtime = Runtime::builder().build().unwrap();
-        let groups: Vec<Group> =
-            (0..20).map(|at| runtime.root().create(&format!("g{at}"), Limits::new()).unwrap()).collect();
+        let groups: Vec<Group> = (0..20)
+            .map(|at| {
+                runtime
+                    .root()
+                    .create(&format!("g{at}"), Limits::new())
+                    .unwrap()
+            })
+            .collect();
         let started = Arc::new(AtomicU64::new(0));
         tokio.block_on(async {
             let tasks: Vec<_> = (0..200)
@@ -355,7 +458,11 @@ fn aborted_tasks_leave_nothing() {
             for group in &groups {
                 let ledger = group.ledger();
                 let vectors = 10 * 60 * size_of::<Vec<u8>>() as u64;
-                assert!(ledger.allocated() + ledger.max_error() >= vectors, "{}: {ledger:?}", group.path());
+                assert!(
+                    ledger.allocated() + ledger.max_error() >= vectors,
+                    "{}: {ledger:?}",
+                    group.path()
+                );
             }
             for task in &tasks {
                 task.abort();
@@ -371,6 +478,13 @@ fn aborted_tasks_leave_nothing() {
             group.offline().unwrap();
         }
         runtime.settle();
-        assert_eq!((runtime.dying_count(), runtime.root().usage(), runtime.counts().underflows), (0, 0, 0));
+        assert_eq!(
+            (
+                runtime.dying_count(),
+                runtime.root().usage(),
+                runtime.counts().underflows
+            ),
+            (0, 0, 0)
+        );
     });
 }

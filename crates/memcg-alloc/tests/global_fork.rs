@@ -17,7 +17,10 @@ static ALLOCATOR: MemcgAlloc = MemcgAlloc::new(System);
 #[test]
 fn a_child_counts_on() {
     let runtime = Runtime::builder().build().unwrap();
-    let group = runtime.root().create("g", Limits::new().max(1 << 20)).unwrap();
+    let group = runtime
+        .root()
+        .create("g", Limits::new().max(1 << 20))
+        .unwrap();
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
         // A thread that allocates while the process is copied.
@@ -32,7 +35,11 @@ fn a_child_counts_on() {
             // SAFETY: the child runs code of this test and the allocator only, and ends by `_exit`.
             let child = unsafe { libc::fork() };
             if child == 0 {
-                let held = child_group.run(|| (0..200).map(|at| bytes(at as u8, 1 + at * 10)).collect::<Vec<_>>());
+                let held = child_group.run(|| {
+                    (0..200)
+                        .map(|at| bytes(at as u8, 1 + at * 10))
+                        .collect::<Vec<_>>()
+                });
                 let mut right = child_group.live() >= 10_000 + round as u64 + 199_000;
                 drop(held);
                 right &= child_group.live() == 10_000 + round as u64;

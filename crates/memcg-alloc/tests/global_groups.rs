@@ -1,5 +1,5 @@
-//! Groups that come and go under the process's allocator, ten thousand of them: each with a task that is aborted, and
-//! with objects that other threads free after the group has gone offline.
+//! Groups that come and go under the process's allocator, ten thousand of them: each with a task
+//! that is aborted, and with objects that other threads free after the group has gone offline.
 
 mod support;
 
@@ -28,12 +28,23 @@ fn settle(runtime: &Runtime) {
 fn assert_nothing_is_left(runtime: &Runtime, tenant: &Group) {
     settle(runtime);
     tenant.memory().drain();
-    assert_eq!((tenant.live(), tenant.usage(), tenant.ledger().allocated()), (0, 0, 0));
-    assert_eq!((runtime.dying_count(), tenant.children().len(), runtime.counts().underflows), (0, 0, 0));
+    assert_eq!(
+        (tenant.live(), tenant.usage(), tenant.ledger().allocated()),
+        (0, 0, 0)
+    );
+    assert_eq!(
+        (
+            runtime.dying_count(),
+            tenant.children().len(),
+            runtime.counts().underflows
+        ),
+        (0, 0, 0)
+    );
     assert!(runtime.verify().is_ok(), "{}", runtime.verify());
 }
 
-/// As tokio's `yield_now`, which keeps a list of its own: that grows in the group of whichever task comes first.
+/// As tokio's `yield_now`, which keeps a list of its own: that grows in the group of whichever task
+/// comes first.
 async fn let_others_run() {
     let mut waited = false;
     std::future::poll_fn(|context| {
@@ -49,7 +60,11 @@ async fn let_others_run() {
 #[test]
 fn ten_thousand_groups_with_aborted_tasks_leave_nothing() {
     let _alone = alone();
-    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .unwrap();
     let runtime = Runtime::builder().build().unwrap();
     let tenant = runtime.root().create("tenant", Limits::new()).unwrap();
     let left = Arc::new(Mutex::new(Vec::<Vec<u8>>::with_capacity(AT_ONCE)));
@@ -58,7 +73,9 @@ fn ten_thousand_groups_with_aborted_tasks_leave_nothing() {
         tokio.block_on(async {
             let mut tasks = Vec::new();
             for at in 0..AT_ONCE {
-                let query = tenant.scope(GroupName::Unnamed, Limits::new().max(1 << 20)).unwrap();
+                let query = tenant
+                    .scope(GroupName::Unnamed, Limits::new().max(1 << 20))
+                    .unwrap();
                 let left = Arc::clone(&left);
                 let task = async move {
                     let mut held = vec![bytes(1, 10 * at), bytes(2, 3_000)];
@@ -75,7 +92,8 @@ fn ten_thousand_groups_with_aborted_tasks_leave_nothing() {
                 };
                 tasks.push((tokio::spawn(task.in_group(&query)), query));
             }
-            // Some tasks are aborted before their first poll, and some groups go offline before their tasks end.
+            // Some tasks are aborted before their first poll, and some groups go offline before
+            // their tasks end.
             for (at, (task, query)) in tasks.into_iter().enumerate() {
                 let query = if at % 2 == 0 { None } else { Some(query) };
                 task.abort();
@@ -83,10 +101,14 @@ fn ten_thousand_groups_with_aborted_tasks_leave_nothing() {
                 drop(query);
             }
         });
-        // The groups are offline and their tasks are gone; what outlives them is freed on a thread of no group.
+        // The groups are offline and their tasks are gone; what outlives them is freed on a thread
+        // of no group.
         let objects = std::mem::replace(&mut *left.lock().unwrap(), Vec::with_capacity(AT_ONCE));
         outlived += objects.len();
-        let live = objects.iter().map(|object| object.capacity() as u64).sum::<u64>();
+        let live = objects
+            .iter()
+            .map(|object| object.capacity() as u64)
+            .sum::<u64>();
         settle(&runtime);
         assert_eq!(tenant.live(), live, "round {round}");
         assert!(objects.is_empty() || runtime.dying_count() > 0);
@@ -94,13 +116,17 @@ fn ten_thousand_groups_with_aborted_tasks_leave_nothing() {
         assert_nothing_is_left(&runtime, &tenant);
         match round {
             0..10 => own_bytes = runtime.own_bytes().total(),
-            _ => assert!(runtime.own_bytes().total() <= own_bytes + (256 << 10), "the memory of groups is used again"),
+            _ => assert!(
+                runtime.own_bytes().total() <= own_bytes + (256 << 10),
+                "the memory of groups is used again"
+            ),
         }
     }
     assert!(outlived > GROUPS / 100, "{outlived} tasks have run");
 }
 
-/// No round waits for the objects of the one before: at any time some groups are offline and own objects.
+/// No round waits for the objects of the one before: at any time some groups are offline and own
+/// objects.
 #[test]
 fn ten_thousand_groups_are_freed_by_another_thread() {
     let _alone = alone();
@@ -111,7 +137,12 @@ fn ten_thousand_groups_are_freed_by_another_thread() {
         scope.spawn(move || take.into_iter().for_each(drop));
         for number in 0..GROUPS {
             let query = tenant.scope(number as u64, Limits::new()).unwrap();
-            let object = query.run(|| (bytes(1, 1 + number), vec![format!("row {number}"), "x".repeat(number % 300)]));
+            let object = query.run(|| {
+                (
+                    bytes(1, 1 + number),
+                    vec![format!("row {number}"), "x".repeat(number % 300)],
+                )
+            });
             give.send(object).unwrap();
         }
         drop(give);

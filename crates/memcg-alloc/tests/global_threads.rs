@@ -1,5 +1,5 @@
-//! The process's allocator at the edges of a thread's life: before `main`, in the first act of a thread, in destructors of
-//! thread-locals and of keys, on threads that no Rust code has made.
+//! The process's allocator at the edges of a thread's life: before `main`, in the first act of a
+//! thread, in destructors of thread-locals and of keys, on threads that no Rust code has made.
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code, reason = "threads and keys of the system")]
 
@@ -43,7 +43,10 @@ fn what_was_allocated_before_main_is_counted() {
     let _alone = alone();
     let early = EARLY.swap(null_mut(), Ordering::Relaxed);
     assert!(!early.is_null() && is_installed());
-    assert_eq!(EARLY_UNOWNED.load(Ordering::Relaxed), 3_000 + size_of::<Vec<u8>>() as u64);
+    assert_eq!(
+        EARLY_UNOWNED.load(Ordering::Relaxed),
+        3_000 + size_of::<Vec<u8>>() as u64
+    );
     let runtime = Runtime::builder().build().unwrap();
     let group = runtime.root().create("g", Limits::new()).unwrap();
     // SAFETY: from `Box::into_raw` in `early`.
@@ -57,7 +60,10 @@ fn on_pthread(body: extern "C" fn(*mut c_void) -> *mut c_void) {
     let mut thread = 0;
     // SAFETY: the body takes no argument; the thread is joined.
     unsafe {
-        assert_eq!(libc::pthread_create(&raw mut thread, null(), body, null_mut()), 0);
+        assert_eq!(
+            libc::pthread_create(&raw mut thread, null(), body, null_mut()),
+            0
+        );
         assert_eq!(libc::pthread_join(thread, null_mut()), 0);
     }
 }
@@ -82,7 +88,14 @@ fn with_group(name: &str, test: impl FnOnce(&Group)) {
     drop(group);
     memcg_alloc::settle();
     runtime.settle();
-    assert_eq!((runtime.dying_count(), runtime.root().usage(), runtime.counts().underflows), (0, 0, 0));
+    assert_eq!(
+        (
+            runtime.dying_count(),
+            runtime.root().usage(),
+            runtime.counts().underflows
+        ),
+        (0, 0, 0)
+    );
     assert!(runtime.verify().is_ok());
 }
 
@@ -91,7 +104,11 @@ fn leave(count: usize) {
     let left = group().run(|| bytes(7, count));
     let before = {
         let mut all = LEFT.lock().unwrap();
-        let before = if all.len() > 2 { Some(all.swap_remove(0)) } else { None };
+        let before = if all.len() > 2 {
+            Some(all.swap_remove(0))
+        } else {
+            None
+        };
         if all.len() == all.capacity() {
             all.reserve(16);
         }
@@ -102,7 +119,11 @@ fn leave(count: usize) {
 }
 
 fn left_bytes() -> u64 {
-    LEFT.lock().unwrap().iter().map(|left| left.capacity() as u64).sum()
+    LEFT.lock()
+        .unwrap()
+        .iter()
+        .map(|left| left.capacity() as u64)
+        .sum()
 }
 
 extern "C" fn first_act(_: *mut c_void) -> *mut c_void {
@@ -138,7 +159,9 @@ static DESTRUCTORS: AtomicU64 = AtomicU64::new(0);
 
 impl InDestructor {
     fn new(count: usize) -> Option<InDestructor> {
-        Some(InDestructor { held: group().run(|| bytes(1, count)) })
+        Some(InDestructor {
+            held: group().run(|| bytes(1, count)),
+        })
     }
 }
 
@@ -176,7 +199,9 @@ fn destructors_of_thread_locals_allocate_in_any_order() {
         assert_eq!(orders().count(), 24);
         for order in orders() {
             let before = DESTRUCTORS.load(Ordering::Relaxed);
-            std::thread::spawn(move || use_in_order(order)).join().unwrap();
+            std::thread::spawn(move || use_in_order(order))
+                .join()
+                .unwrap();
             assert_eq!(DESTRUCTORS.load(Ordering::Relaxed), before + 3);
             assert_eq!(group.live(), left_bytes(), "{order:?}");
         }
@@ -194,7 +219,9 @@ extern "C" fn key_destructor(rounds: *mut c_void) {
     KEYS.fetch_add(1, Ordering::Relaxed);
     if round > 1 {
         // SAFETY: a key that exists, on a thread that ends.
-        unsafe { libc::pthread_setspecific(*KEY.get().unwrap(), std::ptr::without_provenance(round - 1)) };
+        unsafe {
+            libc::pthread_setspecific(*KEY.get().unwrap(), std::ptr::without_provenance(round - 1))
+        };
     }
 }
 
@@ -202,12 +229,19 @@ extern "C" fn with_key(_: *mut c_void) -> *mut c_void {
     let key = KEY.get_or_init(|| {
         let mut key = 0;
         // SAFETY: makes a key, whose destructor takes any pointer.
-        assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, Some(key_destructor)) }, 0);
+        assert_eq!(
+            unsafe { libc::pthread_key_create(&raw mut key, Some(key_destructor)) },
+            0
+        );
         key
     });
     // SAFETY: a key that exists.
     unsafe { libc::pthread_setspecific(*key, std::ptr::without_provenance(3)) };
-    use_in_order(orders().nth(KEYS.load(Ordering::Relaxed) as usize / 3 % 24).unwrap());
+    use_in_order(
+        orders()
+            .nth(KEYS.load(Ordering::Relaxed) as usize / 3 % 24)
+            .unwrap(),
+    );
     null_mut()
 }
 
@@ -232,14 +266,25 @@ fn what_ended_threads_have_counted_stays() {
         let mut held = Vec::with_capacity(400);
         for round in 0..100 {
             std::thread::scope(|scope| {
-                let threads = [0; 4].map(|_| scope.spawn(move || (group.run(|| bytes(0, 777 + round)), bytes(0, 99))));
+                let threads = [0; 4].map(|_| {
+                    scope.spawn(move || (group.run(|| bytes(0, 777 + round)), bytes(0, 99)))
+                });
                 held.extend(threads.map(|thread| thread.join().unwrap()));
             });
         }
-        assert_eq!(group.live(), held.iter().map(|(owned, _)| owned.capacity() as u64).sum::<u64>());
+        assert_eq!(
+            group.live(),
+            held.iter()
+                .map(|(owned, _)| owned.capacity() as u64)
+                .sum::<u64>()
+        );
         drop(held);
         assert_eq!(group.live(), 0);
         // Memory that `std` keeps of threads, and the vector above.
-        assert!(unowned_bytes().abs_diff(before) < 16 << 10, "{} and {before}", unowned_bytes());
+        assert!(
+            unowned_bytes().abs_diff(before) < 16 << 10,
+            "{} and {before}",
+            unowned_bytes()
+        );
     });
 }

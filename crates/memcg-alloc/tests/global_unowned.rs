@@ -1,20 +1,24 @@
-//! The process's allocator with a threshold: small objects are one group's, and all groups together have what
-//! was handed out.
+//! The process's allocator with a threshold: small objects are one group's, and all groups together
+//! have what was handed out.
 
 mod support;
 
 use memcg::{Limits, Runtime};
-use memcg_alloc::{LARGE_OBJECTS, MemcgAlloc, charge_unowned_to, is_installed, settle, unowned_bytes};
+use memcg_alloc::{
+    LARGE_OBJECTS, MemcgAlloc, charge_unowned_to, is_installed, settle, unowned_bytes,
+};
 use support::bytes;
 
 #[global_allocator]
-static ALLOCATOR: MemcgAlloc<std::alloc::System, LARGE_OBJECTS> = MemcgAlloc::with_threshold(std::alloc::System);
+static ALLOCATOR: MemcgAlloc<std::alloc::System, LARGE_OBJECTS> =
+    MemcgAlloc::with_threshold(std::alloc::System);
 
 /// The one thread of a program: no other thread allocates between two figures.
 fn main() {
     assert!(is_installed());
     let runtime = Runtime::builder().build().unwrap();
-    let [shared, query] = ["shared", "query"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    let [shared, query] =
+        ["shared", "query"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
     charge_unowned_to(Some(&shared));
     // The first charge and the first reading make what the tree needs: bytes that no group owns.
     let _ = shared.live();
@@ -35,9 +39,16 @@ fn main() {
     });
     query.run(|| ());
     let lag = (1 << 20) + (64 << 10);
-    assert!(shared.live() < before + lag, "{} and {before}", shared.live());
+    assert!(
+        shared.live() < before + lag,
+        "{} and {before}",
+        shared.live()
+    );
     settle();
-    assert_eq!((shared.live(), query.live()), (unowned_bytes(), LARGE_OBJECTS as u64));
+    assert_eq!(
+        (shared.live(), query.live()),
+        (unowned_bytes(), LARGE_OBJECTS as u64)
+    );
     drop(large);
     assert_eq!(query.live(), 0);
 

@@ -1,4 +1,5 @@
-//! The calls on the inner allocator: each method for the same one of it, with the layout that has the word.
+//! The calls on the inner allocator: each method for the same one of it, with the layout that has
+//! the word.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -32,20 +33,28 @@ impl Inner {
     }
 }
 
-// SAFETY: the system's allocator does the work. The optimiser must not leave it out: an allocation that it leaves out is
-// never refused.
+// SAFETY: the system's allocator does the work. The optimiser must not leave it out: an allocation
+// that it leaves out is never refused.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Inner {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let asks = self.note(Call::Alloc(layout.size(), layout.align()));
         // SAFETY: the caller's promise.
-        if asks { black_box(unsafe { System.alloc(layout) }) } else { std::ptr::null_mut() }
+        if asks {
+            black_box(unsafe { System.alloc(layout) })
+        } else {
+            std::ptr::null_mut()
+        }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let asks = self.note(Call::Zeroed(layout.size(), layout.align()));
         // SAFETY: the caller's promise.
-        if asks { black_box(unsafe { System.alloc_zeroed(layout) }) } else { std::ptr::null_mut() }
+        if asks {
+            black_box(unsafe { System.alloc_zeroed(layout) })
+        } else {
+            std::ptr::null_mut()
+        }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
@@ -57,7 +66,11 @@ unsafe impl GlobalAlloc for Inner {
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let asks = self.note(Call::Realloc(layout.size(), size));
         // SAFETY: the caller's promise.
-        if asks { unsafe { System.realloc(memory, layout, size) } } else { std::ptr::null_mut() }
+        if asks {
+            unsafe { System.realloc(memory, layout, size) }
+        } else {
+            std::ptr::null_mut()
+        }
     }
 }
 
@@ -65,7 +78,8 @@ fn layout(size: usize) -> Layout {
     Layout::from_size_align(size, 16).unwrap()
 }
 
-/// Runs all methods between two sizes; `words` are the bytes that each size is asked for beyond its own.
+/// Runs all methods between two sizes; `words` are the bytes that each size is asked for beyond its
+/// own.
 #[allow(unsafe_code)]
 fn run<const FROM: usize>(sizes: [usize; 2], words: [usize; 2]) {
     let allocator: MemcgAlloc<Inner, FROM> = MemcgAlloc::with_threshold(Inner::default());
@@ -94,7 +108,10 @@ fn run<const FROM: usize>(sizes: [usize; 2], words: [usize; 2]) {
         inner.refuses.set(false);
 
         let memory = allocator.realloc(memory, layout(first), second);
-        assert_eq!(inner.last.get(), Some(Call::Realloc(first_whole, second_whole)));
+        assert_eq!(
+            inner.last.get(),
+            Some(Call::Realloc(first_whole, second_whole))
+        );
         charged(second, words[1]);
         assert!((0..first.min(second)).all(|at| memory.add(at).read() == 7));
         allocator.dealloc(memory, layout(second));

@@ -1,5 +1,5 @@
-//! Random operations of every kind against exact counts of what each group owns: the allocator is a value here, not the
-//! process's.
+//! Random operations of every kind against exact counts of what each group owns: the allocator is a
+//! value here, not the process's.
 
 mod support;
 
@@ -33,7 +33,9 @@ const fn owns<const FROM: usize>(size: usize) -> bool {
 /// One thread: random groups, sizes, alignments and reallocs. After each step each group is exact.
 fn steps<const FROM: usize>(allocator: &MemcgAlloc<System, FROM>, steps: usize) {
     let runtime = Runtime::builder().build().unwrap();
-    let groups: Vec<Counted> = (0..GROUPS).map(|at| Counted::new(&runtime.root(), &format!("g{at}"))).collect();
+    let groups: Vec<Counted> = (0..GROUPS)
+        .map(|at| Counted::new(&runtime.root(), &format!("g{at}")))
+        .collect();
     let mut random = StdRng::seed_from_u64(FROM as u64);
     let (mut objects, mut unowned) = (Vec::<Object>::new(), 0);
     let before = memcg_alloc::unowned_bytes() as i64;
@@ -52,9 +54,14 @@ fn steps<const FROM: usize>(allocator: &MemcgAlloc<System, FROM>, steps: usize) 
         };
         match random.random_range(0..10) {
             0..4 => {
-                let (size, align) = (size(&mut random), ALIGNS[random.random_range(0..ALIGNS.len())]);
+                let (size, align) = (
+                    size(&mut random),
+                    ALIGNS[random.random_range(0..ALIGNS.len())],
+                );
                 let (zeroed, mut object) = (random.random(), None);
-                within(&mut || object = Some(Object::allocate(allocator, size, align, current, zeroed)));
+                within(&mut || {
+                    object = Some(Object::allocate(allocator, size, align, current, zeroed))
+                });
                 count(current, size, 1, &mut unowned);
                 objects.extend(object);
             }
@@ -63,8 +70,13 @@ fn steps<const FROM: usize>(allocator: &MemcgAlloc<System, FROM>, steps: usize) 
                 let (object, size) = (&mut objects[at], size(&mut random));
                 let (before, owner) = (object.layout.size(), object.owner);
                 within(&mut || object.resize(allocator, size));
-                // An object that is owned before and after keeps its owner; else the current group has it.
-                let after = if owns::<FROM>(before) && owns::<FROM>(size) { owner } else { current };
+                // An object that is owned before and after keeps its owner; else the current group
+                // has it.
+                let after = if owns::<FROM>(before) && owns::<FROM>(size) {
+                    owner
+                } else {
+                    current
+                };
                 count(owner, before, -1, &mut unowned);
                 count(after, size, 1, &mut unowned);
                 object.owner = after;
@@ -82,7 +94,9 @@ fn steps<const FROM: usize>(allocator: &MemcgAlloc<System, FROM>, steps: usize) 
             assert_eq!(memcg_alloc::unowned_bytes() as i64 - before, unowned);
         }
     }
-    objects.into_iter().for_each(|object| object.free(allocator));
+    objects
+        .into_iter()
+        .for_each(|object| object.free(allocator));
     assert!(groups.iter().all(|of| of.group.live() == 0));
     assert_eq!(memcg_alloc::unowned_bytes() as i64, before);
     groups.iter().for_each(|of| of.group.offline().unwrap());
@@ -121,28 +135,37 @@ struct Shared<const FROM: usize> {
 
 impl<const FROM: usize> Shared<FROM> {
     fn of(&self, size: usize, owner: usize) -> &Counted {
-        if owns::<FROM>(size) { &self.groups[owner] } else { &self.unowned }
+        if owns::<FROM>(size) {
+            &self.groups[owner]
+        } else {
+            &self.unowned
+        }
     }
 
     fn allocate(&self, random: &mut StdRng) -> Object {
         let owner = random.random_range(0..GROUPS);
         let (size, align) = (size(random), ALIGNS[random.random_range(0..5)]);
         let allocate = || Object::allocate(self.allocator, size, align, owner, false);
-        self.of(size, owner).change(size as i64, || self.groups[owner].group.run(allocate))
+        self.of(size, owner)
+            .change(size as i64, || self.groups[owner].group.run(allocate))
     }
 
-    /// Outside of all groups: what becomes owned by it is no group's, so an object stays owned or does not.
+    /// Outside of all groups: what becomes owned by it is no group's, so an object stays owned or
+    /// does not.
     fn resize(&self, object: &mut Object, random: &mut StdRng) {
         let (before, after) = (object.layout.size(), size(random));
         if owns::<FROM>(before) == owns::<FROM>(after) {
             let of = self.of(after, object.owner);
-            of.change(after as i64 - before as i64, || object.resize(self.allocator, after));
+            of.change(after as i64 - before as i64, || {
+                object.resize(self.allocator, after)
+            });
         }
     }
 
     fn free(&self, object: Object) {
         let size = object.layout.size();
-        self.of(size, object.owner).change(-(size as i64), || object.free(self.allocator));
+        self.of(size, object.owner)
+            .change(-(size as i64), || object.free(self.allocator));
     }
 
     fn work(&self, me: usize, seed: usize) {
@@ -168,31 +191,44 @@ impl<const FROM: usize> Shared<FROM> {
     fn sample(&self, random: &mut StdRng) {
         let of = &self.groups[random.random_range(0..GROUPS)];
         let (ledger, bounds) = of.between(|| of.group.ledger());
-        assert!(bounds.contains(&ledger.allocated()), "{}: {ledger:?}, and {bounds:?}", of.group.path());
+        assert!(
+            bounds.contains(&ledger.allocated()),
+            "{}: {ledger:?}, and {bounds:?}",
+            of.group.path()
+        );
     }
 
     /// While no thread allocates: each group is exact, and all together have what was handed out.
     fn assert_exact(&self, runtime: &Runtime, unowned_before: u64) {
         memcg_alloc::settle();
         self.groups.iter().for_each(Counted::assert_exact);
-        assert_eq!(memcg_alloc::unowned_bytes() - unowned_before, self.unowned.owned());
+        assert_eq!(
+            memcg_alloc::unowned_bytes() - unowned_before,
+            self.unowned.owned()
+        );
         assert_eq!(self.unowned.group.live(), memcg_alloc::unowned_bytes());
         let owned = self.groups.iter().map(Counted::owned).sum::<u64>();
         assert_eq!(runtime.root().live(), owned + memcg_alloc::unowned_bytes());
     }
 }
 
-/// Threads allocate in random groups, pass objects on, and free what others have allocated, and another one takes samples.
-/// After each round each group is exact; then the groups end before their objects.
+/// Threads allocate in random groups, pass objects on, and free what others have allocated, and
+/// another one takes samples. After each round each group is exact; then the groups end before
+/// their objects.
 fn threads<const FROM: usize>(allocator: &'static MemcgAlloc<System, FROM>) {
     const ROUNDS: usize = 5;
     let runtime = Runtime::builder().build().unwrap();
     let before = memcg_alloc::unowned_bytes();
     for round in 0..ROUNDS {
-        let tenant = runtime.root().create(&format!("tenant{round}"), Limits::new().max(1 << 20)).unwrap();
+        let tenant = runtime
+            .root()
+            .create(&format!("tenant{round}"), Limits::new().max(1 << 20))
+            .unwrap();
         let shared = Shared {
             allocator,
-            groups: (0..GROUPS).map(|at| Counted::new(&tenant, &format!("g{at}"))).collect(),
+            groups: (0..GROUPS)
+                .map(|at| Counted::new(&tenant, &format!("g{at}")))
+                .collect(),
             unowned: Counted::new(&runtime.root(), &format!("unowned{round}")),
             handed: std::array::from_fn(|_| Mutex::default()),
         };
@@ -208,13 +244,19 @@ fn threads<const FROM: usize>(allocator: &'static MemcgAlloc<System, FROM>) {
                     shared.sample(&mut random);
                 }
             });
-            let ended: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            let ended: Vec<_> = workers
+                .into_iter()
+                .map(thread::ScopedJoinHandle::join)
+                .collect();
             over.store(true, Ordering::Relaxed);
             ended.into_iter().for_each(|worker| worker.unwrap());
         });
         shared.assert_exact(&runtime, before);
         tenant.offline_tree();
-        let left = shared.handed.iter().flat_map(|handed| std::mem::take(&mut *handed.lock().unwrap()));
+        let left = shared
+            .handed
+            .iter()
+            .flat_map(|handed| std::mem::take(&mut *handed.lock().unwrap()));
         let half = left.enumerate().filter_map(|(at, object)| {
             if at % 2 == 0 {
                 shared.free(object);
@@ -223,7 +265,9 @@ fn threads<const FROM: usize>(allocator: &'static MemcgAlloc<System, FROM>) {
             Some(object)
         });
         let half: Vec<_> = half.collect();
-        thread::scope(|scope| drop(scope.spawn(|| half.into_iter().for_each(|object| shared.free(object)))));
+        thread::scope(|scope| {
+            drop(scope.spawn(|| half.into_iter().for_each(|object| shared.free(object))))
+        });
         shared.assert_exact(&runtime, before);
         assert_eq!((shared.unowned.owned(), tenant.live()), (0, 0));
         memcg_alloc::charge_unowned_to(None);
@@ -276,11 +320,17 @@ fn objects_outlive_their_runtime() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let group = runtime.root().create("g", Limits::new()).unwrap();
-    let objects: Vec<_> = group.run(|| (1..500).map(|size| Object::allocate(&EVERY, size, 1, 0, false)).collect());
+    let objects: Vec<_> = group.run(|| {
+        (1..500)
+            .map(|size| Object::allocate(&EVERY, size, 1, 0, false))
+            .collect()
+    });
     drop((group, runtime));
     let others = Runtime::builder().build().unwrap();
     let other = others.root().create("g", Limits::new()).unwrap();
-    thread::spawn(move || objects.into_iter().for_each(|object| object.free(&EVERY))).join().unwrap();
+    thread::spawn(move || objects.into_iter().for_each(|object| object.free(&EVERY)))
+        .join()
+        .unwrap();
     assert_eq!((other.usage(), others.counts().underflows), (0, 0));
     memcg_alloc::settle();
 }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use ballista_core::JobId;
-use ballista_executor::execution_engine::{DefaultExecutionEngine, ExecutionEngine, QueryStageExecutor};
+use ballista_executor::execution_engine::{
+    DefaultExecutionEngine, ExecutionEngine, QueryStageExecutor,
+};
 use datafusion::common::{Result, config_err};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -21,17 +23,19 @@ type TenantOf = Arc<dyn Fn(&SessionConfig) -> Option<String> + Send + Sync>;
 
 /// Ballista's execution engine, with a group for each task: `/tenant/session/job/stage/task`.
 ///
-/// The memory pool of a task is a [`GroupPool`](memcg_datafusion::GroupPool) of its group, in the place of the pool
-/// that the executor gives it: a task may use what no other uses, up to the limits of its group and of those above. A
-/// tenant is a group below the one that the engine is made with; the program creates it and sets its limits. The groups
-/// below it are there while tasks run in them.
+/// The memory pool of a task is a [`GroupPool`](memcg_datafusion::GroupPool) of its group, in the
+/// place of the pool that the executor gives it: a task may use what no other uses, up to the
+/// limits of its group and of those above. A tenant is a group below the one that the engine is
+/// made with; the program creates it and sets its limits. The groups below it are there while tasks
+/// run in them.
 ///
-/// A job is one for a [victim](memcg::OomPolicy): where a task is chosen, the whole job is cancelled, because Ballista
-/// fails it in any case. A task that ends takes its group offline, also where Ballista cancels it. What Ballista leaves
-/// running of a cancelled task then ends, and its memory comes back.
+/// A job is one for a [victim](memcg::OomPolicy): where a task is chosen, the whole job is
+/// cancelled, because Ballista fails it in any case. A task that ends takes its group offline, also
+/// where Ballista cancels it. What Ballista leaves running of a cancelled task then ends, and its
+/// memory comes back.
 ///
-/// Cost: for each task one copy of its context and five groups at most, some tens of microseconds. The pool's
-/// costs are those of [`GroupPool`](memcg_datafusion::GroupPool).
+/// Cost: for each task one copy of its context and five groups at most, some tens of microseconds.
+/// The pool's costs are those of [`GroupPool`](memcg_datafusion::GroupPool).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -68,8 +72,8 @@ pub struct GroupEngine {
 impl GroupEngine {
     /// An engine whose tenants are the groups below `tenants`.
     ///
-    /// The pools [spill on demand](PoolConfig::spill_on_demand). A task whose tenant has no group fails with an error
-    /// that says so.
+    /// The pools [spill on demand](PoolConfig::spill_on_demand). A task whose tenant has no group
+    /// fails with an error that says so.
     pub fn new(tenants: &Group) -> GroupEngine {
         GroupEngine {
             tenants: tenants.clone(),
@@ -83,14 +87,16 @@ impl GroupEngine {
         }
     }
 
-    /// Runs the tasks of tenants that have no group, and of sessions that name no tenant, in `group`.
+    /// Runs the tasks of tenants that have no group, and of sessions that name no tenant, in
+    /// `group`.
     pub fn other_tenants(mut self, group: &Group) -> GroupEngine {
         self.others = Some(group.clone());
         self
     }
 
-    /// Finds the tenant of a session by `find`, in the place of [`TenantOptions`](crate::TenantOptions): where the
-    /// scheduler does not know that setting, by one that it passes on.
+    /// Finds the tenant of a session by `find`, in the place of
+    /// [`TenantOptions`](crate::TenantOptions): where the scheduler does not know that setting, by
+    /// one that it passes on.
     ///
     /// ```
     /// use ballista_core::extension::SessionConfigExt;
@@ -103,7 +109,10 @@ impl GroupEngine {
     /// # let _ = engine;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn tenant_of(mut self, find: impl Fn(&SessionConfig) -> Option<String> + Send + Sync + 'static) -> GroupEngine {
+    pub fn tenant_of(
+        mut self,
+        find: impl Fn(&SessionConfig) -> Option<String> + Send + Sync + 'static,
+    ) -> GroupEngine {
         self.tenant_of = Arc::new(find);
         self
     }
@@ -114,17 +123,19 @@ impl GroupEngine {
         self
     }
 
-    /// Sets what the pools of the tasks do. With a [`Queue`](memcg_datafusion::Queue) a stage that fits alone is not
-    /// failed: a task that is refused for room that others hold waits in line, and each of its partitions whose first
-    /// row has not left runs again. An executor has one queue.
+    /// Sets what the pools of the tasks do. With a [`Queue`](memcg_datafusion::Queue) a stage that
+    /// fits alone is not failed: a task that is refused for room that others hold waits in line,
+    /// and each of its partitions whose first row has not left runs again. An executor has one
+    /// queue.
     pub fn pool(mut self, config: PoolConfig) -> GroupEngine {
         self.pool = config;
         self
     }
 
-    /// Has `inner` run the tasks. The default is a `DefaultExecutionEngine` without a client pool: each fetch of
-    /// shuffle data from another executor opens a connection. Give one with a pool where that matters. A stage that
-    /// `inner` makes runs the plan that it is given, with the memory pool of the context that it is given.
+    /// Has `inner` run the tasks. The default is a `DefaultExecutionEngine` without a client pool:
+    /// each fetch of shuffle data from another executor opens a connection. Give one with a pool
+    /// where that matters. A stage that `inner` makes runs the plan that it is given, with the
+    /// memory pool of the context that it is given.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -145,13 +156,19 @@ impl GroupEngine {
 
     fn tenant(&self, config: &SessionConfig) -> Result<Group> {
         let name = (self.tenant_of)(config);
-        let named =
-            name.as_ref().and_then(|name| self.tenants.children().into_iter().find(|group| group.name() == *name));
+        let named = name.as_ref().and_then(|name| {
+            self.tenants
+                .children()
+                .into_iter()
+                .find(|group| group.name() == *name)
+        });
         match (named.or_else(|| self.others.clone()), name) {
             (Some(group), _) => Ok(group),
             (None, Some(name)) => {
                 let path = self.tenants.path();
-                config_err!("no tenant {name:?} in {path}: create its group, or set GroupEngine::other_tenants")
+                config_err!(
+                    "no tenant {name:?} in {path}: create its group, or set GroupEngine::other_tenants"
+                )
             }
             (None, None) => config_err!(
                 "the session names no tenant: set memcg.tenant, with memcg_ballista::config_producer at the scheduler \
@@ -191,12 +208,19 @@ impl ExecutionEngine for GroupEngine {
             work_dir,
             config,
         )?;
-        Ok(Arc::new(GroupStage { inner, place, shared }))
+        Ok(Arc::new(GroupStage {
+            inner,
+            place,
+            shared,
+        }))
     }
 }
 
 impl fmt::Debug for GroupEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GroupEngine").field("tenants", &self.tenants).field("pool", &self.pool).finish_non_exhaustive()
+        f.debug_struct("GroupEngine")
+            .field("tenants", &self.tenants)
+            .field("pool", &self.pool)
+            .finish_non_exhaustive()
     }
 }

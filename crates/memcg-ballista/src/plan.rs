@@ -29,8 +29,8 @@ impl Shared {
     }
 }
 
-/// Passes on what its input gives. Ballista's writers run in tasks of their own, which go on when Ballista cancels the
-/// task; this stream ends with the group of the task.
+/// Passes on what its input gives. Ballista's writers run in tasks of their own, which go on when
+/// Ballista cancels the task; this stream ends with the group of the task.
 #[derive(Debug)]
 pub(crate) struct TaskExec {
     input: Arc<dyn ExecutionPlan>,
@@ -39,9 +39,17 @@ pub(crate) struct TaskExec {
 
 impl TaskExec {
     /// Puts one below `writer`, whose other parts stay as they are.
-    pub(crate) fn below(writer: Arc<dyn ExecutionPlan>, shared: &Arc<Shared>) -> Result<Arc<dyn ExecutionPlan>> {
-        let [input] = writer.children()[..] else { return Ok(writer) };
-        let task = TaskExec { input: Arc::clone(input), shared: Arc::clone(shared) };
+    pub(crate) fn below(
+        writer: Arc<dyn ExecutionPlan>,
+        shared: &Arc<Shared>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let [input] = writer.children()[..] else {
+            return Ok(writer);
+        };
+        let task = TaskExec {
+            input: Arc::clone(input),
+            shared: Arc::clone(shared),
+        };
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
         writer.replace_children(vec![Arc::new(task)], options)
     }
@@ -54,11 +62,21 @@ impl DisplayAs for TaskExec {
 }
 
 impl ExecutionPlan for TaskExec {
-    passes_on!("TaskExec", |own, input| Arc::new(TaskExec { input, shared: Arc::clone(&own.shared) }));
+    passes_on!("TaskExec", |own, input| Arc::new(TaskExec {
+        input,
+        shared: Arc::clone(&own.shared)
+    }));
 
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
         let _ = self.shared.executed.set(Arc::clone(&self.input));
-        let Some(pool) = self.shared.pool.get() else { return internal_err!("TaskExec runs in the group of its task") };
-        pool.plan(Arc::clone(&self.input)).execute(partition, context)
+        let Some(pool) = self.shared.pool.get() else {
+            return internal_err!("TaskExec runs in the group of its task");
+        };
+        pool.plan(Arc::clone(&self.input))
+            .execute(partition, context)
     }
 }

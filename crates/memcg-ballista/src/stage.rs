@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use ballista_core::execution_plans::collect_runtime_stats_reports;
-use ballista_core::serde::protobuf::{RuntimeStatsReport, ShuffleWritePartition, TaskColumnStats, WindowStateReport};
+use ballista_core::serde::protobuf::{
+    RuntimeStatsReport, ShuffleWritePartition, TaskColumnStats, WindowStateReport,
+};
 use ballista_executor::execution_engine::QueryStageExecutor;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
@@ -34,25 +36,43 @@ pub(crate) struct Place {
 impl Place {
     fn task(&self, session: &str, task: usize) -> Result<Running> {
         let external = |error: CreateError| DataFusionError::External(error.into());
-        let enter = |parent: &Group, name: &str| self.tree.enter(parent, name, Limits::new(), |_| ()).map_err(external);
+        let enter = |parent: &Group, name: &str| {
+            self.tree
+                .enter(parent, name, Limits::new(), |_| ())
+                .map_err(external)
+        };
         let session = enter(&self.tenant, session)?;
         // One task that is cancelled fails the job.
-        let job = self.tree.enter(session.group(), &self.job, self.job_limits, |job| job.set_oom_group(true));
+        let job = self
+            .tree
+            .enter(session.group(), &self.job, self.job_limits, |job| {
+                job.set_oom_group(true)
+            });
         let job = job.map_err(external)?;
         let stage = enter(job.group(), &self.stage.to_string())?;
-        let query = |name| self.sessions.for_query(stage.group(), name, Limits::new(), &self.pool);
+        let query = |name| {
+            self.sessions
+                .for_query(stage.group(), name, Limits::new(), &self.pool)
+        };
         let query = match query(GroupName::Number(task as u64)) {
             // An earlier attempt is about to end.
             Err(error) if is_taken(&error) => query(GroupName::Unnamed)?,
             made => made?,
         };
-        Ok(Running { query, _stage: stage, _job: job, _session: session })
+        Ok(Running {
+            query,
+            _stage: stage,
+            _job: job,
+            _session: session,
+        })
     }
 }
 
 fn is_taken(error: &DataFusionError) -> bool {
     match error {
-        DataFusionError::External(error) => matches!(error.downcast_ref(), Some(CreateError::Taken { .. })),
+        DataFusionError::External(error) => {
+            matches!(error.downcast_ref(), Some(CreateError::Taken { .. }))
+        }
         _ => false,
     }
 }
@@ -74,13 +94,21 @@ pub(crate) struct GroupStage {
 
 impl fmt::Debug for GroupStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GroupStage").field("tenant", &self.place.tenant).field("inner", &self.inner).finish()
+        f.debug_struct("GroupStage")
+            .field("tenant", &self.place.tenant)
+            .field("inner", &self.inner)
+            .finish()
     }
 }
 
 impl fmt::Display for GroupStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GroupStage: group={}\n{}", self.place.tenant.path(), self.inner)
+        write!(
+            f,
+            "GroupStage: group={}\n{}",
+            self.place.tenant.path(),
+            self.inner
+        )
     }
 }
 
@@ -96,18 +124,26 @@ impl QueryStageExecutor for GroupStage {
         self.shared.runs_in(pool);
         let context = pool.context(context)?;
         let work = pool.run(|| self.inner.execute_query_stage(task_id, context));
-        Work { work: Some(work), pool: Arc::clone(pool) }.await
+        Work {
+            work: Some(work),
+            pool: Arc::clone(pool),
+        }
+        .await
     }
 
     fn collect_plan_metrics(&self) -> Vec<MetricsSet> {
         self.inner.collect_plan_metrics()
     }
 
-    /// Ballista looks for these from the writer down, past the operators that it knows: it stops at `TaskExec`.
+    /// Ballista looks for these from the writer down, past the operators that it knows: it stops at
+    /// `TaskExec`.
     fn collect_runtime_stats_reports(&self) -> Vec<RuntimeStatsReport> {
         let mut reports = self.inner.collect_runtime_stats_reports();
         reports.extend(
-            self.shared.executed().and_then(|plan| collect_runtime_stats_reports(plan).ok()).unwrap_or_default(),
+            self.shared
+                .executed()
+                .and_then(|plan| collect_runtime_stats_reports(plan).ok())
+                .unwrap_or_default(),
         );
         reports
     }
@@ -121,7 +157,8 @@ impl QueryStageExecutor for GroupStage {
     }
 }
 
-/// The work of a task: it is polled and dropped in the group of its pool, whose reservations pay for what it allocates.
+/// The work of a task: it is polled and dropped in the group of its pool, whose reservations pay
+/// for what it allocates.
 struct Work<F> {
     /// Taken by the drop.
     work: Option<F>,
@@ -133,7 +170,9 @@ impl<F: Future + Unpin> Future for Work<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let Work { work, pool } = &mut *self;
-        let Some(work) = work else { return Poll::Pending };
+        let Some(work) = work else {
+            return Poll::Pending;
+        };
         pool.run(|| Pin::new(work).poll(context))
     }
 }

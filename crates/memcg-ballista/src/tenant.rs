@@ -11,10 +11,11 @@ use datafusion::prelude::SessionConfig;
 
 /// The setting `memcg.tenant` of a session: whose tasks its queries run as.
 ///
-/// Ballista sends the settings of a session with each task. A process drops those that it does not know, so the
-/// scheduler and the executors have the setting, too: see [`config_producer`].
+/// Ballista sends the settings of a session with each task. A process drops those that it does not
+/// know, so the scheduler and the executors have the setting, too: see [`config_producer`].
 ///
-/// A client may name any tenant. Where clients are not trusted, what stands between them and the scheduler sets it.
+/// A client may name any tenant. Where clients are not trusted, what stands between them and the
+/// scheduler sets it.
 ///
 /// ```
 /// use ballista_core::extension::SessionConfigExt;
@@ -34,7 +35,8 @@ impl ConfigExtension for TenantOptions {
     const PREFIX: &'static str = "memcg";
 }
 
-/// By hand: Ballista sends the keys as they stand in `entries`, and those of `extensions_options!` have no prefix.
+/// By hand: Ballista sends the keys as they stand in `entries`, and those of `extensions_options!`
+/// have no prefix.
 impl ExtensionOptions for TenantOptions {
     fn as_any(&self) -> &dyn Any {
         self
@@ -68,11 +70,14 @@ impl ExtensionOptions for TenantOptions {
 impl TenantOptions {
     /// The setting with a tenant's name.
     pub fn of(tenant: impl Into<String>) -> TenantOptions {
-        TenantOptions { tenant: tenant.into() }
+        TenantOptions {
+            tenant: tenant.into(),
+        }
     }
 }
 
-/// Returns what makes the sessions of a scheduler or an executor: Ballista's own defaults, and [`TenantOptions`].
+/// Returns what makes the sessions of a scheduler or an executor: Ballista's own defaults, and
+/// [`TenantOptions`].
 ///
 /// It is for `override_config_producer` of `SchedulerConfig` and of `ExecutorProcessConfig`.
 ///
@@ -99,9 +104,13 @@ mod tests {
     /// As a client's settings come to the scheduler, and the scheduler's to an executor.
     #[test]
     fn the_setting_is_sent() {
-        let client = SessionConfig::new_with_ballista().with_option_extension(TenantOptions::of("gold"));
+        let client =
+            SessionConfig::new_with_ballista().with_option_extension(TenantOptions::of("gold"));
         let sent = client.to_key_value_pairs();
-        assert_eq!(tenant_of(&config_producer()().update_from_key_value_pair(&sent)).as_deref(), Some("gold"));
+        assert_eq!(
+            tenant_of(&config_producer()().update_from_key_value_pair(&sent)).as_deref(),
+            Some("gold")
+        );
         let dropped = SessionConfig::new_with_ballista().update_from_key_value_pair(&sent);
         assert_eq!(tenant_of(&dropped), None, "it does not know the setting");
     }
@@ -111,7 +120,14 @@ mod tests {
         let mut config = config_producer()();
         config.options_mut().set("memcg.tenant", "gold").unwrap();
         assert_eq!(tenant_of(&config).as_deref(), Some("gold"));
-        let error = config.options_mut().set("memcg.tenants", "gold").unwrap_err().to_string();
-        assert!(error.contains("no setting memcg.tenants: there is memcg.tenant"), "{error}");
+        let error = config
+            .options_mut()
+            .set("memcg.tenants", "gold")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("no setting memcg.tenants: there is memcg.tenant"),
+            "{error}"
+        );
     }
 }

@@ -22,8 +22,8 @@ struct InUse {
 }
 
 impl Tree {
-    /// Returns the group of that name below `parent`. The first that asks for it has it made with `limits`, and `made`
-    /// is called with it.
+    /// Returns the group of that name below `parent`. The first that asks for it has it made with
+    /// `limits`, and `made` is called with it.
     pub(crate) fn enter(
         self: &Arc<Self>,
         parent: &Group,
@@ -41,12 +41,22 @@ impl Tree {
             None => {
                 let group = create(parent, GroupName::Text(name), limits)?;
                 made(&group);
-                in_use.insert(key.clone(), InUse { group: group.clone(), tasks: 1 });
+                in_use.insert(
+                    key.clone(),
+                    InUse {
+                        group: group.clone(),
+                        tasks: 1,
+                    },
+                );
                 group
             }
         };
         drop(in_use);
-        Ok(Entered { tree: Arc::clone(self), key, group })
+        Ok(Entered {
+            tree: Arc::clone(self),
+            key,
+            group,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, InUse>> {
@@ -54,11 +64,14 @@ impl Tree {
     }
 }
 
-/// Creates a group of that name, or an unnamed one where the name is not allowed or taken: the last task of a group
-/// that goes offline no longer counts for it, and the name is taken for a moment still.
+/// Creates a group of that name, or an unnamed one where the name is not allowed or taken: the last
+/// task of a group that goes offline no longer counts for it, and the name is taken for a moment
+/// still.
 fn create(parent: &Group, name: GroupName<'_>, limits: Limits) -> Result<Group, CreateError> {
     match parent.create(name, limits) {
-        Err(CreateError::Name { .. } | CreateError::Taken { .. }) => parent.create(GroupName::Unnamed, limits),
+        Err(CreateError::Name { .. } | CreateError::Taken { .. }) => {
+            parent.create(GroupName::Unnamed, limits)
+        }
         created => created,
     }
 }
@@ -80,7 +93,9 @@ impl Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         let mut in_use = self.tree.lock();
-        let Some(there) = in_use.get_mut(&self.key) else { return };
+        let Some(there) = in_use.get_mut(&self.key) else {
+            return;
+        };
         there.tasks -= 1;
         if there.tasks > 0 {
             return;
@@ -100,8 +115,14 @@ mod tests {
 
     #[test]
     fn a_group_is_there_while_it_is_in_use() {
-        let (tree, runtime) = (Arc::new(Tree::default()), Runtime::builder().build().unwrap());
-        let enter = || tree.enter(&runtime.root(), "job", Limits::new().max(64_usize), |_| ()).unwrap();
+        let (tree, runtime) = (
+            Arc::new(Tree::default()),
+            Runtime::builder().build().unwrap(),
+        );
+        let enter = || {
+            tree.enter(&runtime.root(), "job", Limits::new().max(64_usize), |_| ())
+                .unwrap()
+        };
         let (first, second) = (enter(), enter());
         assert_eq!((first.group(), first.group().max()), (second.group(), 64));
         drop(first);
@@ -116,13 +137,21 @@ mod tests {
     /// A name that is not free, or is none, costs the name and not the task.
     #[test]
     fn a_group_without_its_name() {
-        let (tree, runtime) = (Arc::new(Tree::default()), Runtime::builder().build().unwrap());
+        let (tree, runtime) = (
+            Arc::new(Tree::default()),
+            Runtime::builder().build().unwrap(),
+        );
         let root = runtime.root();
         let _taken = root.create("job", Limits::new()).unwrap();
         for name in ["job", "a/b", ""] {
-            let [first, second] = [(); 2].map(|()| tree.enter(&root, name, Limits::new(), |_| ()).unwrap());
+            let [first, second] =
+                [(); 2].map(|()| tree.enter(&root, name, Limits::new(), |_| ()).unwrap());
             assert_eq!(first.group(), second.group());
-            assert!(first.group().path().starts_with("/#"), "{}", first.group().path());
+            assert!(
+                first.group().path().starts_with("/#"),
+                "{}",
+                first.group().path()
+            );
         }
         root.create("gone", Limits::new()).unwrap().offline_tree();
         assert_eq!(root.children().len(), 1);
@@ -131,13 +160,18 @@ mod tests {
     /// Threads that enter and leave at the same time never have a group that is offline.
     #[test]
     fn many_threads() {
-        let (tree, runtime) = (Arc::new(Tree::default()), Runtime::builder().audit(true).build().unwrap());
+        let (tree, runtime) = (
+            Arc::new(Tree::default()),
+            Runtime::builder().audit(true).build().unwrap(),
+        );
         std::thread::scope(|threads| {
             for _ in 0..4 {
                 threads.spawn(|| {
                     for round in 0..500 {
                         let name = format!("job{}", round % 2);
-                        let job = tree.enter(&runtime.root(), &name, Limits::new(), |_| ()).unwrap();
+                        let job = tree
+                            .enter(&runtime.root(), &name, Limits::new(), |_| ())
+                            .unwrap();
                         let stage = tree.enter(job.group(), "1", Limits::new(), |_| ()).unwrap();
                         drop(stage.group().try_charge(100_usize).expect("it is online"));
                     }
@@ -145,7 +179,10 @@ mod tests {
             }
         });
         assert!(tree.lock().is_empty());
-        assert_eq!((runtime.root().children(), runtime.root().live()), (vec![], 0));
+        assert_eq!(
+            (runtime.root().children(), runtime.root().live()),
+            (vec![], 0)
+        );
         assert!(runtime.verify().is_ok());
     }
 }

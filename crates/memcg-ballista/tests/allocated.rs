@@ -1,4 +1,5 @@
-//! A task of a process whose allocator charges groups: what the task has reserved pays for what it allocates itself.
+//! A task of a process whose allocator charges groups: what the task has reserved pays for what it
+//! allocates itself.
 
 use std::alloc::System;
 use std::fmt;
@@ -26,7 +27,8 @@ static ALLOCATOR: MemcgAlloc<System, LARGE_OBJECTS> = MemcgAlloc::with_threshold
 
 const MIB: u64 = 1 << 20;
 
-/// An engine whose tasks do as a shuffle writer does: they reserve memory and allocate it in the poll of the task.
+/// An engine whose tasks do as a shuffle writer does: they reserve memory and allocate it in the
+/// poll of the task.
 #[derive(Debug)]
 struct Writes;
 
@@ -66,7 +68,11 @@ impl QueryStageExecutor for Writes {
         let second = black_box(vec![1_u8; 2 << 20]);
         let group = Group::current().expect("a task is in its group");
         let ledger = group.ledger();
-        assert_eq!((ledger.reserved(), ledger.unpaid()), (8 * MIB, 0), "{ledger:?}");
+        assert_eq!(
+            (ledger.reserved(), ledger.unpaid()),
+            (8 * MIB, 0),
+            "{ledger:?}"
+        );
         assert!(ledger.allocated() >= 4 * MIB, "{ledger:?}");
         assert_eq!(group.live(), 8 * MIB, "paid once");
         drop((first, second));
@@ -83,11 +89,25 @@ async fn a_task_pays_once() {
     let runtime = Runtime::builder().build().unwrap();
     runtime.root().create("gold", Limits::new()).unwrap();
     let engine = GroupEngine::new(&runtime.root()).over(Arc::new(Writes));
-    let config = SessionConfig::new_with_ballista().with_option_extension(TenantOptions::of("gold"));
+    let config =
+        SessionConfig::new_with_ballista().with_option_extension(TenantOptions::of("gold"));
     let session = SessionContext::new_with_config(config);
     let plan = Arc::new(EmptyExec::new(Arc::new(Schema::empty())));
-    let stage = engine.create_query_stage_exec("j1".into(), 1, 1, vec![0], plan, "", &session.copied_config()).unwrap();
-    stage.execute_query_stage(1, session.task_ctx()).await.unwrap();
+    let stage = engine
+        .create_query_stage_exec(
+            "j1".into(),
+            1,
+            1,
+            vec![0],
+            plan,
+            "",
+            &session.copied_config(),
+        )
+        .unwrap();
+    stage
+        .execute_query_stage(1, session.task_ctx())
+        .await
+        .unwrap();
     drop(stage);
     runtime.settle();
     assert_eq!(runtime.root().live(), 0);

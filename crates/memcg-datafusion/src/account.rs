@@ -1,12 +1,14 @@
-//! Which group a consumer charges: the pool's own, one for what can spill and one for what cannot, or one for each
-//! kind of operator.
+//! Which group a consumer charges: the pool's own, one for what can spill and one for what cannot,
+//! or one for each kind of operator.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use datafusion_execution::memory_pool::MemoryConsumer;
 use memcg::errors::CreateError;
-use memcg::{Bytes, ChargeError, Group, GroupName, GroupScope, Limits, OnFull, Priority, Registration};
+use memcg::{
+    Bytes, ChargeError, Group, GroupName, GroupScope, Limits, OnFull, Priority, Registration,
+};
 
 use crate::config::PoolConfig;
 use crate::consumer::{Kind, Part, SORTER, is_as_it_says};
@@ -29,19 +31,30 @@ pub(crate) struct Account {
 
 impl Account {
     pub(crate) fn plain(group: Group) -> Account {
-        Account { operator: String::new(), is_asked: false, group, demand: None, _reclaimer: None, _scope: None }
+        Account {
+            operator: String::new(),
+            is_asked: false,
+            group,
+            demand: None,
+            _reclaimer: None,
+            _scope: None,
+        }
     }
 
     /// True if the account is that of the operator of a consumer with this name.
     #[inline]
     fn is_of(&self, name: &str) -> bool {
-        name.strip_prefix(&*self.operator).is_some_and(|rest| rest.is_empty() || rest.starts_with('['))
+        name.strip_prefix(&*self.operator)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('['))
     }
 
     /// Charges where the bytes fit at once, else does nothing.
     #[inline]
     pub(crate) fn charge_if_room(&self, bytes: u64) -> bool {
-        self.group.raw().try_charge_with(Bytes(bytes), OnFull::IfRoom).is_ok()
+        self.group
+            .raw()
+            .try_charge_with(Bytes(bytes), OnFull::IfRoom)
+            .is_ok()
     }
 
     /// Charges, and never waits.
@@ -53,7 +66,9 @@ impl Account {
     /// The same. Where it does not fit, others begin to give.
     #[inline]
     pub(crate) fn try_charge_or_start(&self, bytes: u64) -> Result<(), ChargeError> {
-        self.group.raw().try_charge_with(Bytes(bytes), OnFull::Start)
+        self.group
+            .raw()
+            .try_charge_with(Bytes(bytes), OnFull::Start)
     }
 
     #[inline]
@@ -68,38 +83,58 @@ impl Account {
 
     /// The sorts of the account, and which part of one the consumer is.
     pub(crate) fn sorts(&self, kind: Kind) -> Option<(&Sorts, Part)> {
-        self.demand.as_ref().and_then(|demand| kind.part().map(|part| (&demand.sorts, part)))
-    }
-
-    /// True if growths and returns of such a consumer are no more than that: none is asked to spill, and no sort
-    /// spills.
-    #[inline]
-    pub(crate) fn is_plain(&self, kind: Kind) -> bool {
         self.demand
             .as_ref()
-            .is_none_or(|demand| !demand.is_open() && kind.part().is_none_or(|part| demand.sorts.is_plain(part)))
+            .and_then(|demand| kind.part().map(|part| (&demand.sorts, part)))
+    }
+
+    /// True if growths and returns of such a consumer are no more than that: none is asked to
+    /// spill, and no sort spills.
+    #[inline]
+    pub(crate) fn is_plain(&self, kind: Kind) -> bool {
+        self.demand.as_ref().is_none_or(|demand| {
+            !demand.is_open() && kind.part().is_none_or(|part| demand.sorts.is_plain(part))
+        })
     }
 
     /// A group below `parent`. Where another pool of the group has taken the name, it has none.
     fn below(parent: &Group, operator: &str, is_asked: bool) -> Result<Account, CreateError> {
         let taken = |error| match error {
-            CreateError::Taken { .. } | CreateError::Name { .. } => parent.scope(GroupName::Unnamed, Limits::new()),
+            CreateError::Taken { .. } | CreateError::Name { .. } => {
+                parent.scope(GroupName::Unnamed, Limits::new())
+            }
             other => Err(other),
         };
         let scope = parent.scope(operator, Limits::new()).or_else(taken)?;
         let demand = is_asked.then(|| Demand::new(scope.clone()));
-        let reclaimer = demand.clone().map(|demand| scope.register_reclaimer(demand, Priority::NORMAL));
+        let reclaimer = demand
+            .clone()
+            .map(|demand| scope.register_reclaimer(demand, Priority::NORMAL));
         let plain = Account::plain(scope.clone());
         let operator = operator.to_string();
-        Ok(Account { operator, is_asked, demand, _reclaimer: reclaimer, _scope: Some(scope), ..plain })
+        Ok(Account {
+            operator,
+            is_asked,
+            demand,
+            _reclaimer: reclaimer,
+            _scope: Some(scope),
+            ..plain
+        })
     }
 }
 
 #[derive(Debug)]
 pub(crate) enum Accounts {
     One(Account),
-    BySpill { spillable: Account, unspillable: Account },
-    ByOperator { parent: Group, asks: bool, first: OnceLock<Box<Operator>> },
+    BySpill {
+        spillable: Account,
+        unspillable: Account,
+    },
+    ByOperator {
+        parent: Group,
+        asks: bool,
+        first: OnceLock<Box<Operator>>,
+    },
 }
 
 /// The groups that consumers charge, for the common growth and return.
@@ -121,9 +156,18 @@ impl Quick {
     pub(crate) fn of(&self, consumer: &MemoryConsumer) -> Option<&Group> {
         match self {
             Quick::One(group) => Some(group),
-            Quick::BySpill { spillable, unspillable, demand } => {
-                let is_quick = !demand.is_open() && demand.sorts.are_quiet() && is_as_it_says(consumer);
-                is_quick.then_some(if consumer.can_spill() { spillable } else { unspillable })
+            Quick::BySpill {
+                spillable,
+                unspillable,
+                demand,
+            } => {
+                let is_quick =
+                    !demand.is_open() && demand.sorts.are_quiet() && is_as_it_says(consumer);
+                is_quick.then_some(if consumer.can_spill() {
+                    spillable
+                } else {
+                    unspillable
+                })
             }
             Quick::None => None,
         }
@@ -133,8 +177,8 @@ impl Quick {
 /// Children of an operator in the tree: one for each value of four bits of a hash.
 const FAN: usize = 16;
 
-/// The account of a kind of operator, in a tree that only grows: it is read without a lock. Four bits of the name's
-/// hash say where the way goes on.
+/// The account of a kind of operator, in a tree that only grows: it is read without a lock. Four
+/// bits of the name's hash say where the way goes on.
 #[derive(Debug)]
 pub(crate) struct Operator {
     account: Account,
@@ -144,10 +188,17 @@ pub(crate) struct Operator {
 impl Accounts {
     pub(crate) fn new(group: &Group, config: &PoolConfig) -> Result<Accounts, CreateError> {
         Ok(if config.by_operator {
-            Accounts::ByOperator { parent: group.clone(), asks: config.spill_on_demand, first: OnceLock::new() }
+            Accounts::ByOperator {
+                parent: group.clone(),
+                asks: config.spill_on_demand,
+                first: OnceLock::new(),
+            }
         } else if config.spill_on_demand {
             let spillable = Account::below(group, "spillable", true)?;
-            Accounts::BySpill { spillable, unspillable: Account::below(group, "unspillable", false)? }
+            Accounts::BySpill {
+                spillable,
+                unspillable: Account::below(group, "unspillable", false)?,
+            }
         } else {
             Accounts::One(Account::plain(group.clone()))
         })
@@ -157,7 +208,10 @@ impl Accounts {
     pub(crate) fn quick(&self) -> Quick {
         match self {
             Accounts::One(account) => Quick::One(account.group.clone()),
-            Accounts::BySpill { spillable, unspillable } => match &spillable.demand {
+            Accounts::BySpill {
+                spillable,
+                unspillable,
+            } => match &spillable.demand {
                 Some(demand) => Quick::BySpill {
                     spillable: spillable.group.clone(),
                     unspillable: unspillable.group.clone(),
@@ -174,14 +228,21 @@ impl Accounts {
     pub(crate) fn of(&self, consumer: &MemoryConsumer, kind: Kind) -> &Account {
         match self {
             Accounts::One(account) => account,
-            Accounts::BySpill { spillable, unspillable } => {
+            Accounts::BySpill {
+                spillable,
+                unspillable,
+            } => {
                 if kind.is_among_spillable(consumer) {
                     spillable
                 } else {
                     unspillable
                 }
             }
-            Accounts::ByOperator { parent, asks, first } => of_operator(consumer, kind, parent, *asks, first),
+            Accounts::ByOperator {
+                parent,
+                asks,
+                first,
+            } => of_operator(consumer, kind, parent, *asks, first),
         }
     }
 }
@@ -197,7 +258,11 @@ fn of_operator<'a>(
 ) -> &'a Account {
     let is_asked = asks && kind.is_among_spillable(consumer);
     // A sort that is asked to spill has one account with its merge.
-    let name = if asks && kind.part().is_some() { SORTER } else { consumer.name() };
+    let name = if asks && kind.part().is_some() {
+        SORTER
+    } else {
+        consumer.name()
+    };
     let (mut place, mut hash) = (first, None);
     loop {
         let operator = place.get_or_init(|| Box::new(Operator::new(name, parent, is_asked)));
@@ -222,7 +287,8 @@ fn hash_of(name: &str) -> usize {
 }
 
 impl Operator {
-    /// Without a group of its own, because there are too many or the parent is offline, it charges the parent.
+    /// Without a group of its own, because there are too many or the parent is offline, it charges
+    /// the parent.
     fn new(name: &str, parent: &Group, is_asked: bool) -> Operator {
         let operator = operator_of(name);
         let account = Account::below(parent, operator, is_asked).unwrap_or_else(|_| Account {
@@ -230,7 +296,10 @@ impl Operator {
             is_asked,
             ..Account::plain(parent.clone())
         });
-        Operator { account, next: Default::default() }
+        Operator {
+            account,
+            next: Default::default(),
+        }
     }
 }
 
@@ -242,7 +311,9 @@ mod tests {
 
     /// The longest way to an operator.
     fn steps(place: &OnceLock<Box<Operator>>) -> usize {
-        place.get().map_or(0, |operator| 1 + operator.next.iter().map(steps).max().unwrap_or(0))
+        place.get().map_or(0, |operator| {
+            1 + operator.next.iter().map(steps).max().unwrap_or(0)
+        })
     }
 
     /// The tree finds any of many operators in a few steps, and the same one for each partition.
@@ -258,7 +329,9 @@ mod tests {
             assert_eq!(of(operator, 0).group.path(), format!("/Operator{operator}"));
         }
         assert!((0..20_000).all(|operator| std::ptr::eq(of(operator, 1), of(operator, 0))));
-        let Accounts::ByOperator { first, .. } = &accounts else { panic!("{accounts:?}") };
+        let Accounts::ByOperator { first, .. } = &accounts else {
+            panic!("{accounts:?}")
+        };
         assert!((4..12).contains(&steps(first)), "{} steps", steps(first));
     }
 }

@@ -1,4 +1,5 @@
-//! Finds out if the process's allocator charges groups: then the groups of queries cover allocated bytes.
+//! Finds out if the process's allocator charges groups: then the groups of queries cover allocated
+//! bytes.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -25,5 +26,9 @@ pub(crate) fn an_allocator_charges() -> bool {
 
 /// The limits of a query whose reservations pay for what it allocates.
 pub(crate) fn covering(limits: Limits) -> Limits {
-    if an_allocator_charges() { limits.cover_allocations() } else { limits }
+    if an_allocator_charges() {
+        limits.cover_allocations()
+    } else {
+        limits
+    }
 }

@@ -3,11 +3,13 @@
 use arrow_buffer::{MemoryPool, MemoryReservation};
 use memcg::Group;
 
-/// An Arrow memory pool that charges a group, for services that hold Arrow buffers: `buffer.claim(&pool)`.
+/// An Arrow memory pool that charges a group, for services that hold Arrow buffers:
+/// `buffer.claim(&pool)`.
 ///
-/// Arrow's pools do not refuse: the buffer exists already. So bytes are charged by force, and [`Group::forced`] shows
-/// what is above a max; the group's next charge that may be refused is. A buffer that several arrays share is charged
-/// once, to the pool that claimed it last. Its bytes are given back when the buffer is freed, on whatever thread.
+/// Arrow's pools do not refuse: the buffer exists already. So bytes are charged by force, and
+/// [`Group::forced`] shows what is above a max; the group's next charge that may be refused is. A
+/// buffer that several arrays share is charged once, to the pool that claimed it last. Its bytes
+/// are given back when the buffer is freed, on whatever thread.
 ///
 /// ```
 /// use datafusion::arrow::array::{Array, Int32Array};
@@ -38,7 +40,9 @@ pub struct ArrowPool {
 impl ArrowPool {
     /// A pool that charges `group`.
     pub fn new(group: &Group) -> ArrowPool {
-        ArrowPool { group: group.clone() }
+        ArrowPool {
+            group: group.clone(),
+        }
     }
 
     /// Returns the group.
@@ -54,7 +58,8 @@ impl MemoryPool for ArrowPool {
         Box::new(ArrowReservation { group, size })
     }
 
-    /// Bytes that the group and those above it have left; below zero, those by which this group is above its max.
+    /// Bytes that the group and those above it have left; below zero, those by which this group is
+    /// above its max.
     fn available(&self) -> isize {
         match self.group.headroom() {
             0 => isize::try_from(self.group.forced()).map_or(isize::MIN, |forced| -forced),

@@ -16,14 +16,16 @@ type Copies = Arc<dyn Fn(&dyn FileMetadata) -> Option<Arc<dyn FileMetadata>> + S
 
 /// Caches for a `RuntimeEnv` that allocate their entries in one group.
 ///
-/// With `memcg-alloc` what a query reads into a shared cache is charged to the query, and stays so while the entry is
-/// there: long after the query, the first reader owes what all read. These caches keep a copy that is allocated in
-/// `group`, so the reader's own is freed with its query. A copy is made once for each entry, and takes the time of a
-/// clone. Without an allocator that charges groups nothing of a cache is charged.
+/// With `memcg-alloc` what a query reads into a shared cache is charged to the query, and stays so
+/// while the entry is there: long after the query, the first reader owes what all read. These
+/// caches keep a copy that is allocated in `group`, so the reader's own is freed with its query. A
+/// copy is made once for each entry, and takes the time of a clone. Without an allocator that
+/// charges groups nothing of a cache is charged.
 ///
-/// The caches copy statistics and lists of files. Metadata inside of files has a type for each format: the functions of
-/// [`copy_with`](GroupCaches::copy_with) copy it, and metadata of a type that none of them knows is kept uncopied. With
-/// the feature `parquet`, that of Parquet files is known.
+/// The caches copy statistics and lists of files. Metadata inside of files has a type for each
+/// format: the functions of [`copy_with`](GroupCaches::copy_with) copy it, and metadata of a type
+/// that none of them knows is kept uncopied. With the feature `parquet`, that of Parquet files is
+/// known.
 ///
 /// ```
 /// use datafusion::execution::runtime_env::RuntimeEnvBuilder;
@@ -46,21 +48,25 @@ pub struct GroupCaches {
 }
 
 impl GroupCaches {
-    /// Begins with caches in `group` of DataFusion's default sizes. [`into_config`](GroupCaches::into_config) makes
-    /// them.
+    /// Begins with caches in `group` of DataFusion's default sizes.
+    /// [`into_config`](GroupCaches::into_config) makes them.
     pub fn new(group: &Group) -> GroupCaches {
-        GroupCaches { group: group.clone(), config: CacheManagerConfig::default(), copies: Arc::new(copy_known) }
+        GroupCaches {
+            group: group.clone(),
+            config: CacheManagerConfig::default(),
+            copies: Arc::new(copy_known),
+        }
     }
 
-    /// Takes the sizes in bytes, and the lifetime of lists of files, from `config`. Caches that `config` has are
-    /// replaced.
+    /// Takes the sizes in bytes, and the lifetime of lists of files, from `config`. Caches that
+    /// `config` has are replaced.
     pub fn sizes_of(mut self, config: CacheManagerConfig) -> GroupCaches {
         self.config = config;
         self
     }
 
-    /// Adds a function that copies metadata of files. It returns `None` for a type that it does not know; the functions
-    /// of before are then asked.
+    /// Adds a function that copies metadata of files. It returns `None` for a type that it does not
+    /// know; the functions of before are then asked.
     ///
     /// The function runs in the group when a query puts an entry, with no lock held.
     pub fn copy_with(
@@ -74,9 +80,16 @@ impl GroupCaches {
 
     /// Makes the caches, and returns them as a configuration for a `RuntimeEnvBuilder`.
     pub fn into_config(self) -> CacheManagerConfig {
-        let GroupCaches { group, mut config, copies } = self;
-        let (lists, statistics, metadata) =
-            (config.list_files_cache_limit, config.file_statistics_cache_limit, config.metadata_cache_limit);
+        let GroupCaches {
+            group,
+            mut config,
+            copies,
+        } = self;
+        let (lists, statistics, metadata) = (
+            config.list_files_cache_limit,
+            config.file_statistics_cache_limit,
+            config.metadata_cache_limit,
+        );
         let of_lists = |list: CachedFileList| CachedFileList::new(list.files.to_vec());
         let of_statistics = |entry: CachedFileMetadata| CachedFileMetadata {
             statistics: Arc::new((*entry.statistics).clone()),
@@ -87,8 +100,14 @@ impl GroupCaches {
             meta: entry.meta.clone(),
             file_metadata: copies(&*entry.file_metadata).unwrap_or(entry.file_metadata),
         };
-        config.list_files_cache = Some(GroupCache::of(&group, lists, config.list_files_cache_ttl, of_lists));
-        config.file_statistics_cache = Some(GroupCache::of(&group, statistics, None, of_statistics));
+        config.list_files_cache = Some(GroupCache::of(
+            &group,
+            lists,
+            config.list_files_cache_ttl,
+            of_lists,
+        ));
+        config.file_statistics_cache =
+            Some(GroupCache::of(&group, statistics, None, of_statistics));
         config.file_metadata_cache = Some(GroupCache::of(&group, metadata, None, of_metadata));
         config
     }
@@ -96,7 +115,9 @@ impl GroupCaches {
 
 impl fmt::Debug for GroupCaches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GroupCaches").field("group", &self.group).finish_non_exhaustive()
+        f.debug_struct("GroupCaches")
+            .field("group", &self.group)
+            .finish_non_exhaustive()
     }
 }
 
@@ -112,7 +133,9 @@ fn copy_known(metadata: &dyn FileMetadata) -> Option<Arc<dyn FileMetadata>> {
     use datafusion::datasource::physical_plan::parquet::metadata::CachedParquetMetaData as Own;
     let metadata = metadata.as_any();
     if let Some(own) = metadata.downcast_ref::<Own>() {
-        return Some(Arc::new(Own::new(Arc::new((**own.parquet_metadata()).clone()))));
+        return Some(Arc::new(Own::new(Arc::new(
+            (**own.parquet_metadata()).clone(),
+        ))));
     }
     let of_reader = metadata.downcast_ref::<OfReader>()?.parquet_metadata();
     Some(Arc::new(OfReader::new(Arc::new((**of_reader).clone()))))
@@ -133,7 +156,11 @@ impl<K: CacheKey, V: CacheValue> GroupCache<K, V> {
         copy: impl Fn(V) -> V + Send + Sync + 'static,
     ) -> Arc<GroupCache<K, V>> {
         let inner = group.run(|| DefaultCache::new_with_ttl(limit, ttl));
-        Arc::new(GroupCache { group: group.clone(), inner, copy: Box::new(copy) })
+        Arc::new(GroupCache {
+            group: group.clone(),
+            inner,
+            copy: Box::new(copy),
+        })
     }
 }
 

@@ -10,7 +10,8 @@ use crate::queue::Queue;
 /// Default time for which a consumer waits if its pool spills on demand.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Settings for what a [`GroupPool`](crate::GroupPool) does beyond charging its group. The default: nothing.
+/// Settings for what a [`GroupPool`](crate::GroupPool) does beyond charging its group. The default:
+/// nothing.
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,17 +44,18 @@ impl PoolConfig {
         PoolConfig::default()
     }
 
-    /// Keeps `bytes` of headroom for consumers that cannot spill. One that has something to spill is refused, and
-    /// spills, where the group or one above it would have less [headroom](memcg::Group::headroom) after its growth. To
-    /// read the headroom takes a few loads a level for each growth of such a consumer. Credit of threads counts as
-    /// room: before a growth is refused it is drained, which costs a barrier.
+    /// Keeps `bytes` of headroom for consumers that cannot spill. One that has something to spill
+    /// is refused, and spills, where the group or one above it would have less
+    /// [headroom](memcg::Group::headroom) after its growth. To read the headroom takes a few loads
+    /// a level for each growth of such a consumer. Credit of threads counts as room: before a
+    /// growth is refused it is drained, which costs a barrier.
     ///
     /// From its third file on the merge of an aggregate's files leaves the reserve, and with
     /// [`spill_on_demand`](Self::spill_on_demand) that of a sort's files.
     ///
-    /// A reserve of more than half of the least max on the way up counts as that half. A pool whose reserve is as large
-    /// as that max is not made. An aggregate that was refused may grow in order to make room: for that it takes of the
-    /// reserve.
+    /// A reserve of more than half of the least max on the way up counts as that half. A pool whose
+    /// reserve is as large as that max is not made. An aggregate that was refused may grow in order
+    /// to make room: for that it takes of the reserve.
     pub fn unspillable_reserve(mut self, bytes: impl IntoBytes) -> PoolConfig {
         Bytes(self.reserve) = bytes.into_bytes();
         self
@@ -61,18 +63,20 @@ impl PoolConfig {
 
     /// Lets other groups ask this pool's operators to spill.
     ///
-    /// The pool registers a reclaimer. When a charge elsewhere does not fit, the reclaimer promises what is wanted, and
-    /// the pool refuses the next growth of its spillable consumers until as much has come back. A consumer is refused
-    /// once for each demand, and only where its reservation is worth a spill: 256 KiB, or all that is wanted. The
-    /// consumers that can spill and those that cannot have a group each below the pool's group, `spillable` and
+    /// The pool registers a reclaimer. When a charge elsewhere does not fit, the reclaimer promises
+    /// what is wanted, and the pool refuses the next growth of its spillable consumers until as
+    /// much has come back. A consumer is refused once for each demand, and only where its
+    /// reservation is worth a spill: 256 KiB, or all that is wanted. The consumers that can spill
+    /// and those that cannot have a group each below the pool's group, `spillable` and
     /// `unspillable`. A sort's merge takes over what the sort holds, so it is in `spillable`.
     ///
-    /// The merge of an aggregate's files leaves as much as one file takes, for the aggregate's table. Where two files do
-    /// not, it reads them with half the buffers.
+    /// The merge of an aggregate's files leaves as much as one file takes, for the aggregate's
+    /// table. Where two files do not, it reads them with half the buffers.
     ///
-    /// The bytes that a sort frees while it spills stay charged until its merge has loaded the sorted runs. Its
-    /// reservation for merging, `sort_spill_reservation_bytes`, and room for the batch that did not fit stay charged
-    /// throughout. In a full group another query would take them, and the sort would fail while it frees memory.
+    /// The bytes that a sort frees while it spills stay charged until its merge has loaded the
+    /// sorted runs. Its reservation for merging, `sort_spill_reservation_bytes`, and room for the
+    /// batch that did not fit stay charged throughout. In a full group another query would take
+    /// them, and the sort would fail while it frees memory.
     ///
     /// It also sets a [patience](Self::patience) of one second, unless one is set.
     pub fn spill_on_demand(mut self) -> PoolConfig {
@@ -80,10 +84,10 @@ impl PoolConfig {
         self
     }
 
-    /// Gives each kind of operator a group of its own below the pool's group, in the place of a `TrackConsumersPool`.
-    /// The group's name is that of the consumer without its partition: `HashJoinInput`, `ExternalSorter`. A refusal
-    /// names the largest. With [`spill_on_demand`](Self::spill_on_demand) `ExternalSorter` holds the sorts' merges,
-    /// too.
+    /// Gives each kind of operator a group of its own below the pool's group, in the place of a
+    /// `TrackConsumersPool`. The group's name is that of the consumer without its partition:
+    /// `HashJoinInput`, `ExternalSorter`. A refusal names the largest. With
+    /// [`spill_on_demand`](Self::spill_on_demand) `ExternalSorter` holds the sorts' merges, too.
     ///
     /// Each growth and each return then looks for the operator by name.
     pub fn by_operator(mut self) -> PoolConfig {
@@ -91,14 +95,16 @@ impl PoolConfig {
         self
     }
 
-    /// Ends a plan whose group has allocated more than `bytes` beyond what it has reserved: with a `ResourcesExhausted`
-    /// that names the group, as a refusal does. Some operators reserve nothing: a window over all rows, the decoding of
-    /// files. Without a bound such a query takes the memory of all, and the system kills the process.
+    /// Ends a plan whose group has allocated more than `bytes` beyond what it has reserved: with a
+    /// `ResourcesExhausted` that names the group, as a refusal does. Some operators reserve
+    /// nothing: a window over all rows, the decoding of files. Without a bound such a query takes
+    /// the memory of all, and the system kills the process.
     ///
-    /// It needs `memcg-alloc` as the global allocator and a [`GroupTracer`](crate::GroupTracer): without them nothing
-    /// is known to be allocated, and no plan ends. It concerns the plans of [sessions](crate::InGroupSession). While
-    /// there are such sessions a thread looks at each every 10 ms, so what a plan allocates between two looks is beyond
-    /// the bound. While the group's usage is below `bytes` a look reads that usage; else it costs a
+    /// It needs `memcg-alloc` as the global allocator and a [`GroupTracer`](crate::GroupTracer):
+    /// without them nothing is known to be allocated, and no plan ends. It concerns the plans of
+    /// [sessions](crate::InGroupSession). While there are such sessions a thread looks at each
+    /// every 10 ms, so what a plan allocates between two looks is beyond the bound. While the
+    /// group's usage is below `bytes` a look reads that usage; else it costs a
     /// [`Group::ledger`](memcg::Group::ledger).
     ///
     /// ```
@@ -113,11 +119,12 @@ impl PoolConfig {
         self
     }
 
-    /// Charges the bytes of spill files to a counter of the group beside memory. The counter's max is a quota: of a
-    /// query, of its tenant, of the process. A query whose files do not fit ends with a `ResourcesExhausted` that names
-    /// the group that was full. The setting concerns the plans of [sessions](crate::InGroupSession), whatever SQL sets
-    /// of the runtime. Each write to a file makes one charge. Files that the service's disk manager refuses are refused
-    /// as before.
+    /// Charges the bytes of spill files to a counter of the group beside memory. The counter's max
+    /// is a quota: of a query, of its tenant, of the process. A query whose files do not fit ends
+    /// with a `ResourcesExhausted` that names the group that was full. The setting concerns the
+    /// plans of [sessions](crate::InGroupSession), whatever SQL sets of the runtime. Each write to
+    /// a file makes one charge. Files that the service's disk manager refuses are refused as
+    /// before.
     ///
     /// Making a session returns an error if the runtime has no such counter.
     ///
@@ -141,33 +148,35 @@ impl PoolConfig {
         self
     }
 
-    /// Longest wait of a growth that does not fit and whose operator would fail: a consumer that cannot spill, or has
-    /// nothing to spill yet. The default is zero: it is refused at once.
+    /// Longest wait of a growth that does not fit and whose operator would fail: a consumer that
+    /// cannot spill, or has nothing to spill yet. The default is zero: it is refused at once.
     ///
-    /// A consumer waits only in a task of a multi-thread tokio runtime, by `block_in_place`, so other tasks of the
-    /// worker go on. It waits for at most `time`, and much shorter where nothing moves: where the usage of the level
-    /// that is full does not fall, and no operator there spills on demand. It then gives up after a fiftieth of `time`,
-    /// or a fifth where operators were asked. Each such wait in vain halves the next of the same pool, until a second
-    /// has passed. An exchange (`RepartitionExec`) does not wait: it spills the batch that it holds, and others wait
-    /// for its output.
+    /// A consumer waits only in a task of a multi-thread tokio runtime, by `block_in_place`, so
+    /// other tasks of the worker go on. It waits for at most `time`, and much shorter where nothing
+    /// moves: where the usage of the level that is full does not fall, and no operator there spills
+    /// on demand. It then gives up after a fiftieth of `time`, or a fifth where operators were
+    /// asked. Each such wait in vain halves the next of the same pool, until a second has passed.
+    /// An exchange (`RepartitionExec`) does not wait: it spills the batch that it holds, and others
+    /// wait for its output.
     ///
-    /// With a [queue](Self::queue), a query that ran beside another and may run again waits for a third of the time that
-    /// it has run, in all. One that may not waits as long as the queue is patient, and gives up after a 500th of that
-    /// where nothing moves.
+    /// With a [queue](Self::queue), a query that ran beside another and may run again waits for a
+    /// third of the time that it has run, in all. One that may not waits as long as the queue is
+    /// patient, and gives up after a 500th of that where nothing moves.
     ///
-    /// Inside a tokio `LocalSet` a worker cannot hand its tasks on. There the first consumer that is to wait prints
-    /// tokio's panic, and it and the next of the same pool are refused at once. Where queries run as local tasks, set
-    /// zero.
+    /// Inside a tokio `LocalSet` a worker cannot hand its tasks on. There the first consumer that
+    /// is to wait prints tokio's panic, and it and the next of the same pool are refused at once.
+    /// Where queries run as local tasks, set zero.
     pub fn patience(mut self, time: Duration) -> PoolConfig {
         self.patience = Some(time);
         self
     }
 
-    /// Has a query that is refused memory that others hold wait in line and run again: see [`Queue`]. The setting
-    /// concerns the plans of [sessions](crate::InGroupSession), but for `EXPLAIN ANALYZE`.
+    /// Has a query that is refused memory that others hold wait in line and run again: see
+    /// [`Queue`]. The setting concerns the plans of [sessions](crate::InGroupSession), but for
+    /// `EXPLAIN ANALYZE`.
     ///
-    /// A plan then gives its rows in one partition. A query that never waits takes the queue's lock some six times in
-    /// all.
+    /// A plan then gives its rows in one partition. A query that never waits takes the queue's lock
+    /// some six times in all.
     #[cfg(feature = "session")]
     pub fn queue(mut self, queue: &Queue) -> PoolConfig {
         self.queue = Some(queue.clone());
@@ -175,6 +184,10 @@ impl PoolConfig {
     }
 
     pub(crate) fn patience_or_default(&self) -> Duration {
-        self.patience.unwrap_or(if self.spill_on_demand { PATIENCE } else { Duration::ZERO })
+        self.patience.unwrap_or(if self.spill_on_demand {
+            PATIENCE
+        } else {
+            Duration::ZERO
+        })
     }
 }

@@ -26,10 +26,11 @@ pub(crate) enum Kind {
     Other,
     /// One of the two of a sort.
     Sort(Part),
-    /// An exchange: it has a batch in its hands that it spills where it is refused, and gives nothing of what it holds.
+    /// An exchange: it has a batch in its hands that it spills where it is refused, and gives
+    /// nothing of what it holds.
     Exchange,
-    /// An aggregate of sorted rows: DataFusion calls it spillable for the share that its fair pool then gives it, and
-    /// it fails where it is refused.
+    /// An aggregate of sorted rows: DataFusion calls it spillable for the share that its fair pool
+    /// then gives it, and it fails where it is refused.
     Bounded,
     /// An aggregate that grows in order to spill.
     Grouped,
@@ -41,7 +42,11 @@ impl Part {
     #[inline]
     fn of(consumer: &MemoryConsumer) -> Option<Part> {
         match consumer.can_spill() {
-            true => consumer.name().strip_prefix(SORTER)?.starts_with('[').then_some(Part::Sorter),
+            true => consumer
+                .name()
+                .strip_prefix(SORTER)?
+                .starts_with('[')
+                .then_some(Part::Sorter),
             false => consumer.name().starts_with(MERGE).then_some(Part::Merge),
         }
     }
@@ -67,7 +72,11 @@ impl Kind {
     /// Which part of a sort it is.
     #[inline]
     pub(crate) fn part(self) -> Option<Part> {
-        if let Kind::Sort(part) = self { Some(part) } else { None }
+        if let Kind::Sort(part) = self {
+            Some(part)
+        } else {
+            None
+        }
     }
 
     /// True if a refusal of this consumer makes it give memory back.
@@ -76,16 +85,17 @@ impl Kind {
         consumer.can_spill() && !matches!(self, Kind::Exchange | Kind::Bounded)
     }
 
-    /// True if a pool that spills on demand charges the consumer beside its spillable ones: a sort's merge takes over
-    /// what its sorter holds.
+    /// True if a pool that spills on demand charges the consumer beside its spillable ones: a
+    /// sort's merge takes over what its sorter holds.
     #[inline]
     pub(crate) fn is_among_spillable(self, consumer: &MemoryConsumer) -> bool {
         self.part().is_some() || self.gives_back(consumer)
     }
 }
 
-/// True if the consumer is charged by what it says of itself alone, while no consumer is asked to spill and no sort
-/// spills. The first letter tells the others apart, so this may be false of one that is.
+/// True if the consumer is charged by what it says of itself alone, while no consumer is asked to
+/// spill and no sort spills. The first letter tells the others apart, so this may be false of one
+/// that is.
 #[inline]
 pub(crate) fn is_as_it_says(consumer: &MemoryConsumer) -> bool {
     match consumer.name().as_bytes().first() {
@@ -101,17 +111,33 @@ mod tests {
 
     #[test]
     fn by_name() {
-        let kind = |name: &str, can_spill| Kind::of(&MemoryConsumer::new(name).with_can_spill(can_spill));
+        let kind =
+            |name: &str, can_spill| Kind::of(&MemoryConsumer::new(name).with_can_spill(can_spill));
         assert_eq!(kind("ExternalSorter[0]", true), Kind::Sort(Part::Sorter));
-        assert_eq!(kind("ExternalSorterMerge[0]", false), Kind::Sort(Part::Merge));
+        assert_eq!(
+            kind("ExternalSorterMerge[0]", false),
+            Kind::Sort(Part::Merge)
+        );
         assert_eq!(kind("RepartitionExec[1]", true), Kind::Exchange);
         assert_eq!(kind("RepartitionExec[Merge 1]", false), Kind::Other);
-        assert_eq!(kind("OrderedFinalAggregateStream[0] (a)", true), Kind::Bounded);
-        assert_eq!(kind("GroupedHashAggregateStream[0] (median(a))", true), Kind::Grouped);
+        assert_eq!(
+            kind("OrderedFinalAggregateStream[0] (a)", true),
+            Kind::Bounded
+        );
+        assert_eq!(
+            kind("GroupedHashAggregateStream[0] (median(a))", true),
+            Kind::Grouped
+        );
         assert_eq!(kind("FinalHashAggregateStream[0]", true), Kind::Replaying);
         assert_eq!(kind("SingleHashAggregateStream[0]", true), Kind::Replaying);
-        for other in ["", "E", "ExternalSorter", "ExternalSorterMerge[0]", "SortPreservingMergeExec[0]", "Repartition"]
-        {
+        for other in [
+            "",
+            "E",
+            "ExternalSorter",
+            "ExternalSorterMerge[0]",
+            "SortPreservingMergeExec[0]",
+            "Repartition",
+        ] {
             assert_eq!(kind(other, true), Kind::Other, "{other}");
         }
         assert_eq!(kind("ExternalSorter[0]", false), Kind::Other);
@@ -120,16 +146,29 @@ mod tests {
     /// The decision by the first letter is what the whole name says.
     #[test]
     fn the_first_letter_is_never_wrong() {
-        let names =
-            [SORTER, MERGE, EXCHANGE, BOUNDED, GROUPED, REPLAYING[0], REPLAYING[1], "HashJoinInput", "Other", "R", ""];
+        let names = [
+            SORTER,
+            MERGE,
+            EXCHANGE,
+            BOUNDED,
+            GROUPED,
+            REPLAYING[0],
+            REPLAYING[1],
+            "HashJoinInput",
+            "Other",
+            "R",
+            "",
+        ];
         let consumers = names.iter().flat_map(|name| {
-            [true, false].map(|can_spill| MemoryConsumer::new(format!("{name}[0]")).with_can_spill(can_spill))
+            [true, false].map(|can_spill| {
+                MemoryConsumer::new(format!("{name}[0]")).with_can_spill(can_spill)
+            })
         });
         let mut seen = [0, 0];
         for consumer in consumers {
             let kind = Kind::of(&consumer);
-            let is_plain =
-                kind != Kind::Sort(Part::Merge) && kind.is_among_spillable(&consumer) == consumer.can_spill();
+            let is_plain = kind != Kind::Sort(Part::Merge)
+                && kind.is_among_spillable(&consumer) == consumer.can_spill();
             assert!(is_plain || !is_as_it_says(&consumer), "{consumer:?}");
             seen[usize::from(is_as_it_says(&consumer))] += 1;
         }
@@ -141,7 +180,10 @@ mod tests {
         let of = |name: &str, can_spill| {
             let consumer = MemoryConsumer::new(name).with_can_spill(can_spill);
             let kind = Kind::of(&consumer);
-            (kind.gives_back(&consumer), kind.is_among_spillable(&consumer))
+            (
+                kind.gives_back(&consumer),
+                kind.is_among_spillable(&consumer),
+            )
         };
         assert_eq!(of("HashJoinInput", false), (false, false));
         assert_eq!(of("Rows", true), (true, true));

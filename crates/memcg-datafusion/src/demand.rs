@@ -1,7 +1,9 @@
-//! Spilling on demand: what other groups want of one account's operators, and which of them have been told.
+//! Spilling on demand: what other groups want of one account's operators, and which of them have
+//! been told.
 //!
-//! An operator spills only on its own task, when its growth is refused. So a demand stays open until the operators
-//! come: each that is worth it is refused once, and what they give back from then on counts.
+//! An operator spills only on its own task, when its growth is refused. So a demand stays open
+//! until the operators come: each that is worth it is refused once, and what they give back from
+//! then on counts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,10 +13,12 @@ use memcg::{Group, Later, Reclaim, ReclaimContext};
 
 use crate::sorts::Sorts;
 
-/// A reservation below this is refused only where it is all that is wanted: a file costs more than it brings.
+/// A reservation below this is refused only where it is all that is wanted: a file costs more than
+/// it brings.
 const WORTH: u64 = 256 << 10;
 
-/// Time that a demand stays open that no operator has taken, and one that an operator has: it sorts and writes first.
+/// Time that a demand stays open that no operator has taken, and one that an operator has: it sorts
+/// and writes first.
 const UNTAKEN: Duration = Duration::from_millis(500);
 const TAKEN: Duration = Duration::from_secs(10);
 
@@ -30,7 +34,8 @@ pub(crate) enum Stage {
     Spilling,
 }
 
-/// Farthest stage of the operators that were asked for the memory of `level`. `None`: none is asked.
+/// Farthest stage of the operators that were asked for the memory of `level`. `None`: none is
+/// asked.
 pub(crate) fn stage_below(level: &Group) -> Option<Stage> {
     let open: Vec<_> = {
         let mut open = lock(&OPEN);
@@ -51,7 +56,8 @@ pub(crate) struct Demand {
     this: Weak<Demand>,
     /// The sorts among the consumers.
     pub(crate) sorts: Sorts,
-    /// True if `open` has something. Relaxed wherever it is used: a hint, `open` decides under its lock.
+    /// True if `open` has something. Relaxed wherever it is used: a hint, `open` decides under its
+    /// lock.
     is_open: AtomicBool,
     open: Mutex<Option<OpenDemand>>,
 }
@@ -86,7 +92,11 @@ impl OpenDemand {
 
     /// Bytes that the operators that were told still have to give.
     fn coming(&self) -> u64 {
-        self.told.iter().filter(|told| told.is_spilling).map(|told| told.held).sum()
+        self.told
+            .iter()
+            .filter(|told| told.is_spilling)
+            .map(|told| told.held)
+            .sum()
     }
 }
 
@@ -112,11 +122,15 @@ impl Demand {
         self.close_if_over(&mut open);
         let demand = open.as_ref().filter(|demand| &demand.target == level)?;
         let is_spilling = demand.told.iter().any(|told| told.is_spilling);
-        Some(if is_spilling { Stage::Spilling } else { Stage::Asked })
+        Some(if is_spilling {
+            Stage::Spilling
+        } else {
+            Stage::Asked
+        })
     }
 
-    /// Returns the bytes that are wanted if this growth of a consumer, whose reservation holds `held` bytes, is to be
-    /// refused: then the consumer spills.
+    /// Returns the bytes that are wanted if this growth of a consumer, whose reservation holds
+    /// `held` bytes, is to be refused: then the consumer spills.
     #[cold]
     pub(crate) fn refuses(&self, consumer: usize, held: u64) -> Option<u64> {
         let mut open = lock(&self.open);
@@ -127,7 +141,11 @@ impl Demand {
         if !is_worth_it || was_told || demand.coming() >= demand.left {
             return None;
         }
-        demand.told.push(Told { consumer, held, is_spilling: true });
+        demand.told.push(Told {
+            consumer,
+            held,
+            is_spilling: true,
+        });
         Some(demand.left)
     }
 
@@ -186,7 +204,10 @@ impl Demand {
 
 impl OpenDemand {
     fn has_given(&mut self, consumer: usize) {
-        self.told.iter_mut().filter(|told| told.consumer == consumer).for_each(|told| told.is_spilling = false);
+        self.told
+            .iter_mut()
+            .filter(|told| told.consumer == consumer)
+            .for_each(|told| told.is_spilling = false);
     }
 }
 

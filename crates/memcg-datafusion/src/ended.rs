@@ -20,8 +20,8 @@ pub enum EndReason {
     Offline,
 }
 
-/// The error of a query that has ended because of its group. DataFusion passes it on as `DataFusionError::External`;
-/// [`Ended::of`] finds it.
+/// The error of a query that has ended because of its group. DataFusion passes it on as
+/// `DataFusionError::External`; [`Ended::of`] finds it.
 ///
 /// ```
 /// use datafusion::prelude::SessionContext;
@@ -73,7 +73,10 @@ impl Ended {
             ChargeError::Offline { .. } => EndReason::Offline,
             _ => return None,
         };
-        Some(Ended { path: error.group().path(), reason })
+        Some(Ended {
+            path: error.group().path(),
+            reason,
+        })
     }
 
     pub(crate) fn into_error(self) -> DataFusionError {
@@ -86,10 +89,16 @@ impl fmt::Display for Ended {
         let path = &self.path;
         match self.reason {
             EndReason::Cancelled => {
-                write!(f, "{path} is cancelled to make room: the query ends; run it again when there is more memory")
+                write!(
+                    f,
+                    "{path} is cancelled to make room: the query ends; run it again when there is more memory"
+                )
             }
             EndReason::Offline => {
-                write!(f, "{path} is offline: the query ends; keep its session until the last row is read")
+                write!(
+                    f,
+                    "{path} is offline: the query ends; keep its session until the last row is read"
+                )
             }
         }
     }
@@ -103,7 +112,8 @@ pub(crate) struct Life {
     group: Group,
     cancelled: AtomicBool,
     waiting: Mutex<Vec<Weak<AtomicWaker>>>,
-    /// Number of growths of the pool that were refused, by whatever level. `waits`: of those that waited.
+    /// Number of growths of the pool that were refused, by whatever level. `waits`: of those that
+    /// waited.
     pub(crate) refusals: AtomicUsize,
     pub(crate) waits: AtomicUsize,
 }
@@ -125,8 +135,8 @@ impl Life {
 
     #[cfg(feature = "session")]
     pub(crate) fn ended(&self) -> Option<Ended> {
-        // Acquire: pairs with the release in `cancel`. A waker that is registered after the flag was read is woken,
-        // because the reader looks again after it has registered.
+        // Acquire: pairs with the release in `cancel`. A waker that is registered after the flag
+        // was read is woken, because the reader looks again after it has registered.
         let reason = if self.cancelled.load(Ordering::Acquire) {
             EndReason::Cancelled
         } else if self.group().is_offline() {
@@ -134,7 +144,10 @@ impl Life {
         } else {
             return None;
         };
-        Some(Ended { path: self.group().path(), reason })
+        Some(Ended {
+            path: self.group().path(),
+            reason,
+        })
     }
 
     /// True until the last stream of the group's plans is dropped.
@@ -152,7 +165,11 @@ impl Life {
 
     /// Has all streams look again.
     pub(crate) fn wake(&self) {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let waiting = self
+            .waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         // Without the lock: a waker is foreign code. One that panics keeps no other stream asleep.
         for waker in waiting.iter().filter_map(Weak::upgrade) {
             contain(move || waker.wake());
@@ -170,7 +187,8 @@ impl Life {
     }
 }
 
-/// Runs foreign code. What a panic carries is foreign, too: where its drop panics, what that carries is leaked.
+/// Runs foreign code. What a panic carries is foreign, too: where its drop panics, what that
+/// carries is leaked.
 pub(crate) fn contain(work: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(work))
         && let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload)))

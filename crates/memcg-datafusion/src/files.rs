@@ -30,23 +30,39 @@ struct Disk {
 
 impl Files {
     pub(crate) fn new(group: &Group, counter: Counter) -> Result<Files> {
-        group.counter(counter).map_err(|error| DataFusionError::External(error.into()))?;
-        Ok(Files { group: group.clone(), counter, disks: Mutex::default() })
+        group
+            .counter(counter)
+            .map_err(|error| DataFusionError::External(error.into()))?;
+        Ok(Files {
+            group: group.clone(),
+            counter,
+            disks: Mutex::default(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Disk>> {
         self.disks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The disk manager that counts and has `disk` write: `disk` itself, where it counts for the group or writes
-    /// nothing.
+    /// The disk manager that counts and has `disk` write: `disk` itself, where it counts for the
+    /// group or writes nothing.
     pub(crate) fn counted(&self, disk: &Arc<DiskManager>) -> Result<Arc<DiskManager>> {
-        let is_known = |known: &&Disk| Arc::ptr_eq(&known.base, disk) || Arc::ptr_eq(&known.counted, disk);
-        let known = self.lock().iter().find(is_known).map(|known| Arc::clone(&known.counted));
-        if let Some(known) = known.or_else(|| (!disk.tmp_files_enabled()).then(|| Arc::clone(disk))) {
+        let is_known =
+            |known: &&Disk| Arc::ptr_eq(&known.base, disk) || Arc::ptr_eq(&known.counted, disk);
+        let known = self
+            .lock()
+            .iter()
+            .find(is_known)
+            .map(|known| Arc::clone(&known.counted));
+        if let Some(known) = known.or_else(|| (!disk.tmp_files_enabled()).then(|| Arc::clone(disk)))
+        {
             return Ok(known);
         }
-        let factory = CountedFiles { disk: Arc::clone(disk), group: self.group.clone(), counter: self.counter };
+        let factory = CountedFiles {
+            disk: Arc::clone(disk),
+            group: self.group.clone(),
+            counter: self.counter,
+        };
         let builder = DiskManager::builder()
             .with_temp_file_factory(Arc::new(factory))
             .with_max_temp_directory_size(disk.max_temp_directory_size())
@@ -54,8 +70,13 @@ impl Files {
         let counted = Arc::new(builder.build()?);
         let mut disks = self.lock();
         // Managers that no session has any more: SQL may set another one at any time.
-        let gone: Vec<_> = disks.extract_if(.., |disk| Arc::strong_count(&disk.counted) == 1).collect();
-        disks.push(Disk { base: Arc::clone(disk), counted: Arc::clone(&counted) });
+        let gone: Vec<_> = disks
+            .extract_if(.., |disk| Arc::strong_count(&disk.counted) == 1)
+            .collect();
+        disks.push(Disk {
+            base: Arc::clone(disk),
+            counted: Arc::clone(&counted),
+        });
         drop(disks);
         // Without the lock: a manager that is dropped removes its folders.
         drop(gone);
@@ -64,7 +85,10 @@ impl Files {
 
     /// Returns the disk manager that writes the files of `disk`, if `disk` charges this group.
     pub(crate) fn uncounted(&self, disk: &Arc<DiskManager>) -> Option<Arc<DiskManager>> {
-        self.lock().iter().find(|known| Arc::ptr_eq(&known.counted, disk)).map(|known| Arc::clone(&known.base))
+        self.lock()
+            .iter()
+            .find(|known| Arc::ptr_eq(&known.counted, disk))
+            .map(|known| Arc::clone(&known.base))
     }
 }
 
@@ -79,7 +103,14 @@ impl TempFileFactory for CountedFiles {
     fn create_temp_file(&self, description: &str) -> Result<Arc<dyn SpillFile>> {
         let file = self.disk.create_tmp_file(description)?;
         let (group, counter) = (self.group.clone(), self.counter);
-        Ok(Arc::new(CountedFile { file, bytes: Arc::new(FileBytes { group, counter, charge: Mutex::default() }) }))
+        Ok(Arc::new(CountedFile {
+            file,
+            bytes: Arc::new(FileBytes {
+                group,
+                counter,
+                charge: Mutex::default(),
+            }),
+        }))
     }
 }
 
@@ -99,8 +130,12 @@ struct FileBytes {
 impl FileBytes {
     /// Charges `bytes` before they are written. An error holds the refusal's text.
     fn charge(&self, bytes: usize) -> io::Result<Charge> {
-        let charged = self.group.try_charge_set(&[(self.counter, memcg::Bytes::from(bytes).0)]);
-        charged.map(|[charge]| charge).map_err(|error| io::Error::other(refused(&error)))
+        let charged = self
+            .group
+            .try_charge_set(&[(self.counter, memcg::Bytes::from(bytes).0)]);
+        charged
+            .map(|[charge]| charge)
+            .map_err(|error| io::Error::other(refused(&error)))
     }
 
     /// Keeps the charge of bytes that were written.
@@ -135,7 +170,10 @@ impl SpillFile for CountedFile {
     }
 
     fn open_writer(&self) -> Result<Box<dyn SpillWriter>> {
-        Ok(Box::new(CountedWriter { writer: self.file.open_writer()?, bytes: Arc::clone(&self.bytes) }))
+        Ok(Box::new(CountedWriter {
+            writer: self.file.open_writer()?,
+            bytes: Arc::clone(&self.bytes),
+        }))
     }
 }
 

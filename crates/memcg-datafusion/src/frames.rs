@@ -1,8 +1,9 @@
 //! Frames of a query that a session outside of its group reads.
 //!
-//! `base_frame.join(query_frame)` runs in the session of `base_frame`, and would be charged to no group. So the plan of
-//! a query's frame has a mark at its root. A session of a group takes the mark off, and its group is charged for the
-//! rows. A session outside of all groups finds the mark in a plan that it is to run, and refuses the plan.
+//! `base_frame.join(query_frame)` runs in the session of `base_frame`, and would be charged to no
+//! group. So the plan of a query's frame has a mark at its root. A session of a group takes the
+//! mark off, and its group is charged for the rows. A session outside of all groups finds the mark
+//! in a plan that it is to run, and refuses the plan.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +12,9 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchemaRef, Result, internal_err, plan_err};
 use datafusion::dataframe::DataFrame;
-use datafusion::logical_expr::{Expr, Extension, InvariantLevel, LogicalPlan, UserDefinedLogicalNodeCore};
+use datafusion::logical_expr::{
+    Expr, Extension, InvariantLevel, LogicalPlan, UserDefinedLogicalNodeCore,
+};
 use datafusion::optimizer::AnalyzerRule;
 
 /// A mark: the logical node above the plan of a query's frame.
@@ -21,7 +24,8 @@ struct OfGroup {
     path: String,
 }
 
-/// Puts a mark at the root of a frame. A plan that gives no rows of a group, as `EXPLAIN` or `COPY`, gets none.
+/// Puts a mark at the root of a frame. A plan that gives no rows of a group, as `EXPLAIN` or
+/// `COPY`, gets none.
 pub(crate) fn marked(frame: DataFrame, path: String) -> DataFrame {
     let (state, plan) = frame.into_parts();
     let plan = match plan {
@@ -33,7 +37,9 @@ pub(crate) fn marked(frame: DataFrame, path: String) -> DataFrame {
         | LogicalPlan::EmptyRelation(_)
         | LogicalPlan::Explain(_)
         | LogicalPlan::Statement(_)) => plan,
-        input => LogicalPlan::Extension(Extension { node: Arc::new(OfGroup { input, path }) }),
+        input => LogicalPlan::Extension(Extension {
+            node: Arc::new(OfGroup { input, path }),
+        }),
     };
     DataFrame::new(state, plan)
 }
@@ -76,9 +82,16 @@ impl UserDefinedLogicalNodeCore for OfGroup {
         fmt::Debug::fmt(self, f)
     }
 
-    fn with_exprs_and_inputs(&self, _expressions: Vec<Expr>, mut inputs: Vec<LogicalPlan>) -> Result<OfGroup> {
+    fn with_exprs_and_inputs(
+        &self,
+        _expressions: Vec<Expr>,
+        mut inputs: Vec<LogicalPlan>,
+    ) -> Result<OfGroup> {
         match (inputs.pop(), inputs.is_empty()) {
-            (Some(input), true) => Ok(OfGroup { input, path: self.path.clone() }),
+            (Some(input), true) => Ok(OfGroup {
+                input,
+                path: self.path.clone(),
+            }),
             _ => internal_err!("OfGroup has one input"),
         }
     }
@@ -91,7 +104,9 @@ pub(crate) struct TakeMarksOff;
 impl AnalyzerRule for TakeMarksOff {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let off = |plan: LogicalPlan| {
-            let LogicalPlan::Extension(Extension { node }) = &plan else { return Ok(Transformed::no(plan)) };
+            let LogicalPlan::Extension(Extension { node }) = &plan else {
+                return Ok(Transformed::no(plan));
+            };
             Ok(match node.as_any().downcast_ref::<OfGroup>() {
                 Some(mark) => Transformed::yes(mark.input.clone()),
                 None => Transformed::no(plan),

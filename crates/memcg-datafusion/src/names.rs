@@ -1,5 +1,5 @@
-//! The names by which the pool knows some of DataFusion's consumers, as DataFusion registers them: a test for each
-//! fails where DataFusion renames it. `README.md` beside this file is the list.
+//! The names by which the pool knows some of DataFusion's consumers, as DataFusion registers them:
+//! a test for each fails where DataFusion renames it. `README.md` beside this file is the list.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,8 +30,19 @@ impl MemoryPool for Notes {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
-        let (name, can_spill, kind) = (consumer.name().to_string(), consumer.can_spill(), Kind::of(consumer));
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Consumer { name, can_spill, kind });
+        let (name, can_spill, kind) = (
+            consumer.name().to_string(),
+            consumer.can_spill(),
+            Kind::of(consumer),
+        );
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Consumer {
+                name,
+                can_spill,
+                kind,
+            });
     }
 
     fn grow(&self, _reservation: &MemoryReservation, _additional: usize) {}
@@ -53,14 +64,22 @@ impl fmt::Display for Notes {
     }
 }
 
-/// Runs a query of a table `rows` with the columns `a`, in order, and `b`. Returns the consumers that registered.
+/// Runs a query of a table `rows` with the columns `a`, in order, and `b`. Returns the consumers
+/// that registered.
 async fn consumers(partitions: usize, sql: &str) -> Vec<Consumer> {
-    let config = SessionConfig::new().with_target_partitions(partitions).with_prefer_existing_sort(true);
+    let config = SessionConfig::new()
+        .with_target_partitions(partitions)
+        .with_prefer_existing_sort(true);
     let notes = Arc::new(Notes::default());
-    let env = RuntimeEnvBuilder::new().with_memory_pool(Arc::clone(&notes) as _).build_arc().unwrap();
+    let env = RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::clone(&notes) as _)
+        .build_arc()
+        .unwrap();
     let session = SessionContext::new_with_config_rt(config, env);
-    let column = |values: std::ops::Range<i64>| Arc::new(Int64Array::from_iter_values(values)) as ArrayRef;
-    let batch = RecordBatch::try_from_iter([("a", column(0..100)), ("b", column(100..200))]).unwrap();
+    let column =
+        |values: std::ops::Range<i64>| Arc::new(Int64Array::from_iter_values(values)) as ArrayRef;
+    let batch =
+        RecordBatch::try_from_iter([("a", column(0..100)), ("b", column(100..200))]).unwrap();
     let table = MemTable::try_new(batch.schema(), vec![vec![batch]; partitions]).unwrap();
     let table = table.with_sort_order(vec![vec![col("a").sort(true, false)]]);
     session.register_table("rows", Arc::new(table)).unwrap();
@@ -70,7 +89,10 @@ async fn consumers(partitions: usize, sql: &str) -> Vec<Consumer> {
 
 /// Returns the consumers of a kind, and fails if there are none.
 fn of_kind(consumers: &[Consumer], kind: Kind) -> Vec<&Consumer> {
-    let found: Vec<_> = consumers.iter().filter(|consumer| consumer.kind == kind).collect();
+    let found: Vec<_> = consumers
+        .iter()
+        .filter(|consumer| consumer.kind == kind)
+        .collect();
     assert!(!found.is_empty(), "no {kind:?} in {consumers:?}");
     found
 }
@@ -80,7 +102,11 @@ const SORT: &str = "SELECT b FROM rows ORDER BY b";
 #[tokio::test]
 async fn external_sorter() {
     let consumers = consumers(1, SORT).await;
-    assert!(of_kind(&consumers, Kind::Sort(Part::Sorter)).iter().all(|sorter| sorter.can_spill));
+    assert!(
+        of_kind(&consumers, Kind::Sort(Part::Sorter))
+            .iter()
+            .all(|sorter| sorter.can_spill)
+    );
 }
 
 /// The merge of a sorter registers right after its sorter: so the pool knows whose merge it is.
@@ -88,44 +114,73 @@ async fn external_sorter() {
 async fn external_sorter_merge() {
     let consumers = consumers(1, SORT).await;
     of_kind(&consumers, Kind::Sort(Part::Merge));
-    let kinds: Vec<_> = consumers.iter().map(|consumer| consumer.kind).filter(|kind| kind.part().is_some()).collect();
+    let kinds: Vec<_> = consumers
+        .iter()
+        .map(|consumer| consumer.kind)
+        .filter(|kind| kind.part().is_some())
+        .collect();
     assert_eq!(kinds, [Part::Sorter, Part::Merge].map(Kind::Sort));
 }
 
 #[tokio::test]
 async fn repartition_exec() {
-    of_kind(&consumers(2, "SELECT b, count(*) FROM rows GROUP BY b").await, Kind::Exchange);
+    of_kind(
+        &consumers(2, "SELECT b, count(*) FROM rows GROUP BY b").await,
+        Kind::Exchange,
+    );
 }
 
 /// The merge of an exchange that keeps an order begins with the same name, and cannot spill.
 #[tokio::test]
 async fn repartition_exec_merge() {
     let consumers = consumers(2, "SELECT a, count(*) FROM rows GROUP BY a").await;
-    let merges: Vec<_> =
-        consumers.iter().filter(|consumer| consumer.name.starts_with("RepartitionExec[Merge ")).collect();
+    let merges: Vec<_> = consumers
+        .iter()
+        .filter(|consumer| consumer.name.starts_with("RepartitionExec[Merge "))
+        .collect();
     assert!(!merges.is_empty(), "{consumers:?}");
-    assert!(merges.iter().all(|merge| !merge.can_spill && merge.kind == Kind::Other), "{merges:?}");
+    assert!(
+        merges
+            .iter()
+            .all(|merge| !merge.can_spill && merge.kind == Kind::Other),
+        "{merges:?}"
+    );
 }
 
 #[tokio::test]
 async fn ordered_final_aggregate_stream() {
     let consumers = consumers(2, "SELECT a, count(*) FROM rows GROUP BY a").await;
-    assert!(of_kind(&consumers, Kind::Bounded).iter().all(|aggregate| aggregate.can_spill));
+    assert!(
+        of_kind(&consumers, Kind::Bounded)
+            .iter()
+            .all(|aggregate| aggregate.can_spill)
+    );
 }
 
 #[tokio::test]
 async fn grouped_hash_aggregate_stream() {
-    of_kind(&consumers(2, "SELECT a, b, count(*) FROM rows GROUP BY ROLLUP(a, b)").await, Kind::Grouped);
+    of_kind(
+        &consumers(2, "SELECT a, b, count(*) FROM rows GROUP BY ROLLUP(a, b)").await,
+        Kind::Grouped,
+    );
 }
 
 #[tokio::test]
 async fn final_hash_aggregate_stream() {
     let consumers = consumers(2, "SELECT b, count(*) FROM rows GROUP BY b").await;
-    assert!(of_kind(&consumers, Kind::Replaying).iter().all(|aggregate| aggregate.can_spill));
+    assert!(
+        of_kind(&consumers, Kind::Replaying)
+            .iter()
+            .all(|aggregate| aggregate.can_spill)
+    );
 }
 
 #[tokio::test]
 async fn single_hash_aggregate_stream() {
     let consumers = consumers(1, "SELECT b, count(*) FROM rows GROUP BY b").await;
-    assert!(of_kind(&consumers, Kind::Replaying).iter().all(|aggregate| aggregate.can_spill));
+    assert!(
+        of_kind(&consumers, Kind::Replaying)
+            .iter()
+            .all(|aggregate| aggregate.can_spill)
+    );
 }

@@ -1,7 +1,8 @@
 //! Common part of plans that pass on what their input gives.
 
-/// The methods of an `ExecutionPlan` that passes on what its field `input` gives, but for `execute` and `metrics`. The
-/// plan `$with` has another input, `$input`, and else what `$own` has. The adapter of Ballista has such a plan, too.
+/// The methods of an `ExecutionPlan` that passes on what its field `input` gives, but for `execute`
+/// and `metrics`. The plan `$with` has another input, `$input`, and else what `$own` has. The
+/// adapter of Ballista has such a plan, too.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! passes_on {
@@ -22,7 +23,9 @@ macro_rules! passes_on {
             ::std::vec![false]
         }
 
-        fn children(&self) -> ::std::vec::Vec<&::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>> {
+        fn children(
+            &self,
+        ) -> ::std::vec::Vec<&::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>> {
             ::std::vec![&self.input]
         }
 
@@ -30,17 +33,22 @@ macro_rules! passes_on {
             &self,
             _visit: &mut dyn FnMut(
                 &::std::sync::Arc<dyn ::datafusion::physical_expr::PhysicalExpr>,
-            )
-                -> ::datafusion::common::Result<::datafusion::common::tree_node::TreeNodeRecursion>,
+            ) -> ::datafusion::common::Result<
+                ::datafusion::common::tree_node::TreeNodeRecursion,
+            >,
         ) -> ::datafusion::common::Result<::datafusion::common::tree_node::TreeNodeRecursion> {
             Ok(::datafusion::common::tree_node::TreeNodeRecursion::Continue)
         }
 
         fn replace_children(
             self: ::std::sync::Arc<Self>,
-            mut children: ::std::vec::Vec<::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>>,
+            mut children: ::std::vec::Vec<
+                ::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>,
+            >,
             _options: ::datafusion::physical_plan::execution_plan::ReplaceChildrenOptions,
-        ) -> ::datafusion::common::Result<::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>> {
+        ) -> ::datafusion::common::Result<
+            ::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>,
+        > {
             let $own = self;
             match (children.pop(), children.is_empty()) {
                 (Some($input), true) => Ok($with),
@@ -50,17 +58,28 @@ macro_rules! passes_on {
 
         fn with_new_children(
             self: ::std::sync::Arc<Self>,
-            children: ::std::vec::Vec<::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>>,
-        ) -> ::datafusion::common::Result<::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>> {
-            use ::datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
-            self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+            children: ::std::vec::Vec<
+                ::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>,
+            >,
+        ) -> ::datafusion::common::Result<
+            ::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>,
+        > {
+            use ::datafusion::physical_plan::execution_plan::{
+                ChildrenPropertiesMode, ReplaceChildrenOptions,
+            };
+            self.replace_children(
+                children,
+                ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
+            )
         }
 
         fn child_stats_requests(
             &self,
             partition: Option<usize>,
         ) -> ::std::vec::Vec<::datafusion::physical_plan::statistics::ChildStats> {
-            ::std::vec![::datafusion::physical_plan::statistics::ChildStats::At(partition)]
+            ::std::vec![::datafusion::physical_plan::statistics::ChildStats::At(
+                partition
+            )]
         }
 
         fn statistics_from_inputs(
@@ -78,7 +97,9 @@ macro_rules! passes_on {
             true
         }
 
-        fn cardinality_effect(&self) -> ::datafusion::physical_plan::execution_plan::CardinalityEffect {
+        fn cardinality_effect(
+            &self,
+        ) -> ::datafusion::physical_plan::execution_plan::CardinalityEffect {
             ::datafusion::physical_plan::execution_plan::CardinalityEffect::Equal
         }
     };

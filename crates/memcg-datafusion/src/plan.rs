@@ -12,7 +12,9 @@ use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use datafusion::execution::{DiskManager, RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::execution::{
+    DiskManager, RecordBatchStream, SendableRecordBatchStream, TaskContext,
+};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
@@ -34,7 +36,11 @@ pub(crate) struct RunInGroup {
 }
 
 impl PhysicalOptimizerRule for RunInGroup {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
         Ok(put_in_group(plan, &self.pool))
     }
 
@@ -47,19 +53,30 @@ impl PhysicalOptimizerRule for RunInGroup {
     }
 }
 
-/// Puts a plan into the group of `pool`, unless it is in a group already. In a plan of EXPLAIN ANALYZE, the plan that
-/// runs is below the root.
-pub(crate) fn put_in_group(plan: Arc<dyn ExecutionPlan>, pool: &Arc<GroupPool>) -> Arc<dyn ExecutionPlan> {
-    let is_there = plan.is::<InGroupExec>() || plan.children().first().is_some_and(|input| input.is::<InGroupExec>());
-    if is_there { plan } else { InGroupExec::over(plan, pool) }
+/// Puts a plan into the group of `pool`, unless it is in a group already. In a plan of EXPLAIN
+/// ANALYZE, the plan that runs is below the root.
+pub(crate) fn put_in_group(
+    plan: Arc<dyn ExecutionPlan>,
+    pool: &Arc<GroupPool>,
+) -> Arc<dyn ExecutionPlan> {
+    let is_there = plan.is::<InGroupExec>()
+        || plan
+            .children()
+            .first()
+            .is_some_and(|input| input.is::<InGroupExec>());
+    if is_there {
+        plan
+    } else {
+        InGroupExec::over(plan, pool)
+    }
 }
 
-/// Operator that passes on the rows of its input, which runs in the group. The stream ends with an error when the group
-/// is cancelled or goes offline, also while it waits, and when the query has allocated too much that is not reserved.
-/// The drop of the input then ends the tasks below.
+/// Operator that passes on the rows of its input, which runs in the group. The stream ends with an
+/// error when the group is cancelled or goes offline, also while it waits, and when the query has
+/// allocated too much that is not reserved. The drop of the input then ends the tasks below.
 ///
-/// The group is that of the pool, whatever pool a session has been given since. If another group's session runs the
-/// plan, it runs in that session's group.
+/// The group is that of the pool, whatever pool a session has been given since. If another group's
+/// session runs the plan, it runs in that session's group.
 #[derive(Debug)]
 struct InGroupExec {
     input: Arc<dyn ExecutionPlan>,
@@ -70,12 +87,20 @@ struct InGroupExec {
 
 impl InGroupExec {
     fn over(input: Arc<dyn ExecutionPlan>, pool: &Arc<GroupPool>) -> Arc<dyn ExecutionPlan> {
-        Arc::new(InGroupExec { input, pool: Arc::clone(pool), ran: Mutex::default() })
+        Arc::new(InGroupExec {
+            input,
+            pool: Arc::clone(pool),
+            ran: Mutex::default(),
+        })
     }
 
     /// The life of the group that it has run in last, or is to run in.
     fn life(&self) -> Arc<Life> {
-        let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let ran = self
+            .ran
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         ran.unwrap_or_else(|| Arc::clone(self.pool.life()))
     }
 
@@ -99,11 +124,24 @@ impl DisplayAs for InGroupExec {
 }
 
 impl ExecutionPlan for InGroupExec {
-    passes_on!("InGroupExec", |own, input| InGroupExec::over(input, &own.pool));
+    passes_on!("InGroupExec", |own, input| InGroupExec::over(
+        input, &own.pool
+    ));
 
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let (env, own) = (context.runtime_env(), Arc::clone(&self.pool) as Arc<dyn MemoryPool>);
-        let pool = if env.memory_pool.is::<GroupPool>() { &env.memory_pool } else { &own };
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let (env, own) = (
+            context.runtime_env(),
+            Arc::clone(&self.pool) as Arc<dyn MemoryPool>,
+        );
+        let pool = if env.memory_pool.is::<GroupPool>() {
+            &env.memory_pool
+        } else {
+            &own
+        };
         let context = context_with(context, pool)?;
         let pool = pool.downcast_ref().unwrap_or(&*self.pool);
         let (life, unreserved) = (Arc::clone(pool.life()), pool.unreserved());
@@ -111,7 +149,9 @@ impl ExecutionPlan for InGroupExec {
             return Err(ended.into_error());
         }
         self.runs_in(&life);
-        let input = life.group().run(|| self.input.execute(partition, context))?;
+        let input = life
+            .group()
+            .run(|| self.input.execute(partition, context))?;
         Ok(Box::pin(InGroupStream {
             schema: input.schema(),
             input: Some(input),
@@ -127,23 +167,34 @@ impl ExecutionPlan for InGroupExec {
         let life = self.life();
         let (group, metrics) = (life.group(), ExecutionPlanMetricsSet::new());
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        MetricBuilder::new(&metrics).gauge("group_peak_bytes", 0).set(bytes(group.peak()));
-        MetricBuilder::new(&metrics).gauge("group_refusals", 0).set(life.refusals.load(Ordering::Relaxed));
-        MetricBuilder::new(&metrics).gauge("group_waits", 0).set(life.waits.load(Ordering::Relaxed));
-        MetricBuilder::new(&metrics).gauge("plan_spilled_bytes", 0).set(spilled(&self.input));
+        MetricBuilder::new(&metrics)
+            .gauge("group_peak_bytes", 0)
+            .set(bytes(group.peak()));
+        MetricBuilder::new(&metrics)
+            .gauge("group_refusals", 0)
+            .set(life.refusals.load(Ordering::Relaxed));
+        MetricBuilder::new(&metrics)
+            .gauge("group_waits", 0)
+            .set(life.waits.load(Ordering::Relaxed));
+        MetricBuilder::new(&metrics)
+            .gauge("plan_spilled_bytes", 0)
+            .set(spilled(&self.input));
         Some(metrics.clone_inner())
     }
 }
 
 /// Bytes that the operators of a plan have spilled.
 fn spilled(plan: &Arc<dyn ExecutionPlan>) -> usize {
-    let own = plan.metrics().and_then(|metrics| metrics.spilled_bytes()).unwrap_or(0);
+    let own = plan
+        .metrics()
+        .and_then(|metrics| metrics.spilled_bytes())
+        .unwrap_or(0);
     own + plan.children().into_iter().map(spilled).sum::<usize>()
 }
 
 impl GroupPool {
-    /// Returns `context` with this pool, for an engine that executes plans itself. Object stores, caches and settings
-    /// stay. Where the pool counts spill files, those of the context count.
+    /// Returns `context` with this pool, for an engine that executes plans itself. Object stores,
+    /// caches and settings stay. Where the pool counts spill files, those of the context count.
     ///
     /// # Errors
     ///
@@ -166,12 +217,12 @@ impl GroupPool {
         context_with(context, &(Arc::clone(self) as Arc<dyn MemoryPool>))
     }
 
-    /// Returns `plan` in the pool's group, for an engine that executes plans itself: it runs there, and ends with the
-    /// group.
+    /// Returns `plan` in the pool's group, for an engine that executes plans itself: it runs there,
+    /// and ends with the group.
     ///
-    /// If the pool is that of a session with a [`Queue`](crate::Queue), each partition of the plan waits in line by
-    /// itself, and runs again as a copy of the plan. A plan in which an operator reads a dynamic filter of another one
-    /// does not run again: it waits in its place.
+    /// If the pool is that of a session with a [`Queue`](crate::Queue), each partition of the plan
+    /// waits in line by itself, and runs again as a copy of the plan. A plan in which an operator
+    /// reads a dynamic filter of another one does not run again: it waits in its place.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -193,13 +244,19 @@ impl GroupPool {
     /// # }
     /// ```
     pub fn plan(self: &Arc<Self>, plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        let plan = if self.queued().is_some() { put_partitions_in_queue(plan) } else { plan };
+        let plan = if self.queued().is_some() {
+            put_partitions_in_queue(plan)
+        } else {
+            plan
+        };
         put_in_group(plan, self)
     }
 }
 
 fn context_with(context: Arc<TaskContext>, pool: &Arc<dyn MemoryPool>) -> Result<Arc<TaskContext>> {
-    let Some(env) = with_pool(&context.runtime_env(), pool)? else { return Ok(context) };
+    let Some(env) = with_pool(&context.runtime_env(), pool)? else {
+        return Ok(context);
+    };
     Ok(Arc::new(TaskContext::new(
         context.task_id(),
         context.session_id(),
@@ -212,9 +269,12 @@ fn context_with(context: Arc<TaskContext>, pool: &Arc<dyn MemoryPool>) -> Result
     )))
 }
 
-/// Returns a copy of `env` whose memory pool is `pool`, and whose spill files are charged for that pool. `None`: `env`
-/// is so already.
-pub(crate) fn with_pool(env: &RuntimeEnv, pool: &Arc<dyn MemoryPool>) -> Result<Option<Arc<RuntimeEnv>>> {
+/// Returns a copy of `env` whose memory pool is `pool`, and whose spill files are charged for that
+/// pool. `None`: `env` is so already.
+pub(crate) fn with_pool(
+    env: &RuntimeEnv,
+    pool: &Arc<dyn MemoryPool>,
+) -> Result<Option<Arc<RuntimeEnv>>> {
     let disk = disk_of(env, pool)?;
     if Arc::ptr_eq(&env.memory_pool, pool) && Arc::ptr_eq(&env.disk_manager, &disk) {
         return Ok(None);
@@ -224,7 +284,8 @@ pub(crate) fn with_pool(env: &RuntimeEnv, pool: &Arc<dyn MemoryPool>) -> Result<
     builder.build_arc().map(Some)
 }
 
-/// Returns a disk manager with the files of `env` that charges for `pool`, and no longer for the pool of before.
+/// Returns a disk manager with the files of `env` that charges for `pool`, and no longer for the
+/// pool of before.
 fn disk_of(env: &RuntimeEnv, pool: &Arc<dyn MemoryPool>) -> Result<Arc<DiskManager>> {
     let uncounted = files_of(&env.memory_pool).and_then(|files| files.uncounted(&env.disk_manager));
     let disk = uncounted.unwrap_or_else(|| Arc::clone(&env.disk_manager));
@@ -251,14 +312,20 @@ impl Stream for InGroupStream {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
-        let Some(input) = &mut this.input else { return Poll::Ready(None) };
+        let Some(input) = &mut this.input else {
+            return Poll::Ready(None);
+        };
         // Registered before it looks, so no end is missed.
         this.waker.register(context.waker());
         if let Some(ended) = this.life.ended() {
             this.end();
             return Poll::Ready(Some(Err(ended.into_error())));
         }
-        if let Some(error) = this.unreserved.as_ref().and_then(|unreserved| unreserved.error()) {
+        if let Some(error) = this
+            .unreserved
+            .as_ref()
+            .and_then(|unreserved| unreserved.error())
+        {
             this.end();
             return Poll::Ready(Some(Err(error)));
         }

@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use datafusion_common::{DataFusionError, Result};
-use datafusion_execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+use datafusion_execution::memory_pool::{
+    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
+};
 use memcg::{Bytes, ChargeError, Group, OnFull, OverLimitError, Registration};
 
 use crate::account::{Account, Accounts, Quick};
@@ -31,25 +33,27 @@ use crate::spilling::Spilling;
 #[cfg(feature = "session")]
 use crate::unreserved::Unreserved;
 
-/// A DataFusion memory pool that charges a group: `try_grow` fits below the max of the group and of each group above
-/// it.
+/// A DataFusion memory pool that charges a group: `try_grow` fits below the max of the group and of
+/// each group above it.
 ///
 /// A growth that fits costs a raw charge of the group, and takes no lock. With
-/// [`spill_on_demand`](PoolConfig::spill_on_demand) a sort takes one while it spills. An operator that was refused
-/// takes one for its next growth, and an aggregate that has let go of all it held until it ends. `grow`, which
-/// DataFusion does not let fail, is charged by force; [`Group::forced`] shows what is above a max. The pool keeps the
-/// group's object, and the group may go offline before it.
+/// [`spill_on_demand`](PoolConfig::spill_on_demand) a sort takes one while it spills. An operator
+/// that was refused takes one for its next growth, and an aggregate that has let go of all it held
+/// until it ends. `grow`, which DataFusion does not let fail, is charged by force;
+/// [`Group::forced`] shows what is above a max. The pool keeps the group's object, and the group
+/// may go offline before it.
 ///
-/// A refusal is a `DataFusionError::ResourcesExhausted`, on which operators spill. Its text is the refusal of the
-/// group: which group was full, by how much the growth is short, and which groups hold most. Where the group is
-/// cancelled or offline, the error is an [`Ended`].
+/// A refusal is a `DataFusionError::ResourcesExhausted`, on which operators spill. Its text is the
+/// refusal of the group: which group was full, by how much the growth is short, and which groups
+/// hold most. Where the group is cancelled or offline, the error is an [`Ended`].
 ///
 /// No call blocks, except where the pool has [patience](PoolConfig::patience).
 ///
 /// If the process's allocator charges groups, create the group with
-/// [`Limits::cover_allocations`](memcg::Limits::cover_allocations), as [`for_query`](crate::InGroupSession::for_query)
-/// does. Then reservations pay for what is allocated in [`run`](GroupPool::run): the group is charged for the larger of
-/// the two. A growth and its return then cost some hundred nanoseconds.
+/// [`Limits::cover_allocations`](memcg::Limits::cover_allocations), as
+/// [`for_query`](crate::InGroupSession::for_query) does. Then reservations pay for what is
+/// allocated in [`run`](GroupPool::run): the group is charged for the larger of the two. A growth
+/// and its return then cost some hundred nanoseconds.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -114,10 +118,17 @@ impl GroupPool {
     /// assert_eq!(query.children().len(), 2, "one for what can spill, and one for the rest");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn with_config(group: &Group, config: &PoolConfig) -> std::result::Result<GroupPool, PoolError> {
+    pub fn with_config(
+        group: &Group,
+        config: &PoolConfig,
+    ) -> std::result::Result<GroupPool, PoolError> {
         let max = group.effective_max();
         if config.reserve > 0 && config.reserve >= max {
-            return Err(PoolError::Reserve { path: group.path(), reserve: config.reserve, max });
+            return Err(PoolError::Reserve {
+                path: group.path(),
+                reserve: config.reserve,
+                max,
+            });
         }
         let accounts = Accounts::new(group, config)?;
         Ok(GroupPool::of_accounts(group, accounts, config))
@@ -150,10 +161,11 @@ impl GroupPool {
         self.life.group()
     }
 
-    /// Runs `work` in the group. If the group [covers](memcg::Limits::cover_allocations), the pool's reservations pay
-    /// for what `work` allocates. A session of [`InGroupSession`](crate::InGroupSession) runs its plans so, and with a
-    /// [`GroupTracer`](crate::GroupTracer) the tasks that they spawn. An engine that polls plans itself calls this for
-    /// each poll.
+    /// Runs `work` in the group. If the group [covers](memcg::Limits::cover_allocations), the
+    /// pool's reservations pay for what `work` allocates. A session of
+    /// [`InGroupSession`](crate::InGroupSession) runs its plans so, and with a
+    /// [`GroupTracer`](crate::GroupTracer) the tasks that they spawn. An engine that polls plans
+    /// itself calls this for each poll.
     ///
     /// ```
     /// use memcg::{Group, Runtime};
@@ -173,15 +185,18 @@ impl GroupPool {
         &self.life
     }
 
-    /// Makes the pool of a session. If an allocator charges groups, or the configuration has a `max_unreserved`, the
-    /// pool looks at the bytes that its plans allocate.
+    /// Makes the pool of a session. If an allocator charges groups, or the configuration has a
+    /// `max_unreserved`, the pool looks at the bytes that its plans allocate.
     #[cfg(feature = "session")]
     pub(crate) fn of_session(group: &Group, config: &PoolConfig) -> Result<Arc<GroupPool>> {
         let mut pool = GroupPool::with_config(group, config)?;
         if an_allocator_charges() || config.max_unreserved.is_some() {
             pool.unreserved = Some(Unreserved::watch(&pool.life, config.max_unreserved)?);
         }
-        pool.files = config.spill_counter.map(|counter| Files::new(group, counter)).transpose()?;
+        pool.files = config
+            .spill_counter
+            .map(|counter| Files::new(group, counter))
+            .transpose()?;
         pool.queued = config.queue.clone().map(Queued::new);
         Ok(Arc::new(pool))
     }
@@ -201,9 +216,15 @@ impl GroupPool {
         self.unreserved.clone()
     }
 
-    /// Charges the growth of a reservation to the account of its consumer. `has_no_room`: it did not fit a moment ago.
+    /// Charges the growth of a reservation to the account of its consumer. `has_no_room`: it did
+    /// not fit a moment ago.
     #[inline(never)]
-    fn try_grow_by_kind(&self, reservation: &MemoryReservation, bytes: u64, has_no_room: bool) -> Result<()> {
+    fn try_grow_by_kind(
+        &self,
+        reservation: &MemoryReservation,
+        bytes: u64,
+        has_no_room: bool,
+    ) -> Result<()> {
         let consumer = reservation.consumer();
         let kind = Kind::of(consumer);
         let account = self.accounts.of(consumer, kind);
@@ -285,7 +306,8 @@ impl GroupPool {
         charged.or_else(|error| self.refused(account, reservation, bytes, way_out, error))
     }
 
-    /// Charges the growth of a sort's part, but for what the sort has kept. `None`: it is of no sort.
+    /// Charges the growth of a sort's part, but for what the sort has kept. `None`: it is of no
+    /// sort.
     fn try_charge_sort(
         &self,
         account: &Account,
@@ -310,7 +332,13 @@ impl GroupPool {
             bytes => self.try_charge(account, reservation, bytes, way_out),
         };
         if charged.is_err() {
-            sorts.undo(part, consumer.id(), additional, step.charge, way_out == WayOut::MakesRoom);
+            sorts.undo(
+                part,
+                consumer.id(),
+                additional,
+                step.charge,
+                way_out == WayOut::MakesRoom,
+            );
         }
         Some(charged)
     }
@@ -319,15 +347,20 @@ impl GroupPool {
     fn refuse_on_demand(&self, account: &Account, reservation: &MemoryReservation) -> Result<()> {
         let consumer = reservation.consumer();
         let open = account.demand.as_ref().filter(|demand| demand.is_open());
-        let wanted = open.and_then(|demand| demand.refuses(consumer.id(), reservation.size() as u64));
+        let wanted =
+            open.and_then(|demand| demand.refuses(consumer.id(), reservation.size() as u64));
         wanted.map_or(Ok(()), |wanted| {
             let (path, wanted) = (account.group.path(), Bytes(wanted));
-            let told = exhausted(consumer.name(), format_args!("{path} is asked for {wanted}; to go on, spill"));
+            let told = exhausted(
+                consumer.name(),
+                format_args!("{path} is asked for {wanted}; to go on, spill"),
+            );
             self.noted(told, None)
         })
     }
 
-    /// Refuses a growth that does not leave the reserve. Where others hold much more, they begin to give it.
+    /// Refuses a growth that does not leave the reserve. Where others hold much more, they begin to
+    /// give it.
     #[cold]
     fn refuse_for_reserve(
         &self,
@@ -340,18 +373,25 @@ impl GroupPool {
         let reserve = at_most_half(group, self.kept(way_out));
         let all = bytes.saturating_add(reserve);
         let is_of_poor = |error: &ChargeError| {
-            way_out == WayOut::MakesRoom && error.over_limit().is_some_and(|refusal| is_poor(group, refusal))
+            way_out == WayOut::MakesRoom
+                && error
+                    .over_limit()
+                    .is_some_and(|refusal| is_poor(group, refusal))
         };
-        let charged = account.try_charge_now(all).or_else(|error| match is_of_poor(&error) {
-            true => account.try_charge_or_start(all),
-            false => Err(error),
-        });
+        let charged = account
+            .try_charge_now(all)
+            .or_else(|error| match is_of_poor(&error) {
+                true => account.try_charge_or_start(all),
+                false => Err(error),
+            });
         let Err(error) = charged else {
             // It has come back meanwhile.
             account.uncharge(reserve);
             return Ok(());
         };
-        let Some(refusal) = error.over_limit() else { return failed(name, &error) };
+        let Some(refusal) = error.over_limit() else {
+            return failed(name, &error);
+        };
         let path = group.path();
         let [headroom, reserve, bytes] = [group.headroom(), reserve, bytes].map(Bytes);
         let told = exhausted(
@@ -385,9 +425,14 @@ impl GroupPool {
         refused: ChargeError,
     ) -> Result<()> {
         let (consumer, group) = (reservation.consumer(), &account.group);
-        let Some(error) = drain_and_retry(account, additional, refused) else { return Ok(()) };
-        let Some(refusal) = error.over_limit() else { return failed(consumer.name(), &error) };
-        let told = |error: ChargeError| self.noted(failed(consumer.name(), &error), error.over_limit());
+        let Some(error) = drain_and_retry(account, additional, refused) else {
+            return Ok(());
+        };
+        let Some(refusal) = error.over_limit() else {
+            return failed(consumer.name(), &error);
+        };
+        let told =
+            |error: ChargeError| self.noted(failed(consumer.name(), &error), error.over_limit());
         match way_out {
             // Others hold much more: they begin to give, for the growths that follow.
             WayOut::MakesRoom if is_poor(group, refusal) => {
@@ -400,15 +445,32 @@ impl GroupPool {
         waited.unwrap_or(Err(error)).or_else(told)
     }
 
-    /// Waits for memory that `level` has refused. `None`: the pool may not wait, or the memory has not come.
-    fn wait(&self, account: &Account, bytes: u64, level: &Group) -> Option<std::result::Result<(), ChargeError>> {
+    /// Waits for memory that `level` has refused. `None`: the pool may not wait, or the memory has
+    /// not come.
+    fn wait(
+        &self,
+        account: &Account,
+        bytes: u64,
+        level: &Group,
+    ) -> Option<std::result::Result<(), ChargeError>> {
         let waits = &self.life.waits;
         let patience = |of_queue, gives_up: &dyn Fn() -> bool| {
-            self.patience.as_ref()?.wait((account, bytes), level, waits, of_queue, gives_up)
+            self.patience
+                .as_ref()?
+                .wait((account, bytes), level, waits, of_queue, gives_up)
         };
         #[cfg(feature = "session")]
         if let Some(queued) = &self.queued {
-            let in_place = |place| wait_in_place(account, bytes, level, queued.queue().patience(), &place, waits);
+            let in_place = |place| {
+                wait_in_place(
+                    account,
+                    bytes,
+                    level,
+                    queued.queue().patience(),
+                    &place,
+                    waits,
+                )
+            };
             if let Some(place) = queued.wait_in_place(level) {
                 return in_place(place);
             }
@@ -432,13 +494,15 @@ impl GroupPool {
         patience(None, &|| false)
     }
 
-    /// Keeps a refusal, and returns it for the operator. `refusal` is the group's; `None`: the pool has refused before
-    /// it asked the group.
+    /// Keeps a refusal, and returns it for the operator. `refusal` is the group's; `None`: the pool
+    /// has refused before it asked the group.
     #[cfg_attr(not(feature = "session"), allow(clippy::unused_self))]
     fn noted(&self, told: Result<()>, refusal: Option<&OverLimitError>) -> Result<()> {
         #[cfg(feature = "session")]
         if let Some(queued) = &self.queued {
-            let level = refusal.map(|refusal| refusal.group().clone()).or_else(|| self.group().parent());
+            let level = refusal
+                .map(|refusal| refusal.group().clone())
+                .or_else(|| self.group().parent());
             queued.note(&told, &level.unwrap_or_else(|| self.group().clone()));
         }
         #[cfg(not(feature = "session"))]
@@ -448,22 +512,34 @@ impl GroupPool {
 
     /// Way out of a consumer that is refused this growth. The call counts the growth.
     #[inline]
-    fn way_out(&self, account: &Account, reservation: &MemoryReservation, kind: Kind, bytes: u64) -> WayOut {
-        match self.replays.grows(reservation, kind, bytes, account.demand.is_some()) {
+    fn way_out(
+        &self,
+        account: &Account,
+        reservation: &MemoryReservation,
+        kind: Kind,
+        bytes: u64,
+    ) -> WayOut {
+        match self
+            .replays
+            .grows(reservation, kind, bytes, account.demand.is_some())
+        {
             Some(Replay::TakesLess(room)) => WayOut::TakesLess(room),
             Some(Replay::Needs) => WayOut::None,
-            None if self.makes_room(reservation, kind) && !self.spilling.needs(reservation, kind, bytes) => {
+            None if self.makes_room(reservation, kind)
+                && !self.spilling.needs(reservation, kind, bytes) =>
+            {
                 WayOut::MakesRoom
             }
             None => WayOut::None,
         }
     }
 
-    /// True if a consumer that is refused makes the room itself: it spills or passes on what it has. The size is that
-    /// of before the growth, in DataFusion 55; it decides about no byte.
+    /// True if a consumer that is refused makes the room itself: it spills or passes on what it
+    /// has. The size is that of before the growth, in DataFusion 55; it decides about no byte.
     #[inline]
     fn makes_room(&self, reservation: &MemoryReservation, kind: Kind) -> bool {
-        kind == Kind::Exchange || (kind.gives_back(reservation.consumer()) && reservation.size() > 0)
+        kind == Kind::Exchange
+            || (kind.gives_back(reservation.consumer()) && reservation.size() > 0)
     }
 }
 
@@ -486,13 +562,16 @@ fn leaves(group: &Group, additional: u64, kept: u64) -> bool {
         || group.headroom() >= at_most_half(group, kept).saturating_add(additional)
 }
 
-/// The same once the credit that threads have at the highest level without room is drained: headroom counts it as
-/// used.
+/// The same once the credit that threads have at the highest level without room is drained:
+/// headroom counts it as used.
 #[cold]
 fn leaves_drained(group: &Group, additional: u64, kept: u64) -> bool {
     let needed = at_most_half(group, kept).saturating_add(additional);
     let is_short = |level: &Group| level.max().saturating_sub(level.usage()) < needed;
-    let highest = iter::once(group.clone()).chain(group.ancestors()).filter(is_short).last();
+    let highest = iter::once(group.clone())
+        .chain(group.ancestors())
+        .filter(is_short)
+        .last();
     highest.is_some_and(|level| level.memory().drain() > 0) && group.headroom() >= needed
 }
 
@@ -507,24 +586,36 @@ fn at_most_half(group: &Group, kept: u64) -> u64 {
 #[inline(never)]
 fn shrink_slow(account: &Account, consumer: &MemoryConsumer, kind: Kind, bytes: u64) {
     let step = match account.sorts(kind) {
-        None => Step { uncharge: bytes, sorter: Some(consumer.id()), ..Step::default() },
+        None => Step {
+            uncharge: bytes,
+            sorter: Some(consumer.id()),
+            ..Step::default()
+        },
         Some((sorts, part)) => sorts.shrink(part, consumer.id(), bytes),
     };
     give_back(account, step);
 }
 
-/// Charges again where threads have credit below the level that refused, which costs a barrier. `None`: it fits.
-fn drain_and_retry(account: &Account, additional: u64, refused: ChargeError) -> Option<ChargeError> {
-    let has_credit = |refusal: &OverLimitError| refusal.stocked_bound() > 0 && refusal.group().memory().drain() > 0;
+/// Charges again where threads have credit below the level that refused, which costs a barrier.
+/// `None`: it fits.
+fn drain_and_retry(
+    account: &Account,
+    additional: u64,
+    refused: ChargeError,
+) -> Option<ChargeError> {
+    let has_credit = |refusal: &OverLimitError| {
+        refusal.stocked_bound() > 0 && refusal.group().memory().drain() > 0
+    };
     if refused.over_limit().is_some_and(has_credit) {
         return account.try_charge_now(additional).err();
     }
     Some(refused)
 }
 
-/// True if a group, with all that is beside it up to the level that refused, holds less than a quarter of what the
-/// largest there holds. Then others are to give, and else each for itself: where the level's groups hold about as much,
-/// each that would ask the others would have all of them spill.
+/// True if a group, with all that is beside it up to the level that refused, holds less than a
+/// quarter of what the largest there holds. Then others are to give, and else each for itself:
+/// where the level's groups hold about as much, each that would ask the others would have all of
+/// them spill.
 fn is_poor(group: &Group, refusal: &OverLimitError) -> bool {
     let mut branch = group.clone();
     while let Some(parent) = branch.parent() {
@@ -541,7 +632,10 @@ fn is_poor(group: &Group, refusal: &OverLimitError) -> bool {
 fn give_back(account: &Account, step: Step) {
     if step.uncharge > 0 {
         account.uncharge(step.uncharge);
-        if let (Some(demand), Some(sorter)) = (account.demand.as_ref().filter(|demand| demand.is_open()), step.sorter) {
+        if let (Some(demand), Some(sorter)) = (
+            account.demand.as_ref().filter(|demand| demand.is_open()),
+            step.sorter,
+        ) {
             demand.came_back(sorter, step.uncharge);
         }
     }
@@ -558,7 +652,9 @@ fn failed(consumer: &str, error: &ChargeError) -> Result<()> {
 
 /// The error on which operators spill.
 fn exhausted(consumer: &str, sentence: fmt::Arguments<'_>) -> Result<()> {
-    Err(DataFusionError::ResourcesExhausted(format!("{consumer}: {sentence}")))
+    Err(DataFusionError::ResourcesExhausted(format!(
+        "{consumer}: {sentence}"
+    )))
 }
 
 impl MemoryPool for GroupPool {
@@ -618,8 +714,15 @@ impl MemoryPool for GroupPool {
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let (consumer, bytes) = (reservation.consumer(), additional as u64);
         match self.quick.of(consumer) {
-            Some(group) if !consumer.can_spill() || (self.replays.are_none() && leaves(group, bytes, self.reserve)) => {
-                match group.raw().try_charge_with(additional, OnFull::IfRoom).is_ok() {
+            Some(group)
+                if !consumer.can_spill()
+                    || (self.replays.are_none() && leaves(group, bytes, self.reserve)) =>
+            {
+                match group
+                    .raw()
+                    .try_charge_with(additional, OnFull::IfRoom)
+                    .is_ok()
+                {
                     true => Ok(()),
                     false => self.try_grow_by_kind(reservation, bytes, true),
                 }
@@ -628,7 +731,8 @@ impl MemoryPool for GroupPool {
         }
     }
 
-    /// Bytes that the group holds, those below it included. The call costs what [`Group::live`] costs.
+    /// Bytes that the group holds, those below it included. The call costs what [`Group::live`]
+    /// costs.
     fn reserved(&self) -> usize {
         usize::try_from(self.group().live()).unwrap_or(usize::MAX)
     }

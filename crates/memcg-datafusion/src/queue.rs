@@ -1,7 +1,9 @@
-//! The queue: queries that were refused for room that others hold wait in line, and run again with fewer beside them.
+//! The queue: queries that were refused for room that others hold wait in line, and run again with
+//! fewer beside them.
 //!
-//! An attempt is one run of a query. The queue knows which attempts run below which groups. After a refusal at a level,
-//! fewer attempts run side by side below it, until enough have ended well there.
+//! An attempt is one run of a query. The queue knows which attempts run below which groups. After a
+//! refusal at a level, fewer attempts run side by side below it, until enough have ended well
+//! there.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,13 +17,14 @@ use memcg::{Group, GroupId};
 
 use crate::ended::contain;
 
-/// Time between two looks of the thread at the line: memory that comes back and patience that ends wake no thread.
+/// Time between two looks of the thread at the line: memory that comes back and patience that ends
+/// wake no thread.
 const LOOK: Duration = Duration::from_millis(5);
-/// A query, or a level where one is to run alone, gives back no more once the bytes that it holds have not fallen for
-/// this time.
+/// A query, or a level where one is to run alone, gives back no more once the bytes that it holds
+/// have not fallen for this time.
 const SETTLED: Duration = Duration::from_millis(25);
-/// If no attempt runs and nothing moves, others that are not in the queue hold the room: the line waits for them for
-/// such a part of the patience.
+/// If no attempt runs and nothing moves, others that are not in the queue hold the room: the line
+/// waits for them for such a part of the patience.
 const STILL_PART: u32 = 50;
 /// Attempts that end well, for each that may run side by side, before the level admits one more.
 const WELL: usize = 2;
@@ -30,23 +33,26 @@ const HOLDS_PART: u32 = 50;
 
 /// A line in which queries wait for memory that other queries hold, instead of failing.
 ///
-/// A query of a session that is made with [`PoolConfig::queue`](crate::PoolConfig::queue) and that is refused because
-/// of others gives all back, waits in line, and runs again: with fewer beside it, and the last time alone below the
-/// group that was full. So a query that fits alone is not failed. One that is refused for its own max, or with no query
-/// beside it, is not run again.
+/// A query of a session that is made with [`PoolConfig::queue`](crate::PoolConfig::queue) and that
+/// is refused because of others gives all back, waits in line, and runs again: with fewer beside
+/// it, and the last time alone below the group that was full. So a query that fits alone is not
+/// failed. One that is refused for its own max, or with no query beside it, is not run again.
 ///
-/// A result is never sent twice. A query runs again only before its first row has left the plan, by a new physical plan
-/// of the same logical plan. From its first row on it waits in its place: it keeps what it has, no other query starts
-/// below the full group before it goes on, and one that is refused there gives all back at once. The same is done for
-/// what cannot be read or written twice: a plan with a `StreamingTableExec`, an unbounded source, or a logical node of
-/// the service's own. A `COPY` or an `INSERT` runs again until its sink gets the first row.
+/// A result is never sent twice. A query runs again only before its first row has left the plan, by
+/// a new physical plan of the same logical plan. From its first row on it waits in its place: it
+/// keeps what it has, no other query starts below the full group before it goes on, and one that is
+/// refused there gives all back at once. The same is done for what cannot be read or written twice:
+/// a plan with a `StreamingTableExec`, an unbounded source, or a logical node of the service's own.
+/// A `COPY` or an `INSERT` runs again until its sink gets the first row.
 ///
-/// Two queries that wait in their places may wait for each other. So below a group that has refused a query, one sends
-/// rows at a time: another keeps its first rows (16 batches, for which it is charged) until that one ends, and for a
-/// fiftieth of the patience at most. A query that cannot run again starts as late.
+/// Two queries that wait in their places may wait for each other. So below a group that has refused
+/// a query, one sends rows at a time: another keeps its first rows (16 batches, for which it is
+/// charged) until that one ends, and for a fiftieth of the patience at most. A query that cannot
+/// run again starts as late.
 ///
-/// While a query waits in line, later queries of the same queue that wait for the same group wait behind it. A value is
-/// a handle: clones are the same line. A service has one queue, or one for each tenant.
+/// While a query waits in line, later queries of the same queue that wait for the same group wait
+/// behind it. A value is a handle: clones are the same line. A service has one queue, or one for
+/// each tenant.
 ///
 /// ```
 /// use std::time::Duration;
@@ -82,10 +88,11 @@ pub struct QueueCounts {
     pub waiting: usize,
     /// Times that a query was run again, summed over all queries.
     pub restarts: u64,
-    /// Queries that ended with a refusal of memory that others hold, after their attempts or their patience.
+    /// Queries that ended with a refusal of memory that others hold, after their attempts or their
+    /// patience.
     pub refused: u64,
-    /// Queries that ended with a refusal of memory that others hold because they could not run again: their first row
-    /// had left, or their plan cannot be read or written twice.
+    /// Queries that ended with a refusal of memory that others hold because they could not run
+    /// again: their first row had left, or their plan cannot be read or written twice.
     pub refused_after_first_row: u64,
 }
 
@@ -147,8 +154,8 @@ struct Refused {
     others: u64,
     alone: bool,
     since: Instant,
-    /// Least bytes that the query, or the level where it is to be alone, has held since the refusal. `moved` is the
-    /// time of the last fall.
+    /// Least bytes that the query, or the level where it is to be alone, has held since the
+    /// refusal. `moved` is the time of the last fall.
     least: u64,
     moved: Instant,
 }
@@ -160,17 +167,30 @@ struct Width {
 
 impl State {
     fn below(&self, level: GroupId) -> usize {
-        self.running.iter().filter(|attempt| attempt.levels.contains(&level)).count()
+        self.running
+            .iter()
+            .filter(|attempt| attempt.levels.contains(&level))
+            .count()
     }
 
     /// The level that keeps a query from starting now. `None`: it may start.
     fn obstacle(&self, waiting: &Waiting) -> Option<GroupId> {
         let is_closed = |level: GroupId| {
             self.in_place.iter().any(|(_, place, _)| *place == level)
-                || self.running.iter().any(|attempt| attempt.alone == Some(level))
-                || self.widths.get(&level).is_some_and(|width| self.below(level) >= width.most)
+                || self
+                    .running
+                    .iter()
+                    .any(|attempt| attempt.alone == Some(level))
+                || self
+                    .widths
+                    .get(&level)
+                    .is_some_and(|width| self.below(level) >= width.most)
         };
-        let closed = waiting.levels.iter().copied().find(|level| is_closed(*level));
+        let closed = waiting
+            .levels
+            .iter()
+            .copied()
+            .find(|level| is_closed(*level));
         closed.or_else(|| {
             let refused = waiting.refused.as_ref()?;
             let level = refused.level.id();
@@ -184,10 +204,13 @@ impl State {
         })
     }
 
-    /// True if another attempt that is a query's last one runs below one of these levels, and the level has refused.
+    /// True if another attempt that is a query's last one runs below one of these levels, and the
+    /// level has refused.
     fn has_last_beside(&self, id: u64, levels: &[GroupId]) -> bool {
         let is_full = |level: &GroupId| levels.contains(level) && self.widths.contains_key(level);
-        self.running.iter().any(|other| other.is_last && other.id != id && other.levels.iter().any(is_full))
+        self.running
+            .iter()
+            .any(|other| other.is_last && other.id != id && other.levels.iter().any(is_full))
     }
 
     /// Has a thread look at the line. False: the system gives none.
@@ -203,13 +226,21 @@ impl State {
     /// Halves the number of attempts that may run side by side below a level that has refused one.
     fn narrow(&mut self, level: GroupId) {
         let most = (self.below(level) / 2).max(1);
-        let width = self.widths.entry(level).or_insert(Width { most, ended_well: 0 });
+        let width = self.widths.entry(level).or_insert(Width {
+            most,
+            ended_well: 0,
+        });
         (width.most, width.ended_well) = (width.most.min(most), 0);
     }
 
     /// Forgets the widths of levels below which no query runs or waits.
     fn forget(&mut self) {
-        let State { widths, running, waiting, .. } = self;
+        let State {
+            widths,
+            running,
+            waiting,
+            ..
+        } = self;
         let is_of = |levels: &[GroupId], level: &GroupId| levels.contains(level);
         widths.retain(|level, _| {
             running.iter().any(|attempt| is_of(&attempt.levels, level))
@@ -224,11 +255,17 @@ impl State {
                 *beside |= levels.contains(level);
             }
         }
-        self.running.push(Running { id, levels: Arc::clone(levels), beside, alone, is_last });
+        self.running.push(Running {
+            id,
+            levels: Arc::clone(levels),
+            beside,
+            alone,
+            is_last,
+        });
     }
 
-    /// Starts each query whose turn it is, and ends the waits that are in vain. Returns the wakers of these queries, and
-    /// of those that hold rows back: they look again.
+    /// Starts each query whose turn it is, and ends the waits that are in vain. Returns the wakers
+    /// of these queries, and of those that hold rows back: they look again.
     fn advance(&mut self, patience: Duration) -> Vec<Arc<AtomicWaker>> {
         let now = Instant::now();
         let (mut wakes, mut behind) = (std::mem::take(&mut self.holding), Vec::<GroupId>::new());
@@ -251,8 +288,10 @@ impl State {
             };
             let is_late = now >= waiting.until || waiting.refused.as_ref().is_some_and(is_in_vain);
             // It would send rows beside another, and so starts as late as rows are held back.
-            let is_new = waiting.until.saturating_duration_since(now) > patience - patience / HOLDS_PART;
-            let is_second = waiting.is_last && is_new && self.has_last_beside(waiting.id, &waiting.levels);
+            let is_new =
+                waiting.until.saturating_duration_since(now) > patience - patience / HOLDS_PART;
+            let is_second =
+                waiting.is_last && is_new && self.has_last_beside(waiting.id, &waiting.levels);
             let starts = obstacle.is_none() && !is_behind && !is_second;
             match (starts || (is_late && waiting.refused.is_none()), is_late) {
                 (true, _) => {
@@ -268,7 +307,13 @@ impl State {
                     at += 1;
                 }
                 (false, false) => {
-                    behind.extend(waiting.refused.as_ref().map(|refused| refused.level.id()).or(obstacle));
+                    behind.extend(
+                        waiting
+                            .refused
+                            .as_ref()
+                            .map(|refused| refused.level.id())
+                            .or(obstacle),
+                    );
                     at += 1;
                 }
             }
@@ -283,7 +328,11 @@ impl Refused {
     }
 
     fn held(&self) -> u64 {
-        if self.alone { self.level.live() } else { self.own.live() }
+        if self.alone {
+            self.level.live()
+        } else {
+            self.own.live()
+        }
     }
 
     fn look(&mut self, now: Instant) {
@@ -308,8 +357,8 @@ impl Shared {
         wake(wakes);
     }
 
-    /// Puts a query into the line, and starts it at once if nothing is in its way. False: the query waits, and the
-    /// system gives no thread to look at the line.
+    /// Puts a query into the line, and starts it at once if nothing is in its way. False: the query
+    /// waits, and the system gives no thread to look at the line.
     fn line_up(self: &Arc<Self>, waiting: Waiting) -> bool {
         let id = waiting.id;
         let mut state = self.lock();
@@ -325,14 +374,19 @@ impl Shared {
 
 /// Wakes queries. The caller does not hold the lock: a waker is foreign code.
 fn wake(wakers: Vec<Arc<AtomicWaker>>) {
-    wakers.into_iter().for_each(|waker| contain(move || waker.wake()));
+    wakers
+        .into_iter()
+        .for_each(|waker| contain(move || waker.wake()));
 }
 
-/// Runs the thread `memcg-queue`, which looks at the line and ends when no query waits or holds rows back.
+/// Runs the thread `memcg-queue`, which looks at the line and ends when no query waits or holds
+/// rows back.
 fn watch(shared: &Weak<Shared>) {
     loop {
         thread::sleep(LOOK);
-        let Some(shared) = shared.upgrade() else { return };
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
         {
             let mut state = shared.lock();
             if state.waiting.is_empty() && state.holding.is_empty() {
@@ -345,9 +399,9 @@ fn watch(shared: &Weak<Shared>) {
 }
 
 impl Queue {
-    /// A line for queries that run at most `attempts` times, at least twice, and wait for at most `patience` in all.
-    /// Then a query gets its last refusal. A new query waits behind others for at most `patience`, too, and then
-    /// starts.
+    /// A line for queries that run at most `attempts` times, at least twice, and wait for at most
+    /// `patience` in all. Then a query gets its last refusal. A new query waits behind others for
+    /// at most `patience`, too, and then starts.
     ///
     /// While queries wait, a thread looks at the line every 5 ms.
     pub fn new(attempts: u32, patience: Duration) -> Queue {
@@ -359,7 +413,9 @@ impl Queue {
             refused: AtomicU64::new(0),
             refused_after_first_row: AtomicU64::new(0),
         };
-        Queue { shared: Arc::new(shared) }
+        Queue {
+            shared: Arc::new(shared),
+        }
     }
 
     /// Returns the counts of the queue. The call takes the queue's lock.
@@ -369,29 +425,53 @@ impl Queue {
             (state.running.len(), state.waiting.len())
         };
         // Relaxed: figures.
-        let [restarts, refused, refused_after_first_row] =
-            [&self.shared.restarts, &self.shared.refused, &self.shared.refused_after_first_row]
-                .map(|count| count.load(Ordering::Relaxed));
-        QueueCounts { running, waiting, restarts, refused, refused_after_first_row }
+        let [restarts, refused, refused_after_first_row] = [
+            &self.shared.restarts,
+            &self.shared.refused,
+            &self.shared.refused_after_first_row,
+        ]
+        .map(|count| count.load(Ordering::Relaxed));
+        QueueCounts {
+            running,
+            waiting,
+            restarts,
+            refused,
+            refused_after_first_row,
+        }
     }
 
     pub(crate) fn patience(&self) -> Duration {
         self.shared.patience
     }
 
-    /// Puts a new query of a group into the line: it runs at once, or waits behind others. Its turn wakes `waker`.
-    /// `is_last`: its plan cannot run twice.
+    /// Puts a new query of a group into the line: it runs at once, or waits behind others. Its turn
+    /// wakes `waker`. `is_last`: its plan cannot run twice.
     pub(crate) fn arrive(&self, own: &Group, waker: &Arc<AtomicWaker>, is_last: bool) -> Place {
-        let levels: Arc<[GroupId]> = std::iter::once(own.id()).chain(own.ancestors().map(|group| group.id())).collect();
+        let levels: Arc<[GroupId]> = std::iter::once(own.id())
+            .chain(own.ancestors().map(|group| group.id()))
+            .collect();
         let id = {
             let mut state = self.shared.lock();
             state.next += 1;
             state.next
         };
-        let place = Place { shared: Arc::clone(&self.shared), id, attempts: 1, until: None };
+        let place = Place {
+            shared: Arc::clone(&self.shared),
+            id,
+            attempts: 1,
+            until: None,
+        };
         let until = Instant::now() + self.shared.patience;
         let waker = Arc::clone(waker);
-        let waiting = Waiting { id, is_last, levels: Arc::clone(&levels), waker, until, refused: None, is_over: false };
+        let waiting = Waiting {
+            id,
+            is_last,
+            levels: Arc::clone(&levels),
+            waker,
+            until,
+            refused: None,
+            is_over: false,
+        };
         if !self.shared.line_up(waiting) {
             let mut state = self.shared.lock();
             state.waiting.retain(|waiting| waiting.id != id);
@@ -400,21 +480,29 @@ impl Queue {
         place
     }
 
-    /// A growth of an attempt waits in its place for room of a level. `None`: nothing of the queue runs beside it
-    /// there.
+    /// A growth of an attempt waits in its place for room of a level. `None`: nothing of the queue
+    /// runs beside it there.
     pub(crate) fn wait_in_place(&self, attempt: u64, level: &Group) -> Option<InPlace> {
         let mut state = self.shared.lock();
         if state.below(level.id()) < 2 {
             return None;
         }
         state.in_place.push((attempt, level.id(), Instant::now()));
-        Some(InPlace { shared: Arc::clone(&self.shared), id: attempt, level: level.id() })
+        Some(InPlace {
+            shared: Arc::clone(&self.shared),
+            id: attempt,
+            level: level.id(),
+        })
     }
 
-    /// True if a growth has waited in its place for room of a level for a while: what can run again gives way.
+    /// True if a growth has waited in its place for room of a level for a while: what can run again
+    /// gives way.
     pub(crate) fn has_in_place(&self, level: &Group) -> bool {
         let state = self.shared.lock();
-        state.in_place.iter().any(|(_, place, since)| *place == level.id() && since.elapsed() >= SETTLED)
+        state
+            .in_place
+            .iter()
+            .any(|(_, place, since)| *place == level.id() && since.elapsed() >= SETTLED)
     }
 
     /// True if another attempt of the queue has run below `level` beside this one.
@@ -423,21 +511,31 @@ impl Queue {
         let running = state.running.iter().find(|running| running.id == attempt);
         running.is_some_and(|running| {
             // A group of the pool below the query's own is the query's own, which is the first.
-            let at = running.levels.iter().position(|id| *id == level.id()).unwrap_or(0);
+            let at = running
+                .levels
+                .iter()
+                .position(|id| *id == level.id())
+                .unwrap_or(0);
             running.beside.get(at) == Some(&true)
         })
     }
 
     /// Counts a query that ends with its refusal.
     pub(crate) fn has_refused(&self, is_after_first_row: bool) {
-        let count = if is_after_first_row { &self.shared.refused_after_first_row } else { &self.shared.refused };
+        let count = if is_after_first_row {
+            &self.shared.refused_after_first_row
+        } else {
+            &self.shared.refused
+        };
         count.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shared { attempts, patience, .. } = &*self.shared;
+        let Shared {
+            attempts, patience, ..
+        } = &*self.shared;
         f.debug_struct("Queue")
             .field("attempts", attempts)
             .field("patience", patience)
@@ -479,7 +577,9 @@ impl Place {
     }
 
     fn queue(&self) -> Queue {
-        Queue { shared: Arc::clone(&self.shared) }
+        Queue {
+            shared: Arc::clone(&self.shared),
+        }
     }
 
     pub(crate) fn is_last_try(&self) -> bool {
@@ -501,24 +601,40 @@ impl Place {
         }
     }
 
-    /// Describes a refusal of the attempt at `level`. `None`: others hold nothing there, or the attempt ran alone
-    /// there.
+    /// Describes a refusal of the attempt at `level`. `None`: others hold nothing there, or the
+    /// attempt ran alone there.
     pub(crate) fn of_others(&self, level: &Group, own: &Group) -> Option<OfOthers> {
         // A group of the pool below the query's own is the query's own.
         let is_above = own.ancestors().any(|group| &group == level);
         let level = if is_above { level } else { own };
-        let others = if is_above { level.live().saturating_sub(own.live()) } else { 0 };
+        let others = if is_above {
+            level.live().saturating_sub(own.live())
+        } else {
+            0
+        };
         let state = self.shared.lock();
         let attempt = state.running.iter().find(|attempt| attempt.id == self.id)?;
         let at = attempt.levels.iter().position(|id| *id == level.id())?;
-        let alone = attempt.alone.map(|id| attempt.levels.iter().position(|level| *level == id));
+        let alone = attempt
+            .alone
+            .map(|id| attempt.levels.iter().position(|level| *level == id));
         // Levels are listed from below.
         if alone.is_some_and(|alone| alone >= Some(at)) || (!attempt.beside[at] && others == 0) {
             return None;
         }
-        let beside = if attempt.beside[at] { state.below(level.id()).saturating_sub(1).max(1) } else { 0 };
+        let beside = if attempt.beside[at] {
+            state.below(level.id()).saturating_sub(1).max(1)
+        } else {
+            0
+        };
         let (level, own) = (level.clone(), own.clone());
-        Some(OfOthers { level, own, beside, others, was_alone: alone.is_some() })
+        Some(OfOthers {
+            level,
+            own,
+            beside,
+            others,
+            was_alone: alone.is_some(),
+        })
     }
 
     /// True if the query has an attempt left, or has run alone only below a level further down.
@@ -526,9 +642,16 @@ impl Place {
         !self.is_last_try() || refusal.was_alone
     }
 
-    /// Ends the attempt and puts its query back into the line. The query has given all its memory back, or is about to.
+    /// Ends the attempt and puts its query back into the line. The query has given all its memory
+    /// back, or is about to.
     pub(crate) fn line_up(&self, refusal: OfOthers, waker: &Arc<AtomicWaker>) -> Place {
-        let OfOthers { level, own, beside, others, .. } = refusal;
+        let OfOthers {
+            level,
+            own,
+            beside,
+            others,
+            ..
+        } = refusal;
         let now = Instant::now();
         let until = self.until.unwrap_or(now + self.shared.patience);
         let attempts = self.attempts + 1;
@@ -537,34 +660,71 @@ impl Place {
         let (levels, id) = {
             let mut state = self.shared.lock();
             state.narrow(level.id());
-            let at = state.running.iter().position(|attempt| attempt.id == self.id);
+            let at = state
+                .running
+                .iter()
+                .position(|attempt| attempt.id == self.id);
             let levels = at.map_or_else(Arc::default, |at| state.running.swap_remove(at).levels);
             state.next += 1;
             (levels, state.next)
         };
-        let refused = Refused { level, own, beside, others, alone, since: now, least, moved: now };
+        let refused = Refused {
+            level,
+            own,
+            beside,
+            others,
+            alone,
+            since: now,
+            least,
+            moved: now,
+        };
         let waker = Arc::clone(waker);
         let is_over = now >= until;
-        let waiting = Waiting { id, is_last: false, levels, waker, until, refused: Some(refused), is_over };
+        let waiting = Waiting {
+            id,
+            is_last: false,
+            levels,
+            waker,
+            until,
+            refused: Some(refused),
+            is_over,
+        };
         if !self.shared.line_up(waiting) {
             let mut state = self.shared.lock();
-            state.waiting.iter_mut().filter(|waiting| waiting.id == id).for_each(|waiting| waiting.is_over = true);
+            state
+                .waiting
+                .iter_mut()
+                .filter(|waiting| waiting.id == id)
+                .for_each(|waiting| waiting.is_over = true);
         }
-        Place { shared: Arc::clone(&self.shared), id, attempts, until: Some(until) }
+        Place {
+            shared: Arc::clone(&self.shared),
+            id,
+            attempts,
+            until: Some(until),
+        }
     }
 
-    /// Makes the attempt the query's last one, so that a row may leave. False: another query's last attempt runs below a
-    /// level that has refused, and the caller does not `insist`.
+    /// Makes the attempt the query's last one, so that a row may leave. False: another query's last
+    /// attempt runs below a level that has refused, and the caller does not `insist`.
     pub(crate) fn makes_last(&self, insists: bool) -> bool {
         let mut state = self.shared.lock();
-        let Some(at) = state.running.iter().position(|attempt| attempt.id == self.id) else { return true };
-        let may = insists || state.running[at].is_last || !state.has_last_beside(self.id, &state.running[at].levels);
+        let Some(at) = state
+            .running
+            .iter()
+            .position(|attempt| attempt.id == self.id)
+        else {
+            return true;
+        };
+        let may = insists
+            || state.running[at].is_last
+            || !state.has_last_beside(self.id, &state.running[at].levels);
         state.running[at].is_last |= may;
         may
     }
 
-    /// Has `waker` woken for another look at [`makes_last`](Self::makes_last). False: the rows have been held back
-    /// `since` long ago, or the system gives no thread to look.
+    /// Has `waker` woken for another look at [`makes_last`](Self::makes_last). False: the rows have
+    /// been held back `since` long ago, or the system gives no thread to look.
     pub(crate) fn holds(&self, since: Instant, waker: &Arc<AtomicWaker>) -> bool {
         if since.elapsed() >= self.shared.patience / HOLDS_PART {
             return false;
@@ -574,18 +734,29 @@ impl Place {
         state.is_watched(&self.shared)
     }
 
-    /// Describes the refusal of another attempt for which this one is to give way: its growth waits in its place.
+    /// Describes the refusal of another attempt for which this one is to give way: its growth waits
+    /// in its place.
     pub(crate) fn gives_way(&self, own: &Group) -> Option<OfOthers> {
-        let level = own.ancestors().find(|level| self.queue().has_in_place(level))?;
-        self.of_others(&level, own).filter(|refusal| self.may_run_again(refusal))
+        let level = own
+            .ancestors()
+            .find(|level| self.queue().has_in_place(level))?;
+        self.of_others(&level, own)
+            .filter(|refusal| self.may_run_again(refusal))
     }
 
-    /// Counts an attempt that has given all its rows. After enough of them, one more may run beside the others.
+    /// Counts an attempt that has given all its rows. After enough of them, one more may run beside
+    /// the others.
     pub(crate) fn ended_well(&self) {
         let mut state = self.shared.lock();
-        let Some(attempt) = state.running.iter().find(|attempt| attempt.id == self.id) else { return };
+        let Some(attempt) = state.running.iter().find(|attempt| attempt.id == self.id) else {
+            return;
+        };
         let levels = Arc::clone(&attempt.levels);
-        for (_, width) in state.widths.iter_mut().filter(|(level, _)| levels.contains(level)) {
+        for (_, width) in state
+            .widths
+            .iter_mut()
+            .filter(|(level, _)| levels.contains(level))
+        {
             width.ended_well += 1;
             if width.ended_well >= WELL * width.most {
                 (width.most, width.ended_well) = (width.most + 1, 0);
@@ -599,7 +770,10 @@ impl Drop for Place {
         let gone = {
             let mut state = self.shared.lock();
             state.running.retain(|attempt| attempt.id != self.id);
-            let at = state.waiting.iter().position(|waiting| waiting.id == self.id);
+            let at = state
+                .waiting
+                .iter()
+                .position(|waiting| waiting.id == self.id);
             let gone = at.map(|at| state.waiting.remove(at));
             state.forget();
             gone
@@ -612,7 +786,9 @@ impl Drop for Place {
 
 impl fmt::Debug for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Place")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -626,15 +802,27 @@ pub(crate) struct InPlace {
 impl InPlace {
     /// True once the attempt has ended and its stream is gone.
     pub(crate) fn is_over(&self) -> bool {
-        !self.shared.lock().running.iter().any(|attempt| attempt.id == self.id)
+        !self
+            .shared
+            .lock()
+            .running
+            .iter()
+            .any(|attempt| attempt.id == self.id)
     }
 
     /// True if an attempt below the level runs without such a wait.
     pub(crate) fn others_go_on(&self) -> bool {
         let state = self.shared.lock();
-        let waits =
-            |attempt: &Running| state.in_place.iter().any(|(id, level, _)| *id == attempt.id && *level == self.level);
-        state.running.iter().any(|attempt| attempt.levels.contains(&self.level) && !waits(attempt))
+        let waits = |attempt: &Running| {
+            state
+                .in_place
+                .iter()
+                .any(|(id, level, _)| *id == attempt.id && *level == self.level)
+        };
+        state
+            .running
+            .iter()
+            .any(|attempt| attempt.levels.contains(&self.level) && !waits(attempt))
     }
 }
 
@@ -642,7 +830,8 @@ impl Drop for InPlace {
     fn drop(&mut self) {
         {
             let mut state = self.shared.lock();
-            let is_own = |(id, level, _): &(u64, GroupId, Instant)| *id == self.id && *level == self.level;
+            let is_own =
+                |(id, level, _): &(u64, GroupId, Instant)| *id == self.id && *level == self.level;
             if let Some(at) = state.in_place.iter().position(is_own) {
                 state.in_place.swap_remove(at);
             }

@@ -15,16 +15,22 @@ use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use datafusion::common::{DataFusionError, Result, internal_err};
 use datafusion::datasource::sink::DataSinkExec;
 use datafusion::execution::context::QueryPlanner;
-use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, SessionState, TaskContext};
+use datafusion::execution::{
+    RecordBatchStream, SendableRecordBatchStream, SessionState, TaskContext,
+};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{
     Boundedness, ChildrenPropertiesMode, ReplaceChildrenOptions, reset_plan_states,
 };
-use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::metrics::{
+    Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
+};
 use datafusion::physical_plan::streaming::StreamingTableExec;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
+};
 use futures::Stream;
 use futures::future::BoxFuture;
 use futures::task::AtomicWaker;
@@ -35,14 +41,14 @@ use crate::passes_on;
 use crate::pool::GroupPool;
 use crate::queue::{OfOthers, Place, Turn};
 
-/// So many batches are held back for an error that is under way. Some operators go on after a refusal, so it may not
-/// come.
+/// So many batches are held back for an error that is under way. Some operators go on after a
+/// refusal, so it may not come.
 const HELD: usize = 16;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// Means to make a plan again. A run leaves state in its plan, such as the bounds of a dynamic filter; a new plan has
-/// none.
+/// Means to make a plan again. A run leaves state in its plan, such as the bounds of a dynamic
+/// filter; a new plan has none.
 pub(crate) enum Again {
     Logical(Box<Logical>),
     /// Of a plan that another engine has made. This copy does not run.
@@ -60,19 +66,24 @@ impl Again {
     async fn plan(self: Arc<Self>) -> Result<Plan> {
         match &*self {
             Again::Logical(logical) => {
-                let plan = logical.planner.create_physical_plan(&logical.plan, &logical.state).await?;
-                Ok(of_one_partition(match plan.downcast_ref::<DataSinkExec>() {
-                    Some(sink) => Arc::clone(sink.input()),
-                    None => plan,
-                }))
+                let plan = logical
+                    .planner
+                    .create_physical_plan(&logical.plan, &logical.state)
+                    .await?;
+                Ok(of_one_partition(
+                    match plan.downcast_ref::<DataSinkExec>() {
+                        Some(sink) => Arc::clone(sink.input()),
+                        None => plan,
+                    },
+                ))
             }
             Again::Physical(plan) => reset_plan_states(Arc::clone(plan)),
         }
     }
 }
 
-/// Puts a [`QueuedExec`] at the root of a plan. In a plan with a sink it goes below the sink, which cannot take its
-/// rows twice. `logical` plans the query anew.
+/// Puts a [`QueuedExec`] at the root of a plan. In a plan with a sink it goes below the sink, which
+/// cannot take its rows twice. `logical` plans the query anew.
 pub(crate) fn put_in_queue(plan: Plan, logical: Logical) -> Result<Plan> {
     let runs_again = can_run_again(&logical.plan, &plan)?;
     let again = Arc::new(Again::Logical(Box::new(logical)));
@@ -82,7 +93,10 @@ pub(crate) fn put_in_queue(plan: Plan, logical: Logical) -> Result<Plan> {
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
         return plan.replace_children(vec![Arc::new(QueuedExec::new(input, again))], options);
     }
-    Ok(Arc::new(QueuedExec::new(of_one_partition(plan), runs_again.then_some(again))))
+    Ok(Arc::new(QueuedExec::new(
+        of_one_partition(plan),
+        runs_again.then_some(again),
+    )))
 }
 
 /// Has each partition of a plan that another engine has made wait in line.
@@ -92,11 +106,14 @@ pub(crate) fn put_partitions_in_queue(plan: Plan) -> Plan {
     } else {
         None
     };
-    Arc::new(QueuedExec::new(plan, copy.map(|copy| Arc::new(Again::Physical(copy)))))
+    Arc::new(QueuedExec::new(
+        plan,
+        copy.map(|copy| Arc::new(Again::Physical(copy))),
+    ))
 }
 
-/// True if an operator reads a dynamic filter of another one: a copy of the plan would share it, with what an earlier
-/// run has left there.
+/// True if an operator reads a dynamic filter of another one: a copy of the plan would share it,
+/// with what an earlier run has left there.
 fn has_filter_of_another(plan: &Plan) -> bool {
     let mut has = false;
     let looked = plan.apply_expressions(&mut |expression| {
@@ -109,20 +126,30 @@ fn has_filter_of_another(plan: &Plan) -> bool {
 
 /// True if the plan only reads, from sources that can be read again.
 fn can_run_again(logical: &LogicalPlan, plan: &Plan) -> Result<bool> {
-    let is_other =
-        |node: &LogicalPlan| Ok(matches!(node, LogicalPlan::Dml(_) | LogicalPlan::Copy(_) | LogicalPlan::Extension(_)));
+    let is_other = |node: &LogicalPlan| {
+        Ok(matches!(
+            node,
+            LogicalPlan::Dml(_) | LogicalPlan::Copy(_) | LogicalPlan::Extension(_)
+        ))
+    };
     Ok(can_read_again(plan) && !logical.exists(is_other)?)
 }
 
 fn can_read_again(plan: &Plan) -> bool {
     let is_other = plan.is::<DataSinkExec>() || plan.is::<StreamingTableExec>();
-    !is_other && plan.boundedness() == Boundedness::Bounded && plan.children().into_iter().all(can_read_again)
+    !is_other
+        && plan.boundedness() == Boundedness::Bounded
+        && plan.children().into_iter().all(can_read_again)
 }
 
-/// Makes a plan of one partition, so that all its partitions start and end together. DataFusion does the same for a
-/// plan that is read as one stream.
+/// Makes a plan of one partition, so that all its partitions start and end together. DataFusion
+/// does the same for a plan that is read as one stream.
 fn of_one_partition(plan: Plan) -> Plan {
-    if plan.output_partitioning().partition_count() > 1 { Arc::new(CoalescePartitionsExec::new(plan)) } else { plan }
+    if plan.output_partitioning().partition_count() > 1 {
+        Arc::new(CoalescePartitionsExec::new(plan))
+    } else {
+        plan
+    }
 }
 
 /// Operator that passes on the rows of its input, and has the query wait in line.
@@ -135,19 +162,30 @@ struct QueuedExec {
 
 impl QueuedExec {
     fn new(input: Plan, again: Option<Arc<Again>>) -> QueuedExec {
-        QueuedExec { input, again, metrics: ExecutionPlanMetricsSet::new() }
+        QueuedExec {
+            input,
+            again,
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
     }
 }
 
 impl fmt::Debug for QueuedExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueuedExec").field("input", &self.input).field("runs_again", &self.again.is_some()).finish()
+        f.debug_struct("QueuedExec")
+            .field("input", &self.input)
+            .field("runs_again", &self.again.is_some())
+            .finish()
     }
 }
 
 impl DisplayAs for QueuedExec {
     fn fmt_as(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let again = if self.again.is_some() { "until the first row" } else { "never" };
+        let again = if self.again.is_some() {
+            "until the first row"
+        } else {
+            "never"
+        };
         match kind {
             DisplayFormatType::TreeRender => writeln!(f, "again={again}"),
             _ => write!(f, "QueuedExec: again={again}"),
@@ -157,14 +195,23 @@ impl DisplayAs for QueuedExec {
 
 impl ExecutionPlan for QueuedExec {
     // With another input, the plan made again would not be this one.
-    passes_on!("QueuedExec", |own, input| match Arc::ptr_eq(&input, &own.input) {
-        true => own,
-        false => Arc::new(QueuedExec::new(of_one_partition(input), None)),
-    });
+    passes_on!(
+        "QueuedExec",
+        |own, input| match Arc::ptr_eq(&input, &own.input) {
+            true => own,
+            false => Arc::new(QueuedExec::new(of_one_partition(input), None)),
+        }
+    );
 
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
         let pool = context.memory_pool().downcast_ref::<GroupPool>();
-        let Some((queued, own)) = pool.and_then(|pool| Some((pool.queued()?, pool.group().clone()))) else {
+        let Some((queued, own)) =
+            pool.and_then(|pool| Some((pool.queued()?, pool.group().clone())))
+        else {
             return self.input.execute(partition, context);
         };
         Ok(Box::pin(QueuedStream {
@@ -215,7 +262,9 @@ impl Held {
     fn keep(&mut self, own: &Group, batch: RecordBatch) {
         let bytes = self.counter.count_batch(&batch);
         let has_place = self.batches.len() < HELD;
-        let charge = has_place.then(|| own.try_charge_with(bytes, OnFull::IfRoom).ok()).flatten();
+        let charge = has_place
+            .then(|| own.try_charge_with(bytes, OnFull::IfRoom).ok())
+            .flatten();
         self.full = charge.is_none().then(Instant::now);
         self.batches.push_back((batch, charge));
     }
@@ -263,8 +312,15 @@ impl QueuedStream {
 
     /// Ends an attempt that another query waits for, as if it were refused.
     fn give_way(&mut self, attempt: Attempt, of_others: OfOthers) {
-        let text = format!("{}: another query that cannot run again waits for its memory", self.own.path());
-        self.line_up(attempt, of_others, DataFusionError::ResourcesExhausted(text));
+        let text = format!(
+            "{}: another query that cannot run again waits for its memory",
+            self.own.path()
+        );
+        self.line_up(
+            attempt,
+            of_others,
+            DataFusionError::ResourcesExhausted(text),
+        );
     }
 
     fn line_up(&mut self, attempt: Attempt, of_others: OfOthers, error: DataFusionError) {
@@ -275,11 +331,15 @@ impl QueuedStream {
         self.stage = Stage::Waits(place, Some(waits));
     }
 
-    /// Handles the error of an attempt, which has given back what it held, but for tasks that are about to end. The
-    /// query waits in line, or ends with the error.
+    /// Handles the error of an attempt, which has given back what it held, but for tasks that are
+    /// about to end. The query waits in line, or ends with the error.
     fn refused(&mut self, error: DataFusionError, attempt: Attempt) -> Result<()> {
-        let Some(level) = self.queued.level_of(&error) else { return Err(error) };
-        let Some(of_others) = attempt.place.of_others(&level, &self.own) else { return Err(error) };
+        let Some(level) = self.queued.level_of(&error) else {
+            return Err(error);
+        };
+        let Some(of_others) = attempt.place.of_others(&level, &self.own) else {
+            return Err(error);
+        };
         if attempt.cannot_run_again || !attempt.place.may_run_again(&of_others) {
             self.queued.queue().has_refused(attempt.cannot_run_again);
             return Err(error);
@@ -292,7 +352,10 @@ impl QueuedStream {
         loop {
             match mem::replace(&mut self.stage, Stage::Over) {
                 Stage::New => {
-                    let place = self.queued.queue().arrive(&self.own, &self.waker, self.again.is_none());
+                    let place =
+                        self.queued
+                            .queue()
+                            .arrive(&self.own, &self.waker, self.again.is_none());
                     self.stage = Stage::Waits(place, None);
                 }
                 Stage::Waits(place, waits) => match (place.turn(), waits) {
@@ -324,7 +387,8 @@ impl QueuedStream {
                             return Poll::Ready(Some(Ok(batch)));
                         }
                     }
-                    // The first rows stay while another query sends some: it may yet need this one's memory.
+                    // The first rows stay while another query sends some: it may yet need this
+                    // one's memory.
                     if let Some(full) = held.full
                         && !attempt.sends(false)
                     {

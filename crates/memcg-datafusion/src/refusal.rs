@@ -1,5 +1,5 @@
-//! Texts of refusals for the author of a query: the level that was full, the missing bytes, the largest holders, and
-//! what the author can do. Also the errors of a pool that is not made.
+//! Texts of refusals for the author of a query: the level that was full, the missing bytes, the
+//! largest holders, and what the author can do. Also the errors of a pool that is not made.
 
 use std::error::Error;
 use std::fmt;
@@ -10,8 +10,8 @@ use datafusion_common::DataFusionError;
 use memcg::errors::CreateError;
 use memcg::{Bytes, Group, OverLimitError};
 
-/// A refusal in words for the author of a query: it names no call of a library, and no limit that others alone may
-/// raise.
+/// A refusal in words for the author of a query: it names no call of a library, and no limit that
+/// others alone may raise.
 pub(crate) struct Words<'a> {
     refusal: &'a OverLimitError,
     query: &'a Group,
@@ -20,19 +20,31 @@ pub(crate) struct Words<'a> {
 
 impl<'a> Words<'a> {
     pub(crate) fn of(refusal: &'a OverLimitError) -> Words<'a> {
-        Words { refusal, query: refusal.requester(), bytes: refusal.requested() }
+        Words {
+            refusal,
+            query: refusal.requester(),
+            bytes: refusal.requested(),
+        }
     }
 
     /// The words for a level that has no room for one more byte of a query.
     #[cfg(feature = "session")]
     pub(crate) fn of_a_byte(refusal: &'a OverLimitError, query: &'a Group) -> Words<'a> {
-        Words { refusal, query, bytes: 1 }
+        Words {
+            refusal,
+            query,
+            bytes: 1,
+        }
     }
 }
 
 impl fmt::Display for Words<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Words { refusal, query, bytes } = self;
+        let Words {
+            refusal,
+            query,
+            bytes,
+        } = self;
         let level = refusal.group().path();
         write!(f, "{level} refused {}", Bytes(*bytes))?;
         if let Some(counter) = refusal.counter() {
@@ -43,7 +55,12 @@ impl fmt::Display for Words<'_> {
             0 => f.write_str("it waits behind others")?,
             short => write!(f, "short by {}", Bytes(short))?,
         }
-        write!(f, ", usage {} of max {}", Bytes(refusal.usage()), Bytes(refusal.max()))?;
+        write!(
+            f,
+            ", usage {} of max {}",
+            Bytes(refusal.usage()),
+            Bytes(refusal.max())
+        )?;
         for (number, (holder, usage)) in refusal.holders().enumerate() {
             let most = if number == 0 { "; most in" } else { "," };
             write!(f, "{most} {} {}", holder.path(), Bytes(usage))?;
@@ -74,16 +91,19 @@ impl fmt::Display for WriteRefused {
 #[cfg(feature = "session")]
 impl Error for WriteRefused {}
 
-/// Prefix of the settings that DataFusion advises to raise: a tenant's SQL cannot raise its group's limits by them.
+/// Prefix of the settings that DataFusion advises to raise: a tenant's SQL cannot raise its group's
+/// limits by them.
 #[cfg(feature = "session")]
 const RUNTIME: &str = "datafusion.runtime.";
 
-/// Returns the error that the reader of a plan is told: a refusal without DataFusion's advice to raise a limit of the
-/// runtime, any other error as it is.
+/// Returns the error that the reader of a plan is told: a refusal without DataFusion's advice to
+/// raise a limit of the runtime, any other error as it is.
 #[cfg(feature = "session")]
 pub(crate) fn told(error: DataFusionError) -> DataFusionError {
     let refused = match error.find_root() {
-        DataFusionError::ResourcesExhausted(text) if error.to_string().contains(RUNTIME) => Some(text.clone()),
+        DataFusionError::ResourcesExhausted(text) if error.to_string().contains(RUNTIME) => {
+            Some(text.clone())
+        }
         _ => write_refused(&error),
     };
     refused.map_or(error, DataFusionError::ResourcesExhausted)
@@ -94,7 +114,9 @@ pub(crate) fn told(error: DataFusionError) -> DataFusionError {
 fn write_refused(error: &DataFusionError) -> Option<String> {
     let mut next = Some(error as &(dyn Error + 'static));
     while let Some(error) = next {
-        let of_system = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let of_system = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
         if let Some(WriteRefused(text)) = of_system.and_then(|error| error.downcast_ref()) {
             return Some(text.clone());
         }
@@ -109,7 +131,8 @@ fn write_refused(error: &DataFusionError) -> Option<String> {
 pub enum PoolError {
     /// A group that the configuration asks for, below the pool's own, cannot be created.
     Create(CreateError),
-    /// The reserve for consumers that cannot spill is as large as the least max on the way up, or larger.
+    /// The reserve for consumers that cannot spill is as large as the least max on the way up, or
+    /// larger.
     Reserve {
         /// Path of the pool's group.
         path: String,
@@ -166,11 +189,18 @@ mod tests {
     #[test]
     fn what_is_told() {
         let refused = DataFusionError::ResourcesExhausted("/acme refused 1 B".to_string());
-        let advised = refused.context("Consider increasing the memory limit config: 'datafusion.runtime.memory_limit'");
-        assert_eq!(told(advised).strip_backtrace(), "Resources exhausted: /acme refused 1 B");
+        let advised = refused.context(
+            "Consider increasing the memory limit config: 'datafusion.runtime.memory_limit'",
+        );
+        assert_eq!(
+            told(advised).strip_backtrace(),
+            "Resources exhausted: /acme refused 1 B"
+        );
         let refused = io::Error::other(WriteRefused("/acme refused 1 B of spill".to_string()));
         let refused = DataFusionError::from(refused).context("Sorting");
-        assert!(matches!(told(refused), DataFusionError::ResourcesExhausted(text) if text.contains("of spill")));
+        assert!(
+            matches!(told(refused), DataFusionError::ResourcesExhausted(text) if text.contains("of spill"))
+        );
         let other = DataFusionError::from(io::Error::other("disk"));
         assert!(matches!(told(other), DataFusionError::IoError(_)));
     }

@@ -1,16 +1,17 @@
 //! Aggregates that have spilled and read it back: from then on they cannot spill.
 //!
-//! DataFusion says of a consumer once and for all whether it can spill. A final aggregate that has spilled lets go of
-//! all that it holds, merges its files, and fails where a growth is refused. So the pool remembers who has let go of
-//! all.
+//! DataFusion says of a consumer once and for all whether it can spill. A final aggregate that has
+//! spilled lets go of all that it holds, merges its files, and fails where a growth is refused. So
+//! the pool remembers who has let go of all.
 //!
-//! The merge reserves for one file after the other, before its table does, and reads as many files at once as there is
-//! memory for. From the third on a refusal makes it read fewer. Where it cannot read all at once, it merges some into
-//! one, gives back what it holds, and reserves again. The table reserves in the last pass, while the merge holds its
-//! files. If the first or the second file is refused, the merge begins again with half the buffers for each.
+//! The merge reserves for one file after the other, before its table does, and reads as many files
+//! at once as there is memory for. From the third on a refusal makes it read fewer. Where it cannot
+//! read all at once, it merges some into one, gives back what it holds, and reserves again. The
+//! table reserves in the last pass, while the merge holds its files. If the first or the second
+//! file is refused, the merge begins again with half the buffers for each.
 //!
-//! The table needs about as much as a batch of its groups, and fails where it is refused. A pool that spills on demand
-//! has the merge leave as much as a file takes with all its buffers.
+//! The table needs about as much as a batch of its groups, and fails where it is refused. A pool
+//! that spills on demand has the merge leave as much as a file takes with all its buffers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,8 +27,9 @@ const NEEDED: usize = 2;
 /// The consumers that may be reading back what they have spilled.
 #[derive(Debug, Default)]
 pub(crate) struct Replays {
-    /// True if there is one. Written under the lock. Relaxed: the calls of one consumer follow one another, so each
-    /// sees what an earlier one of its own has written, and it stays true while the consumer is among them.
+    /// True if there is one. Written under the lock. Relaxed: the calls of one consumer follow one
+    /// another, so each sees what an earlier one of its own has written, and it stays true while
+    /// the consumer is among them.
     any: AtomicBool,
     consumers: Mutex<HashMap<usize, Merge>>,
 }
@@ -36,7 +38,11 @@ pub(crate) struct Replays {
 #[derive(Clone, Copy, Debug)]
 enum Merge {
     /// It holds so much, for so many files, since it has let go of all.
-    Reserves { held: u64, files: usize, buffers: Buffers },
+    Reserves {
+        held: u64,
+        files: usize,
+        buffers: Buffers,
+    },
     /// The table reserves.
     Over,
 }
@@ -53,7 +59,11 @@ enum Buffers {
 }
 
 impl Merge {
-    const BEGINS: Merge = Merge::Reserves { held: 0, files: 0, buffers: Buffers::Two };
+    const BEGINS: Merge = Merge::Reserves {
+        held: 0,
+        files: 0,
+        buffers: Buffers::Two,
+    };
 }
 
 /// Purpose of a growth of a consumer that reads back.
@@ -61,13 +71,16 @@ impl Merge {
 pub(crate) enum Replay {
     /// It has to have the memory.
     Needs,
-    /// Refused, it reads fewer files at once, or with half the buffers. It is to leave so much for its table.
+    /// Refused, it reads fewer files at once, or with half the buffers. It is to leave so much for
+    /// its table.
     TakesLess(u64),
 }
 
 impl Replays {
     fn lock(&self) -> MutexGuard<'_, HashMap<usize, Merge>> {
-        self.consumers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.consumers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A reservation was made smaller.
@@ -85,9 +98,14 @@ impl Replays {
             let merge = consumers.entry(consumer.id()).or_insert(Merge::BEGINS);
             *merge = match *merge {
                 Merge::Over => Merge::Over,
-                Merge::Reserves { buffers: Buffers::Halve, .. } => {
-                    Merge::Reserves { held: 0, files: 0, buffers: Buffers::One }
-                }
+                Merge::Reserves {
+                    buffers: Buffers::Halve,
+                    ..
+                } => Merge::Reserves {
+                    held: 0,
+                    files: 0,
+                    buffers: Buffers::One,
+                },
                 Merge::Reserves { .. } => Merge::BEGINS,
             };
             self.any.store(true, Ordering::Relaxed);
@@ -100,8 +118,8 @@ impl Replays {
         !self.any.load(Ordering::Relaxed)
     }
 
-    /// Purpose of a growth by `bytes`, if the consumer may be reading back. The call counts the growth. `for_table`: the
-    /// merge is to leave room for its table.
+    /// Purpose of a growth by `bytes`, if the consumer may be reading back. The call counts the
+    /// growth. `for_table`: the merge is to leave room for its table.
     #[inline]
     pub(crate) fn grows(
         &self,
@@ -118,23 +136,45 @@ impl Replays {
     }
 
     #[cold]
-    fn reserves(&self, reservation: &MemoryReservation, bytes: u64, for_table: bool) -> Option<Replay> {
+    fn reserves(
+        &self,
+        reservation: &MemoryReservation,
+        bytes: u64,
+        for_table: bool,
+    ) -> Option<Replay> {
         let mut consumers = self.lock();
         let merge = consumers.get_mut(&reservation.consumer().id())?;
         let held = reservation.size() as u64;
         let (next, replay) = match *merge {
             // The table's reservation is another one than that of the files.
             Merge::Over => (Merge::Over, Replay::Needs),
-            Merge::Reserves { held: before, .. } if held == 0 && before > 0 => (Merge::Over, Replay::Needs),
+            Merge::Reserves { held: before, .. } if held == 0 && before > 0 => {
+                (Merge::Over, Replay::Needs)
+            }
             Merge::Reserves { files, buffers, .. } => {
-                let next = Merge::Reserves { held: held + bytes, files: files + 1, buffers };
+                let next = Merge::Reserves {
+                    held: held + bytes,
+                    files: files + 1,
+                    buffers,
+                };
                 let room = match (for_table, buffers) {
                     (false, _) => 0,
                     (true, Buffers::One) => bytes.saturating_mul(2),
                     (true, _) => bytes,
                 };
-                let needed = if for_table && buffers == Buffers::Two { 1 } else { NEEDED };
-                (next, if files < needed { Replay::Needs } else { Replay::TakesLess(room) })
+                let needed = if for_table && buffers == Buffers::Two {
+                    1
+                } else {
+                    NEEDED
+                };
+                (
+                    next,
+                    if files < needed {
+                        Replay::Needs
+                    } else {
+                        Replay::TakesLess(room)
+                    },
+                )
             }
         };
         *merge = next;
@@ -145,7 +185,11 @@ impl Replays {
     pub(crate) fn refused(&self, reservation: &MemoryReservation, kind: Kind) {
         if kind == Kind::Replaying
             && self.any.load(Ordering::Relaxed)
-            && let Some(Merge::Reserves { held, files, buffers }) = self.lock().get_mut(&reservation.consumer().id())
+            && let Some(Merge::Reserves {
+                held,
+                files,
+                buffers,
+            }) = self.lock().get_mut(&reservation.consumer().id())
         {
             *held = reservation.size() as u64;
             *files = files.saturating_sub(1);

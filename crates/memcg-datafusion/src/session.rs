@@ -19,22 +19,24 @@ use crate::state::session_in;
 
 /// Puts the queries of a `SessionContext` into groups.
 ///
-/// Each call returns a session with all that the first session has. Both share catalogs, tables, disk manager and
-/// caches; settings, functions, prepared statements and id are as they were at the call. The new session's memory pool
-/// is a [`GroupPool`]. Its plans run in the group ([`Group::current`]); with a [`GroupTracer`](crate::GroupTracer) the
-/// tasks that they spawn do, too. They end with [`Ended`](crate::Ended) when the group is chosen as a victim or goes
-/// offline. A call copies the session's state, which takes some tens of microseconds.
+/// Each call returns a session with all that the first session has. Both share catalogs, tables,
+/// disk manager and caches; settings, functions, prepared statements and id are as they were at the
+/// call. The new session's memory pool is a [`GroupPool`]. Its plans run in the group
+/// ([`Group::current`]); with a [`GroupTracer`](crate::GroupTracer) the tasks that they spawn do,
+/// too. They end with [`Ended`](crate::Ended) when the group is chosen as a victim or goes offline.
+/// A call copies the session's state, which takes some tens of microseconds.
 ///
-/// SQL does not leave the group. `SET` and `RESET` of `datafusion.runtime.memory_limit` return an error when their
-/// (empty) result is read. The session keeps its pool in any case.
+/// SQL does not leave the group. `SET` and `RESET` of `datafusion.runtime.memory_limit` return an
+/// error when their (empty) result is read. The session keeps its pool in any case.
 pub trait InGroupSession {
     /// Returns a session of `group`: for all queries of a tenant together.
     ///
     /// # Errors
     ///
-    /// `DataFusionError::External` with a [`CreateError`](memcg::errors::CreateError), where the configuration asks for
-    /// groups below and they cannot be made. `DataFusionError::Configuration`, where its reserve is as large as the
-    /// least max on the way up.
+    /// `DataFusionError::External` with a [`CreateError`](memcg::errors::CreateError), where the
+    /// configuration asks for groups below and they cannot be made.
+    /// `DataFusionError::Configuration`, where its reserve is as large as the least max on the way
+    /// up.
     ///
     /// ```
     /// use datafusion::prelude::SessionContext;
@@ -49,13 +51,14 @@ pub trait InGroupSession {
     /// ```
     fn with_group(&self, group: &Group, config: &PoolConfig) -> Result<SessionContext>;
 
-    /// Returns a session for one query, in a new group below `parent`. The group goes offline when the value is
-    /// dropped.
+    /// Returns a session for one query, in a new group below `parent`. The group goes offline when
+    /// the value is dropped.
     ///
     /// # Errors
     ///
-    /// `DataFusionError::External` with a [`CreateError`](memcg::errors::CreateError) if the group cannot be created.
-    /// `DataFusionError::Configuration` if the reserve is as large as the least max on the way up, or larger.
+    /// `DataFusionError::External` with a [`CreateError`](memcg::errors::CreateError) if the group
+    /// cannot be created. `DataFusionError::Configuration` if the reserve is as large as the least
+    /// max on the way up, or larger.
     ///
     /// ```
     /// use datafusion::prelude::SessionContext;
@@ -96,17 +99,25 @@ impl InGroupSession for SessionContext {
         limits: Limits,
         config: &PoolConfig,
     ) -> Result<QuerySession> {
-        let group = parent.scope(name, covering(limits)).map_err(|error| DataFusionError::External(error.into()))?;
+        let group = parent
+            .scope(name, covering(limits))
+            .map_err(|error| DataFusionError::External(error.into()))?;
         let pool = GroupPool::of_session(&group, config)?;
         let context = session_in(self, &pool)?;
-        Ok(QuerySession { context, group: Some(group), pool })
+        Ok(QuerySession {
+            context,
+            group: Some(group),
+            pool,
+        })
     }
 }
 
-/// A session for one query: [`InGroupSession::for_query`] makes it, and it derefs to its `SessionContext`.
+/// A session for one query: [`InGroupSession::for_query`] makes it, and it derefs to its
+/// `SessionContext`.
 ///
-/// Keep it until the last row is read. The drop takes the query's group offline, and what still runs ends with
-/// [`Ended`](crate::Ended). Reservations of such work stay charged until they are dropped.
+/// Keep it until the last row is read. The drop takes the query's group offline, and what still
+/// runs ends with [`Ended`](crate::Ended). Reservations of such work stay charged until they are
+/// dropped.
 #[must_use = "dropped at once, the query's group goes offline at once"]
 pub struct QuerySession {
     context: SessionContext,
@@ -127,9 +138,9 @@ impl QuerySession {
     }
 }
 
-/// Frames of the query, as those of its `SessionContext`. Where one becomes part of a frame of another session, as in
-/// `base_frame.join(query_frame)`, it is charged to the group of that session. A session outside of all groups ends
-/// with an error that says so, before it reads a row.
+/// Frames of the query, as those of its `SessionContext`. Where one becomes part of a frame of
+/// another session, as in `base_frame.join(query_frame)`, it is charged to the group of that
+/// session. A session outside of all groups ends with an error that says so, before it reads a row.
 impl QuerySession {
     fn frame(&self, frame: DataFrame) -> DataFrame {
         marked(frame, self.group().path())
@@ -190,6 +201,8 @@ impl Drop for QuerySession {
 
 impl fmt::Debug for QuerySession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QuerySession").field("group", self.group()).finish_non_exhaustive()
+        f.debug_struct("QuerySession")
+            .field("group", self.group())
+            .finish_non_exhaustive()
     }
 }

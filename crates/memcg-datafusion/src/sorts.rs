@@ -1,10 +1,11 @@
 //! Memory that sorts keep while they spill.
 //!
-//! A sort reserves memory for merging before it reads. When it begins to spill it gives that back, and its sorted runs
-//! give back what they hold, batch by batch; bit by bit it asks for as much again to merge the runs into a file. In a
-//! full group another query would take what was given back, and the sort would fail while it frees memory. So what a
-//! sort frees stays charged until the merge has loaded its runs. Its first reservation stays charged until the merge is
-//! gone, and room for the batch whose growth was refused until it is asked for again.
+//! A sort reserves memory for merging before it reads. When it begins to spill it gives that back,
+//! and its sorted runs give back what they hold, batch by batch; bit by bit it asks for as much
+//! again to merge the runs into a file. In a full group another query would take what was given
+//! back, and the sort would fail while it frees memory. So what a sort frees stays charged until
+//! the merge has loaded its runs. Its first reservation stays charged until the merge is gone, and
+//! room for the batch whose growth was refused until it is asked for again.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,8 +18,9 @@ use crate::consumer::Part;
 #[derive(Debug, Default)]
 pub(crate) struct Sorts {
     state: Mutex<State>,
-    /// Number of sorts that keep something, or are about to. Relaxed wherever it is used: the tasks of a sort that
-    /// spills know that it does by what they have done themselves, or by the task that spawned them.
+    /// Number of sorts that keep something, or are about to. Relaxed wherever it is used: the tasks
+    /// of a sort that spills know that it does by what they have done themselves, or by the task
+    /// that spawned them.
     busy: AtomicUsize,
 }
 
@@ -48,7 +50,8 @@ struct Sort {
     spill: Option<Spill>,
 }
 
-/// A merge has given its first reservation back: the sorted runs are merged into a file, or into what is read.
+/// A merge has given its first reservation back: the sorted runs are merged into a file, or into
+/// what is read.
 #[derive(Debug, Default)]
 struct Spill {
     /// The merge has loaded a run.
@@ -83,7 +86,9 @@ impl Sort {
         if self.loads() {
             return 0;
         }
-        let released = self.kept.saturating_sub(self.floor().saturating_sub(self.held));
+        let released = self
+            .kept
+            .saturating_sub(self.floor().saturating_sub(self.held));
         self.kept -= released;
         released
     }
@@ -112,23 +117,37 @@ impl Sort {
             }
         }
         let (charge, uncharge) = (bytes - covered, self.release());
-        Step { charge, uncharge, sorter: self.sorter, is_spilling, may_write, takes_less: false }
+        Step {
+            charge,
+            uncharge,
+            sorter: self.sorter,
+            is_spilling,
+            may_write,
+            takes_less: false,
+        }
     }
 
     fn shrink_sorter(&mut self, bytes: u64) -> Step {
         let kept = if self.loads() { bytes } else { 0 };
         self.kept = self.kept.saturating_add(kept);
-        Step { uncharge: bytes - kept, sorter: self.sorter, ..Step::default() }
+        Step {
+            uncharge: bytes - kept,
+            sorter: self.sorter,
+            ..Step::default()
+        }
     }
 
     fn grow_merge(&mut self, bytes: u64) -> Step {
         if self.first == 0 {
-            // If the session reserves nothing for merging, a merge begins after a growth was refused.
+            // If the session reserves nothing for merging, a merge begins after a growth was
+            // refused.
             self.has_none |= self.refused > 0;
             self.first = if self.has_none { 0 } else { bytes };
         }
-        // The growths of a merge on top of its first reservation are for files, one after the other; it needs two.
-        let takes_less = !self.has_none && self.spill.is_none() && self.held >= bytes.saturating_mul(2);
+        // The growths of a merge on top of its first reservation are for files, one after the
+        // other; it needs two.
+        let takes_less =
+            !self.has_none && self.spill.is_none() && self.held >= bytes.saturating_mul(2);
         if let Some(spill) = &mut self.spill {
             // The next first reservation: the file is written.
             let is_over = self.held == 0 && (spill.has_begun || bytes == self.first);
@@ -141,19 +160,32 @@ impl Sort {
         self.kept -= covered;
         self.held = self.held.saturating_add(bytes);
         let uncharge = self.release();
-        Step { charge: bytes - covered, uncharge, sorter: self.sorter, takes_less, ..Step::default() }
+        Step {
+            charge: bytes - covered,
+            uncharge,
+            sorter: self.sorter,
+            takes_less,
+            ..Step::default()
+        }
     }
 
     fn shrink_merge(&mut self, bytes: u64) -> Step {
         self.held = self.held.saturating_sub(bytes);
-        let kept = self.floor().saturating_sub(self.held.saturating_add(self.kept)).min(bytes);
+        let kept = self
+            .floor()
+            .saturating_sub(self.held.saturating_add(self.kept))
+            .min(bytes);
         self.kept += kept;
         match &mut self.spill {
             Some(spill) => spill.is_loaded = true,
             None if self.held == 0 && !self.has_none => self.spill = Some(Spill::default()),
             None => {}
         }
-        Step { uncharge: bytes - kept + self.release(), sorter: self.sorter, ..Step::default() }
+        Step {
+            uncharge: bytes - kept + self.release(),
+            sorter: self.sorter,
+            ..Step::default()
+        }
     }
 }
 
@@ -162,7 +194,8 @@ impl Sorts {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A consumer is there: DataFusion registers the two of a sort one after the other, on one thread.
+    /// A consumer is there: DataFusion registers the two of a sort one after the other, on one
+    /// thread.
     pub(crate) fn register(&self, part: Part, consumer: usize) {
         let mut state = self.lock();
         let thread = thread::current().id();
@@ -172,7 +205,13 @@ impl Sorts {
             }
             Part::Merge => {
                 let sorter = state.last.remove(&thread);
-                state.sorts.insert(consumer, Sort { sorter, ..Sort::default() });
+                state.sorts.insert(
+                    consumer,
+                    Sort {
+                        sorter,
+                        ..Sort::default()
+                    },
+                );
                 if let Some(sorter) = sorter {
                     state.merges.insert(sorter, consumer);
                 }
@@ -180,7 +219,8 @@ impl Sorts {
         }
     }
 
-    /// True if the consumer takes or gives without more ado: a sorter, if no sort of the account spills.
+    /// True if the consumer takes or gives without more ado: a sorter, if no sort of the account
+    /// spills.
     #[inline]
     pub(crate) fn is_plain(&self, part: Part) -> bool {
         part == Part::Sorter && self.are_quiet()
@@ -208,27 +248,44 @@ impl Sorts {
 
     /// A consumer grows by `bytes`.
     pub(crate) fn grow(&self, part: Part, consumer: usize, bytes: u64) -> Step {
-        let all = Step { charge: bytes, ..Step::default() };
+        let all = Step {
+            charge: bytes,
+            ..Step::default()
+        };
         if self.is_plain(part) {
             return all;
         }
-        let grow = if part == Part::Sorter { Sort::grow_sorter } else { Sort::grow_merge };
-        self.with(part, consumer, |sort| grow(sort, bytes)).unwrap_or(all)
+        let grow = if part == Part::Sorter {
+            Sort::grow_sorter
+        } else {
+            Sort::grow_merge
+        };
+        self.with(part, consumer, |sort| grow(sort, bytes))
+            .unwrap_or(all)
     }
 
     /// A consumer gives `bytes` back.
     pub(crate) fn shrink(&self, part: Part, consumer: usize, bytes: u64) -> Step {
         let sorter = (part == Part::Sorter).then_some(consumer);
-        let all = Step { uncharge: bytes, sorter, ..Step::default() };
+        let all = Step {
+            uncharge: bytes,
+            sorter,
+            ..Step::default()
+        };
         if self.is_plain(part) {
             return all;
         }
-        let shrink = if part == Part::Sorter { Sort::shrink_sorter } else { Sort::shrink_merge };
-        self.with(part, consumer, |sort| shrink(sort, bytes)).unwrap_or(all)
+        let shrink = if part == Part::Sorter {
+            Sort::shrink_sorter
+        } else {
+            Sort::shrink_merge
+        };
+        self.with(part, consumer, |sort| shrink(sort, bytes))
+            .unwrap_or(all)
     }
 
-    /// A growth by `bytes` was refused, of which `charge` were to be charged. `spills`: the consumer makes room and
-    /// asks again.
+    /// A growth by `bytes` was refused, of which `charge` were to be charged. `spills`: the
+    /// consumer makes room and asks again.
     pub(crate) fn undo(&self, part: Part, consumer: usize, bytes: u64, charge: u64, spills: bool) {
         self.with(part, consumer, |sort| {
             sort.kept = sort.kept.saturating_add(bytes - charge);
@@ -255,7 +312,9 @@ impl Sorts {
                 0
             }
             Part::Merge => {
-                let Some(sort) = state.sorts.remove(&consumer) else { return 0 };
+                let Some(sort) = state.sorts.remove(&consumer) else {
+                    return 0;
+                };
                 if sort.is_busy() {
                     self.busy.fetch_sub(1, Ordering::Relaxed);
                 }
@@ -269,14 +328,22 @@ impl Sorts {
 
     /// Bytes that are charged for merges: no sorter can spill them.
     pub(crate) fn of_merges(&self) -> u64 {
-        self.lock().sorts.values().map(|sort| sort.held.saturating_add(sort.kept)).sum()
+        self.lock()
+            .sorts
+            .values()
+            .map(|sort| sort.held.saturating_add(sort.kept))
+            .sum()
     }
 }
 
 impl State {
     /// The sort of a consumer. A sorter without its merge has none.
     fn sort(&mut self, part: Part, consumer: usize) -> Option<&mut Sort> {
-        let merge = if part == Part::Sorter { self.merges.get(&consumer).copied()? } else { consumer };
+        let merge = if part == Part::Sorter {
+            self.merges.get(&consumer).copied()?
+        } else {
+            consumer
+        };
         self.sorts.get_mut(&merge)
     }
 }
@@ -317,7 +384,8 @@ mod tests {
         fn refused(&mut self, part: Part, bytes: u64) {
             let step = self.sorts.grow(part, part as usize + 1, bytes);
             self.bytes -= step.uncharge;
-            self.sorts.undo(part, part as usize + 1, bytes, step.charge, true);
+            self.sorts
+                .undo(part, part as usize + 1, bytes, step.charge, true);
         }
 
         /// The merge ends: nothing is kept for it.
@@ -325,12 +393,16 @@ mod tests {
         fn end(mut self, held: u64) {
             self.bytes -= self.sorts.end(Part::Merge, 2);
             assert_eq!(self.bytes, held);
-            assert_eq!((self.sorts.end(Part::Merge, 2), self.sorts.of_merges()), (0, 0));
+            assert_eq!(
+                (self.sorts.end(Part::Merge, 2), self.sorts.of_merges()),
+                (0, 0)
+            );
             assert_eq!(self.sorts.busy.into_inner(), 0);
         }
     }
 
-    /// The charge for a merge without its sorter is what it holds, and at least its first reservation.
+    /// The charge for a merge without its sorter is what it holds, and at least its first
+    /// reservation.
     #[test]
     fn the_first_reservation_stays() {
         let sorts = Sorts::default();
@@ -343,7 +415,11 @@ mod tests {
         sort.refused(Part::Merge, 30);
         sort.shrink(Part::Merge, 90, 20);
         assert_eq!((sort.bytes, sort.sorts.of_merges()), (100, 100));
-        assert_eq!(sort.sorts.grow(Part::Sorter, 9, 7).charge, 7, "of another sort");
+        assert_eq!(
+            sort.sorts.grow(Part::Sorter, 9, 7).charge,
+            7,
+            "of another sort"
+        );
         assert_eq!(sort.sorts.shrink(Part::Merge, 9, 7).uncharge, 7);
         sort.grow(Part::Merge, 80, 10);
         sort.sorts.undo(Part::Merge, 2, 80, 10, false);
@@ -353,7 +429,8 @@ mod tests {
         sort.end(0);
     }
 
-    /// While a sort spills, nothing that it frees goes to others until its merge has loaded the runs.
+    /// While a sort spills, nothing that it frees goes to others until its merge has loaded the
+    /// runs.
     #[test]
     fn what_a_sort_frees_is_for_its_merge() {
         let mut sort = Charged::new();
@@ -369,10 +446,18 @@ mod tests {
             sort.grow(Part::Merge, run, 0);
         }
         let step = sort.grow(Part::Sorter, 5, 5);
-        assert_eq!((step.may_write, step.uncharge), (true, 25), "all runs are loaded");
+        assert_eq!(
+            (step.may_write, step.uncharge),
+            (true, 25),
+            "all runs are loaded"
+        );
         sort.shrink(Part::Merge, 15, 15);
         sort.shrink(Part::Sorter, 5, 5);
-        assert_eq!((sort.bytes, sort.sorts.of_merges()), (30, 30), "its first reservation, and the growth refused");
+        assert_eq!(
+            (sort.bytes, sort.sorts.of_merges()),
+            (30, 30),
+            "its first reservation, and the growth refused"
+        );
         sort.shrink(Part::Merge, 30, 0);
         sort.grow(Part::Merge, 10, 0);
         assert_eq!(sort.bytes, 30, "the file is written");
@@ -381,7 +466,8 @@ mod tests {
         sort.end(10);
     }
 
-    /// A merge of files is told apart: it can do with two of them. One of sorted runs needs all that it asks for.
+    /// A merge of files is told apart: it can do with two of them. One of sorted runs needs all
+    /// that it asks for.
     #[test]
     fn a_merge_of_files_takes_less() {
         let mut sort = Charged::new();
@@ -394,7 +480,10 @@ mod tests {
             assert!(!sort.grow(Part::Merge, run, 0).takes_less, "of sorted runs");
         }
         sort.shrink(Part::Merge, 60, 40);
-        assert!(!sort.grow(Part::Merge, 10, 0).takes_less, "the file is written");
+        assert!(
+            !sort.grow(Part::Merge, 10, 0).takes_less,
+            "the file is written"
+        );
         assert!(!sort.grow(Part::Merge, 10, 0).takes_less, "the second file");
         assert!(sort.grow(Part::Merge, 10, 0).takes_less);
         assert!(sort.grow(Part::Merge, 10, 10).takes_less);
@@ -410,7 +499,10 @@ mod tests {
         sort.shrink(Part::Sorter, 60, 60);
         sort.grow(Part::Merge, 50, 50);
         sort.shrink(Part::Merge, 50, 30);
-        assert!(!sort.grow(Part::Sorter, 20, 0).is_spilling, "the file is written");
+        assert!(
+            !sort.grow(Part::Sorter, 20, 0).is_spilling,
+            "the file is written"
+        );
         sort.shrink(Part::Sorter, 20, 20);
         sort.end(0);
     }
@@ -438,11 +530,28 @@ mod tests {
         sorts.register(Part::Sorter, 1);
         sorts.register(Part::Sorter, 3);
         sorts.register(Part::Merge, 4);
-        assert_eq!(sorts.grow(Part::Sorter, 1, 5), Step { charge: 5, ..Step::default() });
+        assert_eq!(
+            sorts.grow(Part::Sorter, 1, 5),
+            Step {
+                charge: 5,
+                ..Step::default()
+            }
+        );
         sorts.undo(Part::Sorter, 3, 7, 7, true);
         assert_eq!(sorts.grow(Part::Sorter, 3, 5).sorter, Some(3));
-        assert_eq!(sorts.grow(Part::Sorter, 3, 5).sorter, None, "it is not busy any more");
-        assert_eq!((sorts.end(Part::Sorter, 1), sorts.end(Part::Sorter, 3), sorts.end(Part::Merge, 4)), (0, 0, 0));
+        assert_eq!(
+            sorts.grow(Part::Sorter, 3, 5).sorter,
+            None,
+            "it is not busy any more"
+        );
+        assert_eq!(
+            (
+                sorts.end(Part::Sorter, 1),
+                sorts.end(Part::Sorter, 3),
+                sorts.end(Part::Merge, 4)
+            ),
+            (0, 0, 0)
+        );
         let state = sorts.lock();
         assert!(state.sorts.is_empty() && state.merges.is_empty() && state.last.is_empty());
     }

@@ -1,9 +1,10 @@
 //! Operators that grow in order to make room.
 //!
-//! A grouped hash aggregate that is refused gives back what it holds, and then grows twice: to sort what it spills, and
-//! to make room for its next groups. Other aggregates give back all but what their table keeps. The table has grown since
-//! its last growth that was not refused, so it may keep more than was held: then the aggregate grows once instead. If one
-//! of these growths is refused, the query fails. So the pool remembers the aggregates that were refused, and for these
+//! A grouped hash aggregate that is refused gives back what it holds, and then grows twice: to sort
+//! what it spills, and to make room for its next groups. Other aggregates give back all but what
+//! their table keeps. The table has grown since its last growth that was not refused, so it may
+//! keep more than was held: then the aggregate grows once instead. If one of these growths is
+//! refused, the query fails. So the pool remembers the aggregates that were refused, and for these
 //! growths they take of the reserve for consumers that cannot spill.
 
 use std::collections::HashMap;
@@ -20,8 +21,9 @@ const GROWTHS: u8 = 2;
 /// The consumers that were refused, and make room.
 #[derive(Debug, Default)]
 pub(crate) struct Spilling {
-    /// True if there is one. Written under the lock. Relaxed: the calls of one consumer follow one another, so each
-    /// sees what an earlier one of its own has written, and it stays true while the consumer is among them.
+    /// True if there is one. Written under the lock. Relaxed: the calls of one consumer follow one
+    /// another, so each sees what an earlier one of its own has written, and it stays true while
+    /// the consumer is among them.
     any: AtomicBool,
     consumers: Mutex<HashMap<usize, Refused>>,
 }
@@ -30,7 +32,8 @@ pub(crate) struct Spilling {
 struct Refused {
     /// The most that it may hold after a growth.
     most: u64,
-    /// Bytes that it holds before its only growth. It has given memory back if it holds less, and needs no growth.
+    /// Bytes that it holds before its only growth. It has given memory back if it holds less, and
+    /// needs no growth.
     from: Option<u64>,
     /// Number of growths that are left.
     growths: u8,
@@ -38,17 +41,27 @@ struct Refused {
 
 impl Spilling {
     fn lock(&self) -> MutexGuard<'_, HashMap<usize, Refused>> {
-        self.consumers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.consumers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A consumer was refused a growth by `bytes`, and is about to make room. What a sort needs is kept for it by
-    /// `Sorts`.
+    /// A consumer was refused a growth by `bytes`, and is about to make room. What a sort needs is
+    /// kept for it by `Sorts`.
     #[cold]
     pub(crate) fn begins(&self, reservation: &MemoryReservation, kind: Kind, bytes: u64) {
         let held = reservation.size() as u64;
         let refused = match kind {
-            Kind::Grouped => Refused { most: held, from: None, growths: GROWTHS },
-            Kind::Other | Kind::Replaying => Refused { most: held.saturating_add(bytes), from: Some(held), growths: 1 },
+            Kind::Grouped => Refused {
+                most: held,
+                from: None,
+                growths: GROWTHS,
+            },
+            Kind::Other | Kind::Replaying => Refused {
+                most: held.saturating_add(bytes),
+                from: Some(held),
+                growths: 1,
+            },
             Kind::Sort(_) | Kind::Exchange | Kind::Bounded => return,
         };
         self.lock().insert(reservation.consumer().id(), refused);
@@ -65,9 +78,12 @@ impl Spilling {
     #[cold]
     fn takes(&self, reservation: &MemoryReservation, bytes: u64) -> bool {
         let (mut consumers, id) = (self.lock(), reservation.consumer().id());
-        let Some(refused) = consumers.get_mut(&id) else { return false };
+        let Some(refused) = consumers.get_mut(&id) else {
+            return false;
+        };
         let held = reservation.size() as u64;
-        let fits = held.saturating_add(bytes) <= refused.most && refused.from.is_none_or(|from| held == from);
+        let fits = held.saturating_add(bytes) <= refused.most
+            && refused.from.is_none_or(|from| held == from);
         refused.growths -= 1;
         if refused.growths == 0 {
             self.forget(&mut consumers, id);

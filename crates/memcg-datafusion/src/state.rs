@@ -1,8 +1,9 @@
-//! A session's state in a group: a copy of the session's own, but for the memory pool and the planner.
+//! A session's state in a group: a copy of the session's own, but for the memory pool and the
+//! planner.
 //!
-//! DataFusion's `SessionStateBuilder` forgets prepared statements and the session's id, and a `SessionState` has no way
-//! to set its runtime or its planner. So this module clones the state, and exchanges these two fields of the clone in
-//! place.
+//! DataFusion's `SessionStateBuilder` forgets prepared statements and the session's id, and a
+//! `SessionState` has no way to set its runtime or its planner. So this module clones the state,
+//! and exchanges these two fields of the clone in place.
 
 use std::any::type_name;
 use std::fmt;
@@ -28,12 +29,22 @@ use crate::plan::{RunInGroup, put_in_group, with_pool};
 use crate::pool::GroupPool;
 use crate::queued::{Logical, put_in_queue};
 
-/// Returns a session with all that `session` has, whose memory pool is `pool` and whose plans run in the pool's group.
-pub(crate) fn session_in(session: &SessionContext, pool: &Arc<GroupPool>) -> Result<SessionContext> {
+/// Returns a session with all that `session` has, whose memory pool is `pool` and whose plans run
+/// in the pool's group.
+pub(crate) fn session_in(
+    session: &SessionContext,
+    pool: &Arc<GroupPool>,
+) -> Result<SessionContext> {
     let mut state = session.state();
     let dynamic = Arc::clone(pool) as Arc<dyn MemoryPool>;
-    let env = with_pool(state.runtime_env(), &dynamic)?.unwrap_or_else(|| Arc::clone(state.runtime_env()));
-    if !state.analyzer().rules.iter().any(|rule| rule.name() == TakeMarksOff.name()) {
+    let env = with_pool(state.runtime_env(), &dynamic)?
+        .unwrap_or_else(|| Arc::clone(state.runtime_env()));
+    if !state
+        .analyzer()
+        .rules
+        .iter()
+        .any(|rule| rule.name() == TakeMarksOff.name())
+    {
         state.add_analyzer_rule(Arc::new(TakeMarksOff));
     }
     let planner = Arc::new(InGroupPlanner {
@@ -47,14 +58,21 @@ pub(crate) fn session_in(session: &SessionContext, pool: &Arc<GroupPool>) -> Res
     #[allow(unsafe_code)]
     unsafe {
         drop(exchange(&mut state, |state| state.runtime_env(), env)?);
-        drop(exchange(&mut state, |state| state.query_planner(), own as _)?);
+        drop(exchange(
+            &mut state,
+            |state| state.query_planner(),
+            own as _,
+        )?);
     }
     let context = SessionContext::new_with_state(state);
     let state = context.state_weak_ref();
     let restore = move |env: Arc<RuntimeEnv>| {
         let Some(state) = state.upgrade() else { return };
-        // While the session is in use, its pool stays; a later statement then finds the other pool again.
-        let Some(mut state) = state.try_write() else { return };
+        // While the session is in use, its pool stays; a later statement then finds the other pool
+        // again.
+        let Some(mut state) = state.try_write() else {
+            return;
+        };
         // SAFETY: as above.
         #[allow(unsafe_code)]
         let replaced = unsafe { exchange(&mut *state, |state| state.runtime_env(), env) };
@@ -67,20 +85,29 @@ pub(crate) fn session_in(session: &SessionContext, pool: &Arc<GroupPool>) -> Res
     Ok(context)
 }
 
-/// Replaces a field of the state by `new`. Returns the old value, or an error if the state does not store the field
-/// itself.
+/// Replaces a field of the state by `new`. Returns the old value, or an error if the state does not
+/// store the field itself.
 ///
 /// # Safety
 ///
 /// `field` returns a field of the state, which may hold any value of its type.
 #[allow(unsafe_code)]
 unsafe fn exchange<S, F>(state: &mut S, field: impl Fn(&S) -> &F, new: F) -> Result<F> {
-    let offset = ptr::from_ref(field(state)).addr().wrapping_sub(ptr::from_ref(&*state).addr());
-    if offset.checked_add(size_of::<F>()).is_none_or(|end| end > size_of::<S>()) {
-        return internal_err!("{} has no {} of its own", type_name::<S>(), type_name::<F>());
+    let offset = ptr::from_ref(field(state))
+        .addr()
+        .wrapping_sub(ptr::from_ref(&*state).addr());
+    if offset
+        .checked_add(size_of::<F>())
+        .is_none_or(|end| end > size_of::<S>())
+    {
+        return internal_err!(
+            "{} has no {} of its own",
+            type_name::<S>(),
+            type_name::<F>()
+        );
     }
-    // SAFETY: the bytes are those of a field of this type by the caller's word, within the state as was looked at, and
-    // the state is borrowed mutably, so nothing else refers to them.
+    // SAFETY: the bytes are those of a field of this type by the caller's word, within the state as
+    // was looked at, and the state is borrowed mutably, so nothing else refers to them.
     let place = unsafe { &mut *ptr::from_mut(state).cast::<u8>().add(offset).cast::<F>() };
     Ok(std::mem::replace(place, new))
 }
@@ -91,11 +118,12 @@ type Plan = Arc<dyn ExecutionPlan>;
 /// Returns the planner inside a group's planner, or `planner` itself.
 fn base_planner(planner: &Planner) -> Planner {
     let any: &dyn std::any::Any = &**planner;
-    any.downcast_ref::<InGroupPlanner>().map_or_else(|| Arc::clone(planner), |planner| Arc::clone(&planner.inner))
+    any.downcast_ref::<InGroupPlanner>()
+        .map_or_else(|| Arc::clone(planner), |planner| Arc::clone(&planner.inner))
 }
 
-/// Planner that plans as the session's own planner does, and puts the plans into a group. Each statement that runs
-/// passes through it, so it finds a memory pool that SQL has set.
+/// Planner that plans as the session's own planner does, and puts the plans into a group. Each
+/// statement that runs passes through it, so it finds a memory pool that SQL has set.
 struct InGroupPlanner {
     inner: Planner,
     pool: Arc<GroupPool>,
@@ -117,13 +145,18 @@ impl InGroupPlanner {
             }
         }
         let Some(state) = session.as_any().downcast_ref::<SessionState>() else {
-            return Ok(put_in_group(self.inner.create_physical_plan(plan, session).await?, &self.pool));
+            return Ok(put_in_group(
+                self.inner.create_physical_plan(plan, session).await?,
+                &self.pool,
+            ));
         };
-        let is_queued =
-            self.pool.queued().is_some() && !matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
+        let is_queued = self.pool.queued().is_some()
+            && !matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
         let mut rules = state.physical_optimizers().to_vec();
         if !is_queued {
-            rules.push(Arc::new(RunInGroup { pool: Arc::clone(&self.pool) }));
+            rules.push(Arc::new(RunInGroup {
+                pool: Arc::clone(&self.pool),
+            }));
         }
         // This state lives as long as the planner plans, or the plan that may be made again.
         let state = SessionStateBuilder::new_from_existing(state.clone())
@@ -134,7 +167,14 @@ impl InGroupPlanner {
             .build();
         let mut planned = self.inner.create_physical_plan(plan, &state).await?;
         if is_queued {
-            planned = put_in_queue(planned, Logical { planner: Arc::clone(&self.inner), plan: plan.clone(), state })?;
+            planned = put_in_queue(
+                planned,
+                Logical {
+                    planner: Arc::clone(&self.inner),
+                    plan: plan.clone(),
+                    state,
+                },
+            )?;
         }
         Ok(put_in_group(planned, &self.pool))
     }
@@ -177,7 +217,10 @@ impl QueryPlanner for InGroupPlanner {
 
 impl fmt::Debug for InGroupPlanner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InGroupPlanner").field("group", self.pool.group()).field("inner", &self.inner).finish()
+        f.debug_struct("InGroupPlanner")
+            .field("group", self.pool.group())
+            .field("inner", &self.inner)
+            .finish()
     }
 }
 
@@ -195,13 +238,21 @@ mod tests {
     #[test]
     #[allow(unsafe_code)]
     fn a_field_is_exchanged_in_place() {
-        let mut state = State { before: 1, name: "a".into(), apart: Box::new(3), after: vec![2] };
+        let mut state = State {
+            before: 1,
+            name: "a".into(),
+            apart: Box::new(3),
+            after: vec![2],
+        };
         // SAFETY: it is a field.
         let replaced = unsafe { exchange(&mut state, |state| &state.name, "c".into()) };
         assert_eq!((&*replaced.unwrap(), &*state.name), ("a", "c"));
         // SAFETY: it is a field of another object.
         let refused = unsafe { exchange(&mut state, |state| &*state.apart, 4) };
         assert!(refused.unwrap_err().to_string().contains("has no"));
-        assert_eq!((state.before, *state.apart, &*state.after), (1, 3, &[2][..]));
+        assert_eq!(
+            (state.before, *state.apart, &*state.after),
+            (1, 3, &[2][..])
+        );
     }
 }

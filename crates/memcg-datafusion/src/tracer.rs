@@ -10,10 +10,12 @@ use memcg::{Group, InGroup};
 
 type Output = Box<dyn Any + Send>;
 
-/// Puts each task and each blocking closure that DataFusion spawns into the group that is current where it is spawned.
+/// Puts each task and each blocking closure that DataFusion spawns into the group that is current
+/// where it is spawned.
 ///
-/// DataFusion has one tracer for a process, which is set once. Without it what a query spawns has no current group, so
-/// an allocator that charges (`memcg-alloc`) charges it to none; the pool charges its group in any case.
+/// DataFusion has one tracer for a process, which is set once. Without it what a query spawns has
+/// no current group, so an allocator that charges (`memcg-alloc`) charges it to none; the pool
+/// charges its group in any case.
 ///
 /// ```
 /// use datafusion::common::runtime::SpawnedTask;
@@ -51,19 +53,25 @@ impl GroupTracer {
     ///
     /// [`TracerError`]: one is set already.
     pub fn install_over(inner: impl JoinSetTracer) -> Result<(), TracerError> {
-        GroupTracer { inner: Some(Box::new(inner)) }.set()
+        GroupTracer {
+            inner: Some(Box::new(inner)),
+        }
+        .set()
     }
 
     fn set(self) -> Result<(), TracerError> {
         static TRACER: OnceLock<GroupTracer> = OnceLock::new();
-        /// True if DataFusion has ours. The lock is held over a store of DataFusion's, which calls nothing.
+        /// True if DataFusion has ours. The lock is held over a store of DataFusion's, which calls
+        /// nothing.
         static IS_OURS: Mutex<bool> = Mutex::new(false);
         let mut is_ours = IS_OURS.lock().unwrap_or_else(PoisonError::into_inner);
         if *is_ours {
             return Err(TracerError { is_ours: true });
         }
-        // If another one is set, this one stays here unused, and a later call fails for the same reason.
-        set_join_set_tracer(TRACER.get_or_init(|| self)).map_err(|_| TracerError { is_ours: false })?;
+        // If another one is set, this one stays here unused, and a later call fails for the same
+        // reason.
+        set_join_set_tracer(TRACER.get_or_init(|| self))
+            .map_err(|_| TracerError { is_ours: false })?;
         *is_ours = true;
         Ok(())
     }
@@ -71,7 +79,9 @@ impl GroupTracer {
 
 impl fmt::Debug for GroupTracer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GroupTracer").field("over_another", &self.inner.is_some()).finish()
+        f.debug_struct("GroupTracer")
+            .field("over_another", &self.inner.is_some())
+            .finish()
     }
 }
 
@@ -87,7 +97,10 @@ impl JoinSetTracer for GroupTracer {
         }
     }
 
-    fn trace_block(&self, work: Box<dyn FnOnce() -> Output + Send>) -> Box<dyn FnOnce() -> Output + Send> {
+    fn trace_block(
+        &self,
+        work: Box<dyn FnOnce() -> Output + Send>,
+    ) -> Box<dyn FnOnce() -> Output + Send> {
         let work = match &self.inner {
             Some(inner) => inner.trace_block(work),
             None => work,
@@ -129,7 +142,10 @@ mod tests {
             future
         }
 
-        fn trace_block(&self, work: Box<dyn FnOnce() -> Output + Send>) -> Box<dyn FnOnce() -> Output + Send> {
+        fn trace_block(
+            &self,
+            work: Box<dyn FnOnce() -> Output + Send>,
+        ) -> Box<dyn FnOnce() -> Output + Send> {
             work
         }
     }
@@ -138,7 +154,11 @@ mod tests {
     #[test]
     fn a_foreign_tracer_is_told_of_each_time() {
         assert!(set_join_set_tracer(&Foreign).is_ok());
-        for installed in [GroupTracer::install(), GroupTracer::install_over(Foreign), GroupTracer::install()] {
+        for installed in [
+            GroupTracer::install(),
+            GroupTracer::install_over(Foreign),
+            GroupTracer::install(),
+        ] {
             let said = installed.unwrap_err().to_string();
             assert!(said.contains("call GroupTracer::install_over(t)"), "{said}");
         }

@@ -1,6 +1,6 @@
-//! Memory that the tasks of a query allocate beyond what its operators have reserved: no growth is refused for it. So
-//! each batch that a plan gives is a look at it, and a thread looks, because an operator that gives its batches at its
-//! end may be the only one that runs.
+//! Memory that the tasks of a query allocate beyond what its operators have reserved: no growth is
+//! refused for it. So each batch that a plan gives is a look at it, and a thread looks, because an
+//! operator that gives its batches at its end may be the only one that runs.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -16,12 +16,15 @@ use crate::refusal::Words;
 
 /// Time between two looks of the thread.
 const PERIOD: Duration = Duration::from_millis(10);
-/// A query that has allocated less beyond what it has reserved is not ended for a level that others share: its end
-/// would give back little.
+/// A query that has allocated less beyond what it has reserved is not ended for a level that others
+/// share: its end would give back little.
 const WORTH: u64 = 1 << 20;
 
 /// The queries that the thread looks at. The thread is there while there are any.
-static WATCHED: Mutex<Watched> = Mutex::new(Watched { queries: Vec::new(), has_thread: false });
+static WATCHED: Mutex<Watched> = Mutex::new(Watched {
+    queries: Vec::new(),
+    has_thread: false,
+});
 
 struct Watched {
     queries: Vec<Weak<Unreserved>>,
@@ -33,12 +36,13 @@ struct Watched {
 pub(crate) struct Unreserved {
     life: Arc<Life>,
     max: Option<u64>,
-    /// Text of the error that ends the query: it has allocated more than `max`, or most below a level above its max.
+    /// Text of the error that ends the query: it has allocated more than `max`, or most below a
+    /// level above its max.
     why: OnceLock<String>,
 }
 
-/// A level above its max, and the bytes above it. A query ends when two looks find the level so, the second with no
-/// fewer bytes.
+/// A level above its max, and the bytes above it. A query ends when two looks find the level so,
+/// the second with no fewer bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Excess {
     level: Group,
@@ -54,11 +58,17 @@ impl Excess {
 impl Unreserved {
     /// Has the thread look at a query for as long as the caller keeps the value.
     pub(crate) fn watch(life: &Arc<Life>, max: Option<u64>) -> Result<Arc<Unreserved>> {
-        let query = Arc::new(Unreserved { life: Arc::clone(life), max, why: OnceLock::new() });
+        let query = Arc::new(Unreserved {
+            life: Arc::clone(life),
+            max,
+            why: OnceLock::new(),
+        });
         let mut watched = lock();
         if !watched.has_thread {
             let named = thread::Builder::new().name("memcg-unreserved".to_string());
-            let started = named.spawn(watch).map_err(|error| DataFusionError::External(Box::new(error)))?;
+            let started = named
+                .spawn(watch)
+                .map_err(|error| DataFusionError::External(Box::new(error)))?;
             // It ends by itself.
             drop(started);
             watched.has_thread = true;
@@ -69,11 +79,14 @@ impl Unreserved {
 
     /// The error of a query that is to end.
     pub(crate) fn error(&self) -> Option<DataFusionError> {
-        self.why.get().cloned().map(DataFusionError::ResourcesExhausted)
+        self.why
+            .get()
+            .cloned()
+            .map(DataFusionError::ResourcesExhausted)
     }
 
-    /// A batch of the query: the end of one of the queries where a level is above its max, and was so at the last
-    /// batch. Some loads for each level, where none is.
+    /// A batch of the query: the end of one of the queries where a level is above its max, and was
+    /// so at the last batch. Some loads for each level, where none is.
     pub(crate) fn look_at_batch(&self, last: &mut Option<Excess>) {
         let before = last.take();
         *last = self.excess();
@@ -121,7 +134,10 @@ impl Unreserved {
 
     fn has(&self, ledger: Ledger) -> String {
         let [allocated, reserved] = [ledger.allocated(), ledger.reserved()].map(Bytes);
-        format!("{} has allocated {allocated} and reserved {reserved}", self.life.group().path())
+        format!(
+            "{} has allocated {allocated} and reserved {reserved}",
+            self.life.group().path()
+        )
     }
 
     fn end(&self, why: String) {
@@ -130,15 +146,18 @@ impl Unreserved {
         }
     }
 
-    /// The end with the refusal of the level, where it refuses a byte more. The level is charged itself: the query's
-    /// own group may have no room for what is unpaid in another query's.
+    /// The end with the refusal of the level, where it refuses a byte more. The level is charged
+    /// itself: the query's own group may have no room for what is unpaid in another query's.
     fn end_refused(&self, level: &Group, ledger: Ledger) {
         let more = Bytes(beyond(level));
         match level.raw().try_charge_with(more, OnFull::Now) {
             Ok(()) => level.raw().uncharge(more),
             // It has got below its max: one above it has refused, or it has ended.
             Err(error) => {
-                if let Some(refusal) = error.over_limit().filter(|refusal| refusal.group() == level) {
+                if let Some(refusal) = error
+                    .over_limit()
+                    .filter(|refusal| refusal.group() == level)
+                {
                     let words = Words::of_a_byte(refusal, self.life.group());
                     self.end(format!("query: {words}; {}", self.has(ledger)));
                 }
@@ -148,29 +167,36 @@ impl Unreserved {
 }
 
 impl Excess {
-    /// Ends the running query below the level that has allocated most beyond its reserved bytes. It ends none while one
-    /// that was ended still has what it had allocated.
+    /// Ends the running query below the level that has allocated most beyond its reserved bytes. It
+    /// ends none while one that was ended still has what it had allocated.
     fn end_one(&self, watched: &[Arc<Unreserved>]) {
         let below = || watched.iter().filter(|query| query.is_below(&self.level));
-        let is_going =
-            |query: &&Arc<Unreserved>| query.why.get().is_some() && unreserved(query.life.group().ledger()) > WORTH;
+        let is_going = |query: &&Arc<Unreserved>| {
+            query.why.get().is_some() && unreserved(query.life.group().ledger()) > WORTH
+        };
         if below().any(|query| is_going(&query)) {
             return;
         }
         let running = below().filter(|query| query.why.get().is_none() && query.life.is_running());
         let ledgers = running.map(|query| (query, query.life.group().ledger()));
-        let worth = ledgers.filter(|(query, ledger)| query.life.group() == &self.level || unreserved(*ledger) > WORTH);
+        let worth = ledgers.filter(|(query, ledger)| {
+            query.life.group() == &self.level || unreserved(*ledger) > WORTH
+        });
         if let Some((query, ledger)) = worth.max_by_key(|(_, ledger)| unreserved(*ledger)) {
             query.end_refused(&self.level, ledger);
         }
     }
 }
 
-/// Bytes to reserve that raise usage of the level by one byte. In a level that covers, bytes allocated beyond the
-/// reserved ones pay for a reservation of as many.
+/// Bytes to reserve that raise usage of the level by one byte. In a level that covers, bytes
+/// allocated beyond the reserved ones pay for a reservation of as many.
 fn beyond(level: &Group) -> u64 {
     let covered = level.limits().cover_allocations;
-    let unpaid = if covered { level.usage().saturating_sub(level.ledger().reserved()) } else { 0 };
+    let unpaid = if covered {
+        level.usage().saturating_sub(level.ledger().reserved())
+    } else {
+        0
+    };
     unpaid.saturating_add(1)
 }
 
@@ -204,11 +230,18 @@ fn watch() {
         let queries = watched();
         queries.iter().for_each(|query| query.look());
         let mut now = HashMap::new();
-        for excess in queries.iter().filter(|query| query.life.is_running()).filter_map(|query| query.excess()) {
+        for excess in queries
+            .iter()
+            .filter(|query| query.life.is_running())
+            .filter_map(|query| query.excess())
+        {
             now.entry(excess.level.id()).or_insert(excess);
         }
         for (level, excess) in &now {
-            if before.get(level).is_some_and(|before| excess.is_no_less_than(before)) {
+            if before
+                .get(level)
+                .is_some_and(|before| excess.is_no_less_than(before))
+            {
                 excess.end_one(&queries);
             }
         }

@@ -4,11 +4,12 @@ use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote};
 use syn::{Data, DeriveInput, Error, Field, Fields, Ident, Result, parse_macro_input, parse_quote};
 
-/// Implements `memcg::Weigh`: the sum of the weights of all fields. Each type parameter has to be `Weigh`.
+/// Implements `memcg::Weigh`: the sum of the weights of all fields. Each type parameter has to be
+/// `Weigh`.
 ///
 /// * `#[weigh(skip)]`: the field counts as nothing, and its type need not be `Weigh`.
-/// * `#[weigh(owned)]`: the field is an `Arc` or `Rc` whose one owner this value is. The value behind it counts here,
-///   with its own size.
+/// * `#[weigh(owned)]`: the field is an `Arc` or `Rc` whose one owner this value is. The value
+///   behind it counts here, with its own size.
 ///
 /// ```
 /// use memcg::Weigh;
@@ -27,7 +28,9 @@ use syn::{Data, DeriveInput, Error, Field, Fields, Ident, Result, parse_macro_in
 #[proc_macro_derive(Weigh, attributes(weigh))]
 pub fn derive_weigh(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
-    expand(input).unwrap_or_else(Error::into_compile_error).into()
+    expand(input)
+        .unwrap_or_else(Error::into_compile_error)
+        .into()
 }
 
 /// The way in which a field counts.
@@ -40,7 +43,11 @@ enum Counts {
 impl Counts {
     fn of(field: &Field) -> Result<Counts> {
         let mut counts = Counts::Weight;
-        for attribute in field.attrs.iter().filter(|attribute| attribute.path().is_ident("weigh")) {
+        for attribute in field
+            .attrs
+            .iter()
+            .filter(|attribute| attribute.path().is_ident("weigh"))
+        {
             attribute.parse_nested_meta(|meta| {
                 counts = match () {
                     () if meta.path.is_ident("skip") => Counts::Nothing,
@@ -80,31 +87,63 @@ impl Weights {
                 }
             };
             sum = quote!(#sum.saturating_add(#weight));
-            let member = field.ident.clone().map_or_else(|| syn::Index::from(at).into(), syn::Member::Named);
+            let member = field
+                .ident
+                .clone()
+                .map_or_else(|| syn::Index::from(at).into(), syn::Member::Named);
             bound.push(quote!(#member: #name));
         }
-        Ok(Weights { pattern: quote!(#path { #(#bound,)* .. }), sum, holds_nothing })
+        Ok(Weights {
+            pattern: quote!(#path { #(#bound,)* .. }),
+            sum,
+            holds_nothing,
+        })
     }
 }
 
 fn expand(input: DeriveInput) -> Result<TokenStream> {
-    let DeriveInput { ident: name, mut generics, data, .. } = input;
+    let DeriveInput {
+        ident: name,
+        mut generics,
+        data,
+        ..
+    } = input;
     let weights = match &data {
         Data::Struct(data) => vec![Weights::of(&quote!(Self), &data.fields)?],
         Data::Enum(data) => {
             let of = |variant: &Ident, fields| Weights::of(&quote!(Self::#variant), fields);
-            data.variants.iter().map(|variant| of(&variant.ident, &variant.fields)).collect::<Result<_>>()?
+            data.variants
+                .iter()
+                .map(|variant| of(&variant.ident, &variant.fields))
+                .collect::<Result<_>>()?
         }
-        Data::Union(_) => return Err(Error::new(Span::call_site(), "a union does not say which of its fields it has")),
+        Data::Union(_) => {
+            return Err(Error::new(
+                Span::call_site(),
+                "a union does not say which of its fields it has",
+            ));
+        }
     };
-    let parameters: Vec<Ident> = generics.type_params().map(|parameter| parameter.ident.clone()).collect();
+    let parameters: Vec<Ident> = generics
+        .type_params()
+        .map(|parameter| parameter.ident.clone())
+        .collect();
     for parameter in parameters {
-        generics.make_where_clause().predicates.push(parse_quote!(#parameter: ::memcg::Weigh));
+        generics
+            .make_where_clause()
+            .predicates
+            .push(parse_quote!(#parameter: ::memcg::Weigh));
     }
     let (impls, types, bounds) = generics.split_for_impl();
     let holds_nothing = weights.iter().flat_map(|weights| &weights.holds_nothing);
-    let arms = weights.iter().map(|Weights { pattern, sum, .. }| quote!(#pattern => #sum));
-    let of = if weights.is_empty() { quote!(*self) } else { quote!(self) };
+    let arms = weights
+        .iter()
+        .map(|Weights { pattern, sum, .. }| quote!(#pattern => #sum));
+    let of = if weights.is_empty() {
+        quote!(*self)
+    } else {
+        quote!(self)
+    };
     Ok(quote! {
         #[automatically_derived]
         impl #impls ::memcg::Weigh for #name #types #bounds {

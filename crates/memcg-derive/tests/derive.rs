@@ -45,14 +45,24 @@ enum Never {}
 
 #[test]
 fn fields_add_up() {
-    let named =
-        Named { text: "abc".into(), items: [1_u8, 2], fixed: "fixed", borrowed: "b", r#type: 0, _foreign: &Foreign };
+    let named = Named {
+        text: "abc".into(),
+        items: [1_u8, 2],
+        fixed: "fixed",
+        borrowed: "b",
+        r#type: 0,
+        _foreign: &Foreign,
+    };
     assert_eq!(named.weigh(), 3);
     assert_eq!(Tuple("ab".into(), Foreign, vec![1, 2, 3]).weigh(), 2 + 6);
     assert_eq!(Unit.weigh(), 0);
     let leaf = || Box::new(Any::Nothing);
     assert_eq!(Any::Tree(leaf(), leaf()).weigh(), 2 * size_of::<Any>());
-    let table = |shared| Any::Table { rows: HashMap::new(), owned: Rc::from([0; 100]), shared };
+    let table = |shared| Any::Table {
+        rows: HashMap::new(),
+        owned: Rc::from([0; 100]),
+        shared,
+    };
     assert_eq!(table(Arc::new("counted by its owner".into())).weigh(), 100);
 }
 

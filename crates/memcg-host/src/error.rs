@@ -35,15 +35,16 @@ pub enum HostError {
         /// The beginning of what was there.
         found: String,
     },
-    /// The process is in a control group that limits memory, and no mount shows it or a group above. Its limits are not
-    /// known.
+    /// The process is in a control group that limits memory, and no mount shows it or a group
+    /// above. Its limits are not known.
     #[error("no mount shows the control group {}: its limits are not known", .group.display())]
     #[non_exhaustive]
     NotMounted {
         /// The group's path in its hierarchy.
         group: PathBuf,
     },
-    /// A group above, whose limit was read before, is not shown any more. Its limit holds, and is not known.
+    /// A group above, whose limit was read before, is not shown any more. Its limit holds, and is
+    /// not known.
     #[error("{} is not shown any more: its limit is not known", .path.display())]
     #[non_exhaustive]
     NoLongerShown {
@@ -93,7 +94,11 @@ const QUOTED: usize = 60;
 
 impl HostError {
     pub(crate) fn malformed(path: PathBuf, expected: &'static str, found: &str) -> HostError {
-        HostError::Malformed { path, expected, found: found.chars().take(QUOTED).collect() }
+        HostError::Malformed {
+            path,
+            expected,
+            found: found.chars().take(QUOTED).collect(),
+        }
     }
 
     /// The file is not there, or the directory that should have it.

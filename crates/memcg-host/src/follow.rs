@@ -12,19 +12,22 @@ use crate::foreign::contain;
 use crate::worker::Worker;
 use crate::{Host, HostError, HostLimits};
 
-/// The time between two reads of the host's limits by a [`Follow`], unless the caller says otherwise.
+/// The time between two reads of the host's limits by a [`Follow`], unless the caller says
+/// otherwise.
 pub const PERIOD: Duration = Duration::from_millis(250);
 
-/// So many looks one after the other must find a lower `memory.high` before the max falls to it. Operators and programs
-/// write a low one for a moment to make the kernel reclaim, and the kernel kills no process for it.
+/// So many looks one after the other must find a lower `memory.high` before the max falls to it.
+/// Operators and programs write a low one for a moment to make the kernel reclaim, and the kernel
+/// kills no process for it.
 const LOOKS_AT_HIGH: u32 = 4;
 
 /// Adds to [`RuntimeBuilder`] a max that is a share of the memory that the system grants.
 pub trait MaxOfHost {
-    /// The max of the root is `share` of [`HostLimits::bytes`], such as `"80%"`, and follows when that changes. Call it
-    /// last: what it returns builds the runtime.
+    /// The max of the root is `share` of [`HostLimits::bytes`], such as `"80%"`, and follows when
+    /// that changes. Call it last: what it returns builds the runtime.
     ///
-    /// Leave room for what is not charged: the program itself, stacks, and what the allocator wastes.
+    /// Leave room for what is not charged: the program itself, stacks, and what the allocator
+    /// wastes.
     ///
     /// # Errors
     ///
@@ -45,8 +48,13 @@ pub trait MaxOfHost {
 impl MaxOfHost for RuntimeBuilder {
     fn max_of_host(self, share: &str) -> Result<HostBuilder, HostError> {
         match share.parse() {
-            Ok(Limit::Percent(share)) => Ok(HostBuilder { builder: self, follower: Host::new().follower(share) }),
-            _ => Err(HostError::Share { text: share.to_string() }),
+            Ok(Limit::Percent(share)) => Ok(HostBuilder {
+                builder: self,
+                follower: Host::new().follower(share),
+            }),
+            _ => Err(HostError::Share {
+                text: share.to_string(),
+            }),
         }
     }
 }
@@ -100,14 +108,16 @@ impl HostBuilder {
     ///
     /// # Errors
     ///
-    /// [`HostError`] where the limits cannot be read, the runtime cannot be built or no thread can be started.
+    /// [`HostError`] where the limits cannot be read, the runtime cannot be built or no thread can
+    /// be started.
     pub fn build(self) -> Result<(Runtime, Follow), HostError> {
         let HostBuilder { builder, follower } = self;
         let limits = follower.limits()?;
         let mut first = FollowState::new(&limits, follower.share);
         if follower.less_uncharged {
             // Nothing is charged yet.
-            first.uncharged = follower.find_uncharged(0, &mut Uncharged::default(), first.granted)?;
+            first.uncharged =
+                follower.find_uncharged(0, &mut Uncharged::default(), first.granted)?;
             first.take_off();
         }
         let runtime = builder.max(Limit::Bytes(first.max)).build()?;
@@ -133,9 +143,17 @@ pub struct HostFollower {
 impl fmt::Debug for HostFollower {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("HostFollower");
-        debug.field("host", &self.host).field("share", &self.share).field("period", &self.period);
-        debug.field("strict", &self.strict).field("less_uncharged", &self.less_uncharged);
-        debug.field("allocated", &self.allocated.is_some()).field("on_change", &self.on_change.is_some()).finish()
+        debug
+            .field("host", &self.host)
+            .field("share", &self.share)
+            .field("period", &self.period);
+        debug
+            .field("strict", &self.strict)
+            .field("less_uncharged", &self.less_uncharged);
+        debug
+            .field("allocated", &self.allocated.is_some())
+            .field("on_change", &self.on_change.is_some())
+            .finish()
     }
 }
 
@@ -146,33 +164,37 @@ impl HostFollower {
         self
     }
 
-    /// Does not start where a file cannot be read or no mount shows the control group: the start fails with the first of
-    /// [`HostLimits::unread`]. Without this call it starts with what is known, and [`FollowState::fault`] says what is not.
+    /// Does not start where a file cannot be read or no mount shows the control group: the start
+    /// fails with the first of [`HostLimits::unread`]. Without this call it starts with what is
+    /// known, and [`FollowState::fault`] says what is not.
     pub fn strict(mut self) -> HostFollower {
         self.strict = true;
         self
     }
 
-    /// Makes room for memory that is not charged: the max is the share less the anonymous memory of the process that no
-    /// charge of the group holds. So a leak or a library's own buffers do not bring the process to the host's limit
-    /// while there is something to give back.
+    /// Makes room for memory that is not charged: the max is the share less the anonymous memory of
+    /// the process that no charge of the group holds. So a leak or a library's own buffers do not
+    /// bring the process to the host's limit while there is something to give back.
     ///
     /// * With [`allocated`](Self::allocated), it is what is allocated beyond what is charged.
-    /// * Without it, it is the anonymous memory, swapped out or not, less the most bytes that were charged since that
-    ///   memory last fell: what was charged and given back is the allocator's to hand out again. Where an allocator keeps
-    ///   such bytes, and a leak then takes them, the leak is found once it has taken them all.
+    /// * Without it, it is the anonymous memory, swapped out or not, less the most bytes that were
+    ///   charged since that memory last fell: what was charged and given back is the allocator's to
+    ///   hand out again. Where an allocator keeps such bytes, and a leak then takes them, the leak
+    ///   is found once it has taken them all.
     ///
-    /// Each look takes a half of a rise, and an eighth of a fall: with the period of 250 ms, fifteen sixteenths of a
-    /// rise within a second. The max stays between a quarter of the share and the share. A change of less than a
-    /// hundredth of the share is not set. A max that falls asks reclaimers, as ever. A max that the service sets
-    /// itself is the most until the host's limits change. Charges of memory that is not touched yet count as nothing
-    /// uncharged; charges of another runtime of the process, or outside of the group, count as uncharged.
+    /// Each look takes a half of a rise, and an eighth of a fall: with the period of 250 ms,
+    /// fifteen sixteenths of a rise within a second. The max stays between a quarter of the share
+    /// and the share. A change of less than a hundredth of the share is not set. A max that falls
+    /// asks reclaimers, as ever. A max that the service sets itself is the most until the host's
+    /// limits change. Charges of memory that is not touched yet count as nothing uncharged; charges
+    /// of another runtime of the process, or outside of the group, count as uncharged.
     ///
-    /// [`FollowState::uncharged`] has the figure; a group that is the root also has it in refusals, snapshots and
-    /// metrics ([`Inspect::show_uncharged`](memcg::expert::Inspect::show_uncharged)) until the thread ends. Where a
-    /// reading of the process's memory fails later, the figure stays as it is, and [`FollowState::fault`] says why. A
-    /// look costs one more small file and a few loads: it takes as much for credit as
-    /// [`stocked_bound`](memcg::PageCounter::stocked_bound) says, so the figure may be that much too high.
+    /// [`FollowState::uncharged`] has the figure; a group that is the root also has it in refusals,
+    /// snapshots and metrics ([`Inspect::show_uncharged`](memcg::expert::Inspect::show_uncharged))
+    /// until the thread ends. Where a reading of the process's memory fails later, the figure stays
+    /// as it is, and [`FollowState::fault`] says why. A look costs one more small file and a few
+    /// loads: it takes as much for credit as [`stocked_bound`](memcg::PageCounter::stocked_bound)
+    /// says, so the figure may be that much too high.
     ///
     /// ```
     /// use memcg::Runtime;
@@ -189,8 +211,9 @@ impl HostFollower {
         self
     }
 
-    /// Asks `hook` for the bytes that the allocator has handed out, such as jemalloc's `stats.allocated`: for
-    /// [`less_uncharged`](Self::less_uncharged), which this implies. A hook that panics counts as none for that look.
+    /// Asks `hook` for the bytes that the allocator has handed out, such as jemalloc's
+    /// `stats.allocated`: for [`less_uncharged`](Self::less_uncharged), which this implies. A hook
+    /// that panics counts as none for that look.
     ///
     /// ```
     /// use memcg::Runtime;
@@ -207,9 +230,10 @@ impl HostFollower {
         self
     }
 
-    /// Calls `hook` after each change of the state: of the host's bytes, of the file that decides them, of the max or of
-    /// the fault. A max that falls has asked reclaimers by then. The thread that follows calls the hook and holds no
-    /// lock, so the hook may do anything, also drop the [`Follow`]. No limit is read while it runs. Its panics are caught.
+    /// Calls `hook` after each change of the state: of the host's bytes, of the file that decides
+    /// them, of the max or of the fault. A max that falls has asked reclaimers by then. The thread
+    /// that follows calls the hook and holds no lock, so the hook may do anything, also drop the
+    /// [`Follow`]. No limit is read while it runs. Its panics are caught.
     ///
     /// ```
     /// use memcg::{Percent, Runtime};
@@ -230,7 +254,8 @@ impl HostFollower {
     ///
     /// # Errors
     ///
-    /// [`HostError`] where the limits cannot be read, the max cannot be set or no thread can be started.
+    /// [`HostError`] where the limits cannot be read, the max cannot be set or no thread can be
+    /// started.
     pub fn start(self, group: &Group) -> Result<Follow, HostError> {
         let limits = self.limits()?;
         self.start_at(group, limits)
@@ -238,7 +263,11 @@ impl HostFollower {
 
     fn limits(&self) -> Result<HostLimits, HostError> {
         let limits = self.host.limits()?;
-        if self.strict { limits.whole() } else { Ok(limits) }
+        if self.strict {
+            limits.whole()
+        } else {
+            Ok(limits)
+        }
     }
 
     fn start_at(self, group: &Group, limits: HostLimits) -> Result<Follow, HostError> {
@@ -256,7 +285,12 @@ impl HostFollower {
         let state = Arc::new(Mutex::new(state));
         let (shown, group) = (Arc::clone(&state), group.clone());
         let worker = Worker::start("memcg-host", move |stop| {
-            let mut seen = Seen { limits, lower_high: 0, uncharged, by_hand: None };
+            let mut seen = Seen {
+                limits,
+                lower_high: 0,
+                uncharged,
+                by_hand: None,
+            };
             while stop.sleep(self.period) && !group.is_offline() {
                 let before = lock(&shown).clone();
                 self.step(&group, &shown, &mut seen);
@@ -271,7 +305,10 @@ impl HostFollower {
                 show(&group, 0);
             }
         })?;
-        Ok(Follow { state, _worker: worker })
+        Ok(Follow {
+            state,
+            _worker: worker,
+        })
     }
 
     /// One look at the limits. No lock is held while the max is set, for that runs reclaimers.
@@ -306,7 +343,8 @@ impl HostFollower {
             show(group, now.uncharged);
         }
         if now.max != before.max {
-            // The old max is no longer shown as soon as the new one holds: reclaim may take a while after that.
+            // The old max is no longer shown as soon as the new one holds: reclaim may take a while
+            // after that.
             match group.memory().set_max_now(Limit::Bytes(now.max)) {
                 Ok(_) => now.changes += 1,
                 Err(fault) => {
@@ -322,8 +360,8 @@ impl HostFollower {
             lock(shown).fault = Some(fault.to_string());
         }
         if has_fallen && self.less_uncharged {
-            // Memory that reclaim gave to the system is not the allocator's. By the next look a leak may have taken as
-            // much. A reading that fails is one of the next look, too.
+            // Memory that reclaim gave to the system is not the allocator's. By the next look a
+            // leak may have taken as much. A reading that fails is one of the next look, too.
             let _ = self.find_uncharged(charged(group), &mut seen.uncharged, lock(shown).granted);
         }
     }
@@ -351,14 +389,23 @@ impl Seen {
     }
 
     /// Works out what the limits mean, and says whether the max may rise by them.
-    fn judge(&mut self, mut limits: HostLimits, share: Percent, before: &FollowState) -> (FollowState, bool) {
+    fn judge(
+        &mut self,
+        mut limits: HostLimits,
+        share: Percent,
+        before: &FollowState,
+    ) -> (FollowState, bool) {
         if let Some(fault) = limits.no_longer_shown(&self.limits) {
             limits.unread.push(fault);
         }
         let mut now = FollowState::new(&limits, share);
         let mut may_rise = now.fault.is_none();
         let is_high = limits.binding().is_some() && limits.binding() == limits.high.as_ref();
-        self.lower_high = if is_high && now.granted < before.granted { self.lower_high + 1 } else { 0 };
+        self.lower_high = if is_high && now.granted < before.granted {
+            self.lower_high + 1
+        } else {
+            0
+        };
         if (1..LOOKS_AT_HIGH).contains(&self.lower_high) {
             let high = limits.high.take();
             now = FollowState::new(&limits, share);
@@ -373,7 +420,8 @@ impl Seen {
     }
 }
 
-/// Keeps the max of a group at a share of what the system grants, until it is dropped: see [`Host::follow`].
+/// Keeps the max of a group at a share of what the system grants, until it is dropped: see
+/// [`Host::follow`].
 #[derive(Debug)]
 pub struct Follow {
     state: Arc<Mutex<FollowState>>,
@@ -390,8 +438,8 @@ pub struct FollowState {
     pub path: Option<PathBuf>,
     /// The share of them that the group may have, in bytes.
     pub granted: u64,
-    /// Anonymous memory of the process that no charge of the group holds, smoothed; 0 unless the max is
-    /// [less that](HostFollower::less_uncharged).
+    /// Anonymous memory of the process that no charge of the group holds, smoothed; 0 unless the
+    /// max is [less that](HostFollower::less_uncharged).
     pub uncharged: u64,
     /// The max that was set last, in bytes.
     pub max: u64,
@@ -402,14 +450,16 @@ pub struct FollowState {
 }
 
 impl Host {
-    /// Prepares a thread that keeps the max of a group at `share` of [`HostLimits::bytes`]: it reads the limits every
-    /// [`PERIOD`] and sets the max again when they change.
+    /// Prepares a thread that keeps the max of a group at `share` of [`HostLimits::bytes`]: it
+    /// reads the limits every [`PERIOD`] and sets the max again when they change.
     ///
-    /// The thread calls [`Group::set_max`], so a limit that is lowered asks reclaimers on that thread. It sets nothing
-    /// while the limits stay, so a max that the service sets itself holds until they change. Where a file cannot be read,
-    /// or a group above is not shown any more, the max may fall and does not rise: [`FollowState::fault`] says why. A
-    /// `memory.high` that falls counts when four looks have found it, for it may be there for a moment alone. The thread
-    /// ends with the value that [`start`](HostFollower::start) returns, or when the group goes offline.
+    /// The thread calls [`Group::set_max`], so a limit that is lowered asks reclaimers on that
+    /// thread. It sets nothing while the limits stay, so a max that the service sets itself holds
+    /// until they change. Where a file cannot be read, or a group above is not shown any more, the
+    /// max may fall and does not rise: [`FollowState::fault`] says why. A `memory.high` that falls
+    /// counts when four looks have found it, for it may be there for a moment alone. The thread
+    /// ends with the value that [`start`](HostFollower::start) returns, or when the group goes
+    /// offline.
     pub fn follower(&self, share: Percent) -> HostFollower {
         HostFollower {
             host: self.clone(),
@@ -426,7 +476,8 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// [`HostError`] where the limits cannot be read, the max cannot be set or no thread can be started.
+    /// [`HostError`] where the limits cannot be read, the max cannot be set or no thread can be
+    /// started.
     ///
     /// ```
     /// use std::time::Duration;
@@ -439,7 +490,12 @@ impl Host {
     /// assert_eq!(runtime.root().max(), follow.state().max);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn follow(&self, group: &Group, share: Percent, period: Duration) -> Result<Follow, HostError> {
+    pub fn follow(
+        &self,
+        group: &Group,
+        share: Percent,
+        period: Duration,
+    ) -> Result<Follow, HostError> {
         self.follower(share).period(period).start(group)
     }
 }
@@ -480,7 +536,8 @@ const FALL_TAKEN: u64 = 8;
 /// The max is at least this part of the share.
 const LEAST: u64 = 4;
 
-/// A max that would change by less than this part of the share stays. A fall of the process's memory by less is none.
+/// A max that would change by less than this part of the share stays. A fall of the process's
+/// memory by less is none.
 const NEAR: u64 = 100;
 
 /// Memory of the process from look to look.
@@ -512,16 +569,26 @@ fn charged(group: &Group) -> u64 {
 }
 
 impl HostFollower {
-    fn find_uncharged(&self, charged: u64, uncharged: &mut Uncharged, granted: u64) -> Result<u64, HostError> {
+    fn find_uncharged(
+        &self,
+        charged: u64,
+        uncharged: &mut Uncharged,
+        granted: u64,
+    ) -> Result<u64, HostError> {
         if let Some(allocated) = self.allocated.as_ref().and_then(contain) {
             return Ok(allocated.saturating_sub(charged));
         }
         let memory = self.host.memory()?;
-        Ok(uncharged.find(charged, memory.anon.saturating_add(memory.swapped), granted / NEAR))
+        Ok(uncharged.find(
+            charged,
+            memory.anon.saturating_add(memory.swapped),
+            granted / NEAR,
+        ))
     }
 }
 
-/// Has the group's runtime show the figure, where the group is the root: its max is the one that leaves it out.
+/// Has the group's runtime show the figure, where the group is the root: its max is the one that
+/// leaves it out.
 fn show(group: &Group, uncharged: u64) {
     if group.parent().is_none() {
         group.show_uncharged(Bytes(uncharged));
@@ -540,7 +607,10 @@ fn smoothed(shown: u64, found: u64) -> u64 {
 impl FollowState {
     /// Takes what is uncharged off the max.
     fn take_off(&mut self) {
-        self.max = self.granted.saturating_sub(self.uncharged).max(self.granted / LEAST);
+        self.max = self
+            .granted
+            .saturating_sub(self.uncharged)
+            .max(self.granted / LEAST);
     }
 
     /// The max that holds stays, where it is near enough and as much is granted.
@@ -552,7 +622,10 @@ impl FollowState {
 
     /// More has changed than what is uncharged, of which the max tells what matters.
     fn is_news(&self, before: &FollowState) -> bool {
-        FollowState { uncharged: before.uncharged, ..self.clone() } != *before
+        FollowState {
+            uncharged: before.uncharged,
+            ..self.clone()
+        } != *before
     }
 }
 
@@ -561,7 +634,15 @@ mod tests {
     use super::*;
 
     fn state() -> FollowState {
-        FollowState { host: 2_000, path: None, granted: 1_000, uncharged: 0, max: 1_000, changes: 0, fault: None }
+        FollowState {
+            host: 2_000,
+            path: None,
+            granted: 1_000,
+            uncharged: 0,
+            max: 1_000,
+            changes: 0,
+            fault: None,
+        }
     }
 
     #[test]
@@ -573,14 +654,23 @@ mod tests {
             state.take_off();
             seen.push((state.uncharged, state.max));
         }
-        let expected = [(100, 900), (150, 850), (375, 625), (488, 512), (427, 573), (373, 627), (45_187, 250)];
+        let expected = [
+            (100, 900),
+            (150, 850),
+            (375, 625),
+            (488, 512),
+            (427, 573),
+            (373, 627),
+            (45_187, 250),
+        ];
         assert_eq!(seen, expected, "a quarter stays");
         (0..200).for_each(|_| state.uncharged = smoothed(state.uncharged, 0));
         state.take_off();
         assert_eq!((state.uncharged, state.max), (0, 1_000), "it ends");
     }
 
-    /// Memory that was charged and given back is the allocator's to hand out again, until the system has it back.
+    /// Memory that was charged and given back is the allocator's to hand out again, until the
+    /// system has it back.
     #[test]
     fn what_the_allocator_keeps_is_not_uncharged() {
         let mut uncharged = Uncharged::default();
@@ -589,7 +679,11 @@ mod tests {
         assert_eq!(find(100, 780), 80, "idle, and the heap keeps all");
         assert_eq!(find(700, 785), 85, "the load comes back");
         assert_eq!(find(700, 985), 285, "a leak");
-        assert_eq!(find(500, 985), 285, "the cache gives back, and the heap keeps it: no more is asked for");
+        assert_eq!(
+            find(500, 985),
+            285,
+            "the cache gives back, and the heap keeps it: no more is asked for"
+        );
         assert_eq!(find(500, 979), 279, "a small fall is none");
         assert_eq!(find(500, 785), 285, "the system has it back");
         assert_eq!(find(300, 585), 285);
@@ -611,7 +705,8 @@ mod tests {
         assert_eq!(now.max, 999, "what is granted has moved");
     }
 
-    /// A max that the service sets is the most until the host's limits change, and the figure ends with the thread.
+    /// A max that the service sets is the most until the host's limits change, and the figure ends
+    /// with the thread.
     #[test]
     fn a_max_by_hand_is_the_most() {
         let (runtime, follow) = Runtime::builder()
@@ -624,11 +719,17 @@ mod tests {
         let root = runtime.root();
         let looks = || std::thread::sleep(Duration::from_millis(100));
         let state = follow.state();
-        assert_eq!((root.max(), root.uncharged()), (state.granted - (64 << 20), 64 << 20));
+        assert_eq!(
+            (root.max(), root.uncharged()),
+            (state.granted - (64 << 20), 64 << 20)
+        );
         for by_hand in [state.max / 2, state.max / 2 * 3] {
             root.set_max(Bytes(by_hand)).unwrap();
             looks();
-            assert_eq!((root.max(), follow.state().max), (by_hand.min(state.max), by_hand.min(state.max)));
+            assert_eq!(
+                (root.max(), follow.state().max),
+                (by_hand.min(state.max), by_hand.min(state.max))
+            );
         }
         drop(follow);
         assert_eq!(root.uncharged(), 0);

@@ -34,7 +34,8 @@ impl Host {
         Host::at("/")
     }
 
-    /// The files are those below `root`, in the place of `/`: another mount of the same system, or files for a test.
+    /// The files are those below `root`, in the place of `/`: another mount of the same system, or
+    /// files for a test.
     pub fn at(root: impl Into<PathBuf>) -> Host {
         Host { root: root.into() }
     }
@@ -43,25 +44,29 @@ impl Host {
         &self.root
     }
 
-    /// Reads the limits of memory that hold for this process: the machine's memory, and those of its control group and of
-    /// each group above that the process sees. Version 1, version 2 and hybrid layouts are understood.
+    /// Reads the limits of memory that hold for this process: the machine's memory, and those of
+    /// its control group and of each group above that the process sees. Version 1, version 2 and
+    /// hybrid layouts are understood.
     ///
-    /// A group in the namespace of a container does not see the groups of the machine above. Version 1 counts their
-    /// limits in all the same. Version 2 does not: there a container's own limit is all that can be read.
+    /// A group in the namespace of a container does not see the groups of the machine above.
+    /// Version 1 counts their limits in all the same. Version 2 does not: there a container's own
+    /// limit is all that can be read.
     ///
-    /// The call reads three files, and up to four for each level: less than half a millisecond for a depth of three.
+    /// The call reads three files, and up to four for each level: less than half a millisecond for
+    /// a depth of three.
     ///
     /// # Errors
     ///
-    /// [`HostError`] where the machine's memory cannot be read. A file of a control group that is there and cannot be
-    /// read is no error: it is among [`HostLimits::unread`].
+    /// [`HostError`] where the machine's memory cannot be read. A file of a control group that is
+    /// there and cannot be read is no error: it is among [`HostLimits::unread`].
     pub fn limits(&self) -> Result<HostLimits, HostError> {
         HostLimits::read(&self.root)
     }
 
     /// Reads what the process has in memory, and how much anonymous memory its control group has.
     ///
-    /// `memory.current` is not among the figures: it counts the page cache, which the kernel gives back by itself.
+    /// `memory.current` is not among the figures: it counts the page cache, which the kernel gives
+    /// back by itself.
     ///
     /// ```
     /// let memory = memcg_host::Host::new().memory()?;
@@ -76,7 +81,8 @@ impl Host {
         HostMemory::read(&self.root)
     }
 
-    /// Reads the pressure of memory: of the own control group, of one above, or of the machine, whichever is nearest.
+    /// Reads the pressure of memory: of the own control group, of one above, or of the machine,
+    /// whichever is nearest.
     ///
     /// # Errors
     ///
@@ -85,11 +91,11 @@ impl Host {
         HostPressure::read(&pressure::path(&self.root))
     }
 
-    /// Asks the kernel to tell when processes have lost `stall` of time within `window` because memory is short. The file
-    /// is that of [`pressure`](Self::pressure).
+    /// Asks the kernel to tell when processes have lost `stall` of time within `window` because
+    /// memory is short. The file is that of [`pressure`](Self::pressure).
     ///
-    /// The kernel takes windows of 500 ms to 10 s, and a stall of at most the window. A process without the capability
-    /// `CAP_SYS_RESOURCE` needs a window of whole two seconds.
+    /// The kernel takes windows of 500 ms to 10 s, and a stall of at most the window. A process
+    /// without the capability `CAP_SYS_RESOURCE` needs a window of whole two seconds.
     ///
     /// # Errors
     ///
@@ -104,7 +110,12 @@ impl Host {
     /// println!("memory is short");
     /// # Ok::<(), memcg_host::HostError>(())
     /// ```
-    pub fn trigger(&self, stalled: Stalled, stall: Duration, window: Duration) -> Result<HostTrigger, HostError> {
+    pub fn trigger(
+        &self,
+        stalled: Stalled,
+        stall: Duration,
+        window: Duration,
+    ) -> Result<HostTrigger, HostError> {
         HostTrigger::new(pressure::path(&self.root), stalled, stall, window)
     }
 }

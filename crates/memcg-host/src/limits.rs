@@ -22,7 +22,8 @@ pub(crate) struct Level {
     swap: Option<HostLimit>,
 }
 
-/// Version 1 writes "no limit" as the largest number of whole pages; with pages of 64 KiB it is this one.
+/// Version 1 writes "no limit" as the largest number of whole pages; with pages of 64 KiB it is
+/// this one.
 const UNLIMITED_V1: u64 = i64::MAX as u64 & !0xFFFF;
 
 /// The memory that the system grants this process: see [`Host::limits`](crate::Host::limits).
@@ -31,18 +32,22 @@ const UNLIMITED_V1: u64 = i64::MAX as u64 & !0xFFFF;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct HostLimits {
-    /// The memory of the machine, in bytes, without what is set aside for huge pages: no other use may have that.
+    /// The memory of the machine, in bytes, without what is set aside for huge pages: no other use
+    /// may have that.
     pub machine: u64,
     /// The least `memory.max` on the way up: the kernel kills a process that would pass it.
     pub max: Option<HostLimit>,
-    /// The least `memory.high` on the way up: above it the kernel slows the group down. Version 1 has none. A zero is no
-    /// limit to live by: operators write it to make the kernel reclaim, and the kernel kills no process for it.
+    /// The least `memory.high` on the way up: above it the kernel slows the group down. Version 1
+    /// has none. A zero is no limit to live by: operators write it to make the kernel reclaim, and
+    /// the kernel kills no process for it.
     pub high: Option<HostLimit>,
-    /// The bytes that may be swapped out: the least limit of swap on the way up, or the machine's swap.
+    /// The bytes that may be swapped out: the least limit of swap on the way up, or the machine's
+    /// swap.
     pub swap: u64,
     /// Which version of control groups limits memory here; 0 where none does.
     pub version: u8,
-    /// Why less is known than there is: files that are there and could not be read, groups that no mount shows.
+    /// Why less is known than there is: files that are there and could not be read, groups that no
+    /// mount shows.
     pub unread: Vec<HostError>,
     /// The groups that were read, the own one first.
     pub(crate) levels: Vec<Level>,
@@ -61,16 +66,19 @@ pub struct HostLimit {
 }
 
 impl HostLimits {
-    /// Returns the bytes that the process may use before the system slows it down or kills it: the least of the machine's
-    /// memory, max and high.
+    /// Returns the bytes that the process may use before the system slows it down or kills it: the
+    /// least of the machine's memory, max and high.
     pub fn bytes(&self) -> u64 {
         self.binding().map_or(self.machine, |limit| limit.bytes)
     }
 
-    /// Returns the limit that decides [`bytes`](Self::bytes); `None` where it is the machine's memory.
+    /// Returns the limit that decides [`bytes`](Self::bytes); `None` where it is the machine's
+    /// memory.
     pub fn binding(&self) -> Option<&HostLimit> {
         let limits = self.max.iter().chain(&self.high);
-        limits.min_by_key(|limit| limit.bytes).filter(|limit| limit.bytes < self.machine)
+        limits
+            .min_by_key(|limit| limit.bytes)
+            .filter(|limit| limit.bytes < self.machine)
     }
 
     /// Returns a share of [`bytes`](Self::bytes), rounded down.
@@ -97,7 +105,11 @@ impl HostLimits {
     ///
     /// The first of [`unread`](Self::unread).
     pub fn whole(mut self) -> Result<HostLimits, HostError> {
-        if self.unread.is_empty() { Ok(self) } else { Err(self.unread.swap_remove(0)) }
+        if self.unread.is_empty() {
+            Ok(self)
+        } else {
+            Err(self.unread.swap_remove(0))
+        }
     }
 
     pub(crate) fn read(root: &Path) -> Result<HostLimits, HostError> {
@@ -109,7 +121,8 @@ impl HostLimits {
         };
         // `Hugetlb` has the pages of all sizes; an older kernel tells those of one size alone.
         let of_one_size = figure("HugePages_Total").zip(figure("Hugepagesize"));
-        let huge = figure("Hugetlb").or(of_one_size.map(|(pages, size)| pages.saturating_mul(size)));
+        let huge =
+            figure("Hugetlb").or(of_one_size.map(|(pages, size)| pages.saturating_mul(size)));
         let machine = total.saturating_sub(huge.unwrap_or(0));
         let swap = figure("SwapTotal").unwrap_or(0);
         let Layout { v1, v2, faults } = Layout::find(root);
@@ -140,13 +153,21 @@ impl HostLimits {
         Ok(limits)
     }
 
-    /// A group above that `before` has and these have not, though the process has not been moved: a mount may hide it now.
+    /// A group above that `before` has and these have not, though the process has not been moved: a
+    /// mount may hide it now.
     pub(crate) fn no_longer_shown(&self, before: &HostLimits) -> Option<HostError> {
         if self.own != before.own || self.levels.len() >= before.levels.len() {
             return None;
         }
         let is_gone = |level: &&Level| self.levels.iter().all(|now| now.dir != level.dir);
-        before.levels.iter().rev().find(is_gone).map(|level| HostError::NoLongerShown { path: level.dir.clone() })
+        before
+            .levels
+            .iter()
+            .rev()
+            .find(is_gone)
+            .map(|level| HostError::NoLongerShown {
+                path: level.dir.clone(),
+            })
     }
 
     /// The least on the way up.
@@ -156,10 +177,17 @@ impl HostLimits {
             self.max = least(self.max.take(), level.max.clone());
             self.high = least(self.high.take(), level.high.clone());
             both = least(both, level.both.clone());
-            self.swap = level.swap.as_ref().map_or(self.swap, |swap| self.swap.min(swap.bytes));
+            self.swap = level
+                .swap
+                .as_ref()
+                .map_or(self.swap, |swap| self.swap.min(swap.bytes));
         }
         if let Some(both) = both {
-            let memory = self.max.as_ref().map_or(self.machine, |max| max.bytes).min(self.machine);
+            let memory = self
+                .max
+                .as_ref()
+                .map_or(self.machine, |max| max.bytes)
+                .min(self.machine);
             self.swap = self.swap.min(both.bytes.saturating_sub(memory));
             self.max = least(self.max.take(), Some(both));
         }
@@ -167,11 +195,20 @@ impl HostLimits {
 
     fn add_v2(&mut self, dirs: &[PathBuf]) {
         for dir in dirs {
-            // The group at the top of a hierarchy has no limits, and neither has one without the controller.
-            let mut limit = |name: &str| self.limit(dir.join(name), |text| (text == "max").then_some(u64::MAX));
-            let [max, high, swap] = ["memory.max", "memory.high", "memory.swap.max"].map(&mut limit);
+            // The group at the top of a hierarchy has no limits, and neither has one without the
+            // controller.
+            let mut limit =
+                |name: &str| self.limit(dir.join(name), |text| (text == "max").then_some(u64::MAX));
+            let [max, high, swap] =
+                ["memory.max", "memory.high", "memory.swap.max"].map(&mut limit);
             let high = high.filter(|high| high.bytes > 0);
-            self.levels.push(Level { dir: dir.clone(), max, high, both: None, swap });
+            self.levels.push(Level {
+                dir: dir.clone(),
+                max,
+                high,
+                both: None,
+                swap,
+            });
         }
     }
 
@@ -183,19 +220,32 @@ impl HostLimits {
                 break;
             }
             let mut limit = |name: &str| self.limit(dir.join(name), |_| None);
-            let [max, both] = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"].map(&mut limit);
-            self.levels.push(Level { dir: dir.clone(), max, both, ..Level::default() });
+            let [max, both] =
+                ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"].map(&mut limit);
+            self.levels.push(Level {
+                dir: dir.clone(),
+                max,
+                both,
+                ..Level::default()
+            });
         }
-        // The kernel's own look up the tree, which also sees groups above the mount. Where it says no less than the files
-        // of the levels, they name the limit.
+        // The kernel's own look up the tree, which also sees groups above the mount. Where it says
+        // no less than the files of the levels, they name the limit.
         if let Some(own) = self.levels.first() {
             let path = own.dir.join("memory.stat");
             match files::read_if_there(&path) {
                 Ok(text) => {
                     let text = text.unwrap_or_default();
-                    let named = |key| files::number(&text, key).map(|bytes| HostLimit { bytes, path: path.clone() });
-                    let max = named("hierarchical_memory_limit").filter(|max| self.is_less(max, |level| &level.max));
-                    let both = named("hierarchical_memsw_limit").filter(|both| self.is_less(both, |level| &level.both));
+                    let named = |key| {
+                        files::number(&text, key).map(|bytes| HostLimit {
+                            bytes,
+                            path: path.clone(),
+                        })
+                    };
+                    let max = named("hierarchical_memory_limit")
+                        .filter(|max| self.is_less(max, |level| &level.max));
+                    let both = named("hierarchical_memsw_limit")
+                        .filter(|both| self.is_less(both, |level| &level.both));
                     let own = &mut self.levels[0];
                     own.max = max.or(own.max.take());
                     own.both = both.or(own.both.take());
@@ -204,15 +254,23 @@ impl HostLimits {
             }
         }
         // A limit that is not set is `u64::MAX`, as in version 2.
-        let all = self.levels.iter_mut().flat_map(|level| level.max.iter_mut().chain(&mut level.both));
-        all.filter(|limit| limit.bytes >= UNLIMITED_V1).for_each(|limit| limit.bytes = u64::MAX);
+        let all = self
+            .levels
+            .iter_mut()
+            .flat_map(|level| level.max.iter_mut().chain(&mut level.both));
+        all.filter(|limit| limit.bytes >= UNLIMITED_V1)
+            .for_each(|limit| limit.bytes = u64::MAX);
     }
 
     fn is_less(&self, limit: &HostLimit, of_level: impl Fn(&Level) -> &Option<HostLimit>) -> bool {
-        self.levels.iter().filter_map(|level| of_level(level).as_ref()).all(|other| limit.bytes < other.bytes)
+        self.levels
+            .iter()
+            .filter_map(|level| of_level(level).as_ref())
+            .all(|other| limit.bytes < other.bytes)
     }
 
-    /// The limit that a file has, `u64::MAX` for none; `None` where there is no such file, or it cannot be read.
+    /// The limit that a file has, `u64::MAX` for none; `None` where there is no such file, or it
+    /// cannot be read.
     fn limit(&mut self, path: PathBuf, word: impl Fn(&str) -> Option<u64>) -> Option<HostLimit> {
         let text = match files::read_if_there(&path) {
             Ok(text) => text?,
@@ -225,7 +283,8 @@ impl HostLimits {
         match text.parse().ok().or_else(|| word(text)) {
             Some(bytes) => Some(HostLimit { bytes, path }),
             None => {
-                self.unread.push(HostError::malformed(path, "a number of bytes", text));
+                self.unread
+                    .push(HostError::malformed(path, "a number of bytes", text));
                 None
             }
         }
@@ -234,15 +293,30 @@ impl HostLimits {
 
 /// The smaller of two. No limit is larger than `u64::MAX`, which stands for none.
 fn least(one: Option<HostLimit>, other: Option<HostLimit>) -> Option<HostLimit> {
-    let set = [one, other].into_iter().flatten().filter(|limit| limit.bytes < u64::MAX);
-    set.reduce(|least, limit| if limit.bytes < least.bytes { limit } else { least })
+    let set = [one, other]
+        .into_iter()
+        .flatten()
+        .filter(|limit| limit.bytes < u64::MAX);
+    set.reduce(|least, limit| {
+        if limit.bytes < least.bytes {
+            limit
+        } else {
+            least
+        }
+    })
 }
 
 impl Level {
     /// The limits that are set: each with whether it counts what is swapped out, too.
     pub(crate) fn limits(&self) -> impl Iterator<Item = (&HostLimit, bool)> {
-        let of_memory = self.max.iter().chain(&self.high).map(|limit| (limit, false));
-        of_memory.chain(self.both.iter().map(|limit| (limit, true))).filter(|(limit, _)| limit.bytes < u64::MAX)
+        let of_memory = self
+            .max
+            .iter()
+            .chain(&self.high)
+            .map(|limit| (limit, false));
+        of_memory
+            .chain(self.both.iter().map(|limit| (limit, true)))
+            .filter(|(limit, _)| limit.bytes < u64::MAX)
     }
 }
 

@@ -11,13 +11,13 @@ use crate::{HostError, files};
 pub struct HostMemory {
     /// Pages of the process in memory: anonymous memory, files that it has mapped, shared memory.
     pub resident: u64,
-    /// Anonymous pages of the process in memory: its heap and its stacks. Where the system does not tell them apart, it is
-    /// [`resident`](Self::resident), which is not less.
+    /// Anonymous pages of the process in memory: its heap and its stacks. Where the system does not
+    /// tell them apart, it is [`resident`](Self::resident), which is not less.
     pub anon: u64,
     /// Anonymous pages of the process that are swapped out; 0 where the system does not say.
     pub swapped: u64,
-    /// Anonymous memory of all processes in the control group, or in the nearest one above that has the controller. `None`
-    /// where there is none, or its file cannot be read.
+    /// Anonymous memory of all processes in the control group, or in the nearest one above that has
+    /// the controller. `None` where there is none, or its file cannot be read.
     pub group_anon: Option<u64>,
 }
 
@@ -30,15 +30,21 @@ impl HostMemory {
             return Err(HostError::malformed(path, "a line VmRSS", &status));
         };
         let others = figure("RssFile").zip(figure("RssShmem"));
-        let without_others = others.map(|(file, shmem)| resident.saturating_sub(file).saturating_sub(shmem));
+        let without_others =
+            others.map(|(file, shmem)| resident.saturating_sub(file).saturating_sub(shmem));
         let anon = figure("RssAnon").or(without_others).unwrap_or(resident);
         let swapped = figure("VmSwap").unwrap_or(0);
-        Ok(HostMemory { resident, anon, swapped, group_anon: group_anon(root) })
+        Ok(HostMemory {
+            resident,
+            anon,
+            swapped,
+            group_anon: group_anon(root),
+        })
     }
 }
 
-/// Version 1 counts what is below in `total_rss`; version 2 counts it in all figures. The group at the top of version 2 has
-/// no limit, and its figures are the machine's.
+/// Version 1 counts what is below in `total_rss`; version 2 counts it in all figures. The group at
+/// the top of version 2 has no limit, and its figures are the machine's.
 fn group_anon(root: &Path) -> Option<u64> {
     let layout = Layout::find(root);
     let (levels, key, limit) = match (layout.v1, layout.v2) {

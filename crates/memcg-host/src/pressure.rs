@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use crate::layout::Layout;
 use crate::{HostError, files};
 
-/// The time that processes lose because memory is short, as the kernel's file `memory.pressure` has it: see
-/// [`Host::pressure`](crate::Host::pressure).
+/// The time that processes lose because memory is short, as the kernel's file `memory.pressure` has
+/// it: see [`Host::pressure`](crate::Host::pressure).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct HostPressure {
@@ -46,41 +46,72 @@ pub enum Stalled {
     Full,
 }
 
-/// The file systems that have pressure files: `PROC_SUPER_MAGIC` and `CGROUP2_SUPER_MAGIC` of the kernel's `magic.h`.
+/// The file systems that have pressure files: `PROC_SUPER_MAGIC` and `CGROUP2_SUPER_MAGIC` of the
+/// kernel's `magic.h`.
 const PRESSURE_FILES: [u64; 2] = [0x9fa0, 0x6367_7270];
 
 fn is_of_the_kernel(file: &File) -> bool {
-    rustix::fs::fstatfs(file)
-        .is_ok_and(|stat| u64::try_from(stat.f_type).is_ok_and(|kind| PRESSURE_FILES.contains(&kind)))
+    rustix::fs::fstatfs(file).is_ok_and(|stat| {
+        u64::try_from(stat.f_type).is_ok_and(|kind| PRESSURE_FILES.contains(&kind))
+    })
 }
 
 /// The pressure file that is nearest: the own control group's, one above it, or the machine's.
 pub(crate) fn path(root: &Path) -> PathBuf {
     let levels = Layout::find(root).v2.unwrap_or_default().dirs;
-    let mut paths = levels.into_iter().map(|level| level.join("memory.pressure"));
-    paths.find(|path| path.exists()).unwrap_or_else(|| root.join("proc/pressure/memory"))
+    let mut paths = levels
+        .into_iter()
+        .map(|level| level.join("memory.pressure"));
+    paths
+        .find(|path| path.exists())
+        .unwrap_or_else(|| root.join("proc/pressure/memory"))
 }
 
 impl HostPressure {
     pub(crate) fn read(path: &Path) -> Result<HostPressure, HostError> {
         let text = files::read(path)?;
-        HostPressure::parse(&text)
-            .ok_or_else(|| HostError::malformed(path.to_path_buf(), "lines of pressure, some and full", &text))
+        HostPressure::parse(&text).ok_or_else(|| {
+            HostError::malformed(
+                path.to_path_buf(),
+                "lines of pressure, some and full",
+                &text,
+            )
+        })
     }
 
     fn parse(text: &str) -> Option<HostPressure> {
-        let of = |kind| text.lines().find_map(|line| line.strip_prefix(kind)).and_then(HostStall::parse);
-        Some(HostPressure { some: of("some ")?, full: of("full ")? })
+        let of = |kind| {
+            text.lines()
+                .find_map(|line| line.strip_prefix(kind))
+                .and_then(HostStall::parse)
+        };
+        Some(HostPressure {
+            some: of("some ")?,
+            full: of("full ")?,
+        })
     }
 }
 
 impl HostStall {
     /// Parses the text behind `some` or `full`: `avg10=0.00 avg60=0.00 avg300=0.00 total=0`.
     fn parse(text: &str) -> Option<HostStall> {
-        let value = |key| text.split_ascii_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
-        let share = |key| value(key)?.parse::<f64>().ok().filter(|share| (0.0..=100.0).contains(share));
+        let value = |key| {
+            text.split_ascii_whitespace()
+                .find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+        };
+        let share = |key| {
+            value(key)?
+                .parse::<f64>()
+                .ok()
+                .filter(|share| (0.0..=100.0).contains(share))
+        };
         let total = Duration::from_micros(value("total")?.parse().ok()?);
-        Some(HostStall { avg10: share("avg10")?, avg60: share("avg60")?, avg300: share("avg300")?, total })
+        Some(HostStall {
+            avg10: share("avg10")?,
+            avg60: share("avg60")?,
+            avg300: share("avg300")?,
+            total,
+        })
     }
 }
 
@@ -100,15 +131,27 @@ impl HostTrigger {
         window: Duration,
     ) -> Result<HostTrigger, HostError> {
         let (stall_us, window_us) = (stall.as_micros(), window.as_micros());
-        let fault = |source| HostError::Trigger { path: path.clone(), stall_us, window_us, source };
+        let fault = |source| HostError::Trigger {
+            path: path.clone(),
+            stall_us,
+            window_us,
+            source,
+        };
         let kind = match stalled {
             Stalled::Some => "some",
             Stalled::Full => "full",
         };
-        let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(fault)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(fault)?;
         if !is_of_the_kernel(&file) {
             // The write would change what is in it.
-            return Err(fault(io::Error::new(io::ErrorKind::InvalidInput, "no file of the kernel")));
+            return Err(fault(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "no file of the kernel",
+            )));
         }
         // The kernel takes the trigger in one write, and wants a zero at its end.
         let said = format!("{kind} {stall_us} {window_us}\0");
@@ -119,12 +162,13 @@ impl HostTrigger {
         Ok(HostTrigger { file, path })
     }
 
-    /// Blocks until the trigger fires, or for `time`. Returns whether it fired. The kernel fires at most once in each
-    /// window.
+    /// Blocks until the trigger fires, or for `time`. Returns whether it fired. The kernel fires at
+    /// most once in each window.
     ///
     /// # Errors
     ///
-    /// [`HostError::Gone`] where the control group is gone, [`HostError::Read`] where the system call fails.
+    /// [`HostError::Gone`] where the control group is gone, [`HostError::Read`] where the system
+    /// call fails.
     pub fn wait(&self, time: Duration) -> Result<bool, HostError> {
         let until = Instant::now().checked_add(time);
         loop {
@@ -134,11 +178,18 @@ impl HostTrigger {
             match poll(&mut polled, left.as_ref()) {
                 Ok(0) => return Ok(false),
                 Ok(_) if polled[0].revents().contains(PollFlags::ERR) => {
-                    return Err(HostError::Gone { path: self.path.clone() });
+                    return Err(HostError::Gone {
+                        path: self.path.clone(),
+                    });
                 }
                 Ok(_) => return Ok(true),
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(HostError::Read { path: self.path.clone(), source: errno.into() }),
+                Err(errno) => {
+                    return Err(HostError::Read {
+                        path: self.path.clone(),
+                        source: errno.into(),
+                    });
+                }
             }
         }
     }
@@ -150,11 +201,13 @@ mod tests {
 
     #[test]
     fn lines_of_pressure() {
-        let text =
-            "some avg10=1.50 avg60=0.25 avg300=0.00 total=1500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
+        let text = "some avg10=1.50 avg60=0.25 avg300=0.00 total=1500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
         let pressure = HostPressure::parse(text).expect("as the kernel writes it");
         assert_eq!((pressure.some.avg10, pressure.some.avg60), (1.5, 0.25));
-        assert_eq!((pressure.some.total, pressure.full.total), (Duration::from_millis(1500), Duration::from_micros(7)));
+        assert_eq!(
+            (pressure.some.total, pressure.full.total),
+            (Duration::from_millis(1500), Duration::from_micros(7))
+        );
         for odd in [
             "",
             "some avg10=1.50",

@@ -25,14 +25,16 @@ pub struct HostReclaimer {
 }
 
 impl Host {
-    /// Prepares a thread that asks `group` and the groups below it for memory while the host is short of it. Two things
-    /// tell it so: the kernel's [trigger](Self::trigger), where processes have lost time, and the memory that a control
-    /// group holds, where it comes close to the group's limit.
+    /// Prepares a thread that asks `group` and the groups below it for memory while the host is
+    /// short of it. Two things tell it so: the kernel's [trigger](Self::trigger), where processes
+    /// have lost time, and the memory that a control group holds, where it comes close to the
+    /// group's limit.
     ///
-    /// Each group on the way up that has a limit is judged by what itself holds, and the machine is the last of them. So a
-    /// pod's limit counts that a neighbour in the pod comes close to. Held is what the kernel cannot give back by itself:
-    /// anonymous and shared memory, and what the kernel needs for the group (sockets, page tables, slab that it cannot
-    /// reclaim). The group's `memory.current` tells nothing: it counts page cache, too.
+    /// Each group on the way up that has a limit is judged by what itself holds, and the machine is
+    /// the last of them. So a pod's limit counts that a neighbour in the pod comes close to. Held
+    /// is what the kernel cannot give back by itself: anonymous and shared memory, and what the
+    /// kernel needs for the group (sockets, page tables, slab that it cannot reclaim). The group's
+    /// `memory.current` tells nothing: it counts page cache, too.
     ///
     /// ```
     /// use memcg::{Percent, Runtime};
@@ -58,8 +60,8 @@ impl Host {
 }
 
 impl HostReclaimer {
-    /// Asks for memory when processes have lost `stall` within `window` because memory is short. 100 ms in 2 s by
-    /// default: a window of whole two seconds needs no capability.
+    /// Asks for memory when processes have lost `stall` within `window` because memory is short.
+    /// 100 ms in 2 s by default: a window of whole two seconds needs no capability.
     pub fn stall(mut self, stall: Duration, window: Duration) -> HostReclaimer {
         (self.stall, self.window) = (stall, window);
         self
@@ -77,14 +79,16 @@ impl HostReclaimer {
         self
     }
 
-    /// Looks at what is held so often, in steps of at least 1 ms; [`PERIOD`](crate::PERIOD) by default.
+    /// Looks at what is held so often, in steps of at least 1 ms; [`PERIOD`](crate::PERIOD) by
+    /// default.
     pub fn period(mut self, period: Duration) -> HostReclaimer {
         self.period = period.max(Duration::from_millis(1));
         self
     }
 
-    /// Starts the thread. Where the kernel takes no trigger the thread compares the totals of the pressure file instead;
-    /// where there is no such file, it looks at what is held alone. [`HostReclaimState`] says which.
+    /// Starts the thread. Where the kernel takes no trigger the thread compares the totals of the
+    /// pressure file instead; where there is no such file, it looks at what is held alone.
+    /// [`HostReclaimState`] says which.
     ///
     /// # Errors
     ///
@@ -97,11 +101,24 @@ impl HostReclaimer {
             Err(_) if self.host.pressure().is_ok() => StallSource::Totals,
             Err(_) => StallSource::None,
         };
-        let state = HostReclaimState { by, asked: 0, freed: 0, rounds: 0, stalls: 0, level: None, fault: None };
+        let state = HostReclaimState {
+            by,
+            asked: 0,
+            freed: 0,
+            rounds: 0,
+            stalls: 0,
+            level: None,
+            fault: None,
+        };
         let state = Arc::new(Mutex::new(state));
         let shown = Arc::clone(&state);
-        let worker = Worker::start("memcg-host-psi", move |stop| self.work(stop, trigger.ok(), &shown))?;
-        Ok(HostReclaim { state, _worker: worker })
+        let worker = Worker::start("memcg-host-psi", move |stop| {
+            self.work(stop, trigger.ok(), &shown)
+        })?;
+        Ok(HostReclaim {
+            state,
+            _worker: worker,
+        })
     }
 
     fn work(self, stop: &Stop, mut trigger: Option<HostTrigger>, shown: &Mutex<HostReclaimState>) {
@@ -134,7 +151,9 @@ impl HostReclaimer {
 
     /// The time lost so far; 0 where the kernel does not say.
     fn lost(&self) -> Duration {
-        self.host.pressure().map_or(Duration::ZERO, |pressure| pressure.some.total)
+        self.host
+            .pressure()
+            .map_or(Duration::ZERO, |pressure| pressure.some.total)
     }
 
     /// One look, and one request. No lock is held while reclaimers run.
@@ -146,10 +165,17 @@ impl HostReclaimer {
                 return;
             }
         };
-        let want = look.above.max(if stalled { self.step.of(look.anon) } else { 0 }).min(self.group.usage());
+        let want = look
+            .above
+            .max(if stalled { self.step.of(look.anon) } else { 0 })
+            .min(self.group.usage());
         let freed = match want {
             0 => Some(0),
-            want => self.group.reclaim(Bytes(want)).ok().map(|report| report.freed),
+            want => self
+                .group
+                .reclaim(Bytes(want))
+                .ok()
+                .map(|report| report.freed),
         };
         let mut state = lock(shown);
         state.stalls += u64::from(stalled);
@@ -161,36 +187,62 @@ impl HostReclaimer {
         }
     }
 
-    /// Judges each level that has a limit by what itself holds. Where the kernel does not say that, it is at least what the
-    /// process holds.
+    /// Judges each level that has a limit by what itself holds. Where the kernel does not say that,
+    /// it is at least what the process holds.
     fn look(&self) -> Result<Look, HostError> {
         let limits = self.host.limits()?;
         let meminfo = files::read(&files::meminfo(self.host.root()))?;
         let memory = self.host.memory();
-        let anon = memory.as_ref().map_or(0, |memory| memory.group_anon.unwrap_or(memory.anon));
-        let of_process = Held { memory: memory.as_ref().map_or(0, |memory| memory.anon), swapped: 0 };
+        let anon = memory
+            .as_ref()
+            .map_or(0, |memory| memory.group_anon.unwrap_or(memory.anon));
+        let of_process = Held {
+            memory: memory.as_ref().map_or(0, |memory| memory.anon),
+            swapped: 0,
+        };
         let mut faults: Vec<String> = memory.err().iter().map(ToString::to_string).collect();
         let mut levels = Vec::new();
-        for level in limits.levels.iter().filter(|level| level.limits().next().is_some()) {
+        for level in limits
+            .levels
+            .iter()
+            .filter(|level| level.limits().next().is_some())
+        {
             let held = Held::read(level, limits.version, &meminfo).unwrap_or_else(|fault| {
                 faults.push(fault.to_string());
                 None
             });
             let held = held.unwrap_or(of_process);
-            levels.extend(level.limits().map(|(limit, with_swap)| HostLevel {
-                path: Some(limit.path.clone()),
-                limit: limit.bytes,
-                held: held.memory.saturating_add(if with_swap { held.swapped } else { 0 }),
+            levels.extend(level.limits().map(|(limit, with_swap)| {
+                HostLevel {
+                    path: Some(limit.path.clone()),
+                    limit: limit.bytes,
+                    held: held
+                        .memory
+                        .saturating_add(if with_swap { held.swapped } else { 0 }),
+                }
             }));
         }
         let machine = Held::of_machine(&meminfo).unwrap_or(of_process);
-        levels.push(HostLevel { path: None, limit: limits.machine, held: machine.memory });
+        levels.push(HostLevel {
+            path: None,
+            limit: limits.machine,
+            held: machine.memory,
+        });
         if !limits.unread.is_empty() {
             faults.insert(0, limits.to_string());
         }
-        let above = levels.iter().map(|level| level.above(self.anon)).max().unwrap_or(0);
+        let above = levels
+            .iter()
+            .map(|level| level.above(self.anon))
+            .max()
+            .unwrap_or(0);
         let level = levels.into_iter().reduce(HostLevel::fuller);
-        Ok(Look { above, anon, level, fault: (!faults.is_empty()).then(|| faults.join("; ")) })
+        Ok(Look {
+            above,
+            anon,
+            level,
+            fault: (!faults.is_empty()).then(|| faults.join("; ")),
+        })
     }
 }
 
@@ -204,7 +256,8 @@ struct Look {
     fault: Option<String>,
 }
 
-/// A control group that has a limit, or the machine, with what it holds and the kernel cannot give back by itself.
+/// A control group that has a limit, or the machine, with what it holds and the kernel cannot give
+/// back by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostLevel {
@@ -212,7 +265,8 @@ pub struct HostLevel {
     pub path: Option<PathBuf>,
     /// In bytes.
     pub limit: u64,
-    /// In bytes, at least: what the kernel does not tell apart is taken for memory that it can give back.
+    /// In bytes, at least: what the kernel does not tell apart is taken for memory that it can give
+    /// back.
     pub held: u64,
 }
 
@@ -223,8 +277,8 @@ impl HostLevel {
 
     /// The one that holds the larger part of its limit.
     fn fuller(self, other: HostLevel) -> HostLevel {
-        let is_fuller =
-            u128::from(other.held) * u128::from(self.limit) > u128::from(self.held) * u128::from(other.limit);
+        let is_fuller = u128::from(other.held) * u128::from(self.limit)
+            > u128::from(self.held) * u128::from(other.limit);
         if is_fuller { other } else { self }
     }
 }
@@ -232,11 +286,13 @@ impl HostLevel {
 /// The stall that a period may have at most, where `window` may have `stall`.
 fn share_of(stall: Duration, period: Duration, window: Duration) -> Duration {
     let window = window.max(Duration::from_nanos(1));
-    stall.mul_f64((period.as_secs_f64() / window.as_secs_f64()).min(1.0)).max(Duration::from_micros(1))
+    stall
+        .mul_f64((period.as_secs_f64() / window.as_secs_f64()).min(1.0))
+        .max(Duration::from_micros(1))
 }
 
-/// Reclaims while the host is under pressure, until it is dropped. The drop waits for a round that runs, and at most one
-/// period more.
+/// Reclaims while the host is under pressure, until it is dropped. The drop waits for a round that
+/// runs, and at most one period more.
 #[derive(Debug)]
 pub struct HostReclaim {
     state: Arc<Mutex<HostReclaimState>>,
@@ -292,18 +348,39 @@ mod tests {
 
     #[test]
     fn levels_beside_their_limits() {
-        let level = |limit, held| HostLevel { path: None, limit, held };
+        let level = |limit, held| HostLevel {
+            path: None,
+            limit,
+            held,
+        };
         let mark = Percent::new(90).unwrap_or_default();
-        assert_eq!((level(1_000, 900).above(mark), level(1_000, 1_100).above(mark)), (0, 200));
+        assert_eq!(
+            (
+                level(1_000, 900).above(mark),
+                level(1_000, 1_100).above(mark)
+            ),
+            (0, 200)
+        );
         assert_eq!(level(100, 50).fuller(level(1_000, 600)), level(1_000, 600));
-        assert_eq!(level(u64::MAX, u64::MAX).fuller(level(7, 6)), level(u64::MAX, u64::MAX));
+        assert_eq!(
+            level(u64::MAX, u64::MAX).fuller(level(7, 6)),
+            level(u64::MAX, u64::MAX)
+        );
     }
 
     #[test]
     fn the_share_of_a_stall() {
         let ms = Duration::from_millis;
         assert_eq!(share_of(ms(100), ms(250), ms(1_000)), ms(25));
-        assert_eq!(share_of(ms(100), ms(5_000), ms(1_000)), ms(100), "no more than the whole");
-        assert_eq!(share_of(ms(0), ms(1), ms(0)), Duration::from_micros(1), "a stall of nothing is none");
+        assert_eq!(
+            share_of(ms(100), ms(5_000), ms(1_000)),
+            ms(100),
+            "no more than the whole"
+        );
+        assert_eq!(
+            share_of(ms(0), ms(1), ms(0)),
+            Duration::from_micros(1),
+            "a stall of nothing is none"
+        );
     }
 }

@@ -9,7 +9,8 @@ use crate::{Host, HostError};
 
 type Allocated = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// Compares what a tree has charged with what the allocator has handed out and what the process has in memory.
+/// Compares what a tree has charged with what the allocator has handed out and what the process has
+/// in memory.
 ///
 /// ```
 /// use memcg::Runtime;
@@ -33,7 +34,11 @@ pub struct Reconciler {
 impl Reconciler {
     /// Compares what `group` and the groups below it have charged, on [`Host::new`].
     pub fn new(group: &Group) -> Reconciler {
-        Reconciler { host: Host::new(), group: group.clone(), allocated: None }
+        Reconciler {
+            host: Host::new(),
+            group: group.clone(),
+            allocated: None,
+        }
     }
 
     /// Reads the memory of another host.
@@ -42,13 +47,15 @@ impl Reconciler {
         self
     }
 
-    /// Asks `hook` for the bytes that the allocator has handed out. A hook that panics counts as none.
+    /// Asks `hook` for the bytes that the allocator has handed out. A hook that panics counts as
+    /// none.
     pub fn allocated(mut self, hook: impl Fn() -> u64 + Send + Sync + 'static) -> Reconciler {
         self.allocated = Some(Box::new(hook));
         self
     }
 
-    /// Reads all figures, one after the other. It costs a [`Group::live`], the hook, and a file or two.
+    /// Reads all figures, one after the other. It costs a [`Group::live`], the hook, and a file or
+    /// two.
     ///
     /// # Errors
     ///
@@ -58,7 +65,13 @@ impl Reconciler {
         let allocated = self.allocated.as_ref().and_then(contain);
         let memory = self.host.memory()?;
         let (resident, anon, swapped) = (memory.resident, memory.anon, memory.swapped);
-        Ok(Reconciliation { charged, allocated, resident, anon, swapped })
+        Ok(Reconciliation {
+            charged,
+            allocated,
+            resident,
+            anon,
+            swapped,
+        })
     }
 }
 
@@ -87,42 +100,66 @@ pub struct Reconciliation {
 }
 
 impl Reconciliation {
-    /// Returns how much more anonymous memory the process has, in memory and swapped out, than charges hold; less than 0
-    /// where more is charged than there is, as where memory is charged and not touched yet.
+    /// Returns how much more anonymous memory the process has, in memory and swapped out, than
+    /// charges hold; less than 0 where more is charged than there is, as where memory is charged
+    /// and not touched yet.
     pub fn drift(&self) -> i64 {
         difference(self.anon.saturating_add(self.swapped), self.charged)
     }
 
-    /// Returns how much more is allocated than charged. What grows here is allocated by code that charges nothing.
+    /// Returns how much more is allocated than charged. What grows here is allocated by code that
+    /// charges nothing.
     pub fn uncharged(&self) -> Option<i64> {
-        self.allocated.map(|allocated| difference(allocated, self.charged))
+        self.allocated
+            .map(|allocated| difference(allocated, self.charged))
     }
 
-    /// Returns how much more anonymous memory there is than what is allocated: what the allocator keeps or wastes, and
-    /// stacks.
+    /// Returns how much more anonymous memory there is than what is allocated: what the allocator
+    /// keeps or wastes, and stacks.
     pub fn kept(&self) -> Option<i64> {
-        self.allocated.map(|allocated| difference(self.anon.saturating_add(self.swapped), allocated))
+        self.allocated
+            .map(|allocated| difference(self.anon.saturating_add(self.swapped), allocated))
     }
 }
 
 fn difference(more: u64, less: u64) -> i64 {
-    i64::try_from(i128::from(more) - i128::from(less)).unwrap_or(if more > less { i64::MAX } else { i64::MIN })
+    i64::try_from(i128::from(more) - i128::from(less)).unwrap_or(if more > less {
+        i64::MAX
+    } else {
+        i64::MIN
+    })
 }
 
 impl fmt::Display for Reconciliation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let signed = |bytes: i64| format!("{}{}", if bytes < 0 { "-" } else { "" }, Bytes(bytes.unsigned_abs()));
+        let signed = |bytes: i64| {
+            format!(
+                "{}{}",
+                if bytes < 0 { "-" } else { "" },
+                Bytes(bytes.unsigned_abs())
+            )
+        };
         write!(f, "charged {}", Bytes(self.charged))?;
         if let Some(allocated) = self.allocated {
             write!(f, ", allocated {}", Bytes(allocated))?;
         }
-        write!(f, ", anon {}, resident {}", Bytes(self.anon), Bytes(self.resident))?;
+        write!(
+            f,
+            ", anon {}, resident {}",
+            Bytes(self.anon),
+            Bytes(self.resident)
+        )?;
         if self.swapped > 0 {
             write!(f, ", swapped {}", Bytes(self.swapped))?;
         }
         write!(f, "; drift {}", signed(self.drift()))?;
         match self.uncharged().zip(self.kept()) {
-            Some((uncharged, kept)) => write!(f, " (uncharged {}, kept {})", signed(uncharged), signed(kept)),
+            Some((uncharged, kept)) => write!(
+                f,
+                " (uncharged {}, kept {})",
+                signed(uncharged),
+                signed(kept)
+            ),
             None => Ok(()),
         }
     }
@@ -134,13 +171,24 @@ mod tests {
 
     #[test]
     fn one_line() {
-        let mut now =
-            Reconciliation { charged: 5 << 20, allocated: None, resident: 9 << 20, anon: 4 << 20, swapped: 0 };
-        assert_eq!(now.to_string(), "charged 5 MiB, anon 4 MiB, resident 9 MiB; drift -1 MiB");
+        let mut now = Reconciliation {
+            charged: 5 << 20,
+            allocated: None,
+            resident: 9 << 20,
+            anon: 4 << 20,
+            swapped: 0,
+        };
+        assert_eq!(
+            now.to_string(),
+            "charged 5 MiB, anon 4 MiB, resident 9 MiB; drift -1 MiB"
+        );
         (now.allocated, now.swapped) = (Some(6 << 20), 3 << 20);
         let line = "charged 5 MiB, allocated 6 MiB, anon 4 MiB, resident 9 MiB, swapped 3 MiB; drift 2 MiB \
                     (uncharged 1 MiB, kept 1 MiB)";
         assert_eq!(now.to_string(), line);
-        assert_eq!((difference(u64::MAX, 0), difference(0, u64::MAX)), (i64::MAX, i64::MIN));
+        assert_eq!(
+            (difference(u64::MAX, 0), difference(0, u64::MAX)),
+            (i64::MAX, i64::MIN)
+        );
     }
 }

@@ -20,7 +20,9 @@ impl Stop {
 
     /// Sleeps for `time`, or until the owner goes. Returns whether the thread goes on.
     pub(crate) fn sleep(&self, time: Duration) -> bool {
-        let slept = self.changed.wait_timeout_while(self.lock(), time, |stopped| !*stopped);
+        let slept = self
+            .changed
+            .wait_timeout_while(self.lock(), time, |stopped| !*stopped);
         let (stopped, _) = slept.unwrap_or_else(PoisonError::into_inner);
         !*stopped
     }
@@ -30,7 +32,8 @@ impl Stop {
     }
 }
 
-/// Owns a thread. Its drop stops the thread and waits for its end, unless the thread itself drops it.
+/// Owns a thread. Its drop stops the thread and waits for its end, unless the thread itself drops
+/// it.
 #[derive(Debug)]
 pub(crate) struct Worker {
     stop: Arc<Stop>,
@@ -38,11 +41,19 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn start(name: &str, work: impl FnOnce(&Stop) + Send + 'static) -> Result<Worker, HostError> {
+    pub(crate) fn start(
+        name: &str,
+        work: impl FnOnce(&Stop) + Send + 'static,
+    ) -> Result<Worker, HostError> {
         let stop = Arc::new(Stop::default());
         let of_thread = Arc::clone(&stop);
-        let thread = thread::Builder::new().name(name.to_string()).spawn(move || work(&of_thread));
-        Ok(Worker { stop, thread: Some(thread.map_err(HostError::Thread)?) })
+        let thread = thread::Builder::new()
+            .name(name.to_string())
+            .spawn(move || work(&of_thread));
+        Ok(Worker {
+            stop,
+            thread: Some(thread.map_err(HostError::Thread)?),
+        })
     }
 }
 
@@ -51,7 +62,11 @@ impl Drop for Worker {
         *self.stop.lock() = true;
         self.stop.changed.notify_all();
         // Foreign code that the thread runs, such as a reclaimer, may drop the owner.
-        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
+        if let Some(thread) = self
+            .thread
+            .take()
+            .filter(|thread| thread.thread().id() != thread::current().id())
+        {
             let _ = thread.join();
         }
     }

@@ -7,7 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use memcg::{Bytes, Limit, Limits, Percent, Priority, Runtime};
-use memcg_host::{Follow, FollowState, Host, HostError, MaxOfHost, Reconciler, StallSource, Stalled};
+use memcg_host::{
+    Follow, FollowState, Host, HostError, MaxOfHost, Reconciler, StallSource, Stalled,
+};
 use support::{Cache, Layout};
 
 const MIB: u64 = 1 << 20;
@@ -37,10 +39,21 @@ fn percent(percent: u8) -> Percent {
 fn a_max_follows_the_limit() {
     let layout = Layout::new("docker_v2");
     let host = Host::at(layout.root());
-    let builder = Runtime::builder().batch(Bytes(0)).max_of_host("50%").expect("a percentage");
-    let (runtime, follow) = builder.host(host).period(PERIOD).build().expect("a readable layout");
+    let builder = Runtime::builder()
+        .batch(Bytes(0))
+        .max_of_host("50%")
+        .expect("a percentage");
+    let (runtime, follow) = builder
+        .host(host)
+        .period(PERIOD)
+        .build()
+        .expect("a readable layout");
     let root = runtime.root();
-    assert_eq!((root.max(), follow.state().changes), (128 * MIB, 0), "half of 256 MiB, from the beginning");
+    assert_eq!(
+        (root.max(), follow.state().changes),
+        (128 * MIB, 0),
+        "half of 256 MiB, from the beginning"
+    );
     let cache = Cache::of_mib(&root, 100);
     let registration = root.register_reclaimer(cache, Priority::NORMAL);
 
@@ -51,11 +64,15 @@ fn a_max_follows_the_limit() {
     assert_eq!(follow.state().path, Some(layout.root().join(MAX)));
 
     layout.write(MAX, "max\n");
-    follows(&follow, "no limit: the machine's memory", |state| state.max == 4 << 30 && state.path.is_none());
+    follows(&follow, "no limit: the machine's memory", |state| {
+        state.max == 4 << 30 && state.path.is_none()
+    });
     assert_eq!((root.max(), follow.state().changes), (4 << 30, 2));
 
     layout.write("sys/fs/cgroup/memory.high", "10485760\n");
-    follows(&follow, "high is a limit, too", |state| state.max == 5 * MIB);
+    follows(&follow, "high is a limit, too", |state| {
+        state.max == 5 * MIB
+    });
     drop(registration);
 }
 
@@ -64,33 +81,59 @@ fn a_max_follows_the_limit() {
 fn a_limit_that_cannot_be_read_raises_no_max() {
     let layout = Layout::new("docker_v2");
     let runtime = Runtime::builder().build().expect("no odd setting");
-    let group = runtime.root().create("acme", Limits::new()).expect("a free name");
-    let follow = Host::at(layout.root()).follow(&group, percent(100), PERIOD).expect("a readable layout");
-    assert_eq!((group.max(), follow.state().changes, follow.state().fault), (256 * MIB, 1, None));
+    let group = runtime
+        .root()
+        .create("acme", Limits::new())
+        .expect("a free name");
+    let follow = Host::at(layout.root())
+        .follow(&group, percent(100), PERIOD)
+        .expect("a readable layout");
+    assert_eq!(
+        (group.max(), follow.state().changes, follow.state().fault),
+        (256 * MIB, 1, None)
+    );
 
     layout.write(MAX, "a lot\n");
     follows(&follow, "the fault is shown", |state| state.fault.is_some());
     assert_eq!((group.max(), follow.state().max), (256 * MIB, 256 * MIB));
-    assert!(follow.state().fault.expect("shown").contains("\"a lot\" found"));
+    assert!(
+        follow
+            .state()
+            .fault
+            .expect("shown")
+            .contains("\"a lot\" found")
+    );
     layout.write("sys/fs/cgroup/memory.high", "1048576\n");
-    follows(&follow, "a lower limit holds all the same", |state| state.max == MIB);
+    follows(&follow, "a lower limit holds all the same", |state| {
+        state.max == MIB
+    });
 
     layout.write(MAX, "314572800\n");
     layout.write("sys/fs/cgroup/memory.high", "max\n");
-    follows(&follow, "readable again", |state| state.max == 300 * MIB && state.fault.is_none());
+    follows(&follow, "readable again", |state| {
+        state.max == 300 * MIB && state.fault.is_none()
+    });
 
     layout.remove("proc/meminfo");
-    follows(&follow, "the machine cannot be read", |state| state.fault.is_some());
+    follows(&follow, "the machine cannot be read", |state| {
+        state.fault.is_some()
+    });
     assert_eq!(group.max(), 300 * MIB);
 }
 
-/// A max that the service sets holds until the limit changes; a group that goes offline ends the thread.
+/// A max that the service sets holds until the limit changes; a group that goes offline ends the
+/// thread.
 #[test]
 fn beside_the_service() {
     let layout = Layout::new("docker_v2");
     let runtime = Runtime::builder().build().expect("no odd setting");
-    let group = runtime.root().create("acme", Limits::new()).expect("a free name");
-    let follow = Host::at(layout.root()).follow(&group, percent(100), PERIOD).expect("a readable layout");
+    let group = runtime
+        .root()
+        .create("acme", Limits::new())
+        .expect("a free name");
+    let follow = Host::at(layout.root())
+        .follow(&group, percent(100), PERIOD)
+        .expect("a readable layout");
     group.set_max(Limit::mib(7)).expect("a number");
     layout.write("proc/self/cgroup", "0::/\n");
     thread::sleep(10 * PERIOD);
@@ -106,17 +149,35 @@ fn beside_the_service() {
 fn bad_input() {
     for text in ["", "80", "80 %", "101%", "-1%", "max", "1GiB", "%"] {
         let error = Runtime::builder().max_of_host(text).expect_err(text);
-        assert!(matches!(&error, HostError::Share { text: told, .. } if told == text), "{error}");
+        assert!(
+            matches!(&error, HostError::Share { text: told, .. } if told == text),
+            "{error}"
+        );
     }
     let error = Runtime::builder().max_of_host("a%").expect_err("no number");
-    assert_eq!(error.to_string(), "\"a%\" is no share of the host's memory: write a whole percentage, such as 80%");
+    assert_eq!(
+        error.to_string(),
+        "\"a%\" is no share of the host's memory: write a whole percentage, such as 80%"
+    );
     let nowhere = Host::at("/no/such/place");
-    let builder = Runtime::builder().max_of_host("80%").expect("a percentage").host(nowhere.clone());
+    let builder = Runtime::builder()
+        .max_of_host("80%")
+        .expect("a percentage")
+        .host(nowhere.clone());
     assert!(matches!(builder.build(), Err(HostError::Read { .. })));
     let runtime = Runtime::builder().build().expect("no odd setting");
     assert!(nowhere.reclaimer(&runtime.root()).start().is_err());
-    assert!(Reconciler::new(&runtime.root()).host(nowhere.clone()).read().is_err());
-    let trigger = nowhere.trigger(Stalled::Some, Duration::from_millis(100), Duration::from_secs(2));
+    assert!(
+        Reconciler::new(&runtime.root())
+            .host(nowhere.clone())
+            .read()
+            .is_err()
+    );
+    let trigger = nowhere.trigger(
+        Stalled::Some,
+        Duration::from_millis(100),
+        Duration::from_secs(2),
+    );
     let told = "/no/such/place/proc/pressure/memory takes no trigger of 100000 us in 2000000 us: ";
     assert!(trigger.expect_err("no file").to_string().starts_with(told));
 }
@@ -125,31 +186,57 @@ fn bad_input() {
 #[test]
 fn anonymous_memory_is_reclaimed() {
     let layout = Layout::new("docker_v2");
-    let stat =
-        |anon: u64| layout.write("sys/fs/cgroup/memory.stat", &format!("anon {}\nfile 99999999999\n", anon * MIB));
+    let stat = |anon: u64| {
+        layout.write(
+            "sys/fs/cgroup/memory.stat",
+            &format!("anon {}\nfile 99999999999\n", anon * MIB),
+        )
+    };
     stat(100);
-    let runtime = Runtime::builder().batch(Bytes(0)).build().expect("no odd setting");
+    let runtime = Runtime::builder()
+        .batch(Bytes(0))
+        .build()
+        .expect("no odd setting");
     let root = runtime.root();
     let cache = Cache::of_mib(&root, 100);
     let registration = root.register_reclaimer(cache, Priority::NORMAL);
-    // The file is not the kernel's, which takes a trigger from its own alone: so the totals are compared.
-    let reclaimer = Host::at(layout.root()).reclaimer(&root).anon(percent(50)).period(PERIOD);
+    // The file is not the kernel's, which takes a trigger from its own alone: so the totals are
+    // compared.
+    let reclaimer = Host::at(layout.root())
+        .reclaimer(&root)
+        .anon(percent(50))
+        .period(PERIOD);
     layout.write(
         "sys/fs/cgroup/memory.pressure",
         "some avg10=0.00 avg60=0.00 avg300=0.00 total=1000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
     );
-    let reclaiming =
-        reclaimer.stall(Duration::from_millis(200), Duration::from_secs(1)).start().expect("a readable layout");
+    let reclaiming = reclaimer
+        .stall(Duration::from_millis(200), Duration::from_secs(1))
+        .start()
+        .expect("a readable layout");
     thread::sleep(10 * PERIOD);
-    assert_eq!((root.usage(), reclaiming.state().rounds), (100 * MIB, 0), "100 MiB are below half of 256 MiB");
+    assert_eq!(
+        (root.usage(), reclaiming.state().rounds),
+        (100 * MIB, 0),
+        "100 MiB are below half of 256 MiB"
+    );
 
     stat(131);
-    wait_for("what is above is given back", || reclaiming.state().rounds > 0);
+    wait_for("what is above is given back", || {
+        reclaiming.state().rounds > 0
+    });
     stat(100);
     wait_for("the cache gave 3 MiB or more", || root.usage() <= 97 * MIB);
-    assert!(reclaiming.state().freed >= 3 * MIB && reclaiming.state().fault.is_none(), "{:?}", reclaiming.state());
+    assert!(
+        reclaiming.state().freed >= 3 * MIB && reclaiming.state().fault.is_none(),
+        "{:?}",
+        reclaiming.state()
+    );
 
-    assert_eq!((reclaiming.state().by, reclaiming.state().stalls), (StallSource::Totals, 0));
+    assert_eq!(
+        (reclaiming.state().by, reclaiming.state().stalls),
+        (StallSource::Totals, 0)
+    );
     let lost = "some avg10=9.00 avg60=0.00 avg300=0.00 total=900000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
     layout.write("sys/fs/cgroup/memory.pressure", lost);
     wait_for("a stall", || reclaiming.state().stalls > 0);
@@ -162,13 +249,27 @@ fn charged_beside_resident() {
     let runtime = Runtime::builder().build().expect("no odd setting");
     let _held = runtime.root().force_charge(Bytes(50 * MIB));
     let host = Host::at(layout.root());
-    let now = Reconciler::new(&runtime.root()).host(host.clone()).allocated(|| 45 * MIB).read().expect("a status");
-    assert_eq!((now.charged, now.anon, now.swapped, now.resident), (50 * MIB, 40 * MIB, 2 * MIB, 60 * MIB));
+    let now = Reconciler::new(&runtime.root())
+        .host(host.clone())
+        .allocated(|| 45 * MIB)
+        .read()
+        .expect("a status");
+    assert_eq!(
+        (now.charged, now.anon, now.swapped, now.resident),
+        (50 * MIB, 40 * MIB, 2 * MIB, 60 * MIB)
+    );
     let signed = |mib: i64| mib * (1 << 20);
-    assert_eq!((now.drift(), now.uncharged(), now.kept()), (signed(-8), Some(signed(-5)), Some(signed(-3))));
-    let silent = Reconciler::new(&runtime.root()).host(host.clone()).allocated(|| panic!("a hook that panics"));
+    assert_eq!(
+        (now.drift(), now.uncharged(), now.kept()),
+        (signed(-8), Some(signed(-5)), Some(signed(-3)))
+    );
+    let silent = Reconciler::new(&runtime.root())
+        .host(host.clone())
+        .allocated(|| panic!("a hook that panics"));
     assert_eq!(silent.read().expect("a status").allocated, None);
-    let again = Reconciler::new(&runtime.root()).host(host).allocated(|| panic_any(PanicsAgain));
+    let again = Reconciler::new(&runtime.root())
+        .host(host)
+        .allocated(|| panic_any(PanicsAgain));
     assert_eq!(again.read().expect("a status").allocated, None);
 }
 

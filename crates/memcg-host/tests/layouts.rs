@@ -1,4 +1,5 @@
-//! The layouts of containers, from files: what each says of the limits, and what the crate makes of it.
+//! The layouts of containers, from files: what each says of the limits, and what the crate makes of
+//! it.
 
 mod support;
 
@@ -26,8 +27,22 @@ struct Expected {
 }
 
 const EXPECTED: [Expected; 13] = [
-    Expected { layout: "docker_v1", bytes: 512 * MIB, by: DOCKER_V1, high: None, swap: 512 * MIB, version: 1 },
-    Expected { layout: "docker_v2", bytes: 256 * MIB, by: "sys/fs/cgroup/memory.max", high: None, swap: 0, version: 2 },
+    Expected {
+        layout: "docker_v1",
+        bytes: 512 * MIB,
+        by: DOCKER_V1,
+        high: None,
+        swap: 512 * MIB,
+        version: 1,
+    },
+    Expected {
+        layout: "docker_v2",
+        bytes: 256 * MIB,
+        by: "sys/fs/cgroup/memory.max",
+        high: None,
+        swap: 0,
+        version: 2,
+    },
     Expected {
         layout: "docker_v2_host_namespace",
         bytes: 300 * MIB,
@@ -36,10 +51,38 @@ const EXPECTED: [Expected; 13] = [
         swap: GIB,
         version: 2,
     },
-    Expected { layout: "hybrid", bytes: 128 * MIB, by: HYBRID, high: None, swap: 2 * GIB, version: 1 },
-    Expected { layout: "hybrid_v2_memory", bytes: 200 * MIB, by: HYBRID_V2, high: None, swap: 0, version: 2 },
-    Expected { layout: "kubernetes_nested", bytes: 384 * MIB, by: POD, high: None, swap: 0, version: 2 },
-    Expected { layout: "kubernetes_v1_hidden_parent", bytes: GIB, by: STAT_V1, high: None, swap: 0, version: 1 },
+    Expected {
+        layout: "hybrid",
+        bytes: 128 * MIB,
+        by: HYBRID,
+        high: None,
+        swap: 2 * GIB,
+        version: 1,
+    },
+    Expected {
+        layout: "hybrid_v2_memory",
+        bytes: 200 * MIB,
+        by: HYBRID_V2,
+        high: None,
+        swap: 0,
+        version: 2,
+    },
+    Expected {
+        layout: "kubernetes_nested",
+        bytes: 384 * MIB,
+        by: POD,
+        high: None,
+        swap: 0,
+        version: 2,
+    },
+    Expected {
+        layout: "kubernetes_v1_hidden_parent",
+        bytes: GIB,
+        by: STAT_V1,
+        high: None,
+        swap: 0,
+        version: 1,
+    },
     Expected {
         layout: "systemd_user_slice",
         bytes: 3 * GIB,
@@ -48,10 +91,38 @@ const EXPECTED: [Expected; 13] = [
         swap: GIB,
         version: 2,
     },
-    Expected { layout: "no_limit", bytes: 8 * GIB, by: "", high: None, swap: 2 * GIB, version: 2 },
-    Expected { layout: "no_limit_v1", bytes: 8 * GIB, by: "", high: None, swap: 0, version: 1 },
-    Expected { layout: "above_machine", bytes: 8 * GIB, by: "", high: None, swap: 2 * GIB, version: 2 },
-    Expected { layout: "no_control_groups", bytes: 8 * GIB, by: "", high: None, swap: 0, version: 0 },
+    Expected {
+        layout: "no_limit",
+        bytes: 8 * GIB,
+        by: "",
+        high: None,
+        swap: 2 * GIB,
+        version: 2,
+    },
+    Expected {
+        layout: "no_limit_v1",
+        bytes: 8 * GIB,
+        by: "",
+        high: None,
+        swap: 0,
+        version: 1,
+    },
+    Expected {
+        layout: "above_machine",
+        bytes: 8 * GIB,
+        by: "",
+        high: None,
+        swap: 2 * GIB,
+        version: 2,
+    },
+    Expected {
+        layout: "no_control_groups",
+        bytes: 8 * GIB,
+        by: "",
+        high: None,
+        swap: 0,
+        version: 0,
+    },
     Expected {
         layout: "flat_v1",
         bytes: 700 * MIB,
@@ -74,13 +145,32 @@ fn the_least_on_the_way_up() {
     for expected in EXPECTED {
         let layout = Layout::new(expected.layout);
         let limits = Host::at(layout.root()).limits().expect(expected.layout);
-        let by = limits.binding().map_or(Path::new(""), |limit| limit.path.strip_prefix(layout.root()).unwrap());
+        let by = limits.binding().map_or(Path::new(""), |limit| {
+            limit.path.strip_prefix(layout.root()).unwrap()
+        });
         let what = (limits.bytes(), by, limits.swap, limits.version);
-        let as_expected = (expected.bytes, Path::new(expected.by), expected.swap, expected.version);
+        let as_expected = (
+            expected.bytes,
+            Path::new(expected.by),
+            expected.swap,
+            expected.version,
+        );
         assert_eq!(what, as_expected, "{}: {limits}", expected.layout);
-        assert_eq!(limits.high.as_ref().map(|high| high.bytes), expected.high, "{}", expected.layout);
-        assert!(limits.unread.is_empty() && limits.machine == 8 * GIB, "{}: {limits:?}", expected.layout);
-        assert_eq!(limits.share(percent(80)), expected.bytes / 100 * 80 + expected.bytes % 100 * 80 / 100);
+        assert_eq!(
+            limits.high.as_ref().map(|high| high.bytes),
+            expected.high,
+            "{}",
+            expected.layout
+        );
+        assert!(
+            limits.unread.is_empty() && limits.machine == 8 * GIB,
+            "{}: {limits:?}",
+            expected.layout
+        );
+        assert_eq!(
+            limits.share(percent(80)),
+            expected.bytes / 100 * 80 + expected.bytes % 100 * 80 / 100
+        );
     }
 }
 
@@ -89,9 +179,14 @@ fn the_least_on_the_way_up() {
 fn each_layout_is_expected() {
     let others = ["unreadable"];
     for entry in fs::read_dir(support::layouts()).expect("the folder of the layouts") {
-        let file = entry.expect("an entry").file_name().into_string().expect("a name");
+        let file = entry
+            .expect("an entry")
+            .file_name()
+            .into_string()
+            .expect("a name");
         let name = file.strip_suffix(".txt").expect("a layout");
-        let is_known = others.contains(&name) || EXPECTED.iter().any(|expected| expected.layout == name);
+        let is_known =
+            others.contains(&name) || EXPECTED.iter().any(|expected| expected.layout == name);
         assert!(is_known, "{name} has no row");
     }
 }
@@ -103,7 +198,13 @@ fn what_it_prints() {
     let path = layout.root().join("sys/fs/cgroup/memory.max");
     assert_eq!(limits.to_string(), format!("256 MiB: {}", path.display()));
     let layout = Layout::new("no_limit");
-    assert_eq!(Host::at(layout.root()).limits().expect("readable").to_string(), "8 GiB: the machine's memory");
+    assert_eq!(
+        Host::at(layout.root())
+            .limits()
+            .expect("readable")
+            .to_string(),
+        "8 GiB: the machine's memory"
+    );
 }
 
 /// A directory in the place of a file cannot be read by anybody, root included.
@@ -112,15 +213,28 @@ fn files_that_cannot_be_read() {
     let layout = Layout::new("unreadable");
     let host = Host::at(layout.root());
     let limits = host.limits().expect("the machine's memory can be read");
-    assert_eq!((limits.bytes(), limits.unread.len()), (GIB, 2), "{limits:?}");
-    let malformed = |fault: &HostError| matches!(fault, HostError::Malformed { found, .. } if found == "lots");
+    assert_eq!(
+        (limits.bytes(), limits.unread.len()),
+        (GIB, 2),
+        "{limits:?}"
+    );
+    let malformed =
+        |fault: &HostError| matches!(fault, HostError::Malformed { found, .. } if found == "lots");
     assert!(limits.unread.iter().any(malformed), "{limits:?}");
-    assert!(limits.unread.iter().any(|fault| matches!(fault, HostError::Read { .. })), "{limits:?}");
+    assert!(
+        limits
+            .unread
+            .iter()
+            .any(|fault| matches!(fault, HostError::Read { .. })),
+        "{limits:?}"
+    );
     assert!(limits.to_string().contains(", and 1 more)"), "{limits}");
     layout.write("proc/meminfo", "MemFree: 1 kB\n");
     let error = host.limits().expect_err("no MemTotal");
     assert!(
-        error.to_string().ends_with("proc/meminfo: a line MemTotal expected, \"MemFree: 1 kB\\n\" found"),
+        error
+            .to_string()
+            .ends_with("proc/meminfo: a line MemTotal expected, \"MemFree: 1 kB\\n\" found"),
         "{error}"
     );
     layout.remove("proc/meminfo");
@@ -132,8 +246,11 @@ fn files_that_cannot_be_read() {
 fn files_without_permission() {
     let layout = Layout::new("docker_v2");
     let path = layout.root().join("sys/fs/cgroup/memory.max");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).expect("the owner sets permissions");
-    let limits = Host::at(layout.root()).limits().expect("the machine's memory can be read");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000))
+        .expect("the owner sets permissions");
+    let limits = Host::at(layout.root())
+        .limits()
+        .expect("the machine's memory can be read");
     match fs::read(&path) {
         Ok(_) => assert_eq!(limits.bytes(), 256 * MIB),
         Err(_) => assert_eq!((limits.bytes(), limits.unread.len()), (8 * GIB, 1)),
@@ -142,18 +259,29 @@ fn files_without_permission() {
 
 #[test]
 fn anonymous_memory_of_the_group() {
-    for (layout, anon) in [("docker_v1", Some(90 * MIB)), ("docker_v2", Some(70 * MIB)), ("no_control_groups", None)] {
+    for (layout, anon) in [
+        ("docker_v1", Some(90 * MIB)),
+        ("docker_v2", Some(70 * MIB)),
+        ("no_control_groups", None),
+    ] {
         let layout = Layout::new(layout);
         let memory = Host::at(layout.root()).memory().expect("a status");
         assert_eq!(memory.group_anon, anon);
-        assert_eq!((memory.resident, memory.anon, memory.swapped), (60 * MIB, 40 * MIB, 2 * MIB));
+        assert_eq!(
+            (memory.resident, memory.anon, memory.swapped),
+            (60 * MIB, 40 * MIB, 2 * MIB)
+        );
     }
 }
 
 /// The file of the nearest group, or the machine's.
 #[test]
 fn pressure_of_the_nearest() {
-    for (layout, total) in [("docker_v2", 1_500), ("docker_v1", 9_000), ("hybrid", 2_500)] {
+    for (layout, total) in [
+        ("docker_v2", 1_500),
+        ("docker_v1", 9_000),
+        ("hybrid", 2_500),
+    ] {
         let layout = Layout::new(layout);
         let pressure = Host::at(layout.root()).pressure().expect("a pressure file");
         assert_eq!(pressure.some.total, Duration::from_millis(total));
@@ -165,16 +293,25 @@ fn pressure_of_the_nearest() {
     let pressure = Host::at(layout.root()).pressure().expect("a pressure file");
     assert_eq!(pressure.some.total, Duration::from_millis(2_500));
     let layout = Layout::new("no_control_groups");
-    assert!(matches!(Host::at(layout.root()).pressure(), Err(HostError::Read { .. })));
+    assert!(matches!(
+        Host::at(layout.root()).pressure(),
+        Err(HostError::Read { .. })
+    ));
 }
 
 /// This system, whatever it is.
 #[test]
 fn this_system() {
     let limits: HostLimits = Host::new().limits().expect("/proc is mounted");
-    assert!(limits.machine > MIB && limits.bytes() > 0 && limits.bytes() <= limits.machine, "{limits}");
+    assert!(
+        limits.machine > MIB && limits.bytes() > 0 && limits.bytes() <= limits.machine,
+        "{limits}"
+    );
     let memory = Host::new().memory().expect("/proc is mounted");
-    assert!(memory.anon > 0 && memory.resident >= memory.anon, "{memory:?}");
+    assert!(
+        memory.anon > 0 && memory.resident >= memory.anon,
+        "{memory:?}"
+    );
 }
 
 /// Files of any content: an error or a figure, and no panic.
@@ -184,7 +321,12 @@ fn broken_files() {
     use rand::{RngExt, SeedableRng};
 
     let mut random = StdRng::seed_from_u64(7);
-    for name in ["docker_v1", "kubernetes_nested", "hybrid", "systemd_user_slice"] {
+    for name in [
+        "docker_v1",
+        "kubernetes_nested",
+        "hybrid",
+        "systemd_user_slice",
+    ] {
         let layout = Layout::new(name);
         let files = layout.files();
         for _ in 0..300 {
@@ -202,12 +344,19 @@ fn broken_files() {
             fs::write(path, &text).expect("a file of the layout");
             let host = Host::at(layout.root());
             if let Ok(limits) = host.limits() {
-                assert!(limits.bytes() <= limits.machine, "{limits} of {:?}", String::from_utf8_lossy(&text));
+                assert!(
+                    limits.bytes() <= limits.machine,
+                    "{limits} of {:?}",
+                    String::from_utf8_lossy(&text)
+                );
             }
             let _ = (host.memory(), host.pressure());
             fs::write(path, whole).expect("a file of the layout");
         }
-        assert!(Host::at(layout.root()).limits().is_ok(), "all files are whole again");
+        assert!(
+            Host::at(layout.root()).limits().is_ok(),
+            "all files are whole again"
+        );
     }
 }
 

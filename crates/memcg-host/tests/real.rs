@@ -1,6 +1,7 @@
-//! Real control groups: a service whose max follows lives through a limit that falls, one whose max does not is killed.
-//! The kernel's own trigger. Where this system lets the test make no control group, it says so and leaves that out, unless
-//! `CI=true` says that nothing may be that root could do.
+//! Real control groups: a service whose max follows lives through a limit that falls, one whose max
+//! does not is killed. The kernel's own trigger. Where this system lets the test make no control
+//! group, it says so and leaves that out, unless `CI=true` says that nothing may be that root could
+//! do.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, Write};
@@ -38,13 +39,28 @@ fn main() {
             let tests: [(&str, Test); 10] = [
                 ("the_kernels_trigger", the_kernels_trigger),
                 ("the_kernels_trigger_fires", the_kernels_trigger_fires),
-                ("a_trigger_ends_with_its_group", a_trigger_ends_with_its_group),
+                (
+                    "a_trigger_ends_with_its_group",
+                    a_trigger_ends_with_its_group,
+                ),
                 ("a_service_that_follows_lives", a_service_that_follows_lives),
-                ("a_service_that_does_not_is_killed", a_service_that_does_not_is_killed),
+                (
+                    "a_service_that_does_not_is_killed",
+                    a_service_that_does_not_is_killed,
+                ),
                 ("a_leak_is_made_room_for", a_leak_is_made_room_for),
-                ("a_leak_without_room_is_killed", a_leak_without_room_is_killed),
-                ("a_neighbour_fills_the_group_above", a_neighbour_fills_the_group_above),
-                ("shared_memory_fills_the_group", shared_memory_fills_the_group),
+                (
+                    "a_leak_without_room_is_killed",
+                    a_leak_without_room_is_killed,
+                ),
+                (
+                    "a_neighbour_fills_the_group_above",
+                    a_neighbour_fills_the_group_above,
+                ),
+                (
+                    "shared_memory_fills_the_group",
+                    shared_memory_fills_the_group,
+                ),
                 ("page_cache_asks_nothing", page_cache_asks_nothing),
             ];
             let ran = tests.map(|(name, test)| {
@@ -53,14 +69,18 @@ fn main() {
                 ran
             });
             let passed = ran.iter().filter(|ran| **ran).count();
-            println!("\ntest result: ok. {passed} passed; 0 failed; {} ignored", ran.len() - passed);
+            println!(
+                "\ntest result: ok. {passed} passed; 0 failed; {} ignored",
+                ran.len() - passed
+            );
         }
     }
 }
 
 // === The service ===
 
-/// Blocks that it gives back, the last first: the allocator then gives the end of its heap back to the system.
+/// Blocks that it gives back, the last first: the allocator then gives the end of its heap back to
+/// the system.
 struct Cache(Mutex<Vec<(Vec<u8>, Charge)>>);
 
 impl Reclaim for Cache {
@@ -75,14 +95,24 @@ impl Reclaim for Cache {
     }
 }
 
-/// Waits for a line, builds a runtime for half of the memory that it is granted, and prints its max whenever that has
-/// changed. From the line `fill` on it fills a cache as far as it may. It ends with its input.
+/// Waits for a line, builds a runtime for half of the memory that it is granted, and prints its max
+/// whenever that has changed. From the line `fill` on it fills a cache as far as it may. It ends
+/// with its input.
 fn service(follows: bool) {
     let (lines, said) = mpsc::channel();
-    thread::spawn(move || std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| lines.send(line)));
+    thread::spawn(move || {
+        std::io::stdin()
+            .lines()
+            .map_while(Result::ok)
+            .try_for_each(|line| lines.send(line))
+    });
     said.recv().expect("a first line");
-    let (runtime, follow) =
-        Runtime::builder().batch(Bytes(0)).max_of_host("50%").expect("a share").build().expect("a host");
+    let (runtime, follow) = Runtime::builder()
+        .batch(Bytes(0))
+        .max_of_host("50%")
+        .expect("a share")
+        .build()
+        .expect("a host");
     let _follow = follows.then_some(follow);
     let root = runtime.root();
     let cache = Arc::new(Cache(Mutex::default()));
@@ -100,7 +130,9 @@ fn service(follows: bool) {
             shown = max;
         }
         if fills && root.headroom() >= MIB {
-            let charge = root.try_charge(Bytes(MIB)).expect("there is room, and one thread charges");
+            let charge = root
+                .try_charge(Bytes(MIB))
+                .expect("there is room, and one thread charges");
             let block = vec![1_u8; MIB as usize];
             cache.0.lock().expect("no panic").push((block, charge));
         } else {
@@ -112,19 +144,29 @@ fn service(follows: bool) {
     }
 }
 
-/// Fills a cache with 80 % of the memory that it is granted. From the line `leak` on it leaks 2 MiB after the other, 200 MiB
-/// in all, that no group is charged for, and says so. Its max may be less those bytes.
+/// Fills a cache with 80 % of the memory that it is granted. From the line `leak` on it leaks 2 MiB
+/// after the other, 200 MiB in all, that no group is charged for, and says so. Its max may be less
+/// those bytes.
 fn leaks(makes_room: bool) {
     let mut input = BufReader::new(std::io::stdin()).lines();
     input.next();
-    let builder = Runtime::builder().batch(Bytes(0)).max_of_host("80%").expect("a share");
-    let builder = if makes_room { builder.less_uncharged() } else { builder };
+    let builder = Runtime::builder()
+        .batch(Bytes(0))
+        .max_of_host("80%")
+        .expect("a share");
+    let builder = if makes_room {
+        builder.less_uncharged()
+    } else {
+        builder
+    };
     let (runtime, follow) = builder.build().expect("a host");
     let root = runtime.root();
     let cache = Arc::new(Cache(Mutex::default()));
     let _registration = root.register_reclaimer(cache.clone(), Priority::NORMAL);
     while root.headroom() >= 32 * MIB {
-        let Ok(charge) = root.try_charge(Bytes(MIB)) else { break };
+        let Ok(charge) = root.try_charge(Bytes(MIB)) else {
+            break;
+        };
         let block = vec![1_u8; MIB as usize];
         cache.0.lock().expect("no panic").push((block, charge));
     }
@@ -137,28 +179,44 @@ fn leaks(makes_room: bool) {
     }
     // The figure is smoothed: it gets there in a second or two.
     thread::sleep(Duration::from_secs(2));
-    let refused = root.try_charge(Bytes(follow.state().granted)).expect_err("more than is left").to_string();
+    let refused = root
+        .try_charge(Bytes(follow.state().granted))
+        .expect_err("more than is left")
+        .to_string();
     let is_told = refused.contains("memory that is not charged holds");
-    println!("leaked {} {} {is_told}", leaked.len() * 2, follow.state().uncharged / MIB);
+    println!(
+        "leaked {} {} {is_told}",
+        leaked.len() * 2,
+        follow.state().uncharged / MIB
+    );
     input.next();
 }
 
-/// Says whether the kernel's trigger has fired, while a thread reads a file that is larger than the group's limit, again
-/// and again.
+/// Says whether the kernel's trigger has fired, while a thread reads a file that is larger than the
+/// group's limit, again and again.
 fn reads() {
     let mut input = BufReader::new(std::io::stdin()).lines();
     input.next();
-    let trigger = match Host::new().trigger(Stalled::Some, Duration::from_millis(10), Duration::from_secs(2)) {
+    let trigger = match Host::new().trigger(
+        Stalled::Some,
+        Duration::from_millis(10),
+        Duration::from_secs(2),
+    ) {
         Ok(trigger) => trigger,
         Err(fault) => return println!("none: {fault}"),
     };
-    assert!(!trigger.wait(Duration::ZERO).expect("the file stays"), "no task waits for memory yet");
+    assert!(
+        !trigger.wait(Duration::ZERO).expect("the file stays"),
+        "no task waits for memory yet"
+    );
     println!("set");
     input.next();
     thread::spawn(|| {
         let mut file = tempfile::tempfile().expect("a temporary folder");
         let block = vec![1_u8; MIB as usize];
-        (0..FILE_MIB).try_for_each(|_| file.write_all(&block)).expect("room on the disk");
+        (0..FILE_MIB)
+            .try_for_each(|_| file.write_all(&block))
+            .expect("room on the disk");
         let mut block = block;
         loop {
             file.rewind().expect("a file");
@@ -172,34 +230,54 @@ fn reads() {
 fn leaves() {
     let mut input = BufReader::new(std::io::stdin()).lines();
     input.next();
-    match Host::new().trigger(Stalled::Full, Duration::from_secs(1), Duration::from_secs(2)) {
+    match Host::new().trigger(
+        Stalled::Full,
+        Duration::from_secs(1),
+        Duration::from_secs(2),
+    ) {
         Ok(trigger) => {
             println!("set");
-            println!("{}", trigger.wait(PATIENCE).map_or_else(|fault| fault.to_string(), |fired| fired.to_string()));
+            println!(
+                "{}",
+                trigger
+                    .wait(PATIENCE)
+                    .map_or_else(|fault| fault.to_string(), |fired| fired.to_string())
+            );
         }
         Err(fault) => println!("none: {fault}"),
     }
 }
 
-/// Fills a cache of 100 MiB that gives back when the host is short of memory. `share` makes 8 MiB of shared memory, `read`
-/// reads a file of half a GiB. After each line it says what it was asked for.
+/// Fills a cache of 100 MiB that gives back when the host is short of memory. `share` makes 8 MiB
+/// of shared memory, `read` reads a file of half a GiB. After each line it says what it was asked
+/// for.
 fn gives() {
     let mut input = BufReader::new(std::io::stdin()).lines();
     input.next();
-    let runtime = Runtime::builder().batch(Bytes(0)).build().expect("no odd setting");
+    let runtime = Runtime::builder()
+        .batch(Bytes(0))
+        .build()
+        .expect("no odd setting");
     let root = runtime.root();
     let block = || (vec![1_u8; MIB as usize], root.force_charge(Bytes(MIB)));
     let cache = Arc::new(Cache(Mutex::new((0..100).map(|_| block()).collect())));
     let _registration = root.register_reclaimer(cache, Priority::NORMAL);
     // Held memory alone decides: time that the kernel loses to its own reclaim asks for nothing.
-    let reclaimer = Host::new().reclaimer(&root).step(Percent::new(0).expect("at most 100"));
-    let reclaiming = reclaimer.period(Duration::from_millis(10)).start().expect("a host");
+    let reclaimer = Host::new()
+        .reclaimer(&root)
+        .step(Percent::new(0).expect("at most 100"));
+    let reclaiming = reclaimer
+        .period(Duration::from_millis(10))
+        .start()
+        .expect("a host");
     let shared = rustix::fs::memfd_create("shared", rustix::fs::MemfdFlags::CLOEXEC);
     let mut shared = fs::File::from(shared.expect("a file in memory"));
     println!("full");
     for line in input.map_while(Result::ok) {
         match line.as_str() {
-            "share" => shared.write_all(&vec![1; 8 * MIB as usize]).expect("memory"),
+            "share" => shared
+                .write_all(&vec![1; 8 * MIB as usize])
+                .expect("memory"),
             "read" => read_half_a_gib(),
             _ => {}
         }
@@ -211,9 +289,12 @@ fn gives() {
 
 /// A file on the disk: in a `tmpfs` it would be shared memory.
 fn read_half_a_gib() {
-    let mut file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder of the build");
+    let mut file =
+        tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder of the build");
     let mut block = vec![1_u8; MIB as usize];
-    (0..512).try_for_each(|_| file.write_all(&block)).expect("room on the disk");
+    (0..512)
+        .try_for_each(|_| file.write_all(&block))
+        .expect("room on the disk");
     file.rewind().expect("a file");
     while file.read(&mut block).expect("a file") > 0 {}
 }
@@ -242,7 +323,11 @@ impl ControlGroup {
     }
 
     /// Below the own group, or at the top.
-    fn new(name: &str, versions: &[u8], prepare: impl Fn(&ControlGroup) -> io::Result<()>) -> Option<ControlGroup> {
+    fn new(
+        name: &str,
+        versions: &[u8],
+        prepare: impl Fn(&ControlGroup) -> io::Result<()>,
+    ) -> Option<ControlGroup> {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let path_of = |controllers: &str| {
             own.lines().find_map(|line| {
@@ -257,9 +342,13 @@ impl ControlGroup {
             (2, "", "/sys/fs/cgroup/unified"),
         ];
         let mut faults = Vec::new();
-        for (version, controllers, mount) in mounts.into_iter().filter(|(version, ..)| versions.contains(version)) {
+        for (version, controllers, mount) in mounts
+            .into_iter()
+            .filter(|(version, ..)| versions.contains(version))
+        {
             for path in path_of(controllers).into_iter().chain(["/".to_string()]) {
-                let dir = PathBuf::from(format!("{mount}{path}")).join(format!("memcg-host-{name}-{}", process::id()));
+                let dir = PathBuf::from(format!("{mount}{path}"))
+                    .join(format!("memcg-host-{name}-{}", process::id()));
                 let made = fs::create_dir(&dir).and_then(|()| {
                     let group = ControlGroup { dir, version };
                     prepare(&group).map(|()| group)
@@ -272,7 +361,12 @@ impl ControlGroup {
         }
         let kinds: Vec<_> = faults.iter().map(io::Error::kind).collect();
         println!("this system lets the test make no such control group: {kinds:?}");
-        let cannot = |fault: &io::Error| matches!(fault.kind(), ErrorKind::NotFound | ErrorKind::ReadOnlyFilesystem);
+        let cannot = |fault: &io::Error| {
+            matches!(
+                fault.kind(),
+                ErrorKind::NotFound | ErrorKind::ReadOnlyFilesystem
+            )
+        };
         let is_root = fs::metadata("/proc/self").expect("this is Linux").uid() == 0;
         assert!(
             env::var("CI").as_deref() != Ok("true") || !is_root || faults.iter().all(cannot),
@@ -285,15 +379,23 @@ impl ControlGroup {
     fn below(&self, name: &str) -> ControlGroup {
         let dir = self.dir.join(name);
         fs::create_dir(&dir).expect("a group below one of the test's own");
-        ControlGroup { dir, version: self.version }
+        ControlGroup {
+            dir,
+            version: self.version,
+        }
     }
 
     fn set_limit(&self, bytes: u64) -> io::Result<()> {
         let (max, swap, swap_bytes) = match self.version {
-            1 => ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", bytes),
+            1 => (
+                "memory.limit_in_bytes",
+                "memory.memsw.limit_in_bytes",
+                bytes,
+            ),
             _ => ("memory.max", "memory.swap.max", 0),
         };
-        // If swap is accounted, the limit of both is not below that of memory: the order depends on the direction.
+        // If swap is accounted, the limit of both is not below that of memory: the order depends on
+        // the direction.
         let write = |name: &str, bytes: u64| put(&self.dir.join(name), bytes);
         let _ = write(swap, swap_bytes);
         write(max, bytes)?;
@@ -304,14 +406,27 @@ impl ControlGroup {
     /// Starts this program again, in the group.
     fn start(&self, role: &str) -> Service {
         let mut command = Command::new(env::current_exe().expect("this program"));
-        let started = command.env(ROLE, role).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let started = command
+            .env(ROLE, role)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
         let mut child = started.expect("this program starts again");
         join(&self.dir, child.id()).expect("a process joins the group");
         let (sender, lines) = mpsc::channel();
         let output = BufReader::new(child.stdout.take().expect("piped"));
-        thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        thread::spawn(move || {
+            output
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| sender.send(line))
+        });
         let input = child.stdin.take();
-        let mut service = Service { child, input, lines };
+        let mut service = Service {
+            child,
+            input,
+            lines,
+        };
         service.say("go");
         service
     }
@@ -336,7 +451,10 @@ fn join(group: &Path, process: u32) -> io::Result<()> {
 
 /// Writes a file of the kernel, and makes none in another file system.
 fn put(file: &Path, number: impl ToString) -> io::Result<()> {
-    OpenOptions::new().write(true).open(file)?.write_all(number.to_string().as_bytes())
+    OpenOptions::new()
+        .write(true)
+        .open(file)?
+        .write_all(number.to_string().as_bytes())
 }
 
 struct Service {
@@ -353,7 +471,9 @@ impl Service {
     /// The next line.
     #[track_caller]
     fn line(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("the service says more")
+        self.lines
+            .recv_timeout(PATIENCE)
+            .expect("the service says more")
     }
 
     /// Waits for such a line. Returns how long that took.
@@ -386,16 +506,24 @@ impl Drop for Service {
 
 /// The limit falls before the service fills its cache and while it is full, and rises again.
 fn a_service_that_follows_lives() -> bool {
-    let Some(group) = ControlGroup::limited("follows") else { return false };
+    let Some(group) = ControlGroup::limited("follows") else {
+        return false;
+    };
     let mut service = group.start("follows");
     service.wait_for(&format!("max {}", 128 * MIB));
     service.say("fill");
     service.wait_for(&format!("full {}", 128 * MIB));
     for mib in [200, 150, 300, 180] {
-        group.set_limit(mib * MIB).expect("above what the service holds");
+        group
+            .set_limit(mib * MIB)
+            .expect("above what the service holds");
         let max = service.wait_for(&format!("max {}", mib / 2 * MIB));
         let full = service.wait_for(&format!("full {}", mib / 2 * MIB));
-        println!("limit {mib} MiB: followed after {} ms, full {} ms later", max.as_millis(), full.as_millis());
+        println!(
+            "limit {mib} MiB: followed after {} ms, full {} ms later",
+            max.as_millis(),
+            full.as_millis()
+        );
     }
     let status = service.end();
     assert!(status.success(), "{status}");
@@ -406,10 +534,14 @@ fn a_service_that_follows_lives() -> bool {
 fn a_service_that_does_not_is_killed() -> bool {
     use std::os::unix::process::ExitStatusExt;
 
-    let Some(group) = ControlGroup::limited("fixed") else { return false };
+    let Some(group) = ControlGroup::limited("fixed") else {
+        return false;
+    };
     let mut service = group.start("fixed");
     service.wait_for(&format!("max {}", 128 * MIB));
-    group.set_limit(64 * MIB).expect("the service holds little yet");
+    group
+        .set_limit(64 * MIB)
+        .expect("the service holds little yet");
     service.say("fill");
     let status = service.child.wait().expect("a child");
     // A shell says 128 + 9.
@@ -417,25 +549,40 @@ fn a_service_that_does_not_is_killed() -> bool {
     true
 }
 
-/// So many lines take 8 MiB each: with the 100 MiB of the cache that is more than the 256 MiB of the group.
+/// So many lines take 8 MiB each: with the 100 MiB of the cache that is more than the 256 MiB of
+/// the group.
 const STEPS: u64 = 22;
 
 /// The MiB that a service was asked for.
 #[track_caller]
 fn asked(service: &Service) -> u64 {
-    service.line().strip_prefix("asked ").and_then(|mib| mib.parse().ok()).expect("a number")
+    service
+        .line()
+        .strip_prefix("asked ")
+        .and_then(|mib| mib.parse().ok())
+        .expect("a number")
 }
 
-/// A limit of 512 MiB, a cache of 380 MiB, a leak of 200 MiB: the cache gives back, and the service lives.
+/// A limit of 512 MiB, a cache of 380 MiB, a leak of 200 MiB: the cache gives back, and the service
+/// lives.
 fn a_leak_is_made_room_for() -> bool {
-    let Some(group) = ControlGroup::new("room", &[1, 2], |group| group.set_limit(512 * MIB)) else { return false };
+    let Some(group) = ControlGroup::new("room", &[1, 2], |group| group.set_limit(512 * MIB)) else {
+        return false;
+    };
     let mut service = group.start("makes_room");
     service.wait_for("full");
     service.say("leak");
     let said = service.line();
     let words: Vec<&str> = said.split(' ').collect();
-    assert_eq!((words[0], words[1], words[3]), ("leaked", "200", "true"), "{said}");
-    assert!((180..=260).contains(&words[2].parse::<u64>().expect("MiB")), "{said}");
+    assert_eq!(
+        (words[0], words[1], words[3]),
+        ("leaked", "200", "true"),
+        "{said}"
+    );
+    assert!(
+        (180..=260).contains(&words[2].parse::<u64>().expect("MiB")),
+        "{said}"
+    );
     service.say("end");
     assert!(service.child.wait().expect("it ends").success());
     true
@@ -445,7 +592,9 @@ fn a_leak_is_made_room_for() -> bool {
 fn a_leak_without_room_is_killed() -> bool {
     use std::os::unix::process::ExitStatusExt;
 
-    let Some(group) = ControlGroup::new("leak", &[1, 2], |group| group.set_limit(512 * MIB)) else { return false };
+    let Some(group) = ControlGroup::new("leak", &[1, 2], |group| group.set_limit(512 * MIB)) else {
+        return false;
+    };
     let mut service = group.start("leaks");
     service.wait_for("full");
     service.say("leak");
@@ -455,9 +604,12 @@ fn a_leak_without_room_is_killed() -> bool {
     true
 }
 
-/// The group above has the limit, a process beside takes the memory: the service gives back, and both live.
+/// The group above has the limit, a process beside takes the memory: the service gives back, and
+/// both live.
 fn a_neighbour_fills_the_group_above() -> bool {
-    let Some(pod) = ControlGroup::limited("pod") else { return false };
+    let Some(pod) = ControlGroup::limited("pod") else {
+        return false;
+    };
     let (own, beside) = (pod.below("own"), pod.below("beside"));
     let (mut service, mut neighbour) = (own.start("gives"), beside.start("grows"));
     service.wait_for("full");
@@ -475,7 +627,9 @@ fn a_neighbour_fills_the_group_above() -> bool {
 
 /// The kernel gives no shared memory back: the service does.
 fn shared_memory_fills_the_group() -> bool {
-    let Some(group) = ControlGroup::limited("shared") else { return false };
+    let Some(group) = ControlGroup::limited("shared") else {
+        return false;
+    };
     let mut service = group.start("gives");
     service.wait_for("full");
     let steps = (0..STEPS).map(|_| {
@@ -490,7 +644,9 @@ fn shared_memory_fills_the_group() -> bool {
 
 /// The kernel gives page cache back: the service keeps its own cache.
 fn page_cache_asks_nothing() -> bool {
-    let Some(group) = ControlGroup::limited("pages") else { return false };
+    let Some(group) = ControlGroup::limited("pages") else {
+        return false;
+    };
     let mut service = group.start("gives");
     service.wait_for("full");
     service.say("read");
@@ -500,7 +656,8 @@ fn page_cache_asks_nothing() -> bool {
     true
 }
 
-/// The kernel takes a trigger of the nearest pressure file, and a wait ends. Faulty ones are refused.
+/// The kernel takes a trigger of the nearest pressure file, and a wait ends. Faulty ones are
+/// refused.
 fn the_kernels_trigger() -> bool {
     let host = Host::new();
     let pressure = host.pressure();
@@ -509,14 +666,23 @@ fn the_kernels_trigger() -> bool {
         return false;
     }
     let (stall, window) = (Duration::from_millis(150), Duration::from_secs(2));
-    for (stall, window) in [(window * 2, window), (stall, Duration::from_secs(60)), (Duration::ZERO, window)] {
+    for (stall, window) in [
+        (window * 2, window),
+        (stall, Duration::from_secs(60)),
+        (Duration::ZERO, window),
+    ] {
         let refused = host.trigger(Stalled::Some, stall, window);
-        assert!(matches!(refused, Err(HostError::Trigger { .. })), "{stall:?} in {window:?}: {refused:?}");
+        assert!(
+            matches!(refused, Err(HostError::Trigger { .. })),
+            "{stall:?} in {window:?}: {refused:?}"
+        );
     }
     match host.trigger(Stalled::Full, stall, window) {
         Ok(trigger) => {
             // The test does not say if memory is short now.
-            let fired = trigger.wait(Duration::from_millis(50)).expect("the file stays");
+            let fired = trigger
+                .wait(Duration::from_millis(50))
+                .expect("the file stays");
             let again = trigger.wait(Duration::ZERO).expect("the file stays");
             assert!(!again, "at most once in a window; first {fired}");
             true
@@ -538,8 +704,12 @@ fn is_set(said: &str) -> bool {
 
 /// A process waits for memory that its group may not have: its wait for the trigger ends.
 fn the_kernels_trigger_fires() -> bool {
-    let Some(group) = ControlGroup::limited("reads") else { return false };
-    group.set_limit(FILE_MIB / 4 * MIB).expect("more than the process has");
+    let Some(group) = ControlGroup::limited("reads") else {
+        return false;
+    };
+    group
+        .set_limit(FILE_MIB / 4 * MIB)
+        .expect("more than the process has");
     let mut process = group.start("reads");
     if !is_set(&process.line()) {
         return false;
@@ -551,14 +721,27 @@ fn the_kernels_trigger_fires() -> bool {
 
 /// The kernel removes the file of a group that is gone, also from under a process that waits.
 fn a_trigger_ends_with_its_group() -> bool {
-    let has_pressure = |group: &ControlGroup| fs::metadata(group.dir.join("memory.pressure")).map(drop);
-    let Some(group) = ControlGroup::new("leaves", &[2], has_pressure) else { return false };
+    let has_pressure =
+        |group: &ControlGroup| fs::metadata(group.dir.join("memory.pressure")).map(drop);
+    let Some(group) = ControlGroup::new("leaves", &[2], has_pressure) else {
+        return false;
+    };
     let process = group.start("leaves");
     if !is_set(&process.line()) {
         return false;
     }
-    join(group.dir.parent().expect("a group above"), process.child.id()).expect("a process may leave");
+    join(
+        group.dir.parent().expect("a group above"),
+        process.child.id(),
+    )
+    .expect("a process may leave");
     fs::remove_dir(&group.dir).expect("no process is in it");
-    assert_eq!(process.line(), format!("the control group of {}/memory.pressure is gone", group.dir.display()));
+    assert_eq!(
+        process.line(),
+        format!(
+            "the control group of {}/memory.pressure is gone",
+            group.dir.display()
+        )
+    );
     true
 }

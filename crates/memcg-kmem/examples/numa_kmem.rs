@@ -1,17 +1,19 @@
-//! Which group holds how much on which memory node: on this machine, and on a simulated one of eight nodes.
+//! Which group holds how much on which memory node: on this machine, and on a simulated one of
+//! eight nodes.
 //!
 //! ```text
 //! cargo run --release -p memcg-kmem --example numa_kmem
 //! cargo run --release -p memcg-kmem --example numa_kmem -- --only machine     # or: simulation
 //! ```
 //!
-//! A service with two tenants keeps rows (`KmemVec`), hit counts for each processor (`PerCpu`), sessions (`KmemSlab`)
-//! and compressed documents (`KmemStore`). After each step the table is printed that the kernel would show as
-//! `memory.numa_stat`; at the end all is given back, and the tree adds up to nothing.
+//! A service with two tenants keeps rows (`KmemVec`), hit counts for each processor (`PerCpu`),
+//! sessions (`KmemSlab`) and compressed documents (`KmemStore`). After each step the table is
+//! printed that the kernel would show as `memory.numa_stat`; at the end all is given back, and the
+//! tree adds up to nothing.
 //!
-//! On this machine the kernel is asked where pages lie. The simulation has two nodes with processors and six without;
-//! it says where a page "lies" by its address, so that its figures show what the accounts do, not what such a machine
-//! would.
+//! On this machine the kernel is asked where pages lie. The simulation has two nodes with
+//! processors and six without; it says where a page "lies" by its address, so that its figures show
+//! what the accounts do, not what such a machine would.
 
 use std::error::Error;
 use std::io::Write;
@@ -41,7 +43,8 @@ enum Which {
     Simulation,
 }
 
-/// Says where a page lies by its address: the first two nodes have most, the others a page now and then.
+/// Says where a page lies by its address: the first two nodes have most, the others a page now and
+/// then.
 struct ByAddress;
 
 impl NodeOf for ByAddress {
@@ -52,7 +55,11 @@ impl NodeOf for ByAddress {
     fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
         for (page, found) in pages.iter().zip(found) {
             let number = page / 4_096;
-            let node = if number % 16 == 7 { 2 + number / 16 % 6 } else { number / 8 % 2 };
+            let node = if number % 16 == 7 {
+                2 + number / 16 % 6
+            } else {
+                number / 8 % 2
+            };
             *found = PageNode::On(NodeId::new(node as u16));
         }
     }
@@ -60,8 +67,16 @@ impl NodeOf for ByAddress {
 
 /// Nodes 0 and 1 with 88 processors each, 2 to 7 with none.
 fn simulated() -> Result<Topology, Box<dyn Error>> {
-    let processors = |node: usize| if node < 2 { node * 88..(node + 1) * 88 } else { 0..0 };
-    Ok(Topology::fixed((0..8).map(|node| (NodeId::new(node as u16), processors(node))))?)
+    let processors = |node: usize| {
+        if node < 2 {
+            node * 88..(node + 1) * 88
+        } else {
+            0..0
+        }
+    };
+    Ok(Topology::fixed(
+        (0..8).map(|node| (NodeId::new(node as u16), processors(node))),
+    )?)
 }
 
 #[derive(Default)]
@@ -74,7 +89,11 @@ struct Session {
 fn compressed(number: u64) -> Result<Vec<u8>, std::io::Error> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
     for line in 0..(number % 40 + 5) {
-        writeln!(encoder, "document {number}, line {line}: {}", number.wrapping_mul(line + 1) % 9_973)?;
+        writeln!(
+            encoder,
+            "document {number}, line {line}: {}",
+            number.wrapping_mul(line + 1) % 9_973
+        )?;
     }
     encoder.finish()
 }
@@ -84,7 +103,9 @@ fn show(step: &str, runtime: &Runtime) {
     let table = NumaTable::of(&runtime.root());
     for (name, row) in table.rows().filter(|(_, row)| row.sum() != 0) {
         let nodes = row.iter().filter(|(_, bytes)| *bytes != 0);
-        let nodes: Vec<String> = nodes.map(|(node, bytes)| format!("N{node}={}", size(bytes))).collect();
+        let nodes: Vec<String> = nodes
+            .map(|(node, bytes)| format!("N{node}={}", size(bytes)))
+            .collect();
         let mut places = vec![nodes.join(" ")];
         if row.unplaced() != 0 {
             places.push(format!("on no node {}", size(row.unplaced())));
@@ -113,7 +134,10 @@ fn run(runtime: &Runtime) -> Result<(), Box<dyn Error>> {
         rows.push(row).map_err(|refused| refused.into_parts().1)?;
     }
     rows.settle();
-    show("a quarter of them written: pages have nodes once they are touched", runtime);
+    show(
+        "a quarter of them written: pages have nodes once they are touched",
+        runtime,
+    );
 
     let hits = PerCpu::<AtomicU64>::new_in(&globex)?;
     std::thread::scope(|scope| {
@@ -126,17 +150,34 @@ fn run(runtime: &Runtime) -> Result<(), Box<dyn Error>> {
         }
     });
     let counted: u64 = hits.iter().map(|copy| copy.load(Ordering::Relaxed)).sum();
-    show(&format!("{counted} hits of globex, counted in {} copies", hits.iter().len()), runtime);
+    show(
+        &format!(
+            "{counted} hits of globex, counted in {} copies",
+            hits.iter().len()
+        ),
+        runtime,
+    );
 
     let slab = KmemSlab::<Session>::new_in(&root);
     let mut sessions = Vec::new();
     for number in 0..1_000 {
         let group = if number % 3 == 0 { &acme } else { &globex };
-        sessions.push(slab.insert(group, Session::default()).map_err(|refused| refused.into_parts().1)?);
+        sessions.push(
+            slab.insert(group, Session::default())
+                .map_err(|refused| refused.into_parts().1)?,
+        );
     }
-    show("1,000 sessions of both tenants in the same pages, each charged for its own bytes", runtime);
+    show(
+        "1,000 sessions of both tenants in the same pages, each charged for its own bytes",
+        runtime,
+    );
     let of = |group: &Group| size(group.numa_stat(Stat::SLAB, Freshness::Exact).sum());
-    println!("    of which acme {}, globex {}, {} B each", of(&acme), of(&globex), slab.object_bytes());
+    println!(
+        "    of which acme {}, globex {}, {} B each",
+        of(&acme),
+        of(&globex),
+        slab.object_bytes()
+    );
 
     let store = KmemStore::new_in(&root);
     let mut documents = Vec::new();
@@ -176,9 +217,14 @@ fn run(runtime: &Runtime) -> Result<(), Box<dyn Error>> {
 
 fn describe(topology: &Topology) {
     for node in topology.nodes() {
-        let processors =
-            (0..topology.processor_count()).filter(|&at| topology.node_of_processor(at) == Some(node)).count();
-        let online = if topology.is_online(node) { "" } else { ", offline" };
+        let processors = (0..topology.processor_count())
+            .filter(|&at| topology.node_of_processor(at) == Some(node))
+            .count();
+        let online = if topology.is_online(node) {
+            ""
+        } else {
+            ", offline"
+        };
         println!("    node {node}: {processors} processors{online}");
     }
 }
@@ -193,9 +239,15 @@ fn go(options: &Options) -> Result<(), Box<dyn Error>> {
     }
     if wants(Which::Simulation) {
         let topology = simulated()?;
-        println!("\nSimulated: eight nodes, 176 processors; where a page lies is worked out from its address");
+        println!(
+            "\nSimulated: eight nodes, 176 processors; where a page lies is worked out from its address"
+        );
         describe(&topology);
-        run(&Runtime::builder().audit(true).topology(topology).node_of(ByAddress).build()?)?;
+        run(&Runtime::builder()
+            .audit(true)
+            .topology(topology)
+            .node_of(ByAddress)
+            .build()?)?;
     }
     Ok(())
 }

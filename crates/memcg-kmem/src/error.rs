@@ -42,8 +42,13 @@ impl fmt::Display for KmemError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Charge(inner) => fmt::Display::fmt(inner, f),
-            Self::System { bytes, source } => write!(f, "the system gives no {}: {source}", Bytes(*bytes as u64)),
-            Self::Capacity { bytes, max } => write!(f, "{bytes} B are more than the {max} B that can be kept there"),
+            Self::System { bytes, source } => {
+                write!(f, "the system gives no {}: {source}", Bytes(*bytes as u64))
+            }
+            Self::Capacity { bytes, max } => write!(
+                f,
+                "{bytes} B are more than the {max} B that can be kept there"
+            ),
         }
     }
 }
@@ -84,7 +89,10 @@ pub struct NotStoredError<T> {
 
 impl<T> NotStoredError<T> {
     pub(super) fn new(value: T, error: KmemError) -> Self {
-        NotStoredError { value, error: Box::new(error) }
+        NotStoredError {
+            value,
+            error: Box::new(error),
+        }
     }
 
     /// The reason.
@@ -113,7 +121,9 @@ impl<T> NotStoredError<T> {
 // For a value of any type: it is left out.
 impl<T> fmt::Debug for NotStoredError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NotStoredError").field("error", &self.error).finish_non_exhaustive()
+        f.debug_struct("NotStoredError")
+            .field("error", &self.error)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,8 @@
 //! Pages of the system as a value.
 //!
-//! A mapping is a range of whole pages: anonymous, private, zeroed. Its drop gives the pages back. On Linux the kernel
-//! maps the pages, and a mapping grows by moving them without a copy. Elsewhere they come from the allocator.
+//! A mapping is a range of whole pages: anonymous, private, zeroed. Its drop gives the pages back.
+//! On Linux the kernel maps the pages, and a mapping grows by moving them without a copy. Elsewhere
+//! they come from the allocator.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -37,20 +38,27 @@ unsafe impl Send for Mapping {}
 #[allow(unsafe_code)]
 unsafe impl Sync for Mapping {}
 
-/// The smallest page of any supported system. Only at run time is the size of this system's pages known.
+/// The smallest page of any supported system. Only at run time is the size of this system's pages
+/// known.
 const PAGE_MIN: usize = 4_096;
 
-/// Fails to compile for a type that a page of the smallest size does not align. A mapping starts at a page and at
-/// nothing larger, so every owner of typed pages calls this.
+/// Fails to compile for a type that a page of the smallest size does not align. A mapping starts at
+/// a page and at nothing larger, so every owner of typed pages calls this.
 pub(crate) const fn assert_page_aligns<T>() {
-    assert!(align_of::<T>() <= PAGE_MIN, "the type is aligned for more than a page");
+    assert!(
+        align_of::<T>() <= PAGE_MIN,
+        "the type is aligned for more than a page"
+    );
 }
 
 pub(crate) fn pages_for(bytes: usize) -> Result<usize, KmemError> {
     let max = isize::MAX.unsigned_abs() & !(page_size() - 1);
     match bytes.checked_next_multiple_of(page_size()) {
         Some(whole) if whole <= max => Ok(whole),
-        _ => Err(KmemError::Capacity { bytes: bytes as u64, max: max as u64 }),
+        _ => Err(KmemError::Capacity {
+            bytes: bytes as u64,
+            max: max as u64,
+        }),
     }
 }
 
@@ -68,14 +76,18 @@ impl Mapping {
     pub(crate) fn empty() -> Mapping {
         // The address is aligned for every type that a page aligns.
         let start = std::ptr::without_provenance_mut(page_size());
-        Mapping { start: NonNull::new(start).unwrap_or(NonNull::dangling()), len: 0 }
+        Mapping {
+            start: NonNull::new(start).unwrap_or(NonNull::dangling()),
+            len: 0,
+        }
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// The first value, where the mapping holds values of one type. A type that a page does not align does not compile.
+    /// The first value, where the mapping holds values of one type. A type that a page does not
+    /// align does not compile.
     #[inline]
     pub(crate) fn first<T>(&self) -> NonNull<T> {
         const { assert_page_aligns::<T>() };
@@ -91,8 +103,9 @@ impl Mapping {
         start..start + self.len
     }
 
-    /// Asks the system to place the untouched pages of a range on a node. The system may place them elsewhere: an owner
-    /// that must know looks the pages up. Where the system has no such node, nothing happens.
+    /// Asks the system to place the untouched pages of a range on a node. The system may place them
+    /// elsewhere: an owner that must know looks the pages up. Where the system has no such node,
+    /// nothing happens.
     pub(crate) fn bind(&self, range: Range<usize>, node: NodeId) {
         let own = self.range();
         let start = range.start.max(own.start).next_multiple_of(page_size());
@@ -102,11 +115,13 @@ impl Mapping {
         }
     }
 
-    /// Writes to each page, so that the page gets a place. The caller is the only user of the mapping.
+    /// Writes to each page, so that the page gets a place. The caller is the only user of the
+    /// mapping.
     #[allow(unsafe_code)]
     pub(crate) fn touch(&mut self) {
         for page in (0..self.len).step_by(page_size()) {
-            // SAFETY: the address is within the mapping, which only the caller uses. Untouched pages read as zero.
+            // SAFETY: the address is within the mapping, which only the caller uses. Untouched
+            // pages read as zero.
             unsafe {
                 let byte = self.start.as_ptr().add(page);
                 byte.write_volatile(byte.read_volatile());
@@ -114,7 +129,8 @@ impl Mapping {
         }
     }
 
-    /// Resizes to whole pages for so many bytes. What fits both sizes keeps its content, new pages are zeroed.
+    /// Resizes to whole pages for so many bytes. What fits both sizes keeps its content, new pages
+    /// are zeroed.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<Resized, KmemError> {
         let len = pages_for(bytes)?;
         if len == self.len {
@@ -161,8 +177,15 @@ mod calls {
 
     pub(super) fn map(len: usize) -> io::Result<NonNull<u8>> {
         // SAFETY: the system chooses new addresses.
-        let start = unsafe { mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }
-            .map_err(error)?;
+        let start = unsafe {
+            mmap_anonymous(
+                null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        }
+        .map_err(error)?;
         NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
@@ -170,10 +193,12 @@ mod calls {
         const WORD: usize = libc::c_ulong::BITS as usize;
         let node = usize::from(node.get());
         let mut mask: [libc::c_ulong; NODES / WORD] = [0; NODES / WORD];
-        let Some(word) = mask.get_mut(node / WORD) else { return };
+        let Some(word) = mask.get_mut(node / WORD) else {
+            return;
+        };
         *word = 1 << (node % WORD);
-        // SAFETY: the call reads the mask, which has as many bits as the call is told. It changes how the kernel places
-        // the caller's own pages. A refusal changes nothing.
+        // SAFETY: the call reads the mask, which has as many bits as the call is told. It changes
+        // how the kernel places the caller's own pages. A refusal changes nothing.
         unsafe {
             libc::syscall(
                 libc::SYS_mbind,
@@ -187,16 +212,21 @@ mod calls {
         }
     }
 
-    pub(super) fn remap(start: NonNull<u8>, len: usize, new_len: usize) -> io::Result<(NonNull<u8>, Resized)> {
+    pub(super) fn remap(
+        start: NonNull<u8>,
+        len: usize,
+        new_len: usize,
+    ) -> io::Result<(NonNull<u8>, Resized)> {
         // SAFETY: the caller owns the mapping and has no reference into it.
-        let start = unsafe { mremap(start.as_ptr().cast(), len, new_len, MremapFlags::MAYMOVE) }.map_err(error)?;
+        let start = unsafe { mremap(start.as_ptr().cast(), len, new_len, MremapFlags::MAYMOVE) }
+            .map_err(error)?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok((start, Resized::Kept))
     }
 
     pub(super) fn unmap(start: NonNull<u8>, len: usize) {
-        // SAFETY: the caller owns the mapping and forgets it. The call fails only for arguments that `map` has not
-        // given.
+        // SAFETY: the caller owns the mapping and forgets it. The call fails only for arguments
+        // that `map` has not given.
         let _ = unsafe { munmap(start.as_ptr().cast(), len) };
     }
 }
@@ -214,18 +244,24 @@ mod calls {
     use crate::mapping::Resized;
 
     fn layout(len: usize) -> io::Result<Layout> {
-        Layout::from_size_align(len, crate::mapping::page_size()).map_err(|_| io::ErrorKind::OutOfMemory.into())
+        Layout::from_size_align(len, crate::mapping::page_size())
+            .map_err(|_| io::ErrorKind::OutOfMemory.into())
     }
 
     pub(super) fn map(len: usize) -> io::Result<NonNull<u8>> {
         // SAFETY: `Mapping` never maps zero bytes.
-        NonNull::new(unsafe { alloc_zeroed(layout(len)?) }).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+        NonNull::new(unsafe { alloc_zeroed(layout(len)?) })
+            .ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
     /// This system does not place memory.
     pub(super) fn bind(_: Range<usize>, _: NodeId) {}
 
-    pub(super) fn remap(start: NonNull<u8>, len: usize, new_len: usize) -> io::Result<(NonNull<u8>, Resized)> {
+    pub(super) fn remap(
+        start: NonNull<u8>,
+        len: usize,
+        new_len: usize,
+    ) -> io::Result<(NonNull<u8>, Resized)> {
         let new = map(new_len)?;
         // SAFETY: both allocations have at least so many bytes.
         unsafe { new.copy_from_nonoverlapping(start, len.min(new_len)) };
@@ -251,7 +287,9 @@ mod tests {
 
         use super::*;
 
-        let Ok(kernel) = MovePages::new() else { return println!("skipped: the system does not say where pages lie") };
+        let Ok(kernel) = MovePages::new() else {
+            return println!("skipped: the system does not say where pages lie");
+        };
         let mut mapping = Mapping::new(page_size()).expect("a page");
         let ask = |mapping: &Mapping| {
             let mut found = [PageNode::Unmapped];

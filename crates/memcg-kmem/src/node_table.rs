@@ -13,10 +13,12 @@ use crate::sync::Mutex;
 /// A span that is replaced in its middle leaves a piece on either side.
 const GROWTH_MAX: usize = 2;
 
-/// Ranges of addresses with the node of each. A page in no range is [`Unmapped`](PageNode::Unmapped).
+/// Ranges of addresses with the node of each. A page in no range is
+/// [`Unmapped`](PageNode::Unmapped).
 ///
-/// The table keeps whole pages: a range stands for every page that it touches. A look-up takes a lock and searches the
-/// ranges; neighbours on one node count as one range. Neither a look-up nor a change allocates under the lock.
+/// The table keeps whole pages: a range stands for every page that it touches. A look-up takes a
+/// lock and searches the ranges; neighbours on one node count as one range. Neither a look-up nor a
+/// change allocates under the lock.
 ///
 /// ```
 /// use memcg::kmem::{NodeId, NodeOf, PageNode};
@@ -60,8 +62,8 @@ impl NodeTable {
         }
     }
 
-    /// Writes down where the pages lie that the range touches: a [`NodeId`](memcg::kmem::NodeId) or any [`PageNode`].
-    /// An empty range changes nothing.
+    /// Writes down where the pages lie that the range touches: a [`NodeId`](memcg::kmem::NodeId) or
+    /// any [`PageNode`]. An empty range changes nothing.
     ///
     /// ```
     /// use memcg::kmem::{NodeId, NodeOf, PageNode};
@@ -114,8 +116,8 @@ impl NodeTable {
         self.pages.load(Ordering::Relaxed)
     }
 
-    /// The spans, with room for a replacement. This asks for new memory and drops the old without the lock, because an
-    /// allocator may charge.
+    /// The spans, with room for a replacement. This asks for new memory and drops the old without
+    /// the lock, because an allocator may charge.
     fn with_room(&self) -> (impl DerefMut<Target = Vec<Span>>, Vec<Span>) {
         let mut room: Vec<Span> = Vec::new();
         loop {
@@ -142,7 +144,8 @@ impl NodeOf for NodeTable {
 
     fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        self.pages.fetch_add(pages.len().min(found.len()) as u64, Ordering::Relaxed);
+        self.pages
+            .fetch_add(pages.len().min(found.len()) as u64, Ordering::Relaxed);
         let spans = self.spans.lock();
         // Most neighbouring pages lie in one span.
         let mut last: Option<&Span> = None;
@@ -160,13 +163,20 @@ impl NodeOf for NodeTable {
 impl fmt::Debug for NodeTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (calls, pages) = (self.call_count(), self.page_count());
-        f.debug_struct("NodeTable").field("calls", &calls).field("pages", &pages).finish_non_exhaustive()
+        f.debug_struct("NodeTable")
+            .field("calls", &calls)
+            .field("pages", &pages)
+            .finish_non_exhaustive()
     }
 }
 
-/// The bits of an address below the number of its page. A page size is rounded up to a power of two.
+/// The bits of an address below the number of its page. A page size is rounded up to a power of
+/// two.
 fn page_shift(page_size: usize) -> u32 {
-    page_size.max(1).checked_next_power_of_two().map_or(usize::BITS - 1, usize::trailing_zeros)
+    page_size
+        .max(1)
+        .checked_next_power_of_two()
+        .map_or(usize::BITS - 1, usize::trailing_zeros)
 }
 
 impl Span {
@@ -180,8 +190,14 @@ fn replace(spans: &mut Vec<Span>, mut new: Span) {
     let mut begin = spans.partition_point(|span| span.last < new.first);
     let mut end = spans.partition_point(|span| span.first <= new.last);
     // The new span takes in neighbours with the same answer.
-    let joins = |left: &Span, right: &Span| left.found == right.found && left.last.checked_add(1) == Some(right.first);
-    if let Some(before) = begin.checked_sub(1).map(|at| spans[at]).filter(|before| joins(before, &new)) {
+    let joins = |left: &Span, right: &Span| {
+        left.found == right.found && left.last.checked_add(1) == Some(right.first)
+    };
+    if let Some(before) = begin
+        .checked_sub(1)
+        .map(|at| spans[at])
+        .filter(|before| joins(before, &new))
+    {
         (new.first, begin) = (before.first, begin - 1);
     }
     if let Some(after) = spans.get(end).copied().filter(|after| joins(&new, after)) {
@@ -193,12 +209,18 @@ fn replace(spans: &mut Vec<Span>, mut new: Span) {
     let after = covered.last().filter(|span| span.last > new.last);
     match before {
         Some(before) if before.found == new.found => new.first = before.first,
-        Some(before) => pieces.push(Span { last: new.first - 1, ..*before }),
+        Some(before) => pieces.push(Span {
+            last: new.first - 1,
+            ..*before
+        }),
         None => {}
     }
     let after = after.and_then(|after| {
         let same = after.found == new.found;
-        let rest = Span { first: new.last + 1, ..*after };
+        let rest = Span {
+            first: new.last + 1,
+            ..*after
+        };
         new.last = if same { after.last } else { new.last };
         (!same).then_some(rest)
     });
@@ -215,19 +237,39 @@ mod tests {
 
     use super::*;
 
-    /// A span takes in neighbours with the same answer, on both sides, and leaves what is another's.
+    /// A span takes in neighbours with the same answer, on both sides, and leaves what is
+    /// another's.
     #[test]
     fn spans_join() {
-        let span = |first, last, node| Span { first, last, found: PageNode::On(NodeId::new(node)) };
+        let span = |first, last, node| Span {
+            first,
+            last,
+            found: PageNode::On(NodeId::new(node)),
+        };
         let after = |mut spans: Vec<Span>, new| {
             replace(&mut spans, new);
-            spans.iter().map(|span| (span.first, span.last)).collect::<Vec<_>>()
+            spans
+                .iter()
+                .map(|span| (span.first, span.last))
+                .collect::<Vec<_>>()
         };
         let apart = vec![span(0, 9, 0), span(20, 29, 1), span(40, 49, 0)];
-        assert_eq!(after(apart.clone(), span(10, 19, 1)), [(0, 9), (10, 29), (40, 49)]);
-        assert_eq!(after(apart.clone(), span(10, 19, 0)), [(0, 19), (20, 29), (40, 49)]);
-        assert_eq!(after(apart.clone(), span(30, 39, 0)), [(0, 9), (20, 29), (30, 49)]);
+        assert_eq!(
+            after(apart.clone(), span(10, 19, 1)),
+            [(0, 9), (10, 29), (40, 49)]
+        );
+        assert_eq!(
+            after(apart.clone(), span(10, 19, 0)),
+            [(0, 19), (20, 29), (40, 49)]
+        );
+        assert_eq!(
+            after(apart.clone(), span(30, 39, 0)),
+            [(0, 9), (20, 29), (30, 49)]
+        );
         assert_eq!(after(apart.clone(), span(10, 39, 0)), [(0, 49)]);
-        assert_eq!(after(apart, span(22, 23, 0)), [(0, 9), (20, 21), (22, 23), (24, 29), (40, 49)]);
+        assert_eq!(
+            after(apart, span(22, 23, 0)),
+            [(0, 9), (20, 21), (22, 23), (24, 29), (40, 49)]
+        );
     }
 }

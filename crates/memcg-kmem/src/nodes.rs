@@ -7,21 +7,30 @@ use smallvec::SmallVec;
 /// Pages that are looked up at a time. Their nodes lie on the stack.
 pub(crate) const BATCH: usize = 64;
 
-/// The nodes of pages, at most [`BATCH`] of them. Calls foreign code: the thread holds no lock, and the pages stay.
-pub(crate) fn look_up(group: &Group, addresses: impl Iterator<Item = usize>) -> SmallVec<[Option<NodeId>; BATCH]> {
+/// The nodes of pages, at most [`BATCH`] of them. Calls foreign code: the thread holds no lock, and
+/// the pages stay.
+pub(crate) fn look_up(
+    group: &Group,
+    addresses: impl Iterator<Item = usize>,
+) -> SmallVec<[Option<NodeId>; BATCH]> {
     let mut nodes = SmallVec::new();
-    look_up_each(&**memcg::kmem::node_of(group), addresses, |found| nodes.push(found.node()));
+    look_up_each(&**memcg::kmem::node_of(group), addresses, |found| {
+        nodes.push(found.node())
+    });
     nodes
 }
 
-/// The place of a node among the possible ones, with the node. A node that the topology does not have is its first.
+/// The place of a node among the possible ones, with the node. A node that the topology does not
+/// have is its first.
 pub(crate) fn place_of(topology: &Topology, node: NodeId) -> (usize, NodeId) {
     let mut nodes = topology.nodes();
     let first = nodes.next().unwrap_or(node);
     if first == node {
         return (0, first);
     }
-    nodes.position(|of| of == node).map_or((0, first), |at| (at + 1, node))
+    nodes
+        .position(|of| of == node)
+        .map_or((0, first), |at| (at + 1, node))
 }
 
 /// The node at a place among the possible ones.
@@ -42,5 +51,8 @@ pub(crate) fn check_runtime(from: &Group, to: &Group) -> Result<(), ChargeError>
     if std::ptr::eq(Topology::of(from), Topology::of(to)) {
         return Ok(());
     }
-    Err(ChargeError::OtherRuntime { from: from.clone(), to: to.clone() })
+    Err(ChargeError::OtherRuntime {
+        from: from.clone(),
+        to: to.clone(),
+    })
 }

@@ -1,8 +1,9 @@
-//! The cost of a scrape: `cargo bench -p memcg-observe --bench scrape [-- GROUPS]`, with a million groups unless said
-//! otherwise. It takes some seconds.
+//! The cost of a scrape: `cargo bench -p memcg-observe --bench scrape [-- GROUPS]`, with a million
+//! groups unless said otherwise. It takes some seconds.
 //!
-//! The trees: all groups below the root as siblings, and a thousandth of them with a thousand below each. The scrape shows
-//! one level, the 50 largest. The unit of the last column is a snapshot of the same tree, which has a row for each group.
+//! The trees: all groups below the root as siblings, and a thousandth of them with a thousand below
+//! each. The scrape shows one level, the 50 largest. The unit of the last column is a snapshot of
+//! the same tree, which has a row for each group.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -18,11 +19,24 @@ const RUNS: usize = 5;
 
 fn main() {
     // Cargo passes `--bench`.
-    let numbers = std::env::args().skip(1).filter(|argument| argument != "--bench");
-    let groups = numbers.map(|argument| argument.parse().expect("a number of groups")).next().unwrap_or(1_000_000);
-    println!("{:<28} {:>10} {:>10} {:>12} {:>10}", "tree", "groups", "scrape", "bytes", "of a snapshot");
+    let numbers = std::env::args()
+        .skip(1)
+        .filter(|argument| argument != "--bench");
+    let groups = numbers
+        .map(|argument| argument.parse().expect("a number of groups"))
+        .next()
+        .unwrap_or(1_000_000);
+    println!(
+        "{:<28} {:>10} {:>10} {:>12} {:>10}",
+        "tree", "groups", "scrape", "bytes", "of a snapshot"
+    );
     row("siblings", groups, 1, groups);
-    row("a thousand below each", groups, groups.div_ceil(1_000), groups);
+    row(
+        "a thousand below each",
+        groups,
+        groups.div_ceil(1_000),
+        groups,
+    );
 }
 
 fn row(name: &str, groups: u64, tenants: u64, most: u64) {
@@ -31,7 +45,12 @@ fn row(name: &str, groups: u64, tenants: u64, most: u64) {
     let root = runtime.root();
     let charge = |parent: &memcg::Group, number: u64| {
         let group = parent.create(number, Limits::new()).expect("a free name");
-        (group.try_charge(Bytes(64 + number % 4_096)).expect("no limit"), group)
+        (
+            group
+                .try_charge(Bytes(64 + number % 4_096))
+                .expect("no limit"),
+            group,
+        )
     };
     if tenants == 1 {
         held.extend((0..groups).map(|number| charge(&root, number).0));

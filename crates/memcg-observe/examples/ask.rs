@@ -13,7 +13,9 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let Some(socket) = arguments.next() else {
-        eprintln!("ask SOCKET QUESTION..: {{\"get\":{{\"path\":\"/\",\"file\":\"memory.current\"}}}}");
+        eprintln!(
+            "ask SOCKET QUESTION..: {{\"get\":{{\"path\":\"/\",\"file\":\"memory.current\"}}}}"
+        );
         return ExitCode::from(2);
     };
     match ask(&socket, arguments) {

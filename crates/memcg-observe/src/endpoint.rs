@@ -1,8 +1,8 @@
 //! A Unix socket that answers questions about a tree: one line of JSON for each.
 //!
-//! One thread serves all clients, with `poll`. A client has a state: it is asked for a line, a limit is being set for it,
-//! or it is given its answer. No state holds up the others, cheap questions are served before dear ones (`turns`), and each
-//! state is bounded in bytes and in time:
+//! One thread serves all clients, with `poll`. A client has a state: it is asked for a line, a
+//! limit is being set for it, or it is given its answer. No state holds up the others, cheap
+//! questions are served before dear ones (`turns`), and each state is bounded in bytes and in time:
 //!
 //! | bound | what ends at it |
 //! |---|---|
@@ -63,11 +63,13 @@ pub struct Endpoint {
     incidents: usize,
 }
 
-/// Opens a Unix socket at `path` that only processes of this user reach, and that changes nothing. The thread that
-/// serves it ends with the result, which removes the socket. [`Endpoint`] has more settings.
+/// Opens a Unix socket at `path` that only processes of this user reach, and that changes nothing.
+/// The thread that serves it ends with the result, which removes the socket. [`Endpoint`] has more
+/// settings.
 ///
-/// A client sends a line of JSON for each question and gets a line for each answer, in order. A client that has said all
-/// may close its half of the connection, and the last line needs no line feed then:
+/// A client sends a line of JSON for each question and gets a line for each answer, in order. A
+/// client that has said all may close its half of the connection, and the last line needs no line
+/// feed then:
 ///
 /// | question | answer |
 /// |---|---|
@@ -78,19 +80,20 @@ pub struct Endpoint {
 /// | `{"set":{"path":"/acme","file":"memory.max","to":"512M"}}` | `{"ok":null}`, where the service allows it |
 /// | anything else | `{"error":"what is wrong"}` |
 ///
-/// [`protocol`](crate::protocol) has these lines as types. A question is at most 4 KiB. A client that sends or
-/// takes a line for more than 30 s is dropped, and one that is idle may lose its place where more than 1,024 come. Where
-/// the process may have fewer than 2,048 descriptors, half of them is the bound.
+/// [`protocol`](crate::protocol) has these lines as types. A question is at most 4 KiB. A client
+/// that sends or takes a line for more than 30 s is dropped, and one that is idle may lose its
+/// place where more than 1,024 come. Where the process may have fewer than 2,048 descriptors, half
+/// of them is the bound.
 ///
 /// # Errors
 ///
-/// The socket cannot be made: [`AddrInUse`](io::ErrorKind::AddrInUse) if another process serves it or a socket of
-/// another kind is there, [`AlreadyExists`](io::ErrorKind::AlreadyExists) if it is another file,
-/// [`PermissionDenied`](io::ErrorKind::PermissionDenied) if it is a socket that this process may not connect to. A socket
-/// that no process serves is replaced.
+/// The socket cannot be made: [`AddrInUse`](io::ErrorKind::AddrInUse) if another process serves it
+/// or a socket of another kind is there, [`AlreadyExists`](io::ErrorKind::AlreadyExists) if it is
+/// another file, [`PermissionDenied`](io::ErrorKind::PermissionDenied) if it is a socket that this
+/// process may not connect to. A socket that no process serves is replaced.
 ///
-/// The call waits for no client and no other server. Where another one starts in the same folder it waits for that one, for
-/// a second at most.
+/// The call waits for no client and no other server. Where another one starts in the same folder it
+/// waits for that one, for a second at most.
 ///
 /// ```
 /// use std::io::{BufRead, BufReader, Write};
@@ -125,29 +128,30 @@ impl Endpoint {
         }
     }
 
-    /// The permissions of the socket's file: who may connect. `0o600` by default. On Linux the file is made with them, so
-    /// no process connects before.
+    /// The permissions of the socket's file: who may connect. `0o600` by default. On Linux the file
+    /// is made with them, so no process connects before.
     pub fn mode(mut self, mode: u32) -> Endpoint {
         self.mode = mode;
         self
     }
 
-    /// Lets processes of this user and of root set limits. The kernel tells whose process a client is; of others, `set` is
-    /// refused whatever the permissions of the file are.
+    /// Lets processes of this user and of root set limits. The kernel tells whose process a client
+    /// is; of others, `set` is refused whatever the permissions of the file are.
     pub fn allow_set(mut self, allow: bool) -> Endpoint {
         self.may_set = allow;
         self
     }
 
-    /// Sets the most bytes of answers that are kept, in all, for clients that do not take them; 16 MiB by default.
-    /// Above it the client that has kept one waiting longest is dropped.
+    /// Sets the most bytes of answers that are kept, in all, for clients that do not take them; 16
+    /// MiB by default. Above it the client that has kept one waiting longest is dropped.
     pub fn kept(mut self, bytes: usize) -> Endpoint {
         self.kept = bytes;
         self
     }
 
-    /// Sets the number of its last refusals and victims that the runtime keeps from [`serve`](Self::serve) on; 256 by
-    /// default. 0 leaves the runtime's own setting: [`Runtime::keep_incidents`].
+    /// Sets the number of its last refusals and victims that the runtime keeps from
+    /// [`serve`](Self::serve) on; 256 by default. 0 leaves the runtime's own setting:
+    /// [`Runtime::keep_incidents`].
     pub fn incidents(mut self, most: usize) -> Endpoint {
         self.incidents = most;
         self
@@ -174,7 +178,10 @@ impl Endpoint {
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
         let wake = Arc::new(wake);
-        let (sets, results) = (mpsc::sync_channel(SETS_MAX), Arc::new(Mutex::new(Vec::new())));
+        let (sets, results) = (
+            mpsc::sync_channel(SETS_MAX),
+            Arc::new(Mutex::new(Vec::new())),
+        );
         let setter = Setter {
             runtime: self.runtime.clone(),
             sets: sets.1,
@@ -198,12 +205,17 @@ impl Endpoint {
             metrics: None,
         };
         let serving = named("memcg-serve").spawn(move || server.run())?;
-        Ok(Serving { file, stop, wake, threads: vec![serving, setting] })
+        Ok(Serving {
+            file,
+            stop,
+            wake,
+            threads: vec![serving, setting],
+        })
     }
 }
 
-/// A socket that is being served. Its drop ends that, removes the file unless another server's is there by now, and waits
-/// for a limit that is being set.
+/// A socket that is being served. Its drop ends that, removes the file unless another server's is
+/// there by now, and waits for a limit that is being set.
 #[derive(Debug)]
 pub struct Serving {
     file: SocketFile,
@@ -225,7 +237,11 @@ impl Drop for Serving {
         wake(&self.wake);
         self.file.remove();
         // A reclaimer that runs for a client's `set` may drop this value.
-        for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != thread::current().id()) {
+        for thread in self
+            .threads
+            .drain(..)
+            .filter(|thread| thread.thread().id() != thread::current().id())
+        {
             let _ = thread.join();
         }
     }

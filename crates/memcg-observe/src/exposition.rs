@@ -1,4 +1,5 @@
-//! Which groups are shown, and their figures: as many series as were asked for, however many groups there are.
+//! Which groups are shown, and their figures: as many series as were asked for, however many groups
+//! there are.
 #![cfg_attr(
     not(all(feature = "openmetrics", feature = "opentelemetry")),
     allow(dead_code, reason = "each of the features reads a part")
@@ -18,23 +19,25 @@ use crate::protocol::{CounterRow, Row, Rows};
 ///
 /// # Which groups
 ///
-/// The root; and at each level below, down to [`depth`](Self::depth), the [`top`](Self::top) groups with the highest usage,
-/// of the children of those shown at the level above. What is used at a level and not by a group that is shown stands
-/// under `other`. So the usage of all groups of one level and of its `other` is the root's, and there are at most
-/// `1 + depth * (top + 1)` values of the label `group`.
+/// The root; and at each level below, down to [`depth`](Self::depth), the [`top`](Self::top) groups
+/// with the highest usage, of the children of those shown at the level above. What is used at a
+/// level and not by a group that is shown stands under `other`. So the usage of all groups of one
+/// level and of its `other` is the root's, and there are at most `1 + depth * (top + 1)` values of
+/// the label `group`.
 ///
-/// A monitoring system keeps a series long after its group has gone. So a level has [`names`](Self::names) within an hour:
-/// where groups come and go by the thousand, those that find no place stand under `other`. The value and its clones count
-/// together, so keep one for all scrapes.
+/// A monitoring system keeps a series long after its group has gone. So a level has
+/// [`names`](Self::names) within an hour: where groups come and go by the thousand, those that find
+/// no place stand under `other`. The value and its clones count together, so keep one for all
+/// scrapes.
 ///
-/// Only usage of memory has an `other`. A sum of counts over groups that change from scrape to scrape would fall: the
-/// group above has the counts of all below it.
+/// Only usage of memory has an `other`. A sum of counts over groups that change from scrape to
+/// scrape would fall: the group above has the counts of all below it.
 ///
 /// # Cost
 ///
-/// One look at the usage of each child of a group that is shown, and some tens of loads for each group that is shown.
-/// Groups below the depth cost nothing, but for [`ledger`](Self::ledger). No lock is held over more than a few groups, and
-/// no charge waits.
+/// One look at the usage of each child of a group that is shown, and some tens of loads for each
+/// group that is shown. Groups below the depth cost nothing, but for [`ledger`](Self::ledger). No
+/// lock is held over more than a few groups, and no charge waits.
 #[derive(Clone, Debug)]
 pub struct Exposition {
     pub(crate) runtime: Runtime,
@@ -43,17 +46,23 @@ pub struct Exposition {
     /// Names of a level within an hour; four times [`Self::top`] unless the caller says otherwise.
     names: Option<usize>,
     has_ledger: bool,
-    /// The group whose pressure level says whether the service is ready, and from where on it is not.
-    #[cfg_attr(not(feature = "axum"), allow(dead_code, reason = "the router alone answers"))]
+    /// The group whose pressure level says whether the service is ready, and from where on it is
+    /// not.
+    #[cfg_attr(
+        not(feature = "axum"),
+        allow(dead_code, reason = "the router alone answers")
+    )]
     pub(crate) ready: (Group, PressureLevel),
     shown: Arc<Mutex<Names>>,
 }
 
-/// The label `group` of what no group that is shown uses. No path is the same: a path begins with `/`.
+/// The label `group` of what no group that is shown uses. No path is the same: a path begins with
+/// `/`.
 pub(crate) const OTHER: &str = "other";
 
 impl Exposition {
-    /// Shows the groups of `runtime` down to two levels below the root, 50 at each. The value keeps the runtime.
+    /// Shows the groups of `runtime` down to two levels below the root, 50 at each. The value keeps
+    /// the runtime.
     ///
     /// ```
     /// use memcg::{Limits, Runtime};
@@ -71,7 +80,15 @@ impl Exposition {
     /// ```
     pub fn new(runtime: &Runtime) -> Exposition {
         let (runtime, ready) = (runtime.clone(), (runtime.root(), PressureLevel::Critical));
-        Exposition { runtime, depth: 2, top: 50, names: None, has_ledger: false, ready, shown: Arc::default() }
+        Exposition {
+            runtime,
+            depth: 2,
+            top: 50,
+            names: None,
+            has_ledger: false,
+            ready,
+            shown: Arc::default(),
+        }
     }
 
     /// Shows so many levels below the root.
@@ -86,9 +103,9 @@ impl Exposition {
         self
     }
 
-    /// Shows at most so many names of each level within an hour; four times [`top`](Self::top) by default. A group whose
-    /// name was shown within the last hour keeps its place, so those that stay are not crowded out by those that come and
-    /// go. [`usize::MAX`] has no such bound.
+    /// Shows at most so many names of each level within an hour; four times [`top`](Self::top) by
+    /// default. A group whose name was shown within the last hour keeps its place, so those that
+    /// stay are not crowded out by those that come and go. [`usize::MAX`] has no such bound.
     ///
     /// ```
     /// use memcg::{Limits, Runtime};
@@ -110,12 +127,13 @@ impl Exposition {
         self
     }
 
-    /// Shows what each group has charged beside what it has allocated, too: the [ledger](Group::ledger), as the items
-    /// `reserved`, `allocated` and `unpaid` of the statistics. The groups whose allocator owns
-    /// objects have them.
+    /// Shows what each group has charged beside what it has allocated, too: the
+    /// [ledger](Group::ledger), as the items `reserved`, `allocated` and `unpaid` of the
+    /// statistics. The groups whose allocator owns objects have them.
     ///
-    /// These figures are not published, but added up: for each group that is shown a scrape visits all groups below it, and
-    /// for each of these the counts of all threads. So they are shown on request.
+    /// These figures are not published, but added up: for each group that is shown a scrape visits
+    /// all groups below it, and for each of these the counts of all threads. So they are shown on
+    /// request.
     ///
     /// ```
     /// use memcg::{Limits, Runtime};
@@ -137,9 +155,9 @@ impl Exposition {
         self
     }
 
-    /// Has `/readyz` of the router answer by this group: not ready while its [pressure level](Group::pressure_level) is
-    /// `from` or above. By default it is the root's, from [`Critical`](PressureLevel::Critical). The group, or one
-    /// above it, has to have thresholds.
+    /// Has `/readyz` of the router answer by this group: not ready while its [pressure
+    /// level](Group::pressure_level) is `from` or above. By default it is the root's, from
+    /// [`Critical`](PressureLevel::Critical). The group, or one above it, has to have thresholds.
     ///
     /// ```
     /// use memcg::{Limits, PressureLevel, Runtime};
@@ -156,14 +174,29 @@ impl Exposition {
     }
 
     pub(crate) fn read(&self) -> Figures {
-        let of_ledger = LEDGER.into_iter().filter(|_| self.has_ledger).map(|item| (item.name.to_string(), Unit::Bytes));
-        let items = self.runtime.items().map(|item| (item.name.to_string(), item.unit)).chain(of_ledger).collect();
-        let (places, now) = (self.names.unwrap_or(self.top.saturating_mul(4)), Instant::now());
+        let of_ledger = LEDGER
+            .into_iter()
+            .filter(|_| self.has_ledger)
+            .map(|item| (item.name.to_string(), Unit::Bytes));
+        let items = self
+            .runtime
+            .items()
+            .map(|item| (item.name.to_string(), item.unit))
+            .chain(of_ledger)
+            .collect();
+        let (places, now) = (
+            self.names.unwrap_or(self.top.saturating_mul(4)),
+            Instant::now(),
+        );
         let groups = self.rows_where(self.runtime.root(), |depth, group| {
             let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
             places == usize::MAX || shown.admit(depth, places, &group.path(), now)
         });
-        Figures { groups, items, process: Process::read(&self.runtime) }
+        Figures {
+            groups,
+            items,
+            process: Process::read(&self.runtime),
+        }
     }
 
     /// The shown rows of `group` and of the groups below it, and the usage under `other`, by level.
@@ -177,18 +210,29 @@ impl Exposition {
         let mut rows = vec![(group, usage, 0)];
         let (mut first, mut others) = (0, Vec::new());
         for depth in 1..=self.depth {
-            let mut level: Vec<(Group, u64)> =
-                rows[first..].iter().flat_map(|(group, ..)| group.top(self.top)).collect();
+            let mut level: Vec<(Group, u64)> = rows[first..]
+                .iter()
+                .flat_map(|(group, ..)| group.top(self.top))
+                .collect();
             if level.is_empty() {
                 break;
             }
             level.sort_by_key(|&(_, usage)| std::cmp::Reverse(usage));
-            let level: Vec<(Group, u64)> =
-                level.into_iter().filter(|(group, _)| has_place(depth, group)).take(self.top).collect();
-            let shown = level.iter().fold(0, |sum: u64, &(_, usage)| sum.saturating_add(usage));
+            let level: Vec<(Group, u64)> = level
+                .into_iter()
+                .filter(|(group, _)| has_place(depth, group))
+                .take(self.top)
+                .collect();
+            let shown = level
+                .iter()
+                .fold(0, |sum: u64, &(_, usage)| sum.saturating_add(usage));
             others.push((depth, usage.saturating_sub(shown)));
             first = rows.len();
-            rows.extend(level.into_iter().map(|(group, usage)| (group, usage, depth)));
+            rows.extend(
+                level
+                    .into_iter()
+                    .map(|(group, usage)| (group, usage, depth)),
+            );
         }
         let items: Vec<Item<'_>> = self.runtime.items().collect();
         let rows = rows.into_iter().map(|(group, usage, depth)| {
@@ -198,7 +242,10 @@ impl Exposition {
             }
             row
         });
-        Rows { rows: rows.collect(), others }
+        Rows {
+            rows: rows.collect(),
+            others,
+        }
     }
 }
 
@@ -209,9 +256,18 @@ struct LedgerItem {
 }
 
 const LEDGER: [LedgerItem; 3] = [
-    LedgerItem { name: "reserved", figure: Ledger::reserved },
-    LedgerItem { name: "allocated", figure: Ledger::allocated },
-    LedgerItem { name: "unpaid", figure: Ledger::unpaid },
+    LedgerItem {
+        name: "reserved",
+        figure: Ledger::reserved,
+    },
+    LedgerItem {
+        name: "allocated",
+        figure: Ledger::allocated,
+    },
+    LedgerItem {
+        name: "unpaid",
+        figure: Ledger::unpaid,
+    },
 ];
 
 /// Without an object nothing is added: all that is charged is reserved.
@@ -222,7 +278,8 @@ fn add_ledger(row: &mut Row, ledger: &Ledger) {
     for LedgerItem { name, figure } in LEDGER {
         let figure = figure(ledger);
         if figure > 0 {
-            row.stats.insert(name.to_string(), i64::try_from(figure).unwrap_or(i64::MAX));
+            row.stats
+                .insert(name.to_string(), i64::try_from(figure).unwrap_or(i64::MAX));
         }
     }
 }
@@ -239,7 +296,11 @@ pub(crate) struct Figures {
 impl Figures {
     /// The counters beside memory, of all groups.
     pub(crate) fn counters(&self) -> impl Iterator<Item = (&Row, &str, &CounterRow)> {
-        self.groups.rows.iter().flat_map(|row| row.counters.iter().map(move |(name, is)| (row, name.as_str(), is)))
+        self.groups.rows.iter().flat_map(|row| {
+            row.counters
+                .iter()
+                .map(move |(name, is)| (row, name.as_str(), is))
+        })
     }
 }
 
@@ -247,7 +308,10 @@ fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
     let events = group.events();
     let events = events.iter().filter(|&(_, count)| count > 0 || depth == 0);
     let stats = group.read(Freshness::Threshold);
-    let stats = items.iter().map(|item| (item.name, stats.get(item.stat))).filter(|&(_, figure)| figure != 0);
+    let stats = items
+        .iter()
+        .map(|item| (item.name, stats.get(item.stat)))
+        .filter(|&(_, figure)| figure != 0);
     Row {
         path: group.path(),
         depth,
@@ -263,9 +327,16 @@ fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
         min: group.min(),
         waiting: group.waiting_count() as u64,
         refused: group.refused_count(),
-        events: events.map(|(event, count)| (event.name().to_string(), count)).collect(),
-        stats: stats.map(|(name, figure)| (name.to_string(), figure)).collect(),
-        counters: group.counters().map(|counter| (counter.name().to_string(), counter_row(&counter))).collect(),
+        events: events
+            .map(|(event, count)| (event.name().to_string(), count))
+            .collect(),
+        stats: stats
+            .map(|(name, figure)| (name.to_string(), figure))
+            .collect(),
+        counters: group
+            .counters()
+            .map(|counter| (counter.name().to_string(), counter_row(&counter)))
+            .collect(),
         pressure: group.pressure().into(),
         uncharged: group.uncharged(),
         pressure_level: group.pressure_level().name().to_string(),
@@ -292,10 +363,15 @@ pub(crate) fn name_of(unit: Unit) -> &'static str {
     }
 }
 
-/// The events of a group by name, those that have not happened included: a count that appears with 1 has not risen for a
-/// monitoring system.
+/// The events of a group by name, those that have not happened included: a count that appears with
+/// 1 has not risen for a monitoring system.
 pub(crate) fn events_of(row: &Row) -> impl Iterator<Item = (&'static str, u64)> {
-    Event::ALL.into_iter().map(|event| (event.name(), row.events.get(event.name()).copied().unwrap_or(0)))
+    Event::ALL.into_iter().map(|event| {
+        (
+            event.name(),
+            row.events.get(event.name()).copied().unwrap_or(0),
+        )
+    })
 }
 
 /// A gauge of each group, beside usage.
@@ -308,23 +384,53 @@ pub(crate) struct GroupGauge {
     pub(crate) figure: fn(&Row) -> Option<u64>,
 }
 
-const fn gauge(name: &'static str, about: &'static str, figure: fn(&Row) -> Option<u64>) -> GroupGauge {
-    GroupGauge { name, about, is_bytes: true, figure }
+const fn gauge(
+    name: &'static str,
+    about: &'static str,
+    figure: fn(&Row) -> Option<u64>,
+) -> GroupGauge {
+    GroupGauge {
+        name,
+        about,
+        is_bytes: true,
+        figure,
+    }
 }
 
 pub(crate) const GAUGES: [GroupGauge; 11] = [
-    gauge("stocked_bound", "The most credit of threads in usage", |row| Some(row.stocked_bound)),
+    gauge(
+        "stocked_bound",
+        "The most credit of threads in usage",
+        |row| Some(row.stocked_bound),
+    ),
     gauge("peak", "The highest usage", |row| Some(row.peak)),
     gauge("forced", "Usage above max", |row| Some(row.forced)),
-    gauge("uncharged", "Memory that is not charged, which the max of the root leaves out", |row| {
-        above_zero(row.uncharged)
+    gauge(
+        "uncharged",
+        "Memory that is not charged, which the max of the root leaves out",
+        |row| above_zero(row.uncharged),
+    ),
+    gauge("max", "The limit that charges do not pass", |row| {
+        below_max(row.max)
     }),
-    gauge("max", "The limit that charges do not pass", |row| below_max(row.max)),
-    gauge("high", "The limit above which charges are delayed", |row| below_max(row.high)),
-    gauge("soft", "The limit above which reclaim asks first", |row| below_max(row.soft)),
-    gauge("low", "What reclaim touches last", |row| above_zero(row.low).and_then(below_max)),
-    gauge("min", "What reclaim never touches", |row| above_zero(row.min).and_then(below_max)),
-    GroupGauge { name: "waiting_charges", about: "Charges in line", is_bytes: false, figure: |row| Some(row.waiting) },
+    gauge("high", "The limit above which charges are delayed", |row| {
+        below_max(row.high)
+    }),
+    gauge("soft", "The limit above which reclaim asks first", |row| {
+        below_max(row.soft)
+    }),
+    gauge("low", "What reclaim touches last", |row| {
+        above_zero(row.low).and_then(below_max)
+    }),
+    gauge("min", "What reclaim never touches", |row| {
+        above_zero(row.min).and_then(below_max)
+    }),
+    GroupGauge {
+        name: "waiting_charges",
+        about: "Charges in line",
+        is_bytes: false,
+        figure: |row| Some(row.waiting),
+    },
     GroupGauge {
         name: "pressure_level",
         about: "How short of memory the group is: 0 normal, 1 elevated, 2 critical",
@@ -334,8 +440,15 @@ pub(crate) const GAUGES: [GroupGauge; 11] = [
 ];
 
 fn pressure_level(row: &Row) -> Option<u64> {
-    let levels = [PressureLevel::Normal, PressureLevel::Elevated, PressureLevel::Critical];
-    levels.iter().position(|level| level.name() == row.pressure_level).map(|at| at as u64)
+    let levels = [
+        PressureLevel::Normal,
+        PressureLevel::Elevated,
+        PressureLevel::Critical,
+    ];
+    levels
+        .iter()
+        .position(|level| level.name() == row.pressure_level)
+        .map(|at| at as u64)
 }
 
 /// A count of time of each group: the name behind `memcg_pressure_`, and the time in microseconds.
@@ -427,7 +540,11 @@ impl Process {
     pub(crate) fn gauges(&self) -> [(&'static str, &'static str, u64); 3] {
         [
             ("groups", "Groups that are online", self.groups),
-            ("dying_groups", "Groups that went offline and still hold something", self.dying),
+            (
+                "dying_groups",
+                "Groups that went offline and still hold something",
+                self.dying,
+            ),
             (
                 "barrier_degraded",
                 "1: the system refuses the barrier, so credit of threads cannot be drained",
@@ -439,17 +556,32 @@ impl Process {
     /// The same, and whether it counts bytes.
     pub(crate) fn counters(&self) -> [(&'static str, &'static str, bool, u64); 4] {
         [
-            ("drains", "Times credit of threads was taken back", false, self.drains),
-            ("drained", "Credit of threads that was taken back", true, self.drained),
+            (
+                "drains",
+                "Times credit of threads was taken back",
+                false,
+                self.drains,
+            ),
+            (
+                "drained",
+                "Credit of threads that was taken back",
+                true,
+                self.drained,
+            ),
             ("barriers", "Heavy barriers", false, self.barriers),
-            ("stat_flushes", "Flushes of the statistics", false, self.flushes),
+            (
+                "stat_flushes",
+                "Flushes of the statistics",
+                false,
+                self.flushes,
+            ),
         ]
     }
 }
 
 /// The help texts of the metrics of counts.
 pub(crate) const REFUSED: &str = "Charges refused because this group was full";
-pub(crate) const COUNTER_REFUSED: &str = "Charges refused because this counter beside memory was full";
+pub(crate) const COUNTER_REFUSED: &str =
+    "Charges refused because this counter beside memory was full";
 pub(crate) const EVENTS: &str = "What happened to the limits of the group and of the groups below";
-pub(crate) const USAGE: &str =
-    "Live charge and credit of threads, what limits compare; other: what no group shown at that depth uses";
+pub(crate) const USAGE: &str = "Live charge and credit of threads, what limits compare; other: what no group shown at that depth uses";

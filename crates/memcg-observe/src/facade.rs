@@ -2,15 +2,18 @@
 
 use metrics::{counter, gauge};
 
-use crate::exposition::{COUNTER_GAUGES, CounterGauge, Exposition, GAUGES, GroupGauge, OTHER, STALLED, events_of};
+use crate::exposition::{
+    COUNTER_GAUGES, CounterGauge, Exposition, GAUGES, GroupGauge, OTHER, STALLED, events_of,
+};
 use crate::protocol::{CounterRow, Row};
 
 impl Exposition {
-    /// Hands the figures to the recorder of the crate `metrics`: call it from time to time. Nothing is recorded between
-    /// two calls.
+    /// Hands the figures to the recorder of the crate `metrics`: call it from time to time. Nothing
+    /// is recorded between two calls.
     ///
-    /// The names are those of [`openmetrics`](Self::openmetrics) with their units. Most recorders keep the last value of
-    /// a group that is shown no more, so have the recorder forget what it has not heard of for a while.
+    /// The names are those of [`openmetrics`](Self::openmetrics) with their units. Most recorders
+    /// keep the last value of a group that is shown no more, so have the recorder forget what it
+    /// has not heard of for a while.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -23,7 +26,8 @@ impl Exposition {
             record(row);
         }
         for &(depth, bytes) in &figures.groups.others {
-            gauge!("memcg_usage_bytes", "group" => OTHER, "depth" => depth.to_string()).set(bytes as f64);
+            gauge!("memcg_usage_bytes", "group" => OTHER, "depth" => depth.to_string())
+                .set(bytes as f64);
         }
         for (row, name, counter) in figures.counters() {
             record_counter(row, name, counter);
@@ -32,15 +36,30 @@ impl Exposition {
             gauge!(format!("memcg_{name}")).set(figure as f64);
         }
         for (name, _, is_bytes, count) in figures.process.counters() {
-            counter!(format!("memcg_{name}{}_total", if is_bytes { "_bytes" } else { "" })).absolute(count);
+            counter!(format!(
+                "memcg_{name}{}_total",
+                if is_bytes { "_bytes" } else { "" }
+            ))
+            .absolute(count);
         }
     }
 }
 
 fn record(row: &Row) {
-    let labels = || [("group", row.path.clone()), ("depth", row.depth.to_string())];
+    let labels = || {
+        [
+            ("group", row.path.clone()),
+            ("depth", row.depth.to_string()),
+        ]
+    };
     gauge!("memcg_usage_bytes", &labels()).set(row.usage as f64);
-    for GroupGauge { name, is_bytes, figure, .. } in GAUGES {
+    for GroupGauge {
+        name,
+        is_bytes,
+        figure,
+        ..
+    } in GAUGES
+    {
         if let Some(figure) = figure(row) {
             let name = format!("memcg_{name}{}", if is_bytes { "_bytes" } else { "" });
             gauge!(name, &labels()).set(figure as f64);
@@ -49,16 +68,28 @@ fn record(row: &Row) {
     counter!("memcg_refused_charges_total", &labels()).absolute(row.refused);
     for stalled in STALLED {
         // A counter of the facade has no fraction.
-        gauge!(format!("memcg_pressure_{}_seconds_total", stalled.name), &labels()).set(stalled.seconds(row));
+        gauge!(
+            format!("memcg_pressure_{}_seconds_total", stalled.name),
+            &labels()
+        )
+        .set(stalled.seconds(row));
     }
     for (event, count) in events_of(row) {
         let [group, depth] = labels();
-        counter!("memcg_events_total", &[group, depth, ("event", event.to_string())]).absolute(count);
+        counter!(
+            "memcg_events_total",
+            &[group, depth, ("event", event.to_string())]
+        )
+        .absolute(count);
     }
 }
 
 fn record_counter(row: &Row, name: &str, counter: &CounterRow) {
-    let labels = [("group", row.path.clone()), ("depth", row.depth.to_string()), ("counter", name.to_string())];
+    let labels = [
+        ("group", row.path.clone()),
+        ("depth", row.depth.to_string()),
+        ("counter", name.to_string()),
+    ];
     let (suffix, scale) = match counter.unit.as_str() {
         "bytes" => ("_bytes", 1.0),
         "nanoseconds" => ("_seconds", 1e-9),

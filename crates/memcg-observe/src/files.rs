@@ -1,4 +1,5 @@
-//! The figures and limits of a group as the text of files, under the names that the kernel gives them.
+//! The figures and limits of a group as the text of files, under the names that the kernel gives
+//! them.
 
 use std::fmt::Write;
 
@@ -78,7 +79,8 @@ pub enum File {
     High,
     /// `memory.max`, which can be written.
     Max,
-    /// `memory.soft`: the soft limit, which can be written. Version 1 has `memory.soft_limit_in_bytes` in its place.
+    /// `memory.soft`: the soft limit, which can be written. Version 1 has
+    /// `memory.soft_limit_in_bytes` in its place.
     Soft,
     /// `memory.stat`: the items of the statistics.
     Stat,
@@ -154,9 +156,10 @@ impl File {
 
     /// Returns what the file of `group` has now, with a line feed at its end.
     ///
-    /// `memory.stat` and `memory.numa_stat` read exactly, so they flush the statistics of the subtree. `memcg.live` and
-    /// `memcg.own` look at the stocks below. `memory.pressure` takes a lock that only stalls take. All others are a few
-    /// loads, and two locks where a group of the runtime has a [share](memcg::Limits::share).
+    /// `memory.stat` and `memory.numa_stat` read exactly, so they flush the statistics of the
+    /// subtree. `memcg.live` and `memcg.own` look at the stocks below. `memory.pressure` takes a
+    /// lock that only stalls take. All others are a few loads, and two locks where a group of the
+    /// runtime has a [share](memcg::Limits::share).
     ///
     /// ```
     /// use memcg::{Event, Limits, Runtime};
@@ -191,8 +194,9 @@ impl File {
         }
     }
 
-    /// Sets a limit: `max`, a size or a percentage, as [`Limit`] understands them. Blanks and line feeds around it are
-    /// left out. The limit is set as [`Group::set_limits`] sets it, so the call may reclaim, and block.
+    /// Sets a limit: `max`, a size or a percentage, as [`Limit`] understands them. Blanks and line
+    /// feeds around it are left out. The limit is set as [`Group::set_limits`] sets it, so the call
+    /// may reclaim, and block.
     ///
     /// # Errors
     ///
@@ -208,33 +212,52 @@ impl File {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn write(self, group: &Group, text: &str) -> Result<(), FileError> {
-        let limit = || text.trim().parse::<Limit>().map_err(|source| self.fault(group, source));
+        let limit = || {
+            text.trim()
+                .parse::<Limit>()
+                .map_err(|source| self.fault(group, source))
+        };
         let limits = match self {
             File::Min => Limits::new().min(limit()?),
             File::Low => Limits::new().low(limit()?),
             File::High => Limits::new().high(limit()?),
             File::Max => Limits::new().max(limit()?),
             File::Soft => Limits::new().soft(limit()?),
-            _ => return Err(FileError::ReadOnly { path: group.path(), name: self.name() }),
+            _ => {
+                return Err(FileError::ReadOnly {
+                    path: group.path(),
+                    name: self.name(),
+                });
+            }
         };
         group.set_limits(limits)?;
         Ok(())
     }
 
     fn fault(self, group: &Group, source: ParseLimitError) -> FileError {
-        FileError::Text { path: group.path(), name: self.name(), source }
+        FileError::Text {
+            path: group.path(),
+            name: self.name(),
+            source,
+        }
     }
 }
 
 fn number(number: u64) -> String {
-    if number == u64::MAX { "max\n".to_string() } else { format!("{number}\n") }
+    if number == u64::MAX {
+        "max\n".to_string()
+    } else {
+        format!("{number}\n")
+    }
 }
 
 fn events(events: &Events) -> String {
-    events.iter().fold(String::new(), |mut text, (event, count)| {
-        let _ = writeln!(text, "{} {count}", event.name());
-        text
-    })
+    events
+        .iter()
+        .fold(String::new(), |mut text, (event, count)| {
+            let _ = writeln!(text, "{} {count}", event.name());
+            text
+        })
 }
 
 fn stat(group: &Group) -> String {
@@ -242,7 +265,10 @@ fn stat(group: &Group) -> String {
     let snapshot = group.snapshot(0);
     let row = snapshot.rows().first();
     snapshot.items().fold(String::new(), |mut text, (name, _)| {
-        let figure = row.and_then(|row| row.stats.get(name)).copied().unwrap_or(0);
+        let figure = row
+            .and_then(|row| row.stats.get(name))
+            .copied()
+            .unwrap_or(0);
         let _ = writeln!(text, "{name} {figure}");
         text
     })
@@ -284,8 +310,13 @@ pub fn write(runtime: &Runtime, path: &str, name: &str, text: &str) -> Result<()
 }
 
 fn find(runtime: &Runtime, path: &str, name: &str) -> Result<(Group, File), FileError> {
-    let group = runtime.group(path).ok_or_else(|| FileError::NoGroup { path: path.to_string() })?;
+    let group = runtime.group(path).ok_or_else(|| FileError::NoGroup {
+        path: path.to_string(),
+    })?;
     let file = File::named(name);
-    let file = file.ok_or_else(|| FileError::NoFile { path: path.to_string(), name: name.to_string() })?;
+    let file = file.ok_or_else(|| FileError::NoFile {
+        path: path.to_string(),
+        name: name.to_string(),
+    })?;
     Ok((group, file))
 }

@@ -30,10 +30,11 @@ impl Exposition {
     /// | `/readyz` | 200 while the service may get new work, else 503; the text is the pressure level: see [`not_ready_from`](Self::not_ready_from) |
     /// | `/memcg/acme/memory.max` | what that [`File`](crate::File) of the group `/acme` has; 404 where there is none |
     ///
-    /// `/readyz` is a load and is answered at once. A request for figures waits for those before it and is then served
-    /// on tokio's threads for blocking work, so no async worker reads figures. The router checks no one's rights: nest
-    /// it behind the service's own layers, or bind it to loopback. A service that lets limits be set has a handler of
-    /// its own, which calls [`write`](crate::write).
+    /// `/readyz` is a load and is answered at once. A request for figures waits for those before it
+    /// and is then served on tokio's threads for blocking work, so no async worker reads figures.
+    /// The router checks no one's rights: nest it behind the service's own layers, or bind it to
+    /// loopback. A service that lets limits be set has a handler of its own, which calls
+    /// [`write`](crate::write).
     ///
     /// ```
     /// use axum::Router;
@@ -44,15 +45,21 @@ impl Exposition {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn router<S: Clone + Send + Sync + 'static>(self) -> Router<S> {
-        let shared = Arc::new(Shared { exposition: self, turn: Arc::default() });
-        let router = Router::new().route("/metrics", get(metrics)).route("/readyz", get(ready));
+        let shared = Arc::new(Shared {
+            exposition: self,
+            turn: Arc::default(),
+        });
+        let router = Router::new()
+            .route("/metrics", get(metrics))
+            .route("/readyz", get(ready));
         let router = router.route("/memcg/{*file}", get(file));
         router.with_state(shared)
     }
 }
 
 impl Shared {
-    /// Runs `read` once it is its turn, which lasts until its end even where the client has gone meanwhile.
+    /// Runs `read` once it is its turn, which lasts until its end even where the client has gone
+    /// meanwhile.
     async fn read(&self, read: impl FnOnce(&Exposition) -> Response + Send + 'static) -> Response {
         let turn = Arc::clone(&self.turn).lock_owned().await;
         let exposition = self.exposition.clone();
@@ -62,19 +69,28 @@ impl Shared {
             response
         };
         // The task is not aborted, and what it calls contains the panics of foreign code.
-        task::spawn_blocking(work).await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+        task::spawn_blocking(work)
+            .await
+            .unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
     }
 }
 
 async fn metrics(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
-    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let accepted = headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
     let wants_text = wants_text(&accepted.collect::<Vec<_>>().join(","));
     let read = move |exposition: &Exposition| {
         let (kind, text) = match wants_text {
             true => (TEXT_CONTENT_TYPE, exposition.text()),
             false => (CONTENT_TYPE, exposition.openmetrics()),
         };
-        ([(header::CONTENT_TYPE, kind), (header::VARY, "accept")], text).into_response()
+        (
+            [(header::CONTENT_TYPE, kind), (header::VARY, "accept")],
+            text,
+        )
+            .into_response()
     };
     shared.read(read).await
 }
@@ -82,15 +98,29 @@ async fn metrics(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Respo
 async fn ready(State(shared): State<Arc<Shared>>) -> Response {
     let (group, from) = &shared.exposition.ready;
     let pressure = group.pressure_level();
-    let status = if pressure >= *from { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
-    (status, [(header::CONTENT_TYPE, TEXT)], format!("{}\n", pressure.name())).into_response()
+    let status = if pressure >= *from {
+        StatusCode::SERVICE_UNAVAILABLE
+    } else {
+        StatusCode::OK
+    };
+    (
+        status,
+        [(header::CONTENT_TYPE, TEXT)],
+        format!("{}\n", pressure.name()),
+    )
+        .into_response()
 }
 
-/// True if a client with this header `Accept` takes plain text, and OpenMetrics not at all or with a lower weight.
+/// True if a client with this header `Accept` takes plain text, and OpenMetrics not at all or with
+/// a lower weight.
 fn wants_text(accept: &str) -> bool {
     let ranges: Vec<(String, f32)> = accept.split(',').filter_map(range).collect();
     // The most exact range decides.
-    let weight = |kinds: [&str; 3]| kinds.iter().find_map(|kind| ranges.iter().find(|range| range.0 == *kind));
+    let weight = |kinds: [&str; 3]| {
+        kinds
+            .iter()
+            .find_map(|kind| ranges.iter().find(|range| range.0 == *kind))
+    };
     let weight = |kinds| weight(kinds).map_or(0.0, |range| range.1);
     let text = weight(["text/plain", "text/*", "*/*"]);
     text > weight(["application/openmetrics-text", "application/*", "*/*"])
@@ -121,16 +151,28 @@ mod tests {
 
     #[test]
     fn what_a_client_would_rather_have() {
-        for text in ["text/plain", "TEXT/Plain; version=0.0.4", "text/*", "text/plain;q=0.5, */*;q=0.1"] {
+        for text in [
+            "text/plain",
+            "TEXT/Plain; version=0.0.4",
+            "text/*",
+            "text/plain;q=0.5, */*;q=0.1",
+        ] {
             assert!(wants_text(text), "{text}");
         }
         let rather = "application/openmetrics-text;q=0.2, text/plain; version=0.0.4; q=0.4";
         assert!(wants_text(rather) && wants_text("application/openmetrics-text;q=0, */*"));
         let prometheus = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
             text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
-        for other in
-            ["", "*/*", prometheus, "application/openmetrics-text, text/plain", "text/html", "q=1", ";,", "image/*"]
-        {
+        for other in [
+            "",
+            "*/*",
+            prometheus,
+            "application/openmetrics-text, text/plain",
+            "text/html",
+            "q=1",
+            ";,",
+            "image/*",
+        ] {
             assert!(!wants_text(other), "{other}");
         }
     }

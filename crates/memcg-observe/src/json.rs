@@ -12,8 +12,9 @@ struct Json<'a> {
     rows: &'a [SnapshotRow],
 }
 
-/// Returns a snapshot as one line of JSON: an object with `format` (1), `barrier` (`membarrier`, `fence` or `degraded`) and
-/// `rows`, each with the fields of [`SnapshotRow`]. A limit that is not set is `null`.
+/// Returns a snapshot as one line of JSON: an object with `format` (1), `barrier` (`membarrier`,
+/// `fence` or `degraded`) and `rows`, each with the fields of [`SnapshotRow`]. A limit that is not
+/// set is `null`.
 ///
 /// ```
 /// use memcg::Runtime;
@@ -31,7 +32,11 @@ pub fn json(snapshot: &Snapshot) -> String {
         BarrierState::Degraded => "degraded",
         _ => "unknown",
     };
-    let json = Json { format: 1, barrier, rows: snapshot.rows() };
+    let json = Json {
+        format: 1,
+        barrier,
+        rows: snapshot.rows(),
+    };
     // The figures are numbers and texts, and the keys are texts: none of it fails.
     serde_json::to_string(&json).unwrap_or_default()
 }

@@ -3,7 +3,11 @@
 
 #[cfg(all(feature = "endpoint", unix))]
 mod endpoint;
-#[cfg(any(feature = "openmetrics", feature = "metrics", feature = "opentelemetry"))]
+#[cfg(any(
+    feature = "openmetrics",
+    feature = "metrics",
+    feature = "opentelemetry"
+))]
 mod exposition;
 #[cfg(feature = "metrics")]
 mod facade;
@@ -11,7 +15,11 @@ mod files;
 #[cfg(feature = "axum")]
 mod http;
 mod json;
-#[cfg(any(feature = "openmetrics", feature = "metrics", feature = "opentelemetry"))]
+#[cfg(any(
+    feature = "openmetrics",
+    feature = "metrics",
+    feature = "opentelemetry"
+))]
 mod names;
 #[cfg(feature = "openmetrics")]
 mod openmetrics;
@@ -23,7 +31,11 @@ mod trace;
 
 #[cfg(all(feature = "endpoint", unix))]
 pub use endpoint::{Endpoint, Serving, serve};
-#[cfg(any(feature = "openmetrics", feature = "metrics", feature = "opentelemetry"))]
+#[cfg(any(
+    feature = "openmetrics",
+    feature = "metrics",
+    feature = "opentelemetry"
+))]
 pub use exposition::Exposition;
 pub use files::{File, FileError, read, write};
 pub use json::json;

@@ -1,8 +1,9 @@
 //! The names of groups that a monitoring system has been given.
 //!
-//! It keeps a series for each name long after the group has gone. Groups that come and go, as queries do, would make series
-//! without end, though few are shown at a time. So a name takes a place for an hour after it was shown last, and a level has
-//! so many places: a group without one stands under `other` until a place is free.
+//! It keeps a series for each name long after the group has gone. Groups that come and go, as
+//! queries do, would make series without end, though few are shown at a time. So a name takes a
+//! place for an hour after it was shown last, and a level has so many places: a group without one
+//! stands under `other` until a place is free.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -40,12 +41,17 @@ mod tests {
     #[test]
     fn a_name_keeps_its_place_for_an_hour() {
         let (mut names, begun) = (Names::default(), Instant::now());
-        let mut admit = |name: &str, minutes: u64| names.admit(1, 2, name, begun + Duration::from_secs(60 * minutes));
+        let mut admit = |name: &str, minutes: u64| {
+            names.admit(1, 2, name, begun + Duration::from_secs(60 * minutes))
+        };
         assert!(admit("/a", 0) && admit("/b", 0) && admit("/a", 1));
         assert!(!admit("/c", 30), "both places are taken");
         assert!(admit("/a", 30));
         assert!(admit("/c", 60), "/b was shown an hour ago");
         assert!(!admit("/b", 61) && admit("/a", 61), "/a was shown since");
-        assert!(!names.admit(2, 0, "/a", begun) && names.admit(2, 1, "/a", begun), "each level has its own");
+        assert!(
+            !names.admit(2, 0, "/a", begun) && names.admit(2, 1, "/a", begun),
+            "each level has its own"
+        );
     }
 }

@@ -10,8 +10,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::exposition::{
-    COUNTER_GAUGES, COUNTER_REFUSED, CounterGauge, EVENTS, Exposition, Figures, GAUGES, GroupGauge, OTHER, REFUSED,
-    STALLED, USAGE, events_of, name_of,
+    COUNTER_GAUGES, COUNTER_REFUSED, CounterGauge, EVENTS, Exposition, Figures, GAUGES, GroupGauge,
+    OTHER, REFUSED, STALLED, USAGE, events_of, name_of,
 };
 use crate::protocol::{CounterRow, Row};
 
@@ -28,15 +28,19 @@ fn unit_of(unit: ItemUnit) -> Option<Unit> {
 }
 
 /// A gauge of that unit. The sample of a time is in seconds.
-fn encode_gauge(sample: &mut MetricEncoder<'_>, unit: ItemUnit, figure: i64) -> Result<(), fmt::Error> {
+fn encode_gauge(
+    sample: &mut MetricEncoder<'_>,
+    unit: ItemUnit,
+    figure: i64,
+) -> Result<(), fmt::Error> {
     match unit {
         ItemUnit::Nanoseconds => sample.encode_gauge(&(figure as f64 / NANOS)),
         _ => sample.encode_gauge(&figure),
     }
 }
 
-/// A figure that has no sign. Protocol buffers have whole numbers with a sign alone, so a larger one has a fraction there,
-/// and in the text, too.
+/// A figure that has no sign. Protocol buffers have whole numbers with a sign alone, so a larger
+/// one has a fraction there, and in the text, too.
 fn encode_unsigned(sample: &mut MetricEncoder<'_>, figure: u64) -> Result<(), fmt::Error> {
     match i64::try_from(figure) {
         Ok(figure) => sample.encode_gauge(&figure),
@@ -55,8 +59,8 @@ fn labels_of(path: &str, depth: usize) -> [(&'static str, String); 2] {
 
 impl Exposition {
     /// Returns the figures in the text format of OpenMetrics 1.0, whose content type is
-    /// [`CONTENT_TYPE`](crate::CONTENT_TYPE). To add them to a registry of your own, register the value as its
-    /// [`Collector`].
+    /// [`CONTENT_TYPE`](crate::CONTENT_TYPE). To add them to a registry of your own, register the
+    /// value as its [`Collector`].
     ///
     /// ```
     /// use memcg_observe::Exposition;
@@ -76,8 +80,8 @@ impl Exposition {
         text
     }
 
-    /// Returns the same figures in the older text format of Prometheus (0.0.4), whose content type is
-    /// [`TEXT_CONTENT_TYPE`](crate::TEXT_CONTENT_TYPE): for what reads plain text alone.
+    /// Returns the same figures in the older text format of Prometheus (0.0.4), whose content type
+    /// is [`TEXT_CONTENT_TYPE`](crate::TEXT_CONTENT_TYPE): for what reads plain text alone.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -90,16 +94,23 @@ impl Exposition {
     }
 }
 
-/// In the older format a count has one name in all lines, no line has the unit, and none marks the end.
+/// In the older format a count has one name in all lines, no line has the unit, and none marks the
+/// end.
 fn plain(openmetrics: &str) -> String {
     let (mut text, mut help) = (String::with_capacity(openmetrics.len()), None);
     for line in openmetrics.split_terminator('\n') {
-        let said = line.strip_prefix("# ").and_then(|said| said.split_once(' ').or(Some((said, ""))));
+        let said = line
+            .strip_prefix("# ")
+            .and_then(|said| said.split_once(' ').or(Some((said, ""))));
         match said {
             Some(("EOF" | "UNIT", _)) => {}
             Some(("HELP", rest)) => help = Some(rest),
             Some(("TYPE", rest)) => {
-                let suffix = if rest.ends_with(" counter") { "_total " } else { " " };
+                let suffix = if rest.ends_with(" counter") {
+                    "_total "
+                } else {
+                    " "
+                };
                 for (word, rest) in [("HELP", help.take()), ("TYPE", Some(rest))] {
                     if let Some((name, rest)) = rest.and_then(|rest| rest.split_once(' ')) {
                         text.extend(["# ", word, " ", name, suffix, rest, "\n"]);
@@ -120,40 +131,72 @@ impl Collector for Exposition {
 
 impl Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let mut usage = encoder.encode_descriptor("memcg_usage", USAGE, Some(&Unit::Bytes), MetricType::Gauge)?;
+        let mut usage = encoder.encode_descriptor(
+            "memcg_usage",
+            USAGE,
+            Some(&Unit::Bytes),
+            MetricType::Gauge,
+        )?;
         for row in &self.groups.rows {
             encode_unsigned(&mut usage.encode_family(&labels(row))?, row.usage)?;
         }
         for &(depth, bytes) in &self.groups.others {
             encode_unsigned(&mut usage.encode_family(&labels_of(OTHER, depth))?, bytes)?;
         }
-        for GroupGauge { name, about, is_bytes, figure } in GAUGES {
+        for GroupGauge {
+            name,
+            about,
+            is_bytes,
+            figure,
+        } in GAUGES
+        {
             if self.groups.rows.iter().all(|row| figure(row).is_none()) {
                 continue;
             }
             let (name, unit) = (format!("memcg_{name}"), is_bytes.then_some(Unit::Bytes));
-            let mut gauge = encoder.encode_descriptor(&name, about, unit.as_ref(), MetricType::Gauge)?;
-            for (row, figure) in self.groups.rows.iter().filter_map(|row| Some((row, figure(row)?))) {
+            let mut gauge =
+                encoder.encode_descriptor(&name, about, unit.as_ref(), MetricType::Gauge)?;
+            for (row, figure) in self
+                .groups
+                .rows
+                .iter()
+                .filter_map(|row| Some((row, figure(row)?)))
+            {
                 encode_unsigned(&mut gauge.encode_family(&labels(row))?, figure)?;
             }
         }
-        let mut refused = encoder.encode_descriptor("memcg_refused_charges", REFUSED, None, MetricType::Counter)?;
+        let mut refused = encoder.encode_descriptor(
+            "memcg_refused_charges",
+            REFUSED,
+            None,
+            MetricType::Counter,
+        )?;
         for row in &self.groups.rows {
-            refused.encode_family(&labels(row))?.encode_counter::<NoLabelSet, _, u64>(&row.refused, None)?;
+            refused
+                .encode_family(&labels(row))?
+                .encode_counter::<NoLabelSet, _, u64>(&row.refused, None)?;
         }
-        let mut events = encoder.encode_descriptor("memcg_events", EVENTS, None, MetricType::Counter)?;
+        let mut events =
+            encoder.encode_descriptor("memcg_events", EVENTS, None, MetricType::Counter)?;
         for row in &self.groups.rows {
             for (event, count) in events_of(row) {
                 let labels = (labels(row), [("event", event)]);
-                events.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+                events
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
             }
         }
         for stalled in STALLED {
-            let (name, unit) = (format!("memcg_pressure_{}", stalled.name), Some(&Unit::Seconds));
-            let mut time = encoder.encode_descriptor(&name, stalled.about, unit, MetricType::Counter)?;
+            let (name, unit) = (
+                format!("memcg_pressure_{}", stalled.name),
+                Some(&Unit::Seconds),
+            );
+            let mut time =
+                encoder.encode_descriptor(&name, stalled.about, unit, MetricType::Counter)?;
             for row in &self.groups.rows {
                 let seconds = stalled.seconds(row);
-                time.encode_family(&labels(row))?.encode_counter::<NoLabelSet, _, u64>(&seconds, None)?;
+                time.encode_family(&labels(row))?
+                    .encode_counter::<NoLabelSet, _, u64>(&seconds, None)?;
             }
         }
         self.encode_counters(&mut encoder)?;
@@ -164,15 +207,25 @@ impl Figures {
     /// Counters beside memory, by unit: one metric has one unit.
     fn encode_counters(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let all: Vec<(&Row, &str, &CounterRow)> = self.counters().collect();
-        for CounterGauge { name, about, figure } in COUNTER_GAUGES {
+        for CounterGauge {
+            name,
+            about,
+            figure,
+        } in COUNTER_GAUGES
+        {
             for of in [ItemUnit::Bytes, ItemUnit::Events, ItemUnit::Nanoseconds] {
-                let of_unit = all.iter().filter(|(.., counter)| counter.unit == name_of(of));
-                let samples: Vec<_> = of_unit.filter_map(|&(row, name, is)| Some((row, name, figure(is)?))).collect();
+                let of_unit = all
+                    .iter()
+                    .filter(|(.., counter)| counter.unit == name_of(of));
+                let samples: Vec<_> = of_unit
+                    .filter_map(|&(row, name, is)| Some((row, name, figure(is)?)))
+                    .collect();
                 if samples.is_empty() {
                     continue;
                 }
                 let (name, unit) = (format!("memcg_counter_{name}"), unit_of(of));
-                let mut gauge = encoder.encode_descriptor(&name, about, unit.as_ref(), MetricType::Gauge)?;
+                let mut gauge =
+                    encoder.encode_descriptor(&name, about, unit.as_ref(), MetricType::Gauge)?;
                 for (row, name, figure) in samples {
                     let labels = (labels(row), [("counter", name)]);
                     let figure = i64::try_from(figure).unwrap_or(i64::MAX);
@@ -184,10 +237,13 @@ impl Figures {
             return Ok(());
         }
         let name = "memcg_counter_refused_charges";
-        let mut refused = encoder.encode_descriptor(name, COUNTER_REFUSED, None, MetricType::Counter)?;
+        let mut refused =
+            encoder.encode_descriptor(name, COUNTER_REFUSED, None, MetricType::Counter)?;
         for (row, name, counter) in all {
             let labels = (labels(row), [("counter", name)]);
-            refused.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&counter.refused, None)?;
+            refused
+                .encode_family(&labels)?
+                .encode_counter::<NoLabelSet, _, u64>(&counter.refused, None)?;
         }
         Ok(())
     }
@@ -196,19 +252,42 @@ impl Figures {
     fn encode_stats(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let units = [
             ("memcg_stat", "Statistics in bytes", ItemUnit::Bytes),
-            ("memcg_stat_events", "Statistics that count", ItemUnit::Events),
-            ("memcg_stat_time", "Statistics of time", ItemUnit::Nanoseconds),
+            (
+                "memcg_stat_events",
+                "Statistics that count",
+                ItemUnit::Events,
+            ),
+            (
+                "memcg_stat_time",
+                "Statistics of time",
+                ItemUnit::Nanoseconds,
+            ),
         ];
         for (name, about, of) in units {
-            let items: Vec<&str> =
-                self.items.iter().filter(|item| item.1 == of).map(|(name, _)| name.as_str()).collect();
-            let figures = |row: &Row| items.iter().filter_map(|&item| Some((item, *row.stats.get(item)?))).collect();
-            let rows: Vec<(&Row, Vec<(&str, i64)>)> = self.groups.rows.iter().map(|row| (row, figures(row))).collect();
+            let items: Vec<&str> = self
+                .items
+                .iter()
+                .filter(|item| item.1 == of)
+                .map(|(name, _)| name.as_str())
+                .collect();
+            let figures = |row: &Row| {
+                items
+                    .iter()
+                    .filter_map(|&item| Some((item, *row.stats.get(item)?)))
+                    .collect()
+            };
+            let rows: Vec<(&Row, Vec<(&str, i64)>)> = self
+                .groups
+                .rows
+                .iter()
+                .map(|row| (row, figures(row)))
+                .collect();
             if rows.iter().all(|(_, figures)| figures.is_empty()) {
                 continue;
             }
             let unit = unit_of(of);
-            let mut gauge = encoder.encode_descriptor(name, about, unit.as_ref(), MetricType::Gauge)?;
+            let mut gauge =
+                encoder.encode_descriptor(name, about, unit.as_ref(), MetricType::Gauge)?;
             for (row, figures) in rows {
                 for (item, figure) in figures {
                     let labels = (labels(row), [("item", item)]);
@@ -222,11 +301,15 @@ impl Figures {
     fn encode_process(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         for (name, about, figure) in self.process.gauges() {
             let name = format!("memcg_{name}");
-            encode_unsigned(&mut encoder.encode_descriptor(&name, about, None, MetricType::Gauge)?, figure)?;
+            encode_unsigned(
+                &mut encoder.encode_descriptor(&name, about, None, MetricType::Gauge)?,
+                figure,
+            )?;
         }
         for (name, about, is_bytes, count) in self.process.counters() {
             let (name, unit) = (format!("memcg_{name}"), is_bytes.then_some(Unit::Bytes));
-            let mut counter = encoder.encode_descriptor(&name, about, unit.as_ref(), MetricType::Counter)?;
+            let mut counter =
+                encoder.encode_descriptor(&name, about, unit.as_ref(), MetricType::Counter)?;
             counter.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! The lines of the socket as types: for a client in Rust. See `serve`, with the feature `endpoint`, for what each
-//! question does.
+//! The lines of the socket as types: for a client in Rust. See `serve`, with the feature
+//! `endpoint`, for what each question does.
 
 use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
@@ -43,7 +43,8 @@ pub enum Question {
         #[serde(default)]
         top: usize,
     },
-    /// The last refusals and victims of a group and of those below it, the oldest first: a list of [`Incident`].
+    /// The last refusals and victims of a group and of those below it, the oldest first: a list of
+    /// [`Incident`].
     Incidents {
         /// The path of the group.
         path: String,
@@ -104,8 +105,8 @@ pub struct Rows {
     pub others: Vec<(usize, u64)>,
 }
 
-/// One group with its figures, those of the groups below it included. A later version may add fields. In a line a limit
-/// that is not set, `u64::MAX` here, is `null`.
+/// One group with its figures, those of the groups below it included. A later version may add
+/// fields. In a line a limit that is not set, `u64::MAX` here, is `null`.
 ///
 /// ```
 /// use memcg_observe::protocol::Row;
@@ -166,7 +167,8 @@ pub struct Row {
     /// Of the root: bytes that its max leaves out, because no group is charged for them.
     #[serde(default)]
     pub uncharged: u64,
-    /// `normal`, `elevated` or `critical`, as [`memcg::PressureLevel`]; empty where the service does not say.
+    /// `normal`, `elevated` or `critical`, as [`memcg::PressureLevel`]; empty where the service
+    /// does not say.
     #[serde(default)]
     pub pressure_level: String,
 }
@@ -175,7 +177,10 @@ pub struct Row {
 mod limit {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    #[allow(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde passes a reference"
+    )]
     pub(super) fn serialize<S: Serializer>(limit: &u64, serializer: S) -> Result<S::Ok, S::Error> {
         serde::Serialize::serialize(&(*limit < u64::MAX).then_some(*limit), serializer)
     }
@@ -222,13 +227,22 @@ impl From<memcg::figures::GroupPressure> for Pressure {
     fn from(pressure: memcg::figures::GroupPressure) -> Pressure {
         let share = |share: memcg::figures::PressureShare| {
             let total_us = u64::try_from(share.total.as_micros()).unwrap_or(u64::MAX);
-            PressureShare { avg10: share.avg10, avg60: share.avg60, avg300: share.avg300, total_us }
+            PressureShare {
+                avg10: share.avg10,
+                avg60: share.avg60,
+                avg300: share.avg300,
+                total_us,
+            }
         };
-        Pressure { some: share(pressure.some), full: share(pressure.full) }
+        Pressure {
+            some: share(pressure.some),
+            full: share(pressure.full),
+        }
     }
 }
 
-/// A counter beside memory of one group, the groups below it included. Amounts are in the counter's unit.
+/// A counter beside memory of one group, the groups below it included. Amounts are in the counter's
+/// unit.
 ///
 /// ```
 /// use memcg_observe::protocol::CounterRow;
@@ -280,7 +294,8 @@ pub struct Incident {
     pub limited: String,
     /// The counter whose max was met; `None` for memory.
     pub counter: Option<String>,
-    /// The amount that the charge asked for, in the counter's unit; of a victim, the amount that was wanted of it.
+    /// The amount that the charge asked for, in the counter's unit; of a victim, the amount that
+    /// was wanted of it.
     pub requested: u64,
     /// Usage of the group whose max was met.
     pub usage: u64,
@@ -290,10 +305,32 @@ pub struct Incident {
 
 impl From<memcg::figures::Incident> for Incident {
     fn from(incident: memcg::figures::Incident) -> Incident {
-        let memcg::figures::Incident { number, at, kind, group, limited, counter, requested, usage, max, .. } =
-            incident;
-        let at = at.duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+        let memcg::figures::Incident {
+            number,
+            at,
+            kind,
+            group,
+            limited,
+            counter,
+            requested,
+            usage,
+            max,
+            ..
+        } = incident;
+        let at = at.duration_since(UNIX_EPOCH).map_or(0, |since| {
+            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        });
         let kind = kind.name().to_string();
-        Incident { number, at, kind, group, limited, counter, requested, usage, max }
+        Incident {
+            number,
+            at,
+            kind,
+            group,
+            limited,
+            counter,
+            requested,
+            usage,
+            max,
+        }
     }
 }

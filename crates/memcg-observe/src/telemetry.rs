@@ -8,8 +8,8 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
 
 use crate::exposition::{
-    COUNTER_GAUGES, COUNTER_REFUSED, CounterGauge, EVENTS, Exposition, Figures, GAUGES, GroupGauge, OTHER, Process,
-    REFUSED, STALLED, USAGE, events_of,
+    COUNTER_GAUGES, COUNTER_REFUSED, CounterGauge, EVENTS, Exposition, Figures, GAUGES, GroupGauge,
+    OTHER, Process, REFUSED, STALLED, USAGE, events_of,
 };
 use crate::protocol::{CounterRow, Row};
 
@@ -51,7 +51,8 @@ impl Source {
     }
 }
 
-/// The callback of an instrument when it is collected; it does nothing once the [`Observed`] has gone.
+/// The callback of an instrument when it is collected; it does nothing once the [`Observed`] has
+/// gone.
 fn callback<T>(
     source: &Weak<Source>,
     observe: impl Fn(&Figures, &dyn AsyncInstrument<T>) + Send + Sync + 'static,
@@ -69,7 +70,10 @@ fn labels(row: &Row) -> Vec<KeyValue> {
 }
 
 fn labels_of(path: &str, depth: usize) -> Vec<KeyValue> {
-    vec![KeyValue::new("group", path.to_string()), KeyValue::new("depth", depth.to_string())]
+    vec![
+        KeyValue::new("group", path.to_string()),
+        KeyValue::new("depth", depth.to_string()),
+    ]
 }
 
 fn with(mut labels: Vec<KeyValue>, key: &'static str, value: &str) -> Vec<KeyValue> {
@@ -78,11 +82,13 @@ fn with(mut labels: Vec<KeyValue>, key: &'static str, value: &str) -> Vec<KeyVal
 }
 
 impl Exposition {
-    /// Adds an observable instrument to `meter` for each metric of [`openmetrics`](Self::openmetrics), until the result is
-    /// dropped. The SDK collects them when it exports; all instruments of one collection show one reading.
+    /// Adds an observable instrument to `meter` for each metric of
+    /// [`openmetrics`](Self::openmetrics), until the result is dropped. The SDK collects them when
+    /// it exports; all instruments of one collection show one reading.
     ///
-    /// The names have points and no units: `memcg.usage` (`By`), `memcg.refused_charges`. Attributes are the labels. Groups
-    /// that are shown no more are not reported, so what the SDK keeps stays bounded.
+    /// The names have points and no units: `memcg.usage` (`By`), `memcg.refused_charges`.
+    /// Attributes are the labels. Groups that are shown no more are not reported, so what the SDK
+    /// keeps stays bounded.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -92,7 +98,10 @@ impl Exposition {
     /// ```
     pub fn observe(self, meter: &Meter) -> Observed {
         let newest = Mutex::new((0, Arc::new(self.read())));
-        let source = Arc::new(Source { exposition: self, newest });
+        let source = Arc::new(Source {
+            exposition: self,
+            newest,
+        });
         let weak = Arc::downgrade(&source);
         observe_groups(meter, &weak);
         observe_counts(meter, &weak);
@@ -107,7 +116,10 @@ fn unit(is_bytes: bool) -> &'static str {
 }
 
 fn observe_groups(meter: &Meter, source: &Weak<Source>) {
-    let usage = meter.u64_observable_gauge("memcg.usage").with_description(USAGE).with_unit("By");
+    let usage = meter
+        .u64_observable_gauge("memcg.usage")
+        .with_description(USAGE)
+        .with_unit("By");
     let observe = callback(source, |figures, gauge| {
         for row in &figures.groups.rows {
             gauge.observe(row.usage, &labels(row));
@@ -117,16 +129,33 @@ fn observe_groups(meter: &Meter, source: &Weak<Source>) {
         }
     });
     usage.with_callback(observe).build();
-    for GroupGauge { name, about, is_bytes, figure } in GAUGES {
+    for GroupGauge {
+        name,
+        about,
+        is_bytes,
+        figure,
+    } in GAUGES
+    {
         let gauge = meter.u64_observable_gauge(format!("memcg.{name}"));
         let observe = callback(source, move |figures, gauge| {
-            for (row, figure) in figures.groups.rows.iter().filter_map(|row| Some((row, figure(row)?))) {
+            for (row, figure) in figures
+                .groups
+                .rows
+                .iter()
+                .filter_map(|row| Some((row, figure(row)?)))
+            {
                 gauge.observe(figure, &labels(row));
             }
         });
-        gauge.with_description(about).with_unit(unit(is_bytes)).with_callback(observe).build();
+        gauge
+            .with_description(about)
+            .with_unit(unit(is_bytes))
+            .with_callback(observe)
+            .build();
     }
-    let stats = meter.i64_observable_gauge("memcg.stat").with_description("Statistics, each in its own unit");
+    let stats = meter
+        .i64_observable_gauge("memcg.stat")
+        .with_description("Statistics, each in its own unit");
     let observe = callback(source, |figures, gauge| {
         for row in &figures.groups.rows {
             for (item, &figure) in &row.stats {
@@ -138,20 +167,36 @@ fn observe_groups(meter: &Meter, source: &Weak<Source>) {
 }
 
 fn observe_counts(meter: &Meter, source: &Weak<Source>) {
-    let refused = meter.u64_observable_counter("memcg.refused_charges").with_description(REFUSED).with_unit("1");
+    let refused = meter
+        .u64_observable_counter("memcg.refused_charges")
+        .with_description(REFUSED)
+        .with_unit("1");
     let observe = callback(source, |figures, counter| {
-        figures.groups.rows.iter().for_each(|row| counter.observe(row.refused, &labels(row)));
+        figures
+            .groups
+            .rows
+            .iter()
+            .for_each(|row| counter.observe(row.refused, &labels(row)));
     });
     refused.with_callback(observe).build();
     for stalled in STALLED {
-        let time = meter.f64_observable_counter(format!("memcg.pressure.{}", stalled.name)).with_unit("s");
+        let time = meter
+            .f64_observable_counter(format!("memcg.pressure.{}", stalled.name))
+            .with_unit("s");
         let about = stalled.about;
         let observe = callback(source, move |figures, counter| {
-            figures.groups.rows.iter().for_each(|row| counter.observe(stalled.seconds(row), &labels(row)));
+            figures
+                .groups
+                .rows
+                .iter()
+                .for_each(|row| counter.observe(stalled.seconds(row), &labels(row)));
         });
         time.with_description(about).with_callback(observe).build();
     }
-    let events = meter.u64_observable_counter("memcg.events").with_description(EVENTS).with_unit("1");
+    let events = meter
+        .u64_observable_counter("memcg.events")
+        .with_description(EVENTS)
+        .with_unit("1");
     let observe = callback(source, |figures, counter| {
         for row in &figures.groups.rows {
             for (event, count) in events_of(row) {
@@ -164,10 +209,18 @@ fn observe_counts(meter: &Meter, source: &Weak<Source>) {
 
 /// Counters beside memory. An instrument has one unit, so that of each is an attribute.
 fn observe_counters(meter: &Meter, source: &Weak<Source>) {
-    let labels =
-        |row: &Row, name: &str, counter: &CounterRow| with(with(labels(row), "counter", name), "unit", &counter.unit);
-    for CounterGauge { name, about, figure } in COUNTER_GAUGES {
-        let gauge = meter.u64_observable_gauge(format!("memcg.counter.{name}")).with_description(about);
+    let labels = |row: &Row, name: &str, counter: &CounterRow| {
+        with(with(labels(row), "counter", name), "unit", &counter.unit)
+    };
+    for CounterGauge {
+        name,
+        about,
+        figure,
+    } in COUNTER_GAUGES
+    {
+        let gauge = meter
+            .u64_observable_gauge(format!("memcg.counter.{name}"))
+            .with_description(about);
         let observe = callback(source, move |figures, gauge| {
             for (row, name, counter) in figures.counters() {
                 if let Some(figure) = figure(counter) {
@@ -177,7 +230,9 @@ fn observe_counters(meter: &Meter, source: &Weak<Source>) {
         });
         gauge.with_callback(observe).build();
     }
-    let refused = meter.u64_observable_counter("memcg.counter.refused_charges").with_description(COUNTER_REFUSED);
+    let refused = meter
+        .u64_observable_counter("memcg.counter.refused_charges")
+        .with_description(COUNTER_REFUSED);
     let observe = callback(source, move |figures, refused| {
         for (row, name, counter) in figures.counters() {
             refused.observe(counter.refused, &labels(row, name, counter));
@@ -190,12 +245,25 @@ fn observe_process(meter: &Meter, source: &Weak<Source>) {
     // Every reading has the same names in the same order.
     let names = Process::default();
     for (at, (name, about, _)) in names.gauges().into_iter().enumerate() {
-        let observe = callback(source, move |figures, gauge| gauge.observe(figures.process.gauges()[at].2, &[]));
-        meter.u64_observable_gauge(format!("memcg.{name}")).with_description(about).with_callback(observe).build();
+        let observe = callback(source, move |figures, gauge| {
+            gauge.observe(figures.process.gauges()[at].2, &[])
+        });
+        meter
+            .u64_observable_gauge(format!("memcg.{name}"))
+            .with_description(about)
+            .with_callback(observe)
+            .build();
     }
     for (at, (name, about, is_bytes, _)) in names.counters().into_iter().enumerate() {
-        let counter = meter.u64_observable_counter(format!("memcg.{name}")).with_description(about);
-        let observe = callback(source, move |figures, counter| counter.observe(figures.process.counters()[at].3, &[]));
-        counter.with_unit(unit(is_bytes)).with_callback(observe).build();
+        let counter = meter
+            .u64_observable_counter(format!("memcg.{name}"))
+            .with_description(about);
+        let observe = callback(source, move |figures, counter| {
+            counter.observe(figures.process.counters()[at].3, &[])
+        });
+        counter
+            .with_unit(unit(is_bytes))
+            .with_callback(observe)
+            .build();
     }
 }

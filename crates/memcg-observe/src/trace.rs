@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use memcg::{Event, Group, Happened, Registration};
 
-/// Lines that a [`Trace`] writes within a second for each of the events: those that are left out are counted in the next.
+/// Lines that a [`Trace`] writes within a second for each of the events: those that are left out
+/// are counted in the next.
 pub const TRACED_A_SECOND: u32 = 10;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -20,17 +21,20 @@ pub struct Trace {
     rates: Arc<[(Event, Mutex<Rate>)]>,
 }
 
-/// Reports what happens to the limits of `group` and of the groups below it to the crate `tracing`, until the result is
-/// dropped. The target is `memcg`, the fields are `event` (its name in `memory.events`), `group` (the path of `group`),
-/// `count` (by now) and `times` (since the last report).
+/// Reports what happens to the limits of `group` and of the groups below it to the crate `tracing`,
+/// until the result is dropped. The target is `memcg`, the fields are `event` (its name in
+/// `memory.events`), `group` (the path of `group`), `count` (by now) and `times` (since the last
+/// report).
 ///
-/// Of each event there are at most [`TRACED_A_SECOND`] reports within a second. What is left out is not lost: the next
-/// report has it in its `times`, and the drop of the result reports what is left then. So a service that refuses a hundred
-/// thousand charges writes some lines. [`Group::on_event`] has each.
+/// Of each event there are at most [`TRACED_A_SECOND`] reports within a second. What is left out is
+/// not lost: the next report has it in its `times`, and the drop of the result reports what is left
+/// then. So a service that refuses a hundred thousand charges writes some lines.
+/// [`Group::on_event`] has each.
 ///
-/// The thread that made the event happen reports it, at the end of that operation, and holds no lock of `memcg` then. An
-/// allocator reports nothing itself: the next other call of `memcg` does, on any thread. A refusal, a cancelled group and a
-/// panic of foreign code are warnings. What happens often, such as a charge above high, is a debug message.
+/// The thread that made the event happen reports it, at the end of that operation, and holds no
+/// lock of `memcg` then. An allocator reports nothing itself: the next other call of `memcg` does,
+/// on any thread. A refusal, a cancelled group and a panic of foreign code are warnings. What
+/// happens often, such as a charge above high, is a debug message.
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().max(100).build()?;
@@ -39,14 +43,23 @@ pub struct Trace {
 /// # Ok::<(), memcg::BuildError>(())
 /// ```
 pub fn trace(group: &Group) -> Trace {
-    let rates: Arc<[_]> = Event::ALL.into_iter().map(|event| (event, Mutex::default())).collect();
+    let rates: Arc<[_]> = Event::ALL
+        .into_iter()
+        .map(|event| (event, Mutex::default()))
+        .collect();
     let register = |at: usize| {
         let rates = Arc::clone(&rates);
         let (event, _) = rates[at];
-        group.on_event(event, move |happened| report_at_rate(&rates[at].1, happened))
+        group.on_event(event, move |happened| {
+            report_at_rate(&rates[at].1, happened)
+        })
     };
     let registrations = (0..rates.len()).map(register).collect();
-    Trace { registrations, of: group.clone(), rates }
+    Trace {
+        registrations,
+        of: group.clone(),
+        rates,
+    }
 }
 
 impl Drop for Trace {
@@ -76,7 +89,10 @@ impl Rate {
     fn add(&mut self, count: u64, times: u64, now: Instant) -> Option<(u64, u64)> {
         // Threads may come in another order than the counts.
         (self.times, self.count) = (self.times.saturating_add(times), self.count.max(count));
-        if self.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= SECOND) {
+        if self
+            .begun
+            .is_none_or(|begun| now.saturating_duration_since(begun) >= SECOND)
+        {
             (self.begun, self.lines) = (Some(now), 0);
         }
         if self.lines >= TRACED_A_SECOND {
@@ -119,7 +135,10 @@ mod tests {
         let (mut rate, begun) = (Rate::default(), Instant::now());
         let mut lines = Vec::new();
         // A thousand within a second, then one an hour later.
-        lines.extend((1..=1_000).filter_map(|count| rate.add(count, 1, begun + Duration::from_micros(count))));
+        lines.extend(
+            (1..=1_000)
+                .filter_map(|count| rate.add(count, 1, begun + Duration::from_micros(count))),
+        );
         assert_eq!(lines.len(), TRACED_A_SECOND as usize);
         lines.extend(rate.add(1_001, 1, begun + Duration::from_secs(3_600)));
         assert_eq!(lines.last(), Some(&(1_001, 991)));

@@ -24,7 +24,10 @@ fn parsed(exposition: &Exposition) -> Samples {
     let samples = parsed.families.into_iter().map(|(name, family)| {
         let samples = family.iter_samples().map(|sample| {
             let labels = sample.get_labelset().expect("labels");
-            let labels = labels.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+            let labels = labels
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect();
             (labels, figure(&sample.value))
         });
         (name, samples.collect())
@@ -42,17 +45,28 @@ fn figure(value: &OpenMetricsValue) -> f64 {
 
 #[track_caller]
 fn one(samples: &Samples, family: &str, labels: &[(&str, &str)]) -> f64 {
-    let family = samples.get(family).unwrap_or_else(|| panic!("no {family} in {:?}", samples.keys()));
+    let family = samples
+        .get(family)
+        .unwrap_or_else(|| panic!("no {family} in {:?}", samples.keys()));
     let is_it = |found: &BTreeMap<String, String>| {
-        labels.iter().all(|(name, value)| found.get(*name).is_some_and(|is| is == value))
+        labels
+            .iter()
+            .all(|(name, value)| found.get(*name).is_some_and(|is| is == value))
     };
-    let found: Vec<f64> = family.iter().filter(|(labels, _)| is_it(labels)).map(|(_, figure)| *figure).collect();
+    let found: Vec<f64> = family
+        .iter()
+        .filter(|(labels, _)| is_it(labels))
+        .map(|(_, figure)| *figure)
+        .collect();
     assert_eq!(found.len(), 1, "{labels:?} in {family:?}");
     found[0]
 }
 
 fn runtime() -> Runtime {
-    Runtime::builder().batch(Bytes(0)).build().expect("no odd setting")
+    Runtime::builder()
+        .batch(Bytes(0))
+        .build()
+        .expect("no odd setting")
 }
 
 fn filled(parent: &Group, name: &str, kib: u64) -> (Group, Charge) {
@@ -66,8 +80,13 @@ fn figures_of_groups() {
     let mut builder = Runtime::builder().batch(Bytes(0));
     let slept = builder.stat("slept", Unit::Nanoseconds);
     let runtime = builder.build().expect("no odd setting");
-    let acme =
-        runtime.root().create("acme", Limits::new().max(64 << 10).low(8 << 10).min(4 << 10)).expect("a free name");
+    let acme = runtime
+        .root()
+        .create(
+            "acme",
+            Limits::new().max(64 << 10).low(8 << 10).min(4 << 10),
+        )
+        .expect("a free name");
     let (query, held) = filled(&acme, "q17", 70);
     assert!(query.try_charge(Bytes(KIB)).is_err());
     acme.stat_add(Stat::ANON, 4_096);
@@ -75,15 +94,31 @@ fn figures_of_groups() {
     acme.stat_add(slept, 1_500_000_000);
     acme.flush();
     let mut waits = pin!(query.charge_async(Bytes(KIB)));
-    assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(
+        waits
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+    );
     // The shown time is in whole microseconds.
     std::thread::sleep(std::time::Duration::from_millis(1));
     let samples = parsed(&Exposition::new(&runtime));
     let acme = [("group", "/acme"), ("depth", "1")];
-    let both = ["memcg_pressure_waiting_seconds", "memcg_pressure_stalled_seconds"];
+    let both = [
+        "memcg_pressure_waiting_seconds",
+        "memcg_pressure_stalled_seconds",
+    ];
     let [some, full] = both.map(|family| one(&samples, family, &acme));
     assert!(full > 0.0 && full == some, "its own max: {full} of {some}");
-    assert_eq!(one(&samples, "memcg_pressure_stalled_seconds", &[("group", "/")]), 0.0, "no limit of the root");
+    assert_eq!(
+        one(
+            &samples,
+            "memcg_pressure_stalled_seconds",
+            &[("group", "/")]
+        ),
+        0.0,
+        "no limit of the root"
+    );
     let gauges = [
         ("memcg_usage_bytes", 71_680.0),
         ("memcg_peak_bytes", 71_680.0),
@@ -97,74 +132,172 @@ fn figures_of_groups() {
     for (family, expected) in gauges {
         assert_eq!(one(&samples, family, &acme), expected, "{family}");
     }
-    assert_eq!(one(&samples, "memcg_events", &[("group", "/acme"), ("event", "oom")]), 1.0);
-    assert_eq!(one(&samples, "memcg_events", &[("group", "/"), ("event", "oom")]), 1.0);
-    assert_eq!(one(&samples, "memcg_events", &[("group", "/"), ("event", "panic")]), 0.0, "the root has all");
-    assert_eq!(one(&samples, "memcg_stat_bytes", &[("group", "/acme"), ("item", "anon")]), 4_096.0);
-    assert_eq!(one(&samples, "memcg_stat_events", &[("group", "/"), ("item", "workingset_refault")]), 3.0);
-    assert_eq!(one(&samples, "memcg_stat_time_seconds", &[("group", "/"), ("item", "slept")]), 1.5);
-    assert_eq!((one(&samples, "memcg_groups", &[]), one(&samples, "memcg_barrier_degraded", &[])), (3.0, 0.0));
-    assert!(!samples.contains_key("memcg_high_bytes"), "no group has a high");
+    assert_eq!(
+        one(
+            &samples,
+            "memcg_events",
+            &[("group", "/acme"), ("event", "oom")]
+        ),
+        1.0
+    );
+    assert_eq!(
+        one(
+            &samples,
+            "memcg_events",
+            &[("group", "/"), ("event", "oom")]
+        ),
+        1.0
+    );
+    assert_eq!(
+        one(
+            &samples,
+            "memcg_events",
+            &[("group", "/"), ("event", "panic")]
+        ),
+        0.0,
+        "the root has all"
+    );
+    assert_eq!(
+        one(
+            &samples,
+            "memcg_stat_bytes",
+            &[("group", "/acme"), ("item", "anon")]
+        ),
+        4_096.0
+    );
+    assert_eq!(
+        one(
+            &samples,
+            "memcg_stat_events",
+            &[("group", "/"), ("item", "workingset_refault")]
+        ),
+        3.0
+    );
+    assert_eq!(
+        one(
+            &samples,
+            "memcg_stat_time_seconds",
+            &[("group", "/"), ("item", "slept")]
+        ),
+        1.5
+    );
+    assert_eq!(
+        (
+            one(&samples, "memcg_groups", &[]),
+            one(&samples, "memcg_barrier_degraded", &[])
+        ),
+        (3.0, 0.0)
+    );
+    assert!(
+        !samples.contains_key("memcg_high_bytes"),
+        "no group has a high"
+    );
     assert_eq!(samples["memcg_max_bytes"].len(), 1, "one group has a max");
     drop(held);
 }
 
-/// A count of something that has not happened yet is there with 0, so the first time is a rise: `increase()` counts it.
+/// A count of something that has not happened yet is there with 0, so the first time is a rise:
+/// `increase()` counts it.
 #[test]
 fn counts_exist_from_the_first_scrape() {
     let runtime = runtime();
-    let acme = runtime.root().create("acme", Limits::new().max(100)).expect("a free name");
+    let acme = runtime
+        .root()
+        .create("acme", Limits::new().max(100))
+        .expect("a free name");
     let exposition = Exposition::new(&runtime);
     let before = parsed(&exposition);
     for event in memcg::Event::ALL {
         for group in ["/", "/acme"] {
-            assert_eq!(one(&before, "memcg_events", &[("group", group), ("event", event.name())]), 0.0, "{event:?}");
+            assert_eq!(
+                one(
+                    &before,
+                    "memcg_events",
+                    &[("group", group), ("event", event.name())]
+                ),
+                0.0,
+                "{event:?}"
+            );
         }
     }
-    assert_eq!(one(&before, "memcg_refused_charges", &[("group", "/acme")]), 0.0);
+    assert_eq!(
+        one(&before, "memcg_refused_charges", &[("group", "/acme")]),
+        0.0
+    );
     assert!(acme.try_charge(Bytes(101)).is_err());
     let after = parsed(&exposition);
-    assert_eq!(one(&after, "memcg_events", &[("group", "/acme"), ("event", "oom")]), 1.0);
-    let series =
-        |samples: &Samples| samples["memcg_events"].iter().map(|(labels, _)| labels.clone()).collect::<Vec<_>>();
+    assert_eq!(
+        one(
+            &after,
+            "memcg_events",
+            &[("group", "/acme"), ("event", "oom")]
+        ),
+        1.0
+    );
+    let series = |samples: &Samples| {
+        samples["memcg_events"]
+            .iter()
+            .map(|(labels, _)| labels.clone())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(series(&before), series(&after), "no series has come");
     #[cfg(feature = "metrics")]
     assert_facade_has_the_same(&exposition, 40);
 }
 
-/// A limit that is not set has no sample. All others have a figure that each encoding has, whole numbers with a sign.
+/// A limit that is not set has no sample. All others have a figure that each encoding has, whole
+/// numbers with a sign.
 #[test]
 fn limits_that_are_not_set_and_large_ones() {
     let runtime = runtime();
-    let limits =
-        Limits::new().max(Bytes(u64::MAX - 1)).high(Bytes(1 << 40)).low(Limit::Unlimited).min(Limit::Unlimited);
+    let limits = Limits::new()
+        .max(Bytes(u64::MAX - 1))
+        .high(Bytes(1 << 40))
+        .low(Limit::Unlimited)
+        .min(Limit::Unlimited);
     let acme = runtime.root().create("acme", limits).expect("a free name");
     let exposition = Exposition::new(&runtime);
     let samples = parsed(&exposition);
     for absent in ["memcg_low_bytes", "memcg_min_bytes", "memcg_soft_bytes"] {
         assert!(!samples.contains_key(absent), "{absent}");
     }
-    assert_eq!(one(&samples, "memcg_max_bytes", &[("group", "/acme")]), (u64::MAX - 1) as f64);
+    assert_eq!(
+        one(&samples, "memcg_max_bytes", &[("group", "/acme")]),
+        (u64::MAX - 1) as f64
+    );
     assert_eq!(samples["memcg_max_bytes"].len(), 1);
     for text in [exposition.openmetrics(), exposition.text()] {
-        let figures = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.rsplit_once(' '));
+        let figures = text
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| line.rsplit_once(' '));
         for (series, figure) in figures {
             let is_whole = figure.bytes().all(|byte| byte.is_ascii_digit());
-            assert!(!is_whole || figure.parse::<i64>().is_ok(), "{series} {figure}");
+            assert!(
+                !is_whole || figure.parse::<i64>().is_ok(),
+                "{series} {figure}"
+            );
         }
     }
     drop(acme);
     // In JSON it is null, and a file has the kernel's word.
-    let row =
-        &serde_json::from_str::<serde_json::Value>(&memcg_observe::json(&runtime.snapshot())).expect("JSON")["rows"][1];
+    let row = &serde_json::from_str::<serde_json::Value>(&memcg_observe::json(&runtime.snapshot()))
+        .expect("JSON")["rows"][1];
     let figures = ["max", "high", "soft", "low", "min"].map(|name| row[name].as_u64());
-    assert_eq!(figures, [Some(u64::MAX - 1), Some(1 << 40), None, None, None], "{row}");
+    assert_eq!(
+        figures,
+        [Some(u64::MAX - 1), Some(1 << 40), None, None, None],
+        "{row}"
+    );
     assert!(row["low"].is_null(), "{row}");
-    assert_eq!(memcg_observe::read(&runtime, "/acme", "memory.low").expect("a file"), "max\n");
+    assert_eq!(
+        memcg_observe::read(&runtime, "/acme", "memory.low").expect("a file"),
+        "max\n"
+    );
 }
 
-/// Names that come and go by the thousand, beside groups that stay: those that stay are shown, the names are bounded, and
-/// the usage of a level is the root's whatever is shown.
+/// Names that come and go by the thousand, beside groups that stay: those that stay are shown, the
+/// names are bounded, and the usage of a level is the root's whatever is shown.
 #[test]
 fn names_that_come_and_go() {
     let runtime = runtime();
@@ -180,17 +313,34 @@ fn names_that_come_and_go() {
         // No group that is shown has one below, so there is no second level.
         let usage = &samples["memcg_usage_bytes"];
         let of_level = |level: &str| {
-            let figures = usage.iter().filter(|(labels, _)| labels["depth"] == level).map(|(_, figure)| *figure);
+            let figures = usage
+                .iter()
+                .filter(|(labels, _)| labels["depth"] == level)
+                .map(|(_, figure)| *figure);
             figures.collect::<Vec<f64>>()
         };
         assert_eq!(of_level("1").iter().sum::<f64>(), root.usage() as f64);
-        assert!(of_level("2").is_empty() || of_level("2").iter().sum::<f64>() == root.usage() as f64);
-        names.extend(samples["memcg_peak_bytes"].iter().map(|(labels, _)| labels["group"].clone()));
-        assert!(samples["memcg_peak_bytes"].iter().any(|(labels, _)| labels["group"] == "/stays"));
+        assert!(
+            of_level("2").is_empty() || of_level("2").iter().sum::<f64>() == root.usage() as f64
+        );
+        names.extend(
+            samples["memcg_peak_bytes"]
+                .iter()
+                .map(|(labels, _)| labels["group"].clone()),
+        );
+        assert!(
+            samples["memcg_peak_bytes"]
+                .iter()
+                .any(|(labels, _)| labels["group"] == "/stays")
+        );
         drop((charge, below, step));
         query.offline_tree();
     }
-    assert!(names.len() <= 1 + 2 * 40, "{} names, of 2 levels with 40 places", names.len());
+    assert!(
+        names.len() <= 1 + 2 * 40,
+        "{} names, of 2 levels with 40 places",
+        names.len()
+    );
     drop((held, stays));
 }
 
@@ -202,8 +352,14 @@ fn counters_beside_memory() {
     let spill = builder.counter("spill", memcg::Unit::Bytes);
     let cpu = builder.counter("cpu", Unit::Nanoseconds);
     let runtime = builder.build().expect("no odd setting");
-    let acme = runtime.root().create("acme", Limits::new()).expect("a free name");
-    acme.counter(files).expect("its own").set_max(3).expect("no ancestor is in the way");
+    let acme = runtime
+        .root()
+        .create("acme", Limits::new())
+        .expect("a free name");
+    acme.counter(files)
+        .expect("its own")
+        .set_max(3)
+        .expect("no ancestor is in the way");
     let held = [(files, 2), (spill, 4_096), (cpu, 1_500_000_000)].map(|(counter, amount)| {
         let group = acme.counter(counter).expect("its own");
         group.set_batch(0);
@@ -222,9 +378,17 @@ fn counters_beside_memory() {
         ("memcg_counter_usage_seconds", "cpu", 1.5),
         ("memcg_counter_refused_charges", "cpu", 0.0),
     ] {
-        assert_eq!(one(&samples, family, &of(counter)), expected, "{family} {counter}");
+        assert_eq!(
+            one(&samples, family, &of(counter)),
+            expected,
+            "{family} {counter}"
+        );
     }
-    assert_eq!(samples["memcg_counter_max"].len(), 1, "the others have no max");
+    assert_eq!(
+        samples["memcg_counter_max"].len(),
+        1,
+        "the others have no max"
+    );
     assert!(!samples.contains_key("memcg_counter_max_bytes"));
     #[cfg(feature = "metrics")]
     assert_facade_has_the_same(&exposition, 40);
@@ -242,18 +406,39 @@ fn as_many_series_as_asked_for() {
         held.push((tenant.clone(), own));
         held.extend((0..25).map(|query| filled(&tenant, &format!("query{query}"), query)));
     }
-    for (depth, top) in [(0, 10), (1, 10), (2, 10), (2, 3), (9, 1), (2, 10_000), (2, 0)] {
+    for (depth, top) in [
+        (0, 10),
+        (1, 10),
+        (2, 10),
+        (2, 3),
+        (9, 1),
+        (2, 10_000),
+        (2, 0),
+    ] {
         let samples = parsed(&Exposition::new(&runtime).depth(depth).top(top));
         let usage = &samples["memcg_usage_bytes"];
-        assert!(usage.len() <= 1 + depth.min(2) * (top.min(1_000) + 1), "{} with {depth} and {top}", usage.len());
+        assert!(
+            usage.len() <= 1 + depth.min(2) * (top.min(1_000) + 1),
+            "{} with {depth} and {top}",
+            usage.len()
+        );
         for level in 0..=depth.min(if top == 0 { 0 } else { 2 }) {
-            let of_level = usage.iter().filter(|(labels, _)| labels["depth"] == level.to_string());
+            let of_level = usage
+                .iter()
+                .filter(|(labels, _)| labels["depth"] == level.to_string());
             let sum: f64 = of_level.map(|(_, bytes)| bytes).sum();
-            assert_eq!(sum, root.usage() as f64, "level {level} of {depth}, top {top}");
+            assert_eq!(
+                sum,
+                root.usage() as f64,
+                "level {level} of {depth}, top {top}"
+            );
         }
     }
     let samples = parsed(&Exposition::new(&runtime).depth(1).top(2));
-    let shown: Vec<&str> = samples["memcg_peak_bytes"].iter().map(|(labels, _)| labels["group"].as_str()).collect();
+    let shown: Vec<&str> = samples["memcg_peak_bytes"]
+        .iter()
+        .map(|(labels, _)| labels["group"].as_str())
+        .collect();
     assert_eq!(shown, ["/", "/tenant39", "/tenant38"], "the largest first");
 }
 
@@ -261,7 +446,15 @@ fn as_many_series_as_asked_for() {
 #[test]
 fn odd_names() {
     let runtime = runtime();
-    let names = ["a\"b", "back\\slash", "other", "line\nfeed", "ünïcode", "{group=\"x\"}", " "];
+    let names = [
+        "a\"b",
+        "back\\slash",
+        "other",
+        "line\nfeed",
+        "ünïcode",
+        "{group=\"x\"}",
+        " ",
+    ];
     let held: Vec<_> = names
         .iter()
         .filter_map(|name| {
@@ -272,9 +465,16 @@ fn odd_names() {
     assert!(held.len() > 3, "names that groups may have");
     let samples = parsed(&Exposition::new(&runtime));
     for (_, group) in &held {
-        assert_eq!(one(&samples, "memcg_usage_bytes", &[("group", &group.path())]), KIB as f64);
+        assert_eq!(
+            one(&samples, "memcg_usage_bytes", &[("group", &group.path())]),
+            KIB as f64
+        );
     }
-    assert_eq!(one(&samples, "memcg_usage_bytes", &[("group", "other")]), 0.0, "no path is the same");
+    assert_eq!(
+        one(&samples, "memcg_usage_bytes", &[("group", "other")]),
+        0.0,
+        "no path is the same"
+    );
 }
 
 /// Groups come and go while they are read: the text is always whole.
@@ -290,7 +490,8 @@ fn while_groups_come_and_go() {
                 if done.load(Ordering::Relaxed) {
                     break;
                 }
-                let (group, charge) = filled(&runtime.root(), &format!("g{}", round % 7), 1 + round % 5);
+                let (group, charge) =
+                    filled(&runtime.root(), &format!("g{}", round % 7), 1 + round % 5);
                 let below = filled(&group, "below", 1);
                 drop((charge, below.1));
                 group.offline_tree();
@@ -326,7 +527,10 @@ fn assert_facade_has_the_same(exposition: &Exposition, least: usize) {
     let mut looked_at = 0;
     for (key, _, _, value) in recorded {
         let key = key.key();
-        let labels: Vec<(&str, &str)> = key.labels().map(|label| (label.key(), label.value())).collect();
+        let labels: Vec<(&str, &str)> = key
+            .labels()
+            .map(|label| (label.key(), label.value()))
+            .collect();
         let value = match value {
             DebugValue::Counter(count) => count as f64,
             DebugValue::Gauge(figure) => figure.into_inner(),
@@ -345,24 +549,49 @@ fn the_ledger_is_shown_on_request() {
     let (query, held) = filled(&runtime.root(), "q17", 100);
     let (other, of_other) = filled(&runtime.root(), "q18", 1);
     let rows = query.run(|| Owner::charge(300 * KIB as usize));
-    let covers = runtime.root().create("covers", Limits::new().cover_allocations()).unwrap();
+    let covers = runtime
+        .root()
+        .create("covers", Limits::new().cover_allocations())
+        .unwrap();
     let batch = covers.run(|| Owner::charge(40 * KIB as usize));
     let item = |exposition: &Exposition, group: &str, item: &str| {
-        let found = parsed(exposition).remove("memcg_stat_bytes").unwrap_or_default();
-        let of = |(labels, _): &&(BTreeMap<String, String>, f64)| labels["group"] == group && labels["item"] == item;
+        let found = parsed(exposition)
+            .remove("memcg_stat_bytes")
+            .unwrap_or_default();
+        let of = |(labels, _): &&(BTreeMap<String, String>, f64)| {
+            labels["group"] == group && labels["item"] == item
+        };
         found.iter().find(of).map(|(_, figure)| *figure)
     };
     let plain = Exposition::new(&runtime);
     assert_eq!(item(&plain, "/q17", "allocated"), None);
     let exposition = plain.ledger();
-    let expected = [("reserved", Some(100)), ("allocated", Some(300)), ("unpaid", None)];
+    let expected = [
+        ("reserved", Some(100)),
+        ("allocated", Some(300)),
+        ("unpaid", None),
+    ];
     for (name, kib) in expected {
-        assert_eq!(item(&exposition, "/q17", name), kib.map(|kib: u64| (kib * KIB) as f64), "{name} of q17");
+        assert_eq!(
+            item(&exposition, "/q17", name),
+            kib.map(|kib: u64| (kib * KIB) as f64),
+            "{name} of q17"
+        );
     }
-    assert_eq!(item(&exposition, "/", "allocated"), Some((340 * KIB) as f64));
-    assert_eq!(item(&exposition, "/q18", "reserved"), None, "a group without objects has no ledger");
+    assert_eq!(
+        item(&exposition, "/", "allocated"),
+        Some((340 * KIB) as f64)
+    );
+    assert_eq!(
+        item(&exposition, "/q18", "reserved"),
+        None,
+        "a group without objects has no ledger"
+    );
     drop(held);
-    assert_eq!(item(&exposition, "/covers", "unpaid"), Some((40 * KIB) as f64));
+    assert_eq!(
+        item(&exposition, "/covers", "unpaid"),
+        Some((40 * KIB) as f64)
+    );
     // SAFETY: the bytes are charged, and each is given back once.
     #[allow(unsafe_code)]
     unsafe {

@@ -23,7 +23,11 @@ impl Visit for Line {
 
 impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut line = Line(format!("{} {}", event.metadata().level(), event.metadata().target()));
+        let mut line = Line(format!(
+            "{} {}",
+            event.metadata().level(),
+            event.metadata().target()
+        ));
         event.record(&mut line);
         self.0.lock().expect("no panic").push(line.0);
     }
@@ -34,9 +38,18 @@ fn what_happens_is_reported() {
     let lines = Lines::default();
     let said = || std::mem::take(&mut *lines.0.lock().expect("no panic"));
     tracing::subscriber::with_default(tracing_subscriber::registry().with(lines.clone()), || {
-        let runtime = Runtime::builder().batch(Bytes(0)).build().expect("no odd setting");
-        let acme = runtime.root().create("acme", Limits::new().max(100)).expect("a free name");
-        let other = runtime.root().create("other", Limits::new().max(100)).expect("a free name");
+        let runtime = Runtime::builder()
+            .batch(Bytes(0))
+            .build()
+            .expect("no odd setting");
+        let acme = runtime
+            .root()
+            .create("acme", Limits::new().max(100))
+            .expect("a free name");
+        let other = runtime
+            .root()
+            .create("other", Limits::new().max(100))
+            .expect("a free name");
         let trace = memcg_observe::trace(&acme);
         assert!(acme.try_charge(101).is_err());
         let mut lines = said();
@@ -47,7 +60,9 @@ fn what_happens_is_reported() {
         ];
         assert_eq!(lines, expected);
         drop(acme.force_charge(120));
-        assert!(said().contains(&"INFO memcg event=\"overcharge\" group=\"/acme\" count=1 times=1".to_string()));
+        assert!(said().contains(
+            &"INFO memcg event=\"overcharge\" group=\"/acme\" count=1 times=1".to_string()
+        ));
         assert!(other.try_charge(101).is_err());
         assert_eq!(said(), [""; 0], "another group's");
         drop(trace);
@@ -56,11 +71,15 @@ fn what_happens_is_reported() {
     });
 }
 
-/// The lines of what `body` does to a runtime whose root may have 100 bytes, in order of their text.
+/// The lines of what `body` does to a runtime whose root may have 100 bytes, in order of their
+/// text.
 fn lines_of(body: impl FnOnce(&Group)) -> Vec<String> {
     let lines = Lines::default();
     tracing::subscriber::with_default(tracing_subscriber::registry().with(lines.clone()), || {
-        let builder = Runtime::builder().batch(Bytes(0)).max(100).delay_max(Duration::from_millis(20));
+        let builder = Runtime::builder()
+            .batch(Bytes(0))
+            .max(100)
+            .delay_max(Duration::from_millis(20));
         let runtime = builder.build().expect("no odd setting");
         let _trace = memcg_observe::trace(&runtime.root());
         body(&runtime.root());
@@ -74,8 +93,11 @@ fn lines_of(body: impl FnOnce(&Group)) -> Vec<String> {
 fn a_victim_is_reported() {
     let lines = lines_of(|root| {
         root.set_oom_policy(OomPolicy::Choose);
-        let [hog, query] = ["hog", "q17"].map(|name| root.create(name, Limits::new()).expect("a free name"));
-        let held = Arc::new(Mutex::new(vec![hog.try_charge(Bytes(90)).expect("there is room")]));
+        let [hog, query] =
+            ["hog", "q17"].map(|name| root.create(name, Limits::new()).expect("a free name"));
+        let held = Arc::new(Mutex::new(vec![
+            hog.try_charge(Bytes(90)).expect("there is room"),
+        ]));
         let gives = Arc::clone(&held);
         let _hook = hog.on_cancel(move |_| gives.lock().expect("no panic").clear());
         drop(query.try_charge(Bytes(50)).expect("the hog's memory"));
@@ -92,12 +114,20 @@ fn a_victim_is_reported() {
 #[test]
 fn a_delay_is_reported() {
     let lines = lines_of(|root| {
-        let acme = root.create("acme", Limits::new().high(10)).expect("a free name");
+        let acme = root
+            .create("acme", Limits::new().high(10))
+            .expect("a free name");
         let held = acme.try_charge(Bytes(80)).expect("below max");
-        assert!(acme.pressure().some.total >= Duration::from_millis(10), "it was delayed");
+        assert!(
+            acme.pressure().some.total >= Duration::from_millis(10),
+            "it was delayed"
+        );
         drop(held);
     });
-    assert_eq!(lines, ["DEBUG memcg event=\"high\" group=\"/\" count=1 times=1"]);
+    assert_eq!(
+        lines,
+        ["DEBUG memcg event=\"high\" group=\"/\" count=1 times=1"]
+    );
 }
 
 /// A hundred thousand refusals are some lines, and the lines together say how many there were.
@@ -113,12 +143,31 @@ fn many_refusals_are_few_lines() {
     });
     // Two events, at most 10 lines within each second, and the last of the drop.
     let seconds = begun.elapsed().as_secs() as usize + 1;
-    assert!(lines.len() <= 2 * (10 * (seconds + 1) + 1), "{} lines within {seconds} s", lines.len());
-    let oom: Vec<&String> = lines.iter().filter(|line| line.contains("event=\"oom\"")).collect();
+    assert!(
+        lines.len() <= 2 * (10 * (seconds + 1) + 1),
+        "{} lines within {seconds} s",
+        lines.len()
+    );
+    let oom: Vec<&String> = lines
+        .iter()
+        .filter(|line| line.contains("event=\"oom\""))
+        .collect();
     let field = |line: &str, name: &str| {
-        let value = line.split(&format!("{name}=")).nth(1).and_then(|rest| rest.split(' ').next());
-        value.and_then(|value| value.parse::<u64>().ok()).expect("a number")
+        let value = line
+            .split(&format!("{name}="))
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next());
+        value
+            .and_then(|value| value.parse::<u64>().ok())
+            .expect("a number")
     };
-    assert_eq!(oom.iter().map(|line| field(line, "times")).sum::<u64>(), REFUSALS);
-    assert_eq!(oom.iter().map(|line| field(line, "count")).max(), Some(REFUSALS), "the last one has the count");
+    assert_eq!(
+        oom.iter().map(|line| field(line, "times")).sum::<u64>(),
+        REFUSALS
+    );
+    assert_eq!(
+        oom.iter().map(|line| field(line, "count")).max(),
+        Some(REFUSALS),
+        "the last one has the count"
+    );
 }

@@ -1,14 +1,15 @@
-//! The channel beside tokio's bounded channel, and beside what programs write today: a semaphore in KiB with an unbounded
-//! channel. Each message says that it weighs 1 KiB and allocates nothing, so that the channels alone are measured.
+//! The channel beside tokio's bounded channel, and beside what programs write today: a semaphore in
+//! KiB with an unbounded channel. Each message says that it weighs 1 KiB and allocates nothing, so
+//! that the channels alone are measured.
 //!
 //! ```text
 //! cargo bench -p memcg-tokio-benches                        the table, about a minute
 //! cargo bench -p memcg-tokio-benches -- --rounds 5 "1 senders"    only rows whose names begin so
 //! ```
 //!
-//! The runtime has the drivers of sockets and time, as a service's has: a worker that polls them pays for it. The rows of
-//! one shape run in turns, round by round. A figure is the median of the ratios to tokio's channel in the same round; the
-//! brackets have the first and the third quartile.
+//! The runtime has the drivers of sockets and time, as a service's has: a worker that polls them
+//! pays for it. The rows of one shape run in turns, round by round. A figure is the median of the
+//! ratios to tokio's channel in the same round; the brackets have the first and the third quartile.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -91,8 +92,13 @@ async fn semaphore(senders: usize, fit: usize) -> u64 {
             for _ in 0..count {
                 let packet = Packet(1);
                 let kib = u32::try_from(packet.weigh().div_ceil(1024)).expect("a small packet");
-                let permit = Arc::clone(&room).acquire_many_owned(kib).await.expect("it is never closed");
-                sender.send((packet, permit)).expect("the receiver is there");
+                let permit = Arc::clone(&room)
+                    .acquire_many_owned(kib)
+                    .await
+                    .expect("it is never closed");
+                sender
+                    .send((packet, permit))
+                    .expect("the receiver is there");
             }
         }
     };
@@ -137,10 +143,15 @@ fn quartiles(mut ratios: Vec<f64>) -> [f64; 3] {
 fn main() {
     let mut rounds = ROUNDS;
     let mut filter = String::new();
-    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
+    let mut arguments = std::env::args()
+        .skip(1)
+        .filter(|argument| argument != "--bench");
     while let Some(argument) = arguments.next() {
         if argument == "--rounds" {
-            let count = arguments.next().and_then(|count| count.parse().ok()).filter(|&count| count > 0);
+            let count = arguments
+                .next()
+                .and_then(|count| count.parse().ok())
+                .filter(|&count| count > 0);
             let Some(count) = count else {
                 eprintln!("--rounds takes a number from 1 on");
                 std::process::exit(2);
@@ -151,15 +162,27 @@ fn main() {
         }
     }
     let name = |(senders, fit): (usize, usize)| format!("{senders} senders, {fit} messages fit");
-    let shapes: Vec<(usize, usize)> = SHAPES.into_iter().filter(|&shape| name(shape).starts_with(&filter)).collect();
+    let shapes: Vec<(usize, usize)> = SHAPES
+        .into_iter()
+        .filter(|&shape| name(shape).starts_with(&filter))
+        .collect();
     if shapes.is_empty() {
-        eprintln!("no row begins with {filter:?}; there are: {}", SHAPES.map(name).join("; "));
+        eprintln!(
+            "no row begins with {filter:?}; there are: {}",
+            SHAPES.map(name).join("; ")
+        );
         std::process::exit(2);
     }
-    let tokio =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("tokio starts");
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("tokio starts");
     println!("times of tokio's bounded channel, {rounds} rounds of {MESSAGES} messages, 2 workers");
-    println!("{:<30} {:>24} {:>24}", "", "memcg-tokio", "Semaphore + unbounded");
+    println!(
+        "{:<30} {:>24} {:>24}",
+        "", "memcg-tokio", "Semaphore + unbounded"
+    );
     for shape in shapes {
         let (senders, fit) = shape;
         let budget = Runtime::builder().build().expect("memory for a runtime");

@@ -5,16 +5,18 @@ use std::time::Duration;
 use memcg::{Charge, ChargeError, Group, IntoBytes, OnFull, Runtime};
 use tokio::time::{Instant, sleep_until};
 
-/// Charges `bytes` to `group`, and waits in line for at most `time` by tokio's clock, which tests can pause.
+/// Charges `bytes` to `group`, and waits in line for at most `time` by tokio's clock, which tests
+/// can pause.
 ///
-/// It does what [`Group::charge_async`] does. A charge that hits the thread's stock arms no timer. The delay above a
-/// [high](memcg::Limits::high) goes by the system's clock, and ends with `time`, too.
+/// It does what [`Group::charge_async`] does. A charge that hits the thread's stock arms no timer.
+/// The delay above a [high](memcg::Limits::high) goes by the system's clock, and ends with `time`,
+/// too.
 ///
 /// # Errors
 ///
 /// [`ChargeError`], as [`Group::charge_async`]: [`ChargeError::TimedOut`] after `time`, which
-/// [`Event::TimedOut`](memcg::Event::TimedOut) counts, [`ChargeError::Limit`] at once where the charge could never fit, and
-/// [`ChargeError::Deadlock`] where no wait in the line could end.
+/// [`Event::TimedOut`](memcg::Event::TimedOut) counts, [`ChargeError::Limit`] at once where the
+/// charge could never fit, and [`ChargeError::Deadlock`] where no wait in the line could end.
 /// Nothing of it remains, and neither where the future is dropped.
 ///
 /// # Panics
@@ -35,15 +37,25 @@ use tokio::time::{Instant, sleep_until};
 /// # Ok(())
 /// # }
 /// ```
-pub async fn charge_timeout(group: &Group, bytes: impl IntoBytes, time: Duration) -> Result<Charge, ChargeError> {
+pub async fn charge_timeout(
+    group: &Group,
+    bytes: impl IntoBytes,
+    time: Duration,
+) -> Result<Charge, ChargeError> {
     let bytes = bytes.into_bytes();
     match group.try_charge_with(bytes, OnFull::IfRoom).ok() {
         Some(charge) => Ok(charge),
-        None => group.charge_async(bytes).until(tokio::time::sleep(time)).await,
+        None => {
+            group
+                .charge_async(bytes)
+                .until(tokio::time::sleep(time))
+                .await
+        }
     }
 }
 
-/// Charges as [`charge_timeout`] does, and gives up at `deadline`: for a request whose steps share one deadline.
+/// Charges as [`charge_timeout`] does, and gives up at `deadline`: for a request whose steps share
+/// one deadline.
 ///
 /// # Errors
 ///
@@ -69,7 +81,11 @@ pub async fn charge_timeout(group: &Group, bytes: impl IntoBytes, time: Duration
 /// # Ok(())
 /// # }
 /// ```
-pub async fn charge_until(group: &Group, bytes: impl IntoBytes, deadline: Instant) -> Result<Charge, ChargeError> {
+pub async fn charge_until(
+    group: &Group,
+    bytes: impl IntoBytes,
+    deadline: Instant,
+) -> Result<Charge, ChargeError> {
     let bytes = bytes.into_bytes();
     match group.try_charge_with(bytes, OnFull::IfRoom).ok() {
         Some(charge) => Ok(charge),
@@ -77,11 +93,12 @@ pub async fn charge_until(group: &Group, bytes: impl IntoBytes, deadline: Instan
     }
 }
 
-/// Returns a hook for `on_thread_park` of tokio's builder: a worker that parks gives back the credit that it holds in
-/// `runtime`. The usage of an idle service is then its live charge.
+/// Returns a hook for `on_thread_park` of tokio's builder: a worker that parks gives back the
+/// credit that it holds in `runtime`. The usage of an idle service is then its live charge.
 ///
-/// The hook runs [`Runtime::release_thread_credit`] at each park, which says the cost. Where workers park for microseconds
-/// and wake up again, [`Runtime::start_flusher`] takes back idle credit and costs the workers nothing.
+/// The hook runs [`Runtime::release_thread_credit`] at each park, which says the cost. Where
+/// workers park for microseconds and wake up again, [`Runtime::start_flusher`] takes back idle
+/// credit and costs the workers nothing.
 ///
 /// The hook has a handle on the `memcg` runtime. So the tree lives as long as the tokio runtime.
 ///

@@ -7,11 +7,13 @@ use std::task::{Context, Poll, Waker};
 use memcg::{Group, InGroup};
 use tokio::task::JoinHandle;
 
-/// Spawns a task that runs in `group`: [`Group::current`] names the group at each poll, and where the future is dropped,
-/// also after an abort. `memcg-alloc` then charges the group for what the task allocates.
+/// Spawns a task that runs in `group`: [`Group::current`] names the group at each poll, and where
+/// the future is dropped, also after an abort. `memcg-alloc` then charges the group for what the
+/// task allocates.
 ///
-/// It costs what `tokio::spawn` costs, and two switches of the thread's current group for each poll. What the task spawns
-/// has no group of its own. For a `JoinSet` use [`InGroup::in_group`]: `set.spawn(future.in_group(&group))`.
+/// It costs what `tokio::spawn` costs, and two switches of the thread's current group for each
+/// poll. What the task spawns has no group of its own. For a `JoinSet` use [`InGroup::in_group`]:
+/// `set.spawn(future.in_group(&group))`.
 ///
 /// # Panics
 ///
@@ -38,8 +40,8 @@ where
     tokio::spawn(future.in_group(group))
 }
 
-/// Runs `work` in `group` on a thread for blocking work. Where tokio shuts down before `work` runs, the drop of `work`
-/// happens in the group, too.
+/// Runs `work` in `group` on a thread for blocking work. Where tokio shuts down before `work` runs,
+/// the drop of `work` happens in the group, too.
 ///
 /// It costs what `tokio::task::spawn_blocking` costs, and a switch of the thread's current group.
 ///
@@ -68,8 +70,10 @@ where
 {
     // A future, so that its wrapper drops in the group what was never run.
     let work = async move { work() }.in_group(group);
-    tokio::task::spawn_blocking(move || match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(done) => done,
-        Poll::Pending => unreachable!("a block without an await is ready at its first poll"),
+    tokio::task::spawn_blocking(move || {
+        match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(done) => done,
+            Poll::Pending => unreachable!("a block without an await is ready at its first poll"),
+        }
     })
 }

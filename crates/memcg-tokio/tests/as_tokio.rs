@@ -1,7 +1,8 @@
-//! The channel beside tokio's bounded channel, step by step: the same script runs on both, and each step must show the
-//! same. Each message has the same weight, so that a number of messages is a number of bytes. One test runs every short
-//! script, the other one long scripts at random. A task is cancelled at an await alone, so a script that drops tasks
-//! between polls drops them wherever they can be dropped.
+//! The channel beside tokio's bounded channel, step by step: the same script runs on both, and each
+//! step must show the same. Each message has the same weight, so that a number of messages is a
+//! number of bytes. One test runs every short script, the other one long scripts at random. A task
+//! is cancelled at an await alone, so a script that drops tasks between polls drops them wherever
+//! they can be dropped.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -146,7 +147,11 @@ struct Scene<C: Channel> {
 
 impl<C: Channel> Scene<C> {
     fn new((sender, receiver): (C::Sender, C::Receiver)) -> Self {
-        Scene { senders: vec![sender], receiver: Some(receiver), tasks: Vec::new() }
+        Scene {
+            senders: vec![sender],
+            receiver: Some(receiver),
+            tasks: Vec::new(),
+        }
     }
 
     fn begin(&mut self, future: Pin<Box<dyn Future<Output = Seen>>>) -> Vec<Seen> {
@@ -163,7 +168,11 @@ impl<C: Channel> Scene<C> {
     /// Polls the tasks that were woken, as an executor would, until none is.
     fn settle(&mut self) -> Vec<Seen> {
         let mut seen = Vec::new();
-        while let Some(at) = self.tasks.iter().position(|task| task.as_ref().is_some_and(Spawn::is_woken)) {
+        while let Some(at) = self
+            .tasks
+            .iter()
+            .position(|task| task.as_ref().is_some_and(Spawn::is_woken))
+        {
             let task = self.tasks[at].as_mut().unwrap();
             if let std::task::Poll::Ready(ended) = task.poll() {
                 seen.push(ended);
@@ -175,7 +184,8 @@ impl<C: Channel> Scene<C> {
 
     /// One step. `pick` chooses among what is there.
     fn step(&mut self, step: u32, pick: usize, message: u32) -> Vec<Seen> {
-        let sender = (!self.senders.is_empty()).then(|| self.senders[pick % self.senders.len().max(1)].clone());
+        let sender = (!self.senders.is_empty())
+            .then(|| self.senders[pick % self.senders.len().max(1)].clone());
         let mut seen = match (step, sender, self.receiver.as_mut()) {
             (0..30, Some(sender), _) => self.begin(C::send(sender, message)),
             (30..40, Some(sender), _) => vec![C::try_send(&sender, message)],
@@ -185,7 +195,12 @@ impl<C: Channel> Scene<C> {
                 // Cancelled, wherever it waits.
                 let waiting = self.tasks.iter().filter(|task| task.is_some()).count();
                 if waiting > 0 {
-                    *self.tasks.iter_mut().filter(|task| task.is_some()).nth(pick % waiting).unwrap() = None;
+                    *self
+                        .tasks
+                        .iter_mut()
+                        .filter(|task| task.is_some())
+                        .nth(pick % waiting)
+                        .unwrap() = None;
                 }
                 Vec::new()
             }
@@ -214,14 +229,21 @@ impl<C: Channel> Scene<C> {
 
     fn state(&self) -> (Option<(bool, bool, usize)>, Vec<bool>, usize) {
         let closed = self.senders.iter().map(C::is_closed).collect();
-        (self.receiver.as_ref().map(C::state), closed, self.tasks.iter().filter(|task| task.is_some()).count())
+        (
+            self.receiver.as_ref().map(C::state),
+            closed,
+            self.tasks.iter().filter(|task| task.is_some()).count(),
+        )
     }
 }
 
 const MESSAGE: usize = message_overhead::<u32>();
 
 fn group_for(runtime: &Runtime, fit: usize) -> Group {
-    runtime.root().create("queue", Limits::new().max(fit * MESSAGE)).unwrap()
+    runtime
+        .root()
+        .create("queue", Limits::new().max(fit * MESSAGE))
+        .unwrap()
 }
 
 #[test]
@@ -236,27 +258,49 @@ fn a_random_script_shows_the_same_on_both() {
         let mut ours = Scene::<Ours>::new(channel(&group));
         for message in 0..120 {
             let (step, pick) = (random.random_range(0..99), random.random_range(0..1000));
-            let (expected, seen) = (theirs.step(step, pick, message), ours.step(step, pick, message));
+            let (expected, seen) = (
+                theirs.step(step, pick, message),
+                ours.step(step, pick, message),
+            );
             assert_eq!(seen, expected, "seed {seed}, step {message}: {step}");
-            assert_eq!(ours.state(), theirs.state(), "seed {seed}, step {message}: {step}");
+            assert_eq!(
+                ours.state(),
+                theirs.state(),
+                "seed {seed}, step {message}: {step}"
+            );
             steps += 1;
             waited += usize::from(group.waiting_count() > 0);
-            returned += seen.iter().filter(|seen| matches!(seen, Seen::Returned(..))).count();
+            returned += seen
+                .iter()
+                .filter(|seen| matches!(seen, Seen::Returned(..)))
+                .count();
             if let Some(receiver) = &ours.receiver {
-                assert_eq!(group.live(), (receiver.len() * MESSAGE) as u64, "charged as long as it is there");
+                assert_eq!(
+                    group.live(),
+                    (receiver.len() * MESSAGE) as u64,
+                    "charged as long as it is there"
+                );
             }
         }
         drop(ours);
         assert_eq!(group.live(), 0, "seed {seed}");
-        assert!(runtime.verify().to_string().ends_with("all add up"), "{}", runtime.verify());
+        assert!(
+            runtime.verify().to_string().ends_with("all add up"),
+            "{}",
+            runtime.verify()
+        );
     }
     // The scripts reach what they are for.
-    assert!(steps == 48_000 && waited > 3_000 && returned > 3_000, "{steps} {waited} {returned}");
+    assert!(
+        steps == 48_000 && waited > 3_000 && returned > 3_000,
+        "{steps} {waited} {returned}"
+    );
 }
 
-/// Steps of the exhaustive scripts. `Poll` polls the tasks that were woken, so a task is cancelled also between the
-/// moment that serves it and its next poll. `Close` and `DropReceiver` poll them first: a task of tokio that was served
-/// before still sends after them, and one of ours does not, as `Sender::reserve` says.
+/// Steps of the exhaustive scripts. `Poll` polls the tasks that were woken, so a task is cancelled
+/// also between the moment that serves it and its next poll. `Close` and `DropReceiver` poll them
+/// first: a task of tokio that was served before still sends after them, and one of ours does not,
+/// as `Sender::reserve` says.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Command {
     Send,
@@ -321,7 +365,8 @@ impl<C: Channel> Scene<C> {
         }
     }
 
-    /// Polls a new task until it waits for others: a send of ours lets other tasks run twice before that.
+    /// Polls a new task until it waits for others: a send of ours lets other tasks run twice before
+    /// that.
     fn begin_in_line(&mut self, future: Pin<Box<dyn Future<Output = Seen>>>) -> Vec<Seen> {
         let mut seen = self.begin(future);
         if seen.is_empty() {
@@ -349,18 +394,39 @@ fn every_short_script_shows_the_same_on_both() {
     for script in 0..scripts {
         let mut theirs = Scene::<Tokio>::new(mpsc::channel(1));
         let mut ours = Scene::<Ours>::new(channel(&group));
-        let commands = (0..COMMANDS_OF_A_SCRIPT).map(|at| COMMANDS[script / COMMANDS.len().pow(at) % COMMANDS.len()]);
-        let commands: Vec<_> = [Command::Send; 3].into_iter().chain(commands).chain([Command::Poll]).collect();
+        let commands = (0..COMMANDS_OF_A_SCRIPT)
+            .map(|at| COMMANDS[script / COMMANDS.len().pow(at) % COMMANDS.len()]);
+        let commands: Vec<_> = [Command::Send; 3]
+            .into_iter()
+            .chain(commands)
+            .chain([Command::Poll])
+            .collect();
         for (message, &command) in (0..).zip(&commands) {
-            let woken = ours.tasks.iter().flatten().next().is_some_and(Spawn::is_woken);
+            let woken = ours
+                .tasks
+                .iter()
+                .flatten()
+                .next()
+                .is_some_and(Spawn::is_woken);
             served_and_cancelled += usize::from(woken && command == Command::Cancel(0));
-            let (expected, seen) = (theirs.command(command, message), ours.command(command, message));
+            let (expected, seen) = (
+                theirs.command(command, message),
+                ours.command(command, message),
+            );
             assert_eq!(seen, expected, "{message} of {commands:?}");
             assert_eq!(ours.state(), theirs.state(), "{message} of {commands:?}");
         }
         drop(ours);
-        assert_eq!((group.live(), group.waiting_count()), (0, 0), "{commands:?}");
+        assert_eq!(
+            (group.live(), group.waiting_count()),
+            (0, 0),
+            "{commands:?}"
+        );
     }
     assert!(served_and_cancelled > 500, "{served_and_cancelled}");
-    assert!(runtime.verify().to_string().ends_with("all add up"), "{}", runtime.verify());
+    assert!(
+        runtime.verify().to_string().ends_with("all add up"),
+        "{}",
+        runtime.verify()
+    );
 }

@@ -1,4 +1,5 @@
-//! The bytes of a received message are credit for the next send, and belong to whatever charge lacks them.
+//! The bytes of a received message are credit for the next send, and belong to whatever charge
+//! lacks them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +14,10 @@ const MESSAGE: usize = 1000 + message_overhead::<Vec<u8>>();
 /// A tenant with room for so many messages, and a queue below it.
 fn tenant(fit: usize) -> (Runtime, Group, Group) {
     let runtime = Runtime::builder().audit(true).build().unwrap();
-    let tenant = runtime.root().create("tenant", Limits::new().max(fit * MESSAGE)).unwrap();
+    let tenant = runtime
+        .root()
+        .create("tenant", Limits::new().max(fit * MESSAGE))
+        .unwrap();
     let queue = tenant.create("queue", Limits::new()).unwrap();
     (runtime, tenant, queue)
 }
@@ -31,7 +35,11 @@ async fn what_was_received_pays_for_the_next_send() {
     let usage = tenant.usage();
     assert_eq!((tenant.live(), usage), (0, MESSAGE as u64));
     sender.send(message()).await.unwrap();
-    assert_eq!((tenant.live(), tenant.usage()), (usage, usage), "usage has not moved");
+    assert_eq!(
+        (tenant.live(), tenant.usage()),
+        (usage, usage),
+        "usage has not moved"
+    );
     assert!(runtime.verify().is_ok());
     drop(receiver);
     assert_eq!(tenant.usage(), 0, "the receiver's drop leaves no credit");
@@ -50,7 +58,10 @@ async fn another_charge_gets_the_credit() {
     assert_eq!(tenant.usage(), 4 * MESSAGE as u64);
     let cache = tenant.create("cache", Limits::new()).unwrap();
     let held = cache.try_charge(4 * MESSAGE).expect("no byte is held");
-    assert!(sender.try_send(message()).is_err(), "the cache has all of it");
+    assert!(
+        sender.try_send(message()).is_err(),
+        "the cache has all of it"
+    );
     drop(held);
     sender.try_send(message()).unwrap();
     assert!(runtime.verify().is_ok());
@@ -74,8 +85,8 @@ async fn a_charge_in_line_gets_what_is_received() {
     assert_eq!(waits.await.unwrap().unwrap().bytes(), MESSAGE as u64);
 }
 
-/// A neighbour charges all that the channel may not hold at that moment. It is never refused, though the bytes of messages
-/// that were received lie there as credit.
+/// A neighbour charges all that the channel may not hold at that moment. It is never refused,
+/// though the bytes of messages that were received lie there as credit.
 #[test]
 fn no_charge_of_a_neighbour_is_refused_for_credit() {
     const MESSAGES: u32 = 80_000;
@@ -84,8 +95,15 @@ fn no_charge_of_a_neighbour_is_refused_for_credit() {
     let (runtime, tenant, queue) = tenant(64);
     let neighbour = tenant.create("neighbour", Limits::new()).unwrap();
     let beside = || neighbour.try_charge((64 - BESIDE as usize) * MESSAGE);
-    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
-    let (in_flight, done) = (Arc::new(Semaphore::new(IN_FLIGHT as usize)), Arc::new(AtomicU32::new(0)));
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .unwrap();
+    let (in_flight, done) = (
+        Arc::new(Semaphore::new(IN_FLIGHT as usize)),
+        Arc::new(AtomicU32::new(0)),
+    );
     let received = async {
         let (sender, mut receiver) = channel(&queue);
         for _ in 0..IN_FLIGHT {
@@ -94,7 +112,10 @@ fn no_charge_of_a_neighbour_is_refused_for_credit() {
         for _ in 0..IN_FLIGHT {
             receiver.recv().await.unwrap();
         }
-        assert_eq!(queue.memory().stocked(), u64::from(IN_FLIGHT) * MESSAGE as u64);
+        assert_eq!(
+            queue.memory().stocked(),
+            u64::from(IN_FLIGHT) * MESSAGE as u64
+        );
         drop(beside().expect("what is not held"));
         assert_eq!(queue.memory().stocked(), 0, "it had to drain the credit");
         for _ in 0..4 {
@@ -123,7 +144,9 @@ fn no_charge_of_a_neighbour_is_refused_for_credit() {
         }
         receives.await.unwrap();
     };
-    tokio.block_on(async { tokio::time::timeout(Duration::from_secs(300), received).await }).unwrap();
+    tokio
+        .block_on(async { tokio::time::timeout(Duration::from_secs(300), received).await })
+        .unwrap();
     assert_eq!(done.load(Ordering::Relaxed), MESSAGES);
     assert_eq!((tenant.live(), tenant.usage()), (0, 0));
     assert!(runtime.verify().is_ok());
@@ -139,7 +162,10 @@ async fn a_channel_that_has_ended_leaves_no_credit() {
         assert_eq!(receiver.recv().await, Some(message()));
         assert_eq!(tenant.usage(), MESSAGE as u64, "credit");
         assert_eq!(receiver.recv_many(&mut Vec::new(), 0).await, 0);
-        assert!(receiver.try_recv().is_err() && tenant.usage() > 0, "a message may come");
+        assert!(
+            receiver.try_recv().is_err() && tenant.usage() > 0,
+            "a message may come"
+        );
         drop(sender);
         match way {
             0 => assert_eq!(receiver.recv().await, None),
@@ -160,7 +186,8 @@ async fn a_channel_that_has_ended_leaves_no_credit() {
     }
 }
 
-/// A loop that goes on to ask a channel that has ended takes no credit from another one of the same group.
+/// A loop that goes on to ask a channel that has ended takes no credit from another one of the same
+/// group.
 #[tokio::test]
 async fn a_channel_that_has_ended_leaves_the_credit_of_another() {
     let (_runtime, _tenant, queue) = tenant(4);

@@ -1,5 +1,6 @@
-//! Senders on several threads that use all ways to send, against a receiver that closes or goes in the middle. Each message
-//! knows its fate when it is dropped: what was sent was received or was left in the channel.
+//! Senders on several threads that use all ways to send, against a receiver that closes or goes in
+//! the middle. Each message knows its fate when it is dropped: what was sent was received or was
+//! left in the channel.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,7 +30,8 @@ struct Counts {
     sent: AtomicU64,
     received: AtomicU64,
     left: AtomicU64,
-    /// Of those that were not sent: the channel was closed, there was no room, the send was dropped.
+    /// Of those that were not sent: the channel was closed, there was no room, the send was
+    /// dropped.
     closed: AtomicU64,
     refused: AtomicU64,
     dropped: AtomicU64,
@@ -56,7 +58,12 @@ struct Message {
 impl Message {
     fn new(weight: usize, counts: &Arc<Counts>) -> Message {
         count(&counts.made);
-        Message { weight, counts: Arc::clone(counts), has_fate: false, gives_up: Arc::default() }
+        Message {
+            weight,
+            counts: Arc::clone(counts),
+            has_fate: false,
+            gives_up: Arc::default(),
+        }
     }
 
     fn meets(mut self, fate: impl FnOnce(&Counts) -> &AtomicU64) {
@@ -68,7 +75,11 @@ impl Message {
 impl Drop for Message {
     fn drop(&mut self) {
         let counts = &self.counts;
-        match (self.has_fate, self.gives_up.load(Ordering::Relaxed), counts.ends.load(Ordering::Relaxed)) {
+        match (
+            self.has_fate,
+            self.gives_up.load(Ordering::Relaxed),
+            counts.ends.load(Ordering::Relaxed),
+        ) {
             (true, ..) => {}
             (_, true, _) => count(&counts.dropped),
             (.., true) => count(&counts.left),
@@ -103,7 +114,11 @@ async fn send(sender: &Sender<Message>, way: u32, time: Duration, message: Messa
         }
         _ => {
             let reserve = sender.reserve(message.weight + message_overhead::<Message>());
-            let reserved = if way == 4 { timeout(time, reserve).await } else { Ok(reserve.await) };
+            let reserved = if way == 4 {
+                timeout(time, reserve).await
+            } else {
+                Ok(reserve.await)
+            };
             match reserved {
                 Ok(Ok(charge)) => sender.send_charged(Charged::new(message, charge)),
                 Ok(Err(SendError::Closed(()))) => Err(SendError::Closed(message)),
@@ -126,7 +141,8 @@ async fn send(sender: &Sender<Message>, way: u32, time: Duration, message: Messa
     true
 }
 
-/// Receives in one of all ways, for a number of messages at most. Returns `None` where none will come.
+/// Receives in one of all ways, for a number of messages at most. Returns `None` where none will
+/// come.
 async fn receive(receiver: &mut Receiver<Message>, way: u32, most: usize) -> Option<usize> {
     let message = match way {
         0 => receiver.recv().await?,
@@ -143,7 +159,9 @@ async fn receive(receiver: &mut Receiver<Message>, way: u32, most: usize) -> Opt
             let mut messages = Vec::new();
             let received = receiver.recv_many(&mut messages, most).await;
             assert_eq!(messages.len(), received);
-            messages.into_iter().for_each(|message| message.meets(|counts| &counts.received));
+            messages
+                .into_iter()
+                .for_each(|message| message.meets(|counts| &counts.received));
             return (received > 0).then_some(received);
         }
     };
@@ -151,7 +169,8 @@ async fn receive(receiver: &mut Receiver<Message>, way: u32, most: usize) -> Opt
     Some(1)
 }
 
-/// One channel from its beginning to its end. Returns whether its receiver has closed it, and not gone.
+/// One channel from its beginning to its end. Returns whether its receiver has closed it, and not
+/// gone.
 async fn round(group: &Group, seed: u64, counts: &Arc<Counts>) -> bool {
     let mut random = StdRng::seed_from_u64(seed);
     let (sender, mut receiver) = channel::<Message>(group);
@@ -185,7 +204,10 @@ async fn round(group: &Group, seed: u64, counts: &Arc<Counts>) -> bool {
     if closes {
         receiver.close();
         assert!(receiver.is_closed());
-        while receive(&mut receiver, random.random_range(0..4), 10).await.is_some() {}
+        while receive(&mut receiver, random.random_range(0..4), 10)
+            .await
+            .is_some()
+        {}
     }
     counts.ends.store(true, Ordering::Relaxed);
     drop(receiver);
@@ -198,27 +220,66 @@ async fn round(group: &Group, seed: u64, counts: &Arc<Counts>) -> bool {
 #[test]
 fn what_was_sent_is_received_or_left() {
     let runtime = Runtime::builder().audit(true).build().unwrap();
-    let group = runtime.root().create("queue", Limits::new().max(MAX)).unwrap();
-    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build().unwrap();
+    let group = runtime
+        .root()
+        .create("queue", Limits::new().max(MAX))
+        .unwrap();
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_time()
+        .build()
+        .unwrap();
     let mut sums = [0; 5];
     for seed in 0..ROUNDS {
         let counts = Arc::default();
         let ended = tokio.block_on(async { timeout(DEADLINE, round(&group, seed, &counts)).await });
         let closes = ended.unwrap_or_else(|_| {
-            panic!("round {seed} hangs: {} bytes, {} in line", group.live(), group.waiting_count());
+            panic!(
+                "round {seed} hangs: {} bytes, {} in line",
+                group.live(),
+                group.waiting_count()
+            );
         });
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counts { sent, received, left, closed, refused, dropped, lost, made, .. } = &*counts;
+        let Counts {
+            sent,
+            received,
+            left,
+            closed,
+            refused,
+            dropped,
+            lost,
+            made,
+            ..
+        } = &*counts;
         assert_eq!(of(sent), of(received) + of(left), "round {seed}");
-        assert_eq!((of(lost), of(left) * u64::from(closes)), (0, 0), "round {seed}: a receiver that closes gets all");
-        assert_eq!(of(made), of(sent) + of(closed) + of(refused) + of(dropped), "round {seed}: each is dropped once");
-        assert_eq!((group.live(), group.waiting_count()), (0, 0), "round {seed}");
-        for (sum, counter) in sums.iter_mut().zip([received, left, closed, refused, dropped]) {
+        assert_eq!(
+            (of(lost), of(left) * u64::from(closes)),
+            (0, 0),
+            "round {seed}: a receiver that closes gets all"
+        );
+        assert_eq!(
+            of(made),
+            of(sent) + of(closed) + of(refused) + of(dropped),
+            "round {seed}: each is dropped once"
+        );
+        assert_eq!(
+            (group.live(), group.waiting_count()),
+            (0, 0),
+            "round {seed}"
+        );
+        for (sum, counter) in sums
+            .iter_mut()
+            .zip([received, left, closed, refused, dropped])
+        {
             *sum += of(counter);
         }
     }
     println!("received, left, closed, refused, dropped: {sums:?}");
-    assert!(sums.iter().all(|&sum| sum > ROUNDS / 10), "the rounds reach each end: {sums:?}");
+    assert!(
+        sums.iter().all(|&sum| sum > ROUNDS / 10),
+        "the rounds reach each end: {sums:?}"
+    );
     let verdict = runtime.verify().to_string();
     assert!(verdict.ends_with("all add up"), "{verdict}");
 }

@@ -14,7 +14,10 @@ const MESSAGE: usize = message_overhead::<u64>();
 /// A group for so many messages.
 fn queue(fit: usize) -> (Runtime, Group) {
     let runtime = Runtime::builder().audit(true).build().unwrap();
-    let group = runtime.root().create("queue", Limits::new().max(fit * MESSAGE)).unwrap();
+    let group = runtime
+        .root()
+        .create("queue", Limits::new().max(fit * MESSAGE))
+        .unwrap();
     (runtime, group)
 }
 
@@ -35,7 +38,9 @@ fn threads_send_and_block() {
     let sends: Vec<_> = (0..THREADS)
         .map(|_| {
             let sender = sender.clone();
-            std::thread::spawn(move || (0..EACH).for_each(|number| sender.blocking_send(number).unwrap()))
+            std::thread::spawn(move || {
+                (0..EACH).for_each(|number| sender.blocking_send(number).unwrap())
+            })
         })
         .collect();
     drop(sender);
@@ -70,8 +75,13 @@ async fn a_task_must_not_block() {
     let (sender, _receiver) = channel::<u64>(&group);
     let panicked = catch_unwind(AssertUnwindSafe(|| sender.blocking_send(1))).unwrap_err();
     let text = panicked.downcast_ref::<&str>().copied().map(str::to_owned);
-    let text = text.or_else(|| panicked.downcast_ref::<String>().cloned()).unwrap();
-    assert!(text.contains("Cannot block the current thread from within a runtime"), "{text}");
+    let text = text
+        .or_else(|| panicked.downcast_ref::<String>().cloned())
+        .unwrap();
+    assert!(
+        text.contains("Cannot block the current thread from within a runtime"),
+        "{text}"
+    );
     // A thread for blocking work may.
     let sends = tokio::task::spawn_blocking(move || sender.blocking_send(1).is_ok());
     assert!(sends.await.unwrap());
@@ -83,7 +93,10 @@ async fn permits_hold_their_bytes() {
     let (sender, mut receiver) = channel::<u64>(&group);
     let charge = sender.try_reserve(MESSAGE).unwrap();
     let permit = sender.clone().reserve_owned(MESSAGE).await.unwrap();
-    assert_eq!((permit.bytes(), group.live()), (MESSAGE as u64, 2 * MESSAGE as u64));
+    assert_eq!(
+        (permit.bytes(), group.live()),
+        (MESSAGE as u64, 2 * MESSAGE as u64)
+    );
     assert!(permit.same_channel(&permit) && permit.same_channel_as_sender(&sender));
     let refused = sender.try_reserve(MESSAGE).unwrap_err();
     assert!(refused.refusal().is_some(), "{refused}");
@@ -92,15 +105,24 @@ async fn permits_hold_their_bytes() {
     // In the order of the sends, not of the reservations.
     let sender = permit.send(1).unwrap();
     sender.send_charged(Charged::new(2, charge)).unwrap();
-    assert_eq!((receiver.recv().await, receiver.recv().await), (Some(1), Some(2)));
+    assert_eq!(
+        (receiver.recv().await, receiver.recv().await),
+        (Some(1), Some(2))
+    );
     let permit = sender.try_reserve_owned(MESSAGE).unwrap();
     let sender = permit.release();
     assert_eq!(group.live(), 0);
     let permit = sender.clone().try_reserve_owned(MESSAGE).unwrap();
     receiver.close();
     assert!(matches!(permit.send(3), Err(SendError::Closed(3))));
-    assert!(matches!(sender.try_reserve(MESSAGE), Err(SendError::Closed(()))));
-    assert!(matches!(sender.reserve_owned(MESSAGE).await, Err(SendError::Closed(()))));
+    assert!(matches!(
+        sender.try_reserve(MESSAGE),
+        Err(SendError::Closed(()))
+    ));
+    assert!(matches!(
+        sender.reserve_owned(MESSAGE).await,
+        Err(SendError::Closed(()))
+    ));
     drop(receiver);
     assert_sound(&runtime, &group);
 }
@@ -109,30 +131,59 @@ async fn permits_hold_their_bytes() {
 async fn each_form_of_receive_has_one_with_the_charge() {
     let (runtime, group) = queue(100);
     let (sender, mut receiver) = channel::<u64>(&group);
-    assert!(matches!(receiver.try_recv_charged(), Err(TryRecvError::Empty)));
+    assert!(matches!(
+        receiver.try_recv_charged(),
+        Err(TryRecvError::Empty)
+    ));
     let mut context = Context::from_waker(Waker::noop());
     assert!(receiver.poll_recv_charged(&mut context).is_pending());
     let (mut plain, mut charged) = (Vec::new(), Vec::new());
-    assert!(receiver.poll_recv_many(&mut context, &mut plain, 4).is_pending());
-    assert!(receiver.poll_recv_many_charged(&mut context, &mut charged, 4).is_pending());
+    assert!(
+        receiver
+            .poll_recv_many(&mut context, &mut plain, 4)
+            .is_pending()
+    );
+    assert!(
+        receiver
+            .poll_recv_many_charged(&mut context, &mut charged, 4)
+            .is_pending()
+    );
     for number in 0..90 {
         sender.send(number).await.unwrap();
     }
     let mut held = vec![receiver.try_recv_charged().unwrap()];
-    let Poll::Ready(Some(next)) = receiver.poll_recv_charged(&mut context) else { panic!("a message is there") };
+    let Poll::Ready(Some(next)) = receiver.poll_recv_charged(&mut context) else {
+        panic!("a message is there")
+    };
     held.push(next);
     // More than one batch.
     assert_eq!(receiver.recv_many_charged(&mut charged, 50).await, 50);
-    assert_eq!(receiver.poll_recv_many(&mut context, &mut plain, 1000), Poll::Ready(38));
-    assert_eq!(receiver.poll_recv_many(&mut context, &mut plain, 0), Poll::Ready(0));
+    assert_eq!(
+        receiver.poll_recv_many(&mut context, &mut plain, 1000),
+        Poll::Ready(38)
+    );
+    assert_eq!(
+        receiver.poll_recv_many(&mut context, &mut plain, 0),
+        Poll::Ready(0)
+    );
     held.append(&mut charged);
     let seen: Vec<u64> = held.iter().map(|number| **number).chain(plain).collect();
     assert_eq!(seen, (0..90).collect::<Vec<_>>());
-    assert_eq!(group.live(), 52 * MESSAGE as u64, "what has its charge is held");
+    assert_eq!(
+        group.live(),
+        52 * MESSAGE as u64,
+        "what has its charge is held"
+    );
     drop((held, sender));
-    assert!(matches!(receiver.try_recv_charged(), Err(TryRecvError::Disconnected)));
+    assert!(matches!(
+        receiver.try_recv_charged(),
+        Err(TryRecvError::Disconnected)
+    ));
     assert_eq!(receiver.recv_many_charged(&mut charged, 50).await, 0);
-    assert!(matches!(receiver.poll_recv_charged(&mut context), Poll::Ready(None)));
+    assert!(matches!(
+        receiver.poll_recv_charged(&mut context),
+        Poll::Ready(None)
+    ));
     assert_sound(&runtime, &group);
 }
 
@@ -140,11 +191,32 @@ async fn each_form_of_receive_has_one_with_the_charge() {
 async fn counts_and_room() {
     let (_runtime, group) = queue(4);
     let (sender, mut receiver) = channel::<u64>(&group);
-    assert_eq!((sender.strong_count(), sender.weak_count(), receiver.sender_strong_count()), (1, 0, 1));
+    assert_eq!(
+        (
+            sender.strong_count(),
+            sender.weak_count(),
+            receiver.sender_strong_count()
+        ),
+        (1, 0, 1)
+    );
     let (second, weak) = (sender.clone(), sender.downgrade());
     let again = weak.clone();
-    assert_eq!((sender.strong_count(), weak.strong_count(), receiver.sender_strong_count()), (2, 2, 2));
-    assert_eq!((sender.weak_count(), again.weak_count(), receiver.sender_weak_count()), (2, 2, 2));
+    assert_eq!(
+        (
+            sender.strong_count(),
+            weak.strong_count(),
+            receiver.sender_strong_count()
+        ),
+        (2, 2, 2)
+    );
+    assert_eq!(
+        (
+            sender.weak_count(),
+            again.weak_count(),
+            receiver.sender_weak_count()
+        ),
+        (2, 2, 2)
+    );
     drop((second, again));
     assert_eq!((sender.strong_count(), sender.weak_count()), (1, 1));
 
@@ -155,7 +227,10 @@ async fn counts_and_room() {
     assert_eq!(receiver.recv().await, Some(1));
     assert_eq!(sender.capacity(), whole, "credit is room");
     group.parent().unwrap().set_max(2 * MESSAGE).unwrap();
-    assert_eq!((sender.capacity(), sender.max_capacity()), (whole / 2, whole / 2));
+    assert_eq!(
+        (sender.capacity(), sender.max_capacity()),
+        (whole / 2, whole / 2)
+    );
     drop(sender);
     assert!(weak.upgrade().is_none() && weak.strong_count() == 0);
 }
@@ -170,7 +245,10 @@ async fn a_large_message_is_as_any_other() {
         }
     }
     let runtime = Runtime::builder().audit(true).build().unwrap();
-    let group = runtime.root().create("queue", Limits::new().max(2 * message_overhead::<Large>())).unwrap();
+    let group = runtime
+        .root()
+        .create("queue", Limits::new().max(2 * message_overhead::<Large>()))
+        .unwrap();
     let (sender, mut receiver) = channel::<Large>(&group);
     let weak = sender.downgrade();
     for number in 0..2 {
@@ -182,11 +260,16 @@ async fn a_large_message_is_as_any_other() {
     assert_eq!(receiver.recv_many(&mut received, 10).await, 2);
     sender.send(Large([2; 100])).await.unwrap();
     received.push(receiver.try_recv().ok().unwrap());
-    assert_eq!(received.iter().map(|large| large.0[99]).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(
+        received.iter().map(|large| large.0[99]).collect::<Vec<_>>(),
+        [0, 1, 2]
+    );
     receiver.close();
     assert!(receiver.is_closed() && receiver.is_empty() && sender.is_closed());
     sender.closed().await;
-    let Err(SendError::Closed(Large(unsent))) = sender.send(Large([7; 100])).await else { panic!("it is closed") };
+    let Err(SendError::Closed(Large(unsent))) = sender.send(Large([7; 100])).await else {
+        panic!("it is closed")
+    };
     assert_eq!(unsent[0], 7);
     drop(receiver);
     assert_sound(&runtime, &group);
@@ -225,7 +308,10 @@ mod polled {
         let mut sink = PollSender::new(sender);
         let mut context = Context::from_waker(Waker::noop());
         let is_ready = |sink: &mut PollSender<u64>, context: &mut Context<'_>| {
-            matches!(futures_util::Sink::poll_ready(std::pin::Pin::new(sink), context), Poll::Ready(Ok(())))
+            matches!(
+                futures_util::Sink::poll_ready(std::pin::Pin::new(sink), context),
+                Poll::Ready(Ok(()))
+            )
         };
         for number in 0..2 {
             assert!(is_ready(&mut sink, &mut context));
@@ -245,7 +331,10 @@ mod polled {
         sink.send(3).await.unwrap();
         sink.start_send_unpin(4).unwrap();
         drop(receiver);
-        assert!(matches!(sink.flush().await, Err(SendError::Closed(Some(4)))));
+        assert!(matches!(
+            sink.flush().await,
+            Err(SendError::Closed(Some(4)))
+        ));
         assert!(matches!(sink.send(5).await, Err(SendError::Closed(None))));
         drop(sink);
         assert_sound(&runtime, &group);

@@ -1,4 +1,5 @@
-//! Memory of a channel beside its messages, by an allocator that counts: a program of its own, with one test at a time.
+//! Memory of a channel beside its messages, by an allocator that counts: a program of its own, with
+//! one test at a time.
 
 use std::alloc::System;
 use std::future::Future as _;
@@ -22,7 +23,10 @@ fn turn() -> MutexGuard<'static, ()> {
 
 fn queue(max: u64) -> (Runtime, Group) {
     let runtime = Runtime::builder().audit(true).build().unwrap();
-    let group = runtime.root().create("queue", Limits::new().max(Limit::Bytes(max))).unwrap();
+    let group = runtime
+        .root()
+        .create("queue", Limits::new().max(Limit::Bytes(max)))
+        .unwrap();
     (runtime, group)
 }
 
@@ -60,7 +64,10 @@ fn a_drained_channel_keeps_little() {
         drained(CHANNELS, 200, || 7_u64),
     ];
     for held in held {
-        assert!(held <= CHANNELS * EACH + NOISE, "{held} bytes of {CHANNELS} channels");
+        assert!(
+            held <= CHANNELS * EACH + NOISE,
+            "{held} bytes of {CHANNELS} channels"
+        );
     }
 }
 
@@ -76,10 +83,21 @@ fn a_large_message_is_charged_what_it_holds() {
         sender.try_send([1; 65536]).unwrap();
     }
     let held = unowned_bytes() - before;
-    assert_eq!(group.live(), MESSAGES * message_overhead::<[u8; 65536]>() as u64);
-    assert!(held <= group.live() + NOISE, "{held} bytes, of which {} are charged", group.live());
+    assert_eq!(
+        group.live(),
+        MESSAGES * message_overhead::<[u8; 65536]>() as u64
+    );
+    assert!(
+        held <= group.live() + NOISE,
+        "{held} bytes, of which {} are charged",
+        group.live()
+    );
     while receiver.try_recv().is_ok() {}
-    assert!(unowned_bytes() <= before + NOISE, "{} bytes are left", unowned_bytes() - before);
+    assert!(
+        unowned_bytes() <= before + NOISE,
+        "{} bytes are left",
+        unowned_bytes() - before
+    );
 }
 
 /// The room for a batch does not stay as large as the largest one.
@@ -90,7 +108,9 @@ fn a_large_batch_leaves_no_room_behind() {
     let (_runtime, group) = queue(1 << 30);
     let (sender, mut receiver) = channel::<u64>(&group);
     let before = unowned_bytes();
-    let executor = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let executor = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     for _ in 0..2 {
         for number in 0..MESSAGES as u64 {
             sender.try_send(number).unwrap();
@@ -103,9 +123,16 @@ fn a_large_batch_leaves_no_room_behind() {
             }
             received
         });
-        assert_eq!((received, buffer.len(), buffer[MESSAGES - 1]), (MESSAGES, MESSAGES, MESSAGES as u64 - 1));
+        assert_eq!(
+            (received, buffer.len(), buffer[MESSAGES - 1]),
+            (MESSAGES, MESSAGES, MESSAGES as u64 - 1)
+        );
     }
-    assert!(unowned_bytes() <= before + NOISE, "{} bytes are left", unowned_bytes() - before);
+    assert!(
+        unowned_bytes() <= before + NOISE,
+        "{} bytes are left",
+        unowned_bytes() - before
+    );
 }
 
 /// Nor does the list of senders that wait.
@@ -118,16 +145,27 @@ fn senders_that_have_waited_leave_nothing_behind() {
     let (sender, _receiver) = channel::<u64>(&group);
     sender.try_send(0).unwrap();
     let before = unowned_bytes();
-    let executor = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let executor = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     executor.block_on(async {
-        let mut sends: Vec<_> = (0..SENDERS as u64).map(|number| Box::pin(sender.send(number))).collect();
+        let mut sends: Vec<_> = (0..SENDERS as u64)
+            .map(|number| Box::pin(sender.send(number)))
+            .collect();
         for _ in 0..3 {
             for send in &mut sends {
-                let _ = std::future::poll_fn(|context| std::task::Poll::Ready(send.as_mut().poll(context))).await;
+                let _ = std::future::poll_fn(|context| {
+                    std::task::Poll::Ready(send.as_mut().poll(context))
+                })
+                .await;
             }
         }
         assert!(unowned_bytes() > before + 40 * SENDERS as u64, "they wait");
     });
     drop(executor);
-    assert!(unowned_bytes() <= before + NOISE, "{} bytes are left", unowned_bytes() - before);
+    assert!(
+        unowned_bytes() <= before + NOISE,
+        "{} bytes are left",
+        unowned_bytes() - before
+    );
 }

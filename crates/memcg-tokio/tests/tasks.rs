@@ -22,7 +22,10 @@ impl Drop for Dropped {
 
 fn acme() -> (Runtime, Group) {
     let runtime = Runtime::builder().audit(true).build().unwrap();
-    let acme = runtime.root().create("acme", Limits::new().max(1000)).unwrap();
+    let acme = runtime
+        .root()
+        .create("acme", Limits::new().max(1000))
+        .unwrap();
     (runtime, acme)
 }
 
@@ -45,19 +48,29 @@ async fn a_task_runs_and_ends_in_its_group() {
     });
     aborted.abort();
     assert!(aborted.await.unwrap_err().is_cancelled());
-    assert_eq!(drops.recv().unwrap().as_deref(), Some("/acme"), "dropped by the abort");
+    assert_eq!(
+        drops.recv().unwrap().as_deref(),
+        Some("/acme"),
+        "dropped by the abort"
+    );
     assert_eq!(current(), None);
 }
 
 #[test]
 fn blocking_work_runs_in_its_group_or_is_dropped_there() {
     let (_runtime, acme) = acme();
-    let tokio = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+    let tokio = tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
     let (says, drops) = mpsc::channel();
     let (hold, held) = mpsc::channel::<()>();
     let (begin, begun) = mpsc::channel();
     tokio.block_on(async {
-        assert_eq!(spawn_blocking_in(&acme, current).await.unwrap().as_deref(), Some("/acme"));
+        assert_eq!(
+            spawn_blocking_in(&acme, current).await.unwrap().as_deref(),
+            Some("/acme")
+        );
         let panics = spawn_blocking_in(&acme, || panic!("work of the test")).await;
         assert!(panics.unwrap_err().is_panic());
         // The only thread is busy, so the second work never runs.
@@ -74,7 +87,13 @@ fn blocking_work_runs_in_its_group_or_is_dropped_there() {
     begun.recv().unwrap();
     tokio.shutdown_background();
     drop(hold);
-    assert_eq!(drops.recv_timeout(Duration::from_secs(30)).unwrap().as_deref(), Some("/acme"));
+    assert_eq!(
+        drops
+            .recv_timeout(Duration::from_secs(30))
+            .unwrap()
+            .as_deref(),
+        Some("/acme")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,7 +101,9 @@ async fn a_charge_gives_up_by_tokios_clock() {
     let (runtime, acme) = acme();
     let held = charge_timeout(&acme, 800, Duration::ZERO).await.unwrap();
     let begun = Instant::now();
-    let late = charge_timeout(&acme, 300, Duration::from_secs(7000)).await.unwrap_err();
+    let late = charge_timeout(&acme, 300, Duration::from_secs(7000))
+        .await
+        .unwrap_err();
     assert!(matches!(late, ChargeError::TimedOut { .. }), "{late:?}");
     assert_eq!(begun.elapsed().as_secs(), 7000);
     let deadline = Instant::now() + Duration::from_secs(100);
@@ -93,8 +114,17 @@ async fn a_charge_gives_up_by_tokios_clock() {
     tokio::time::sleep(Duration::from_secs(99)).await;
     drop(held);
     let charge = waits.await.unwrap().unwrap();
-    assert!(charge_until(&acme, 800, deadline - Duration::from_secs(1000)).await.is_err());
-    assert!(charge_until(&acme, 700, deadline - Duration::from_secs(1000)).await.is_ok(), "it fits");
+    assert!(
+        charge_until(&acme, 800, deadline - Duration::from_secs(1000))
+            .await
+            .is_err()
+    );
+    assert!(
+        charge_until(&acme, 700, deadline - Duration::from_secs(1000))
+            .await
+            .is_ok(),
+        "it fits"
+    );
     drop(charge);
     assert_eq!(acme.live(), 0);
     assert!(runtime.verify().to_string().ends_with("all add up"));
@@ -120,7 +150,11 @@ fn a_worker_that_parks_gives_its_credit_back() {
     });
     let until = std::time::Instant::now() + Duration::from_secs(60);
     while acme.usage() != 10_000 {
-        assert!(std::time::Instant::now() < until, "{} of 10,000 bytes", acme.usage());
+        assert!(
+            std::time::Instant::now() < until,
+            "{} of 10,000 bytes",
+            acme.usage()
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
     drop(charges);

@@ -1,5 +1,5 @@
-//! Senders that wait are served first come, first served. They have one place in the group's line, and turns with other
-//! charges.
+//! Senders that wait are served first come, first served. They have one place in the group's line,
+//! and turns with other charges.
 
 #![allow(clippy::result_large_err, reason = "an error has the message and why")]
 
@@ -11,7 +11,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use memcg::{Bytes, ChargeError, Charged, Group, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime, Weigh};
+use memcg::{
+    Bytes, ChargeError, Charged, Group, Limits, OomPolicy, Priority, Reclaim, ReclaimContext,
+    Runtime, Weigh,
+};
 use memcg_tokio::{Receiver, SendError, Sender, channel, message_overhead};
 use tokio::time::timeout;
 use tokio_test::task::{Spawn, spawn};
@@ -34,7 +37,10 @@ type Sending<'a> = Spawn<Pin<Box<dyn Future<Output = Result<(), SendError<Messag
 
 fn queue(max: usize) -> (Runtime, Group) {
     let runtime = Runtime::builder().audit(true).build().unwrap();
-    let group = runtime.root().create("queue", Limits::new().max(max)).unwrap();
+    let group = runtime
+        .root()
+        .create("queue", Limits::new().max(max))
+        .unwrap();
     (runtime, group)
 }
 
@@ -54,17 +60,25 @@ fn full(messages: usize) -> (Runtime, Group, Sender<Message>, Receiver<Message>)
     let (runtime, group) = queue(messages * SIZE);
     let (sender, receiver) = channel(&group);
     for number in 0..messages {
-        sender.try_send(Message { number, bytes: SIZE }).unwrap();
+        sender
+            .try_send(Message {
+                number,
+                bytes: SIZE,
+            })
+            .unwrap();
     }
     (runtime, group, sender, receiver)
 }
 
 /// Sends that wait, one for each number.
 fn all_wait(sender: &Sender<Message>, numbers: Range<usize>) -> Vec<(usize, Sending<'_>)> {
-    numbers.map(|number| (number, waits(sender, number, SIZE))).collect()
+    numbers
+        .map(|number| (number, waits(sender, number, SIZE)))
+        .collect()
 }
 
-/// Polls the sends that were woken, until none is. Returns the numbers of those that are done, in this order.
+/// Polls the sends that were woken, until none is. Returns the numbers of those that are done, in
+/// this order.
 fn settle(sends: &mut Vec<(usize, Sending<'_>)>) -> Vec<usize> {
     let mut sent = Vec::new();
     while let Some(at) = sends.iter().position(|(_, sending)| sending.is_woken()) {
@@ -95,7 +109,9 @@ fn a_wait_that_cannot_end_is_the_first_senders() {
     let held = group.try_charge(SIZE + SIZE / 2).unwrap();
     let (mut large, mut small) = (waits(&sender, 0, SIZE), waits(&sender, 1, SIZE / 2));
     group.set_limits(Limits::new().tasks(1)).unwrap();
-    let Poll::Ready(Err(SendError::Refused(Message { number: 0, .. }, ChargeError::Deadlock(_)))) = large.poll() else {
+    let Poll::Ready(Err(SendError::Refused(Message { number: 0, .. }, ChargeError::Deadlock(_)))) =
+        large.poll()
+    else {
         panic!("it waits for what its own group holds");
     };
     assert!(matches!(small.poll(), Poll::Ready(Ok(()))));
@@ -104,14 +120,16 @@ fn a_wait_that_cannot_end_is_the_first_senders() {
     assert_sound(&runtime, &group);
 }
 
-/// Senders are served in the order in which they came, however many and whatever their sizes. They have one place in
-/// line.
+/// Senders are served in the order in which they came, however many and whatever their sizes. They
+/// have one place in line.
 #[test]
 fn those_that_wait_are_served_in_their_order() {
     for sizes in [&[SIZE][..], &[SIZE, 300, 700, 100, 1000, 100]] {
         let (runtime, group, sender, mut receiver) = full(2);
         let size = |number: usize| sizes[number % sizes.len()];
-        let mut sends: Vec<_> = (2..100).map(|number| (number, waits(&sender, number, size(number)))).collect();
+        let mut sends: Vec<_> = (2..100)
+            .map(|number| (number, waits(&sender, number, size(number))))
+            .collect();
         assert_eq!(group.waiting_count(), 1);
         let (mut received, mut sent) = (Vec::new(), vec![0, 1]);
         while let Some(number) = receive(&mut receiver) {
@@ -125,8 +143,8 @@ fn those_that_wait_are_served_in_their_order() {
     }
 }
 
-/// The bytes that a receiver gives back go to the first sender at once: usage does not move, and no other send finds
-/// room.
+/// The bytes that a receiver gives back go to the first sender at once: usage does not move, and no
+/// other send finds room.
 #[test]
 fn bytes_go_from_hand_to_hand() {
     let (runtime, group, sender, mut receiver) = full(2);
@@ -134,7 +152,14 @@ fn bytes_go_from_hand_to_hand() {
     for received in 0..3 {
         assert_eq!(receive(&mut receiver), Some(received));
         assert_eq!(group.live(), 2 * SIZE as u64);
-        assert!(sender.try_send(Message { number: 9, bytes: SIZE }).is_err());
+        assert!(
+            sender
+                .try_send(Message {
+                    number: 9,
+                    bytes: SIZE
+                })
+                .is_err()
+        );
         assert_eq!(settle(&mut sends), [received + 2]);
     }
     assert_eq!(group.waiting_count(), 0);
@@ -142,8 +167,8 @@ fn bytes_go_from_hand_to_hand() {
     assert_sound(&runtime, &group);
 }
 
-/// The channel's place in line is like that of any charge: earlier charges are served before it, and then it has its
-/// turn.
+/// The channel's place in line is like that of any charge: earlier charges are served before it,
+/// and then it has its turn.
 #[test]
 fn a_channel_takes_turns_with_other_charges() {
     let (runtime, group, sender, mut receiver) = full(2);
@@ -153,14 +178,21 @@ fn a_channel_takes_turns_with_other_charges() {
     assert!(other[1].poll().is_pending());
     assert_eq!(group.waiting_count(), 3);
     receive(&mut receiver);
-    assert!(sends.iter().all(|(_, sending)| !sending.is_woken()), "another one has come before");
+    assert!(
+        sends.iter().all(|(_, sending)| !sending.is_woken()),
+        "another one has come before"
+    );
     assert!(other[0].is_woken() && !other[1].is_woken());
     receive(&mut receiver);
     assert_eq!(settle(&mut sends), [2]);
-    let Poll::Ready(Ok(charge)) = other[0].poll() else { panic!("it was served") };
+    let Poll::Ready(Ok(charge)) = other[0].poll() else {
+        panic!("it was served")
+    };
     drop(charge);
     assert!(other[1].is_woken(), "the channel has had its turn");
-    let Poll::Ready(Ok(charge)) = other[1].poll() else { panic!("it was served") };
+    let Poll::Ready(Ok(charge)) = other[1].poll() else {
+        panic!("it was served")
+    };
     drop(charge);
     assert_eq!(settle(&mut sends), [3]);
     assert_eq!(receive(&mut receiver), Some(2));
@@ -174,11 +206,19 @@ fn two_channels_of_a_group_take_turns() {
     let (runtime, group) = queue(2 * SIZE);
     let mut channels = [(); 2].map(|()| channel::<Message>(&group));
     for (sender, _) in &channels {
-        sender.try_send(Message { number: 0, bytes: SIZE }).unwrap();
+        sender
+            .try_send(Message {
+                number: 0,
+                bytes: SIZE,
+            })
+            .unwrap();
     }
     let senders = [channels[0].0.clone(), channels[1].0.clone()];
-    let mut sends =
-        [0, 1].map(|at| (1..20).map(|number| (number, waits(&senders[at], number, SIZE))).collect::<Vec<_>>());
+    let mut sends = [0, 1].map(|at| {
+        (1..20)
+            .map(|number| (number, waits(&senders[at], number, SIZE)))
+            .collect::<Vec<_>>()
+    });
     assert_eq!(group.waiting_count(), 2);
     let mut sent = [0, 0];
     for _ in 0..10 {
@@ -195,22 +235,25 @@ fn two_channels_of_a_group_take_turns() {
     assert_sound(&runtime, &group);
 }
 
-/// A send may be dropped while it waits or after it was served. Each other send is served once, and every byte is
-/// accounted for.
+/// A send may be dropped while it waits or after it was served. Each other send is served once, and
+/// every byte is accounted for.
 #[test]
 fn a_send_that_is_dropped_anywhere_loses_nothing() {
     const WAITING: usize = 5;
-    // Bytes reach a sender in three ways: from hand to hand, by the line, and by the line through a sender that sees to
-    // it.
+    // Bytes reach a sender in three ways: from hand to hand, by the line, and by the line through a
+    // sender that sees to it.
     for (way, sizes, at, received) in (0..3)
         .flat_map(|way| [&[SIZE][..], &[300, 1000, 100]].map(|sizes| (way, sizes)))
         .flat_map(|(way, sizes)| (0..WAITING).map(move |at| (way, sizes, at)))
         .flat_map(|(way, sizes, at)| (0..3).map(move |received| (way, sizes, at, received)))
     {
         let (runtime, group, sender, mut receiver) = full(2);
-        let _registration = (way == 2).then(|| group.register_reclaimer(Arc::new(Empty::default()), Priority::NORMAL));
+        let _registration = (way == 2)
+            .then(|| group.register_reclaimer(Arc::new(Empty::default()), Priority::NORMAL));
         let size = |number: usize| sizes[number % sizes.len()];
-        let mut sends: Vec<_> = (0..WAITING).map(|number| (number, waits(&sender, number, size(number)))).collect();
+        let mut sends: Vec<_> = (0..WAITING)
+            .map(|number| (number, waits(&sender, number, size(number))))
+            .collect();
         let mut take = || match way {
             0 => drop(receiver.try_recv()),
             _ => drop(receiver.try_recv_charged()),
@@ -223,7 +266,10 @@ fn a_send_that_is_dropped_anywhere_loses_nothing() {
             sent.extend(settle(&mut sends));
         }
         let expected: Vec<_> = (0..WAITING).filter(|&number| number != at).collect();
-        assert_eq!(sent, expected, "way {way}, {sizes:?}, {at} left after {received}");
+        assert_eq!(
+            sent, expected,
+            "way {way}, {sizes:?}, {at} left after {received}"
+        );
         drop((sends, receiver));
         assert_sound(&runtime, &group);
     }
@@ -240,14 +286,20 @@ impl Reclaim for Empty {
     }
 }
 
-/// Each sender that becomes the first in line has the reclaimers asked, as any charge does before it waits.
+/// Each sender that becomes the first in line has the reclaimers asked, as any charge does before
+/// it waits.
 #[test]
 fn the_first_asks_the_reclaimers() {
     let (runtime, group) = queue(SIZE);
     let (sender, mut receiver) = channel::<Message>(&group);
     let empty = Arc::new(Empty::default());
     let _registration = group.register_reclaimer(empty.clone(), Priority::NORMAL);
-    sender.try_send(Message { number: 0, bytes: SIZE }).unwrap();
+    sender
+        .try_send(Message {
+            number: 0,
+            bytes: SIZE,
+        })
+        .unwrap();
     let mut sends = all_wait(&sender, 1..4);
     for number in 1..4 {
         assert!(empty.0.swap(0, Ordering::Relaxed) > 0, "{number}");
@@ -267,7 +319,10 @@ fn a_large_message_is_not_starved() {
     let mut sends = Vec::new();
     for number in 4.. {
         assert!(number < 20, "the large one is starved");
-        let mut small: Sending = spawn(Box::pin(sender.send(Message { number, bytes: SIZE })));
+        let mut small: Sending = spawn(Box::pin(sender.send(Message {
+            number,
+            bytes: SIZE,
+        })));
         if small.poll().is_pending() {
             sends.push((number, small));
         }
@@ -288,7 +343,9 @@ fn a_send_that_is_not_polled_holds_up_no_other() {
         let (runtime, group) = queue(SIZE);
         let (sender, mut receiver) = channel::<Message>(&group);
         let held = group.try_charge(SIZE).unwrap();
-        let mut sends: Vec<_> = (0..3).map(|number| (number, waits(&sender, number, sizes[number]))).collect();
+        let mut sends: Vec<_> = (0..3)
+            .map(|number| (number, waits(&sender, number, sizes[number])))
+            .collect();
         let unpolled = sends.remove(0);
         drop(held);
         assert!(unpolled.1.is_woken(), "it has its bytes");
@@ -308,7 +365,8 @@ fn a_send_that_is_not_polled_holds_up_no_other() {
     let mut sends = all_wait(&sender, 0..5);
     let unpolled = sends.remove(0);
     drop(held);
-    // The line has served the first sender. A new sender takes the bytes for that one, and a place for the next.
+    // The line has served the first sender. A new sender takes the bytes for that one, and a place
+    // for the next.
     sends.push((5, waits(&sender, 5, SIZE)));
     let mut sent = settle(&mut sends);
     while receive(&mut receiver).is_some() {
@@ -342,15 +400,31 @@ fn a_waker_may_drop_the_next_send() {
     let drops = Arc::new(Drops(Mutex::new(None)));
     let waker = Waker::from(Arc::clone(&drops));
     for _ in 0..3 {
-        assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(
+            first
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
     }
     for _ in 0..3 {
-        assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(
+            next.as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
     }
-    let mut sends: Vec<_> = [(2, 400), (3, 500)].map(|(number, bytes)| (number, waits(&sender, number, bytes))).into();
+    let mut sends: Vec<_> = [(2, 400), (3, 500)]
+        .map(|(number, bytes)| (number, waits(&sender, number, bytes)))
+        .into();
     *drops.0.lock().unwrap() = Some(next);
     drop(held);
-    assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
+    assert!(
+        first
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_ready()
+    );
     assert_eq!(settle(&mut sends), [2, 3]);
     assert_eq!(group.live(), SIZE as u64 + 900);
     drop((sends, first, receiver));
@@ -366,34 +440,45 @@ impl Wake for Panics {
     }
 }
 
-/// The waker of the first one panics: its wait has ended all the same, and the others are served, or end, as well.
+/// The waker of the first one panics: its wait has ended all the same, and the others are served,
+/// or end, as well.
 #[test]
 fn a_waker_that_panics_holds_up_no_other() {
     for closes in [false, true] {
         let (runtime, group, sender, mut receiver) = full(1);
         let panics = Arc::new(Panics(AtomicBool::new(false)));
         let waker = Waker::from(Arc::clone(&panics));
-        let mut first = spawn(sender.send(Message { number: 1, bytes: 700 }));
-        let mut poll_first = || first.enter(|_, first| first.poll(&mut Context::from_waker(&waker)));
+        let mut first = spawn(sender.send(Message {
+            number: 1,
+            bytes: 700,
+        }));
+        let mut poll_first =
+            || first.enter(|_, first| first.poll(&mut Context::from_waker(&waker)));
         while group.waiting_count() == 0 {
             assert!(poll_first().is_pending());
         }
-        let mut sends: Vec<_> =
-            [(2, 200), (3, 900)].map(|(number, bytes)| (number, waits(&sender, number, bytes))).into();
+        let mut sends: Vec<_> = [(2, 200), (3, 900)]
+            .map(|(number, bytes)| (number, waits(&sender, number, bytes)))
+            .into();
         panics.0.store(true, Ordering::Relaxed);
         if closes {
             receiver.close();
         }
         assert_eq!(receive(&mut receiver), Some(0));
-        let ended = [poll_first()].map(|ended| matches!(ended, Poll::Ready(ended) if ended.is_err() == closes));
+        let ended = [poll_first()]
+            .map(|ended| matches!(ended, Poll::Ready(ended) if ended.is_err() == closes));
         assert_eq!(ended, [true]);
         if closes {
-            let ended =
-                |(_, sending): &mut (usize, Sending)| matches!(sending.poll(), Poll::Ready(Err(SendError::Closed(_))));
+            let ended = |(_, sending): &mut (usize, Sending)| {
+                matches!(sending.poll(), Poll::Ready(Err(SendError::Closed(_))))
+            };
             assert!(sends.iter_mut().all(ended));
         } else {
             assert_eq!(settle(&mut sends), [2]);
-            assert_eq!((receive(&mut receiver), receive(&mut receiver)), (Some(1), Some(2)));
+            assert_eq!(
+                (receive(&mut receiver), receive(&mut receiver)),
+                (Some(1), Some(2))
+            );
             assert_eq!(settle(&mut sends), [3]);
         }
         drop((sends, first, receiver));
@@ -414,20 +499,29 @@ fn closing_returns_every_message() {
         }
         assert_eq!(group.waiting_count(), 0);
         for (number, sending) in &mut sends {
-            let Poll::Ready(Err(SendError::Closed(message))) = sending.poll() else { panic!("{number}") };
+            let Poll::Ready(Err(SendError::Closed(message))) = sending.poll() else {
+                panic!("{number}")
+            };
             assert_eq!(message.number, *number);
         }
-        let mut late = spawn(sender.send(Message { number: 100, bytes: SIZE }));
+        let mut late = spawn(sender.send(Message {
+            number: 100,
+            bytes: SIZE,
+        }));
         while late.is_woken() {
             let _ = late.poll();
         }
-        assert!(matches!(late.poll(), Poll::Ready(Err(SendError::Closed(_)))));
+        assert!(matches!(
+            late.poll(),
+            Poll::Ready(Err(SendError::Closed(_)))
+        ));
         drop((sends, late));
         assert_sound(&runtime, &group);
     }
 }
 
-/// A group that goes offline or is cancelled ends the wait of every sender, whichever one is polled.
+/// A group that goes offline or is cancelled ends the wait of every sender, whichever one is
+/// polled.
 #[test]
 fn the_end_of_a_group_ends_all_waits() {
     for cancels in [false, true] {
@@ -443,9 +537,14 @@ fn the_end_of_a_group_ends_all_waits() {
             group.offline().unwrap();
         }
         for (number, sending) in sends.iter_mut().rev() {
-            let Poll::Ready(Err(refused)) = sending.poll() else { panic!("{number} waits") };
+            let Poll::Ready(Err(refused)) = sending.poll() else {
+                panic!("{number} waits")
+            };
             assert!(
-                matches!(refused.refusal(), Some(ChargeError::Offline { .. } | ChargeError::Cancelled { .. })),
+                matches!(
+                    refused.refusal(),
+                    Some(ChargeError::Offline { .. } | ChargeError::Cancelled { .. })
+                ),
                 "{refused:?}"
             );
             assert_eq!(refused.into_message().number, *number);
@@ -456,7 +555,8 @@ fn the_end_of_a_group_ends_all_waits() {
     }
 }
 
-/// A lower max takes effect while senders wait: usage falls to it, and a message that can never fit comes back.
+/// A lower max takes effect while senders wait: usage falls to it, and a message that can never fit
+/// comes back.
 #[test]
 fn a_lowered_max_holds_while_senders_wait() {
     let (runtime, group, sender, mut receiver) = full(4);
@@ -464,28 +564,45 @@ fn a_lowered_max_holds_while_senders_wait() {
     let mut sends = all_wait(&sender, 5..9);
     let _ = group.set_max(2 * SIZE);
     assert!(large.is_woken());
-    let Poll::Ready(Err(refused)) = large.poll() else { panic!("it can never fit") };
-    assert!(matches!(refused.refusal(), Some(ChargeError::Limit(_))), "{refused:?}");
+    let Poll::Ready(Err(refused)) = large.poll() else {
+        panic!("it can never fit")
+    };
+    assert!(
+        matches!(refused.refusal(), Some(ChargeError::Limit(_))),
+        "{refused:?}"
+    );
     for left in (2..4).rev() {
         receive(&mut receiver);
-        assert_eq!((settle(&mut sends), group.live()), (vec![], left * SIZE as u64));
+        assert_eq!(
+            (settle(&mut sends), group.live()),
+            (vec![], left * SIZE as u64)
+        );
     }
     for number in 5..9 {
         receive(&mut receiver);
-        assert_eq!((settle(&mut sends), group.live()), (vec![number], 2 * SIZE as u64));
+        assert_eq!(
+            (settle(&mut sends), group.live()),
+            (vec![number], 2 * SIZE as u64)
+        );
     }
     drop((sends, large, receiver));
     assert_sound(&runtime, &group);
 }
 
-/// While bytes go from hand to hand, another charge still gets the room that is too small for a message.
+/// While bytes go from hand to hand, another charge still gets the room that is too small for a
+/// message.
 #[test]
 fn a_neighbour_is_not_locked_out() {
     let (runtime, group) = queue(2 * SIZE + 500);
     let (sender, mut receiver) = channel::<Message>(&group);
     let neighbour = group.create("neighbour", Limits::new()).unwrap();
     for number in 0..2 {
-        sender.try_send(Message { number, bytes: SIZE }).unwrap();
+        sender
+            .try_send(Message {
+                number,
+                bytes: SIZE,
+            })
+            .unwrap();
     }
     let mut sends = all_wait(&sender, 2..50);
     for round in 0..40 {
@@ -499,19 +616,36 @@ fn a_neighbour_is_not_locked_out() {
     assert_sound(&runtime, &group);
 }
 
-/// Room that another charge gives back reaches the first sender, also while messages are in the channel.
+/// Room that another charge gives back reaches the first sender, also while messages are in the
+/// channel.
 #[tokio::test]
 async fn room_from_elsewhere_reaches_the_first() {
     let runtime = Runtime::builder().audit(true).build().unwrap();
-    let tenant = runtime.root().create("tenant", Limits::new().max(3 * SIZE)).unwrap();
+    let tenant = runtime
+        .root()
+        .create("tenant", Limits::new().max(3 * SIZE))
+        .unwrap();
     let group = tenant.create("queue", Limits::new()).unwrap();
     let (sender, receiver) = channel::<Message>(&group);
     let held = tenant.try_charge(2 * SIZE).unwrap();
-    sender.try_send(Message { number: 0, bytes: SIZE }).unwrap();
+    sender
+        .try_send(Message {
+            number: 0,
+            bytes: SIZE,
+        })
+        .unwrap();
     let tasks: Vec<_> = (1..3)
         .map(|number| {
             let sender = sender.clone();
-            tokio::spawn(async move { sender.send(Message { number, bytes: SIZE }).await.is_ok() })
+            tokio::spawn(async move {
+                sender
+                    .send(Message {
+                        number,
+                        bytes: SIZE,
+                    })
+                    .await
+                    .is_ok()
+            })
         })
         .collect();
     while tenant.waiting_count() == 0 {
@@ -519,15 +653,20 @@ async fn room_from_elsewhere_reaches_the_first() {
     }
     drop(held);
     for task in tasks {
-        assert!(timeout(Duration::from_secs(60), task).await.unwrap().unwrap());
+        assert!(
+            timeout(Duration::from_secs(60), task)
+                .await
+                .unwrap()
+                .unwrap()
+        );
     }
     assert_eq!((receiver.len(), tenant.live()), (3, 3 * SIZE as u64));
     drop(receiver);
     assert_sound(&runtime, &tenant);
 }
 
-/// The time of a sender in the middle ends, and that of the first. The refusal is counted and tells the time waited;
-/// the others go on.
+/// The time of a sender in the middle ends, and that of the first. The refusal is counted and tells
+/// the time waited; the others go on.
 #[tokio::test(start_paused = true)]
 async fn time_is_over_for_each_by_itself() {
     let (runtime, group, sender, mut receiver) = full(1);
@@ -535,24 +674,47 @@ async fn time_is_over_for_each_by_itself() {
     let tasks: Vec<_> = (1..)
         .zip(times)
         .map(|(number, time)| {
-            let (sender, message) = (sender.clone(), Message { number, bytes: SIZE });
+            let (sender, message) = (
+                sender.clone(),
+                Message {
+                    number,
+                    bytes: SIZE,
+                },
+            );
             tokio::spawn(async move {
                 match time {
-                    Some(time) => sender.send_timeout(message, Duration::from_secs(time)).await,
+                    Some(time) => {
+                        sender
+                            .send_timeout(message, Duration::from_secs(time))
+                            .await
+                    }
                     None => sender.send(message).await,
                 }
             })
         })
         .collect();
     tokio::time::sleep(Duration::from_secs(40)).await;
-    assert_eq!((group.waiting_count(), group.events().get(memcg::Event::TimedOut)), (1, 3));
+    assert_eq!(
+        (
+            group.waiting_count(),
+            group.events().get(memcg::Event::TimedOut)
+        ),
+        (1, 3)
+    );
     for expected in [0, 3, 5] {
-        assert_eq!(receiver.recv().await.map(|message| message.number), Some(expected));
+        assert_eq!(
+            receiver.recv().await.map(|message| message.number),
+            Some(expected)
+        );
     }
     for (task, time) in tasks.into_iter().zip(times) {
         let ended = task.await.unwrap();
         assert_eq!(ended.is_err(), time.is_some());
-        assert!(ended.err().is_none_or(|late| matches!(late.refusal(), Some(ChargeError::TimedOut { .. }))));
+        assert!(
+            ended
+                .err()
+                .is_none_or(|late| matches!(late.refusal(), Some(ChargeError::TimedOut { .. })))
+        );
     }
     drop(receiver);
     assert_sound(&runtime, &group);
@@ -566,17 +728,33 @@ async fn senders_above_high_are_delayed() {
     let group = runtime.root().create("queue", limits).unwrap();
     let (sender, mut receiver) = channel::<Message>(&group);
     for number in 0..4 {
-        sender.try_send(Message { number, bytes: SIZE }).unwrap();
+        sender
+            .try_send(Message {
+                number,
+                bytes: SIZE,
+            })
+            .unwrap();
     }
     let tasks: Vec<_> = (4..12)
         .map(|number| {
             let sender = sender.clone();
-            tokio::spawn(async move { sender.send(Message { number, bytes: SIZE }).await.is_ok() })
+            tokio::spawn(async move {
+                sender
+                    .send(Message {
+                        number,
+                        bytes: SIZE,
+                    })
+                    .await
+                    .is_ok()
+            })
         })
         .collect();
     drop(sender);
     let mut received = 0;
-    while let Some(message) = timeout(Duration::from_secs(60), receiver.recv()).await.unwrap() {
+    while let Some(message) = timeout(Duration::from_secs(60), receiver.recv())
+        .await
+        .unwrap()
+    {
         received += usize::from(message.bytes == SIZE);
     }
     for task in tasks {
@@ -593,7 +771,11 @@ fn many_senders_and_neighbours_all_get_through() {
     const SENDERS: usize = 64;
     const EACH: usize = 30;
     let (runtime, group) = queue(6 * SIZE);
-    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build().unwrap();
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_time()
+        .build()
+        .unwrap();
     let through = async {
         let mut receives = Vec::new();
         for seed in 0..2 {
@@ -605,8 +787,14 @@ fn many_senders_and_neighbours_all_get_through() {
                         let bytes = 100 + (number * 37 + turn * 101 + seed) % (2 * SIZE);
                         let message = Message { number, bytes };
                         match turn % 5 {
-                            0 => drop(sender.send_timeout(message, Duration::from_micros(200)).await),
-                            1 => drop(timeout(Duration::from_micros(100), sender.send(message)).await),
+                            0 => drop(
+                                sender
+                                    .send_timeout(message, Duration::from_micros(200))
+                                    .await,
+                            ),
+                            1 => drop(
+                                timeout(Duration::from_micros(100), sender.send(message)).await,
+                            ),
                             _ => assert!(sender.send(message).await.is_ok()),
                         }
                     }
@@ -616,7 +804,10 @@ fn many_senders_and_neighbours_all_get_through() {
                 let mut received = 0;
                 loop {
                     let message = match received % 3 {
-                        0 => receiver.recv_charged().await.map(|message| Charged::into_parts(message).0),
+                        0 => receiver
+                            .recv_charged()
+                            .await
+                            .map(|message| Charged::into_parts(message).0),
                         _ => receiver.recv().await,
                     };
                     if message.is_none() {
@@ -630,7 +821,12 @@ fn many_senders_and_neighbours_all_get_through() {
             let group = group.clone();
             async move {
                 for turn in 0..200 {
-                    drop(group.charge_async(Bytes(1 + turn * 13 % (3 * SIZE as u64))).await.unwrap());
+                    drop(
+                        group
+                            .charge_async(Bytes(1 + turn * 13 % (3 * SIZE as u64)))
+                            .await
+                            .unwrap(),
+                    );
                     tokio::task::yield_now().await;
                 }
             }
@@ -641,7 +837,12 @@ fn many_senders_and_neighbours_all_get_through() {
         }
     };
     let ended = tokio.block_on(async { timeout(Duration::from_secs(120), through).await });
-    assert!(ended.is_ok(), "{} bytes, {} in line", group.live(), group.waiting_count());
+    assert!(
+        ended.is_ok(),
+        "{} bytes, {} in line",
+        group.live(),
+        group.waiting_count()
+    );
     drop(tokio);
     assert_sound(&runtime, &group);
 }

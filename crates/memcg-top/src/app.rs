@@ -12,8 +12,16 @@ const TYPED_MAX: usize = 80;
 #[derive(Debug)]
 pub(crate) enum Prompt {
     Filter,
-    Limit { path: String, file: &'static str, text: String },
-    Confirm { path: String, file: &'static str, to: String },
+    Limit {
+        path: String,
+        file: &'static str,
+        text: String,
+    },
+    Confirm {
+        path: String,
+        file: &'static str,
+        to: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -44,9 +52,24 @@ pub(crate) struct App {
 
 impl App {
     pub(crate) fn new(name: String, depth: usize, height: usize) -> App {
-        let model = Model::new(Want { depth, lines: height, ..Want::default() });
+        let model = Model::new(Want {
+            depth,
+            lines: height,
+            ..Want::default()
+        });
         let (link, selected, status) = (Link::Opening, "/".into(), String::new());
-        App { name, model, link, paused: false, help: false, prompt: None, status, selected, offset: 0, height }
+        App {
+            name,
+            model,
+            link,
+            paused: false,
+            help: false,
+            prompt: None,
+            status,
+            selected,
+            offset: 0,
+            height,
+        }
     }
 
     pub(crate) fn page(&self) -> Option<&str> {
@@ -70,14 +93,21 @@ impl App {
         self.height = height.max(1);
         let (at, lines) = (self.selected_at(), self.model.lines().len());
         let lowest = (at + 1).saturating_sub(self.height);
-        self.offset = self.offset.clamp(lowest, at).min(lines.saturating_sub(self.height).max(lowest));
+        self.offset = self
+            .offset
+            .clamp(lowest, at)
+            .min(lines.saturating_sub(self.height).max(lowest));
         // A page further, for the key that goes there.
         self.model.want.lines = self.offset + 2 * self.height;
     }
 
     /// The line that is selected; the first one where it has gone.
     pub(crate) fn selected_at(&self) -> usize {
-        self.model.lines().iter().position(|line| line.path() == Some(&self.selected)).unwrap_or(0)
+        self.model
+            .lines()
+            .iter()
+            .position(|line| line.path() == Some(&self.selected))
+            .unwrap_or(0)
     }
 
     /// Returns what is to be done, or `None` to end.
@@ -86,7 +116,11 @@ impl App {
             return Some(Vec::new());
         }
         if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return if key.code == KeyCode::Char('c') { None } else { Some(Vec::new()) };
+            return if key.code == KeyCode::Char('c') {
+                None
+            } else {
+                Some(Vec::new())
+            };
         }
         self.status.clear();
         if std::mem::take(&mut self.help) {
@@ -113,11 +147,20 @@ impl App {
                 let to = text.trim().to_string();
                 self.prompt = (!to.is_empty()).then_some(Prompt::Confirm { path, file, to });
             }
-            (Prompt::Limit { path, file, mut text }, key) => {
+            (
+                Prompt::Limit {
+                    path,
+                    file,
+                    mut text,
+                },
+                key,
+            ) => {
                 edit(&mut text, key);
                 self.prompt = Some(Prompt::Limit { path, file, text });
             }
-            (Prompt::Confirm { path, file, to }, KeyCode::Char('y')) => return vec![Command::Set { path, file, to }],
+            (Prompt::Confirm { path, file, to }, KeyCode::Char('y')) => {
+                return vec![Command::Set { path, file, to }];
+            }
             (Prompt::Confirm { .. }, _) => self.status = "no limit is set".into(),
         }
         Vec::new()
@@ -150,7 +193,9 @@ impl App {
             KeyCode::End => self.step(isize::MAX),
             KeyCode::Right | KeyCode::Char('l') => self.fold(false),
             KeyCode::Left | KeyCode::Char('h') => self.fold(true),
-            KeyCode::Char('s') => self.model.set_sort(self.model.sort.next(), self.model.turned),
+            KeyCode::Char('s') => self
+                .model
+                .set_sort(self.model.sort.next(), self.model.turned),
             KeyCode::Char('r') => self.model.set_sort(self.model.sort, !self.model.turned),
             KeyCode::Char('/') => self.prompt = Some(Prompt::Filter),
             _ => {}
@@ -161,8 +206,13 @@ impl App {
     fn step(&mut self, by: isize) {
         let lines = self.model.lines();
         let groups: Vec<&str> = lines.iter().filter_map(|line| line.path()).collect();
-        let at = groups.iter().position(|&path| path == self.selected).unwrap_or(0);
-        let to = at.saturating_add_signed(by).min(groups.len().saturating_sub(1));
+        let at = groups
+            .iter()
+            .position(|&path| path == self.selected)
+            .unwrap_or(0);
+        let to = at
+            .saturating_add_signed(by)
+            .min(groups.len().saturating_sub(1));
         if let Some(&path) = groups.get(to) {
             self.selected = path.to_string();
         }
@@ -170,8 +220,17 @@ impl App {
 
     fn fold(&mut self, fold: bool) {
         let lines = self.model.lines();
-        let line = lines.iter().find(|line| line.path() == Some(&self.selected));
-        let Some(Kind::Group { is_open, has_children, .. }) = line.map(|line| line.kind) else { return };
+        let line = lines
+            .iter()
+            .find(|line| line.path() == Some(&self.selected));
+        let Some(Kind::Group {
+            is_open,
+            has_children,
+            ..
+        }) = line.map(|line| line.kind)
+        else {
+            return;
+        };
         if is_open == fold && has_children {
             let toggled = &mut self.model.want.toggled;
             if !toggled.remove(&self.selected) {
@@ -184,7 +243,11 @@ impl App {
 
     fn ask_limit(&mut self, file: &'static str) {
         let path = self.page().unwrap_or(&self.selected).to_string();
-        self.prompt = Some(Prompt::Limit { path, file, text: String::new() });
+        self.prompt = Some(Prompt::Limit {
+            path,
+            file,
+            text: String::new(),
+        });
     }
 }
 
@@ -211,8 +274,18 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn sample(at: u64, children: Vec<Row>) -> Sample {
-        let branches = vec![Branch { group: row("/", 1 << 20), children, rest: 5 }];
-        Sample { format: FORMAT, at, page: None, branches, incidents: Vec::new() }
+        let branches = vec![Branch {
+            group: row("/", 1 << 20),
+            children,
+            rest: 5,
+        }];
+        Sample {
+            format: FORMAT,
+            at,
+            page: None,
+            branches,
+            incidents: Vec::new(),
+        }
     }
 
     fn press(app: &mut App, keys: &[KeyCode]) -> Option<Vec<Command>> {
@@ -229,13 +302,18 @@ pub(crate) mod tests {
 
     #[test]
     fn the_keys_move_and_fold() {
-        let mut app = app((0..50).map(|i| row(&format!("/g{i:02}"), 100 - i)).collect());
+        let mut app = app((0..50)
+            .map(|i| row(&format!("/g{i:02}"), 100 - i))
+            .collect());
         press(&mut app, &[KeyCode::Down, KeyCode::Down]);
         app.fit(10);
         assert_eq!((app.selected.as_str(), app.offset), ("/g01", 0));
         press(&mut app, &[KeyCode::PageDown]);
         app.fit(10);
-        assert_eq!((app.selected.as_str(), app.offset, app.model.want.lines), ("/g11", 3, 23));
+        assert_eq!(
+            (app.selected.as_str(), app.offset, app.model.want.lines),
+            ("/g11", 3, 23)
+        );
         press(&mut app, &[KeyCode::End]);
         app.fit(10);
         assert_eq!(app.selected, "/g49");
@@ -245,7 +323,10 @@ pub(crate) mod tests {
         // A group without groups below it does not unfold.
         press(&mut app, &[KeyCode::Down, KeyCode::Right]);
         assert!(app.model.want.toggled.is_empty());
-        let children = (0..50).map(|i| Row { children: 1, ..row(&format!("/g{i:02}"), 100 - i) });
+        let children = (0..50).map(|i| Row {
+            children: 1,
+            ..row(&format!("/g{i:02}"), 100 - i)
+        });
         app.update(Update::Sample(sample(2_000, children.collect())));
         press(&mut app, &[KeyCode::Right]);
         assert!(app.model.want.toggled.contains("/g00"));
@@ -268,13 +349,21 @@ pub(crate) mod tests {
         let mut app = app(vec![row("/a", 1)]);
         press(&mut app, &[KeyCode::Down, KeyCode::Char('M')]);
         press(&mut app, &chars("51q2M"));
-        press(&mut app, &[KeyCode::Left, KeyCode::Backspace, KeyCode::Enter]);
+        press(
+            &mut app,
+            &[KeyCode::Left, KeyCode::Backspace, KeyCode::Enter],
+        );
         assert!(matches!(&app.prompt, Some(Prompt::Confirm { to, .. }) if to == "51q2"));
         press(&mut app, &[KeyCode::Enter]);
-        assert_eq!((app.prompt.is_none(), app.status.as_str()), (true, "no limit is set"));
+        assert_eq!(
+            (app.prompt.is_none(), app.status.as_str()),
+            (true, "no limit is set")
+        );
         press(&mut app, &chars("H1G"));
         let commands = press(&mut app, &[KeyCode::Enter, KeyCode::Char('y')]);
-        let [Command::Set { path, file, to }] = &commands.unwrap()[..] else { panic!("no set") };
+        let [Command::Set { path, file, to }] = &commands.unwrap()[..] else {
+            panic!("no set")
+        };
         assert_eq!([path, *file, to], ["/a", "memory.high", "1G"]);
         // Nothing typed, nothing asked.
         press(&mut app, &[KeyCode::Char('L'), KeyCode::Enter]);
@@ -285,15 +374,26 @@ pub(crate) mod tests {
     fn a_filter_takes_all_letters_and_ends_with_escape() {
         let mut app = app(vec![row("/quick", 2), row("/slow", 1)]);
         press(&mut app, &chars("/quick"));
-        assert_eq!((app.model.filter.as_str(), app.model.lines().len()), ("quick", 2));
+        assert_eq!(
+            (app.model.filter.as_str(), app.model.lines().len()),
+            ("quick", 2)
+        );
         press(&mut app, &[KeyCode::Enter, KeyCode::Esc]);
-        assert_eq!((app.model.filter.as_str(), app.model.want.wide), ("", false));
+        assert_eq!(
+            (app.model.filter.as_str(), app.model.want.wide),
+            ("", false)
+        );
     }
 
     #[test]
     fn any_key_ends_the_help() {
         let mut app = app(vec![row("/a", 1)]);
-        for key in [KeyCode::Char('?'), KeyCode::Char('q'), KeyCode::Esc, KeyCode::Down] {
+        for key in [
+            KeyCode::Char('?'),
+            KeyCode::Char('q'),
+            KeyCode::Esc,
+            KeyCode::Down,
+        ] {
             press(&mut app, &chars("?"));
             assert!(app.help);
             assert!(press(&mut app, &[key]).is_some());
@@ -309,7 +409,10 @@ pub(crate) mod tests {
         let mut app = app(vec![row("/a", 1)]);
         press(&mut app, &[KeyCode::Down, KeyCode::Enter]);
         assert_eq!(app.page(), Some("/a"));
-        assert!(matches!(press(&mut app, &chars("p")).as_deref(), Some([Command::Pause(true)])));
+        assert!(matches!(
+            press(&mut app, &chars("p")).as_deref(),
+            Some([Command::Pause(true)])
+        ));
         press(&mut app, &[KeyCode::Esc]);
         assert_eq!(app.page(), None);
         app.update(Update::Lost("gone".into()));

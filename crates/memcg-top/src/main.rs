@@ -1,4 +1,5 @@
-//! A terminal program that shows the groups of a running memcg service, through the socket of memcg-observe.
+//! A terminal program that shows the groups of a running memcg service, through the socket of
+//! memcg-observe.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -76,11 +77,19 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         // The reader of the output, such as `head`, has closed it: it has enough.
-        Err(fault) if fault.downcast_ref().is_some_and(|io: &io::Error| io.kind() == io::ErrorKind::BrokenPipe) => {
+        Err(fault)
+            if fault
+                .downcast_ref()
+                .is_some_and(|io: &io::Error| io.kind() == io::ErrorKind::BrokenPipe) =>
+        {
             ExitCode::SUCCESS
         }
         Err(fault) => {
-            let _ = writeln!(io::stderr(), "memcg-top: {}", text::clean(&fault.to_string()));
+            let _ = writeln!(
+                io::stderr(),
+                "memcg-top: {}",
+                text::clean(&fault.to_string())
+            );
             ExitCode::FAILURE
         }
     }
@@ -90,18 +99,28 @@ type Fault = Box<dyn std::error::Error>;
 
 fn run(arguments: &Arguments) -> Result<(), Fault> {
     let (source, name) = open(arguments)?;
-    let want = Want { depth: arguments.depth, lines: usize::from(arguments.top), ..Want::default() };
+    let want = Want {
+        depth: arguments.depth,
+        lines: usize::from(arguments.top),
+        ..Want::default()
+    };
     match (arguments.json, arguments.once) {
         (true, once) => print_json(source, &want, arguments, once),
         (false, true) => print_once(source, want, arguments),
-        (false, false) if !io::stdout().is_terminal() => Err("the output is no terminal: use --once or --json".into()),
+        (false, false) if !io::stdout().is_terminal() => {
+            Err("the output is no terminal: use --once or --json".into())
+        }
         (false, false) => in_terminal(source, name, arguments),
     }
 }
 
 fn open(arguments: &Arguments) -> Result<(Source, String), Fault> {
     let named = |path: &Path, fault: io::Error| format!("{}: {fault}", path.display());
-    let path = arguments.replay.as_ref().or(arguments.socket.as_ref()).ok_or("no socket")?;
+    let path = arguments
+        .replay
+        .as_ref()
+        .or(arguments.socket.as_ref())
+        .ok_or("no socket")?;
     let mut source = match arguments.replay {
         Some(_) => Source::recording(path).map_err(|fault| named(path, fault))?,
         None => Source::service(path),
@@ -129,7 +148,12 @@ fn print_once(mut source: Source, want: Want, arguments: &Arguments) -> Result<(
 }
 
 /// A service that is lost is asked again, unless one answer is enough.
-fn print_json(mut source: Source, want: &Want, arguments: &Arguments, once: bool) -> Result<(), Fault> {
+fn print_json(
+    mut source: Source,
+    want: &Want,
+    arguments: &Arguments,
+    once: bool,
+) -> Result<(), Fault> {
     let mut last = None;
     loop {
         match source.next(want) {
@@ -139,7 +163,11 @@ fn print_json(mut source: Source, want: &Want, arguments: &Arguments, once: bool
             }
             Ok(None) => break,
             Err(SourceError::Service(fault)) if !once => {
-                writeln!(io::stderr(), "memcg-top: {}", text::clean(&fault.to_string()))?;
+                writeln!(
+                    io::stderr(),
+                    "memcg-top: {}",
+                    text::clean(&fault.to_string())
+                )?;
             }
             Err(fault) => return Err(fault.into()),
         }
@@ -166,11 +194,15 @@ fn in_terminal(source: Source, name: String, arguments: &Arguments) -> Result<()
     let (commands, to_source) = mpsc::channel();
     let (from_source, updates) = mpsc::channel();
     let interval = arguments.interval;
-    thread::Builder::new().name("memcg-top-ask".into()).spawn(move || {
-        source::run(source, interval, &to_source, &from_source);
-    })?;
+    thread::Builder::new()
+        .name("memcg-top-ask".into())
+        .spawn(move || {
+            source::run(source, interval, &to_source, &from_source);
+        })?;
     // The name of the variable is a convention of many programs.
-    let theme = Theme { colours: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) };
+    let theme = Theme {
+        colours: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+    };
     let mut terminal = ratatui::try_init()?;
     let app = App::new(name, arguments.depth, usize::from(terminal.size()?.height));
     let result = watch(&mut terminal, app, theme, &commands, &updates);
@@ -198,15 +230,20 @@ fn watch(
         if event::poll(TICK)? {
             is_new = true;
             if let Event::Key(key) = event::read()? {
-                let Some(todo) = app.key(key) else { return Ok(()) };
-                todo.into_iter().try_for_each(|command| commands.send(command))?;
+                let Some(todo) = app.key(key) else {
+                    return Ok(());
+                };
+                todo.into_iter()
+                    .try_for_each(|command| commands.send(command))?;
             }
         }
         loop {
             match updates.try_recv() {
                 Ok(update) => app.update(update),
                 Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => return Err("the thread that asks has ended".into()),
+                Err(TryRecvError::Disconnected) => {
+                    return Err("the thread that asks has ended".into());
+                }
             }
             is_new = true;
         }

@@ -1,4 +1,5 @@
-//! The program's knowledge of the service's groups: the newest figures, rates, history, and the lines of the tree.
+//! The program's knowledge of the service's groups: the newest figures, rates, history, and the
+//! lines of the tree.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -52,8 +53,13 @@ impl Seen {
             }
         }
         // A service that says other events each time fills nothing.
-        self.happened.retain(|event, _| row.events.contains_key(event));
-        self.history.push_back(Point { at, usage: row.usage, refused: row.refused });
+        self.happened
+            .retain(|event, _| row.events.contains_key(event));
+        self.history.push_back(Point {
+            at,
+            usage: row.usage,
+            refused: row.refused,
+        });
         if self.history.len() > POINTS_MAX {
             self.history.pop_front();
         }
@@ -63,7 +69,11 @@ impl Seen {
     /// The newest point, the one that it is compared with, and the seconds between them.
     fn span(&self) -> Option<(Point, Point, f64)> {
         let last = *self.history.back()?;
-        let first = self.history.iter().rev().find(|point| last.at - point.at >= RATE_OVER);
+        let first = self
+            .history
+            .iter()
+            .rev()
+            .find(|point| last.at - point.at >= RATE_OVER);
         let first = *first.or(self.history.front())?;
         let millis = last.at - first.at;
         (millis >= RATE_LEAST).then(|| (first, last, millis as f64 / 1000.0))
@@ -95,8 +105,15 @@ pub(crate) enum Sort {
 }
 
 impl Sort {
-    const ALL: [Sort; 7] =
-        [Sort::Usage, Sort::Name, Sort::Rate, Sort::Waiting, Sort::Refused, Sort::Forced, Sort::Pressure];
+    const ALL: [Sort; 7] = [
+        Sort::Usage,
+        Sort::Name,
+        Sort::Rate,
+        Sort::Waiting,
+        Sort::Refused,
+        Sort::Forced,
+        Sort::Pressure,
+    ];
 
     pub(crate) fn next(self) -> Sort {
         let at = Sort::ALL.iter().position(|&sort| sort == self).unwrap_or(0);
@@ -104,7 +121,15 @@ impl Sort {
     }
 
     pub(crate) fn name(self) -> &'static str {
-        ["usage", "name", "rate", "waiting", "refused/s", "forced", "pressure"][self as usize]
+        [
+            "usage",
+            "name",
+            "rate",
+            "waiting",
+            "refused/s",
+            "forced",
+            "pressure",
+        ][self as usize]
     }
 }
 
@@ -156,7 +181,10 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn new(want: Want) -> Model {
-        Model { want, ..Model::default() }
+        Model {
+            want,
+            ..Model::default()
+        }
     }
 
     pub(crate) fn apply(&mut self, sample: &Sample) {
@@ -171,9 +199,18 @@ impl Model {
             Some(page) => drop(self.branches.remove(page)),
             None => self.branches.clear(),
         }
-        for Branch { group, children, rest } in &sample.branches {
+        for Branch {
+            group,
+            children,
+            rest,
+        } in &sample.branches
+        {
             for row in std::iter::once(group).chain(children) {
-                let new = || Seen { row: row.clone(), history: VecDeque::new(), happened: BTreeMap::new() };
+                let new = || Seen {
+                    row: row.clone(),
+                    history: VecDeque::new(),
+                    happened: BTreeMap::new(),
+                };
                 let seen = self.seen.entry(row.path.clone()).or_insert_with(new);
                 // The clock was set back.
                 if seen.last() > sample.at {
@@ -186,7 +223,10 @@ impl Model {
         }
         if self.seen.len() > SEEN_MAX {
             // Their times say nothing of that where the clock was set back, or stood still.
-            let rows = sample.branches.iter().flat_map(|branch| std::iter::once(&branch.group).chain(&branch.children));
+            let rows = sample
+                .branches
+                .iter()
+                .flat_map(|branch| std::iter::once(&branch.group).chain(&branch.children));
             let shown: HashSet<&str> = rows.map(|row| row.path.as_str()).collect();
             self.seen.retain(|path, _| shown.contains(path.as_str()));
         } else {
@@ -202,7 +242,13 @@ impl Model {
     /// The children of a group that was asked for, the largest first, and what none of them uses.
     pub(crate) fn holders(&self, path: &str) -> Option<(Vec<&Seen>, u64)> {
         let (children, rest) = self.branches.get(path)?;
-        Some((children.iter().filter_map(|child| self.seen.get(child)).collect(), *rest))
+        Some((
+            children
+                .iter()
+                .filter_map(|child| self.seen.get(child))
+                .collect(),
+            *rest,
+        ))
     }
 
     pub(crate) fn set_filter(&mut self, filter: String) {
@@ -221,32 +267,64 @@ impl Model {
 
     pub(crate) fn lines(&self) -> Vec<Line<'_>> {
         let mut lines = Vec::new();
-        if let Some(root) = self.seen.get("/").filter(|_| self.branches.contains_key("/")) {
+        if let Some(root) = self
+            .seen
+            .get("/")
+            .filter(|_| self.branches.contains_key("/"))
+        {
             let filter = self.filter.to_lowercase();
             self.add(root, 0, root.row.usage.max(1), &filter, &mut lines);
         }
         lines
     }
 
-    /// Adds a group and what is unfolded below it. False: none of them passes the filter, and nothing is added.
-    fn add<'a>(&'a self, seen: &'a Seen, level: usize, above: u64, filter: &str, lines: &mut Vec<Line<'a>>) -> bool {
+    /// Adds a group and what is unfolded below it. False: none of them passes the filter, and
+    /// nothing is added.
+    fn add<'a>(
+        &'a self,
+        seen: &'a Seen,
+        level: usize,
+        above: u64,
+        filter: &str,
+        lines: &mut Vec<Line<'a>>,
+    ) -> bool {
         let row = &seen.row;
-        let own = [row.max, row.high].into_iter().find(|&limit| limit != u64::MAX && limit > 0);
+        let own = [row.max, row.high]
+            .into_iter()
+            .find(|&limit| limit != u64::MAX && limit > 0);
         let (scale, scale_is_own) = (own.unwrap_or(above), own.is_some());
         let is_open = self.want.is_open(&row.path, level);
         let branch = self.branches.get(&row.path).filter(|_| is_open);
-        let has_children = row.children > 0 || branch.is_some_and(|(children, _)| !children.is_empty());
+        let has_children =
+            row.children > 0 || branch.is_some_and(|(children, _)| !children.is_empty());
         let first = lines.len();
-        lines.push(Line { level, kind: Kind::Group { seen, is_open, has_children }, scale, scale_is_own });
+        lines.push(Line {
+            level,
+            kind: Kind::Group {
+                seen,
+                is_open,
+                has_children,
+            },
+            scale,
+            scale_is_own,
+        });
         let mut passes = text::clean(&row.path).to_lowercase().contains(filter);
         if let Some((children, rest)) = branch {
-            let mut children: Vec<&Seen> = children.iter().filter_map(|child| self.seen.get(child)).collect();
+            let mut children: Vec<&Seen> = children
+                .iter()
+                .filter_map(|child| self.seen.get(child))
+                .collect();
             children.sort_by(|a, b| self.order(a, b));
             for child in children {
                 passes |= self.add(child, level + 1, scale, filter, lines);
             }
             if *rest > 0 && has_children && filter.is_empty() {
-                lines.push(Line { level: level + 1, kind: Kind::Rest(*rest), scale, scale_is_own: false });
+                lines.push(Line {
+                    level: level + 1,
+                    kind: Kind::Rest(*rest),
+                    scale,
+                    scale_is_own: false,
+                });
             }
         }
         if !passes {
@@ -266,12 +344,15 @@ impl Model {
             Sort::Refused => of(|seen| seen.refused_rate().unwrap_or(0.0)),
             Sort::Forced => b.row.forced.cmp(&a.row.forced),
             Sort::Pressure => {
-                let stood = |seen: &Seen| (seen.row.pressure.some.avg10, seen.row.pressure.full.avg10);
+                let stood =
+                    |seen: &Seen| (seen.row.pressure.some.avg10, seen.row.pressure.full.avg10);
                 stood(b).cmp(&stood(a))
             }
         };
         let order = if self.turned { order.reverse() } else { order };
-        order.then_with(|| b.row.usage.cmp(&a.row.usage)).then_with(|| a.row.path.cmp(&b.row.path))
+        order
+            .then_with(|| b.row.usage.cmp(&a.row.usage))
+            .then_with(|| a.row.path.cmp(&b.row.path))
     }
 }
 
@@ -290,7 +371,14 @@ mod tests {
 
     #[test]
     fn the_tree_is_folded_sorted_and_filtered() {
-        let mut model = Model { want: Want { depth: 2, lines: 20, ..Want::default() }, ..Model::default() };
+        let mut model = Model {
+            want: Want {
+                depth: 2,
+                lines: 20,
+                ..Want::default()
+            },
+            ..Model::default()
+        };
         model.apply(&fetched(&model.want, 1_000).0);
         assert_eq!(shown(&model), ["/", "/a", "/a/x", "/a/y", "/b", "rest 10"]);
         model.set_sort(Sort::Usage, true);
@@ -309,15 +397,32 @@ mod tests {
         model.want.page = Some("/a".into());
         model.apply(&fetched(&model.want, 2_000).0);
         assert_eq!(shown(&model), ["/", "/a", "/b", "rest 10"]);
-        assert_eq!(model.holders("/a").map(|(holders, rest)| (holders.len(), rest)), Some((2, 0)));
+        assert_eq!(
+            model
+                .holders("/a")
+                .map(|(holders, rest)| (holders.len(), rest)),
+            Some((2, 0))
+        );
     }
 
     #[test]
     fn each_order_puts_its_figure_first() {
-        let mut model = Model { want: Want { depth: 1, lines: 20, ..Want::default() }, ..Model::default() };
+        let mut model = Model {
+            want: Want {
+                depth: 1,
+                lines: 20,
+                ..Want::default()
+            },
+            ..Model::default()
+        };
         let quiet = row("/quiet", 60);
         let busy = |usage, refused| {
-            let mut busy = Row { refused, waiting: 3, forced: 1, ..row("/busy", usage) };
+            let mut busy = Row {
+                refused,
+                waiting: 3,
+                forced: 1,
+                ..row("/busy", usage)
+            };
             busy.pressure.some.avg10 = 1;
             busy
         };
@@ -325,7 +430,11 @@ mod tests {
         model.apply(&sample(2_000, vec![quiet, busy(20, 5)]));
         for sort in Sort::ALL {
             model.set_sort(sort, false);
-            let first = if sort == Sort::Usage { "/quiet" } else { "/busy" };
+            let first = if sort == Sort::Usage {
+                "/quiet"
+            } else {
+                "/busy"
+            };
             assert_eq!(shown(&model)[1], first, "{}", sort.name());
         }
         assert_eq!(Sort::ALL.map(Sort::next)[6], Sort::Usage);
@@ -333,12 +442,33 @@ mod tests {
 
     #[test]
     fn groups_of_equal_rank_stand_by_usage() {
-        let mut model = Model { want: Want { depth: 1, lines: 20, ..Want::default() }, ..Model::default() };
-        model.apply(&sample(1_000, vec![row("/a", 10), row("/b", 30), row("/c", 20), row("/d", 20)]));
-        for sort in [Sort::Rate, Sort::Waiting, Sort::Refused, Sort::Forced, Sort::Pressure] {
+        let mut model = Model {
+            want: Want {
+                depth: 1,
+                lines: 20,
+                ..Want::default()
+            },
+            ..Model::default()
+        };
+        model.apply(&sample(
+            1_000,
+            vec![row("/a", 10), row("/b", 30), row("/c", 20), row("/d", 20)],
+        ));
+        for sort in [
+            Sort::Rate,
+            Sort::Waiting,
+            Sort::Refused,
+            Sort::Forced,
+            Sort::Pressure,
+        ] {
             for turned in [false, true] {
                 model.set_sort(sort, turned);
-                assert_eq!(shown(&model), ["/", "/b", "/c", "/d", "/a"], "{}, turned: {turned}", sort.name());
+                assert_eq!(
+                    shown(&model),
+                    ["/", "/b", "/c", "/d", "/a"],
+                    "{}, turned: {turned}",
+                    sort.name()
+                );
             }
         }
         model.set_sort(Sort::Usage, true);
@@ -350,9 +480,18 @@ mod tests {
     #[test]
     fn rates_are_of_a_second_and_of_one_process() {
         let mut model = Model::default();
-        let at = |usage, refused| vec![Row { refused, ..row("/a", usage) }];
+        let at = |usage, refused| {
+            vec![Row {
+                refused,
+                ..row("/a", usage)
+            }]
+        };
         model.apply(&sample(10_000, at(1_000, 5)));
-        let rates = |model: &Model| model.seen("/a").map(|seen| (seen.usage_rate(), seen.refused_rate()));
+        let rates = |model: &Model| {
+            model
+                .seen("/a")
+                .map(|seen| (seen.usage_rate(), seen.refused_rate()))
+        };
         assert_eq!(rates(&model), Some((None, None)));
         model.apply(&sample(10_500, at(2_000, 6)));
         assert_eq!(rates(&model), Some((Some(2_000.0), Some(2.0))));
@@ -369,7 +508,12 @@ mod tests {
     #[test]
     fn events_are_news_when_they_happen_again() {
         let mut model = Model::default();
-        let at = |count| vec![Row { events: BTreeMap::from([("max".to_string(), count)]), ..row("/a", 1) }];
+        let at = |count| {
+            vec![Row {
+                events: BTreeMap::from([("max".to_string(), count)]),
+                ..row("/a", 1)
+            }]
+        };
         let news = |model: &Model| model.seen("/a").unwrap().happened.get("max").copied();
         model.apply(&sample(1_000, at(7)));
         assert_eq!(news(&model), None);
@@ -404,7 +548,9 @@ mod tests {
         for clock in [|_: u64| 10_000, |i| 10_000 - i] {
             let mut model = Model::default();
             for i in 0..8 {
-                let rows = (0..900).map(|name| row(&format!("/{i}-{name}"), 1)).collect();
+                let rows = (0..900)
+                    .map(|name| row(&format!("/{i}-{name}"), 1))
+                    .collect();
                 model.apply(&sample(clock(i), rows));
                 assert!(model.seen.len() <= SEEN_MAX, "{}", model.seen.len());
             }
@@ -412,21 +558,50 @@ mod tests {
         let mut model = Model::default();
         for at in 1..4 {
             let events = BTreeMap::from([(format!("e{at}"), 1)]);
-            model.apply(&sample(at, vec![Row { events, ..row("/a", 1) }]));
+            model.apply(&sample(
+                at,
+                vec![Row {
+                    events,
+                    ..row("/a", 1)
+                }],
+            ));
         }
-        assert_eq!(model.seen("/a").unwrap().happened, BTreeMap::from([("e3".to_string(), 3)]));
+        assert_eq!(
+            model.seen("/a").unwrap().happened,
+            BTreeMap::from([("e3".to_string(), 3)])
+        );
         for at in 0..3 * ROWS_MAX {
             let path = format!("/{at}");
-            let branches = vec![Branch { group: row(&path, 1), children: vec![], rest: 0 }];
-            model.apply(&Sample { page: Some(path), branches, ..sample(4, vec![]) });
+            let branches = vec![Branch {
+                group: row(&path, 1),
+                children: vec![],
+                rest: 0,
+            }];
+            model.apply(&Sample {
+                page: Some(path),
+                branches,
+                ..sample(4, vec![])
+            });
             assert!(model.branches.len() <= ROWS_MAX + 1);
         }
     }
 
     #[test]
     fn extreme_figures_do_no_harm() {
-        let mut model = Model { want: Want { depth: 1, ..Want::default() }, ..Model::default() };
-        let most = Row { max: 0, high: 0, refused: u64::MAX, waiting: u64::MAX, ..row("/a", u64::MAX) };
+        let mut model = Model {
+            want: Want {
+                depth: 1,
+                ..Want::default()
+            },
+            ..Model::default()
+        };
+        let most = Row {
+            max: 0,
+            high: 0,
+            refused: u64::MAX,
+            waiting: u64::MAX,
+            ..row("/a", u64::MAX)
+        };
         model.apply(&sample(1, vec![row("/a", 0)]));
         model.apply(&sample(u64::MAX, vec![most]));
         assert_eq!(model.lines().len(), 2);

@@ -18,12 +18,14 @@ pub(crate) struct Branch {
 }
 
 impl Branch {
-    /// This is the group of that path, and its children are children of it. None of them is there twice: what is below
-    /// it would be shown twice, so that a few levels are more lines than memory has.
+    /// This is the group of that path, and its children are children of it. None of them is there
+    /// twice: what is below it would be shown twice, so that a few levels are more lines than
+    /// memory has.
     pub(crate) fn answers(&self, path: &str) -> bool {
         let mut paths = HashSet::new();
         let mut under = |child: &Row| {
-            parent_and_name(&child.path).is_some_and(|(parent, _)| parent == path) && paths.insert(child.path.clone())
+            parent_and_name(&child.path).is_some_and(|(parent, _)| parent == path)
+                && paths.insert(child.path.clone())
         };
         self.group.path == path && self.children.iter().all(&mut under)
     }
@@ -32,7 +34,11 @@ impl Branch {
 /// Splits `/a/b` into `/a` and `b`. The root has no name.
 pub(crate) fn parent_and_name(path: &str) -> Option<(&str, &str)> {
     let (parent, name) = path.rsplit_once('/')?;
-    if name.is_empty() { None } else { Some((if parent.is_empty() { "/" } else { parent }, name)) }
+    if name.is_empty() {
+        None
+    } else {
+        Some((if parent.is_empty() { "/" } else { parent }, name))
+    }
 }
 
 /// The service's answers at one moment. A line of a recording, and of `--json`.
@@ -53,8 +59,14 @@ pub(crate) struct Sample {
 impl Sample {
     /// True if a service's answers can be these.
     pub(crate) fn is_whole(&self) -> bool {
-        let is_page = |page: &String| self.branches.iter().all(|branch| branch.group.path == *page);
-        let answers = |branch: &Branch| branch.children.len() <= ROWS_MAX && branch.answers(&branch.group.path);
+        let is_page = |page: &String| {
+            self.branches
+                .iter()
+                .all(|branch| branch.group.path == *page)
+        };
+        let answers = |branch: &Branch| {
+            branch.children.len() <= ROWS_MAX && branch.answers(&branch.group.path)
+        };
         self.page.as_ref().is_none_or(is_page)
             && self.branches.len() <= ROWS_MAX
             && self.branches.iter().all(answers)
@@ -89,14 +101,29 @@ impl Want {
         at: u64,
         ask: impl FnMut(&str, usize) -> Result<Option<Branch>, E>,
     ) -> Result<Sample, E> {
-        let lines = if self.wide { ROWS_MAX } else { self.lines.clamp(1, ROWS_MAX) };
-        let mut walk = Walk { want: self, ask, left: lines, branches: Vec::new() };
+        let lines = if self.wide {
+            ROWS_MAX
+        } else {
+            self.lines.clamp(1, ROWS_MAX)
+        };
+        let mut walk = Walk {
+            want: self,
+            ask,
+            left: lines,
+            branches: Vec::new(),
+        };
         match &self.page {
             Some(path) => walk.branches.extend((walk.ask)(path, lines)?),
             None => walk.group("/", 0)?,
         }
         let (page, branches) = (self.page.clone(), walk.branches);
-        Ok(Sample { format: FORMAT, at, page, branches, incidents: Vec::new() })
+        Ok(Sample {
+            format: FORMAT,
+            at,
+            page,
+            branches,
+            incidents: Vec::new(),
+        })
     }
 }
 
@@ -120,8 +147,14 @@ impl<E, F: FnMut(&str, usize) -> Result<Option<Branch>, E>> Walk<'_, F> {
             () if self.want.wide => ROWS_MAX,
             () => self.left,
         };
-        let Some(branch) = (self.ask)(path, top)? else { return Ok(()) };
-        let children: Vec<String> = branch.children.iter().map(|child| child.path.clone()).collect();
+        let Some(branch) = (self.ask)(path, top)? else {
+            return Ok(());
+        };
+        let children: Vec<String> = branch
+            .children
+            .iter()
+            .map(|child| child.path.clone())
+            .collect();
         self.branches.push(branch);
         for child in children {
             if self.left == 0 {
@@ -140,7 +173,14 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn row(path: &str, usage: u64) -> Row {
-        Row { path: path.into(), usage, max: u64::MAX, high: u64::MAX, soft: u64::MAX, ..Row::default() }
+        Row {
+            path: path.into(),
+            usage,
+            max: u64::MAX,
+            high: u64::MAX,
+            soft: u64::MAX,
+            ..Row::default()
+        }
     }
 
     /// `/` with the children `/a` (two children, 40 and 30 bytes) and `/b`.
@@ -153,7 +193,11 @@ pub(crate) mod tests {
         };
         children.truncate(top);
         let rest = group.usage - children.iter().map(|child| child.usage).sum::<u64>();
-        Some(Branch { group, children, rest })
+        Some(Branch {
+            group,
+            children,
+            rest,
+        })
     }
 
     pub(crate) fn fetched(want: &Want, at: u64) -> (Sample, Vec<(String, usize)>) {
@@ -166,31 +210,94 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn sample(at: u64, rows: Vec<Row>) -> Sample {
-        let branch = Branch { group: row("/", 100), children: rows, rest: 0 };
-        Sample { format: FORMAT, at, page: None, branches: vec![branch], incidents: Vec::new() }
+        let branch = Branch {
+            group: row("/", 100),
+            children: rows,
+            rest: 0,
+        };
+        Sample {
+            format: FORMAT,
+            at,
+            page: None,
+            branches: vec![branch],
+            incidents: Vec::new(),
+        }
     }
 
     #[test]
     fn only_what_is_shown_is_asked_for() {
-        let want = Want { depth: 1, lines: 10, ..Want::default() };
+        let want = Want {
+            depth: 1,
+            lines: 10,
+            ..Want::default()
+        };
         let asked = |want: &Want| fetched(want, 1).1;
         assert_eq!(asked(&want), [("/".into(), 9)]);
-        assert_eq!(asked(&Want { depth: 0, ..want.clone() }), [("/".into(), 0)]);
+        assert_eq!(
+            asked(&Want {
+                depth: 0,
+                ..want.clone()
+            }),
+            [("/".into(), 0)]
+        );
         // Two lines of /a, and one of /b, whose children would be below the screen.
-        assert_eq!(asked(&Want { depth: 2, lines: 5, ..want.clone() }), [("/".into(), 4), ("/a".into(), 3)]);
+        assert_eq!(
+            asked(&Want {
+                depth: 2,
+                lines: 5,
+                ..want.clone()
+            }),
+            [("/".into(), 4), ("/a".into(), 3)]
+        );
         let toggled = BTreeSet::from(["/b".to_string()]);
-        assert_eq!(asked(&Want { toggled, ..want.clone() }), [("/".into(), 9), ("/b".into(), 7)]);
-        assert_eq!(asked(&Want { wide: true, ..want.clone() }), [("/".into(), ROWS_MAX)]);
-        assert_eq!(asked(&Want { page: Some("/a".into()), ..want.clone() }), [("/a".into(), 10)]);
+        assert_eq!(
+            asked(&Want {
+                toggled,
+                ..want.clone()
+            }),
+            [("/".into(), 9), ("/b".into(), 7)]
+        );
+        assert_eq!(
+            asked(&Want {
+                wide: true,
+                ..want.clone()
+            }),
+            [("/".into(), ROWS_MAX)]
+        );
+        assert_eq!(
+            asked(&Want {
+                page: Some("/a".into()),
+                ..want.clone()
+            }),
+            [("/a".into(), 10)]
+        );
         // It has gone meanwhile.
-        assert_eq!(fetched(&Want { page: Some("/c".into()), ..want }, 1).0.branches, []);
+        assert_eq!(
+            fetched(
+                &Want {
+                    page: Some("/c".into()),
+                    ..want
+                },
+                1
+            )
+            .0
+            .branches,
+            []
+        );
     }
 
     #[test]
     fn a_sample_has_what_a_service_answers() {
         let of = |group: &str, children: &[&str]| {
             let children = children.iter().map(|path| row(path, 1)).collect();
-            Sample { branches: vec![Branch { group: row(group, 1), children, rest: 0 }], ..sample(1, vec![]) }
+            Sample {
+                branches: vec![Branch {
+                    group: row(group, 1),
+                    children,
+                    rest: 0,
+                }],
+                ..sample(1, vec![])
+            }
         };
         assert!(of("/", &["/a", "/b"]).is_whole() && of("/a", &["/a/b"]).is_whole());
         let wrong: [(&str, &[&str]); 7] = [
@@ -208,9 +315,24 @@ pub(crate) mod tests {
         let many: Vec<String> = (0..=ROWS_MAX).map(|i| format!("/{i}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert!(of("/", &many[1..]).is_whole() && !of("/", &many).is_whole());
-        assert!(!Sample { branches: vec![of("/", &[]).branches.remove(0); ROWS_MAX + 1], ..of("/", &[]) }.is_whole());
-        assert!(!Sample { incidents: vec![Incident::default(); INCIDENTS_MAX + 1], ..of("/", &[]) }.is_whole());
-        let page = |page: &str| Sample { page: Some(page.into()), ..of("/a", &[]) };
+        assert!(
+            !Sample {
+                branches: vec![of("/", &[]).branches.remove(0); ROWS_MAX + 1],
+                ..of("/", &[])
+            }
+            .is_whole()
+        );
+        assert!(
+            !Sample {
+                incidents: vec![Incident::default(); INCIDENTS_MAX + 1],
+                ..of("/", &[])
+            }
+            .is_whole()
+        );
+        let page = |page: &str| Sample {
+            page: Some(page.into()),
+            ..of("/a", &[])
+        };
         assert!(page("/a").is_whole() && !page("/b").is_whole());
     }
 }

@@ -1,5 +1,5 @@
-//! The source of samples: a service, or a recording of one. A thread of its own asks, so that no service holds up the
-//! keys.
+//! The source of samples: a service, or a recording of one. A thread of its own asks, so that no
+//! service holds up the keys.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -35,7 +35,8 @@ pub(crate) struct Source {
     record: Option<Recording>,
 }
 
-/// A new file with a line for each sample. It is made with the first one, so what fails before leaves none.
+/// A new file with a line for each sample. It is made with the first one, so what fails before
+/// leaves none.
 struct Recording {
     path: PathBuf,
     file: Option<File>,
@@ -45,18 +46,32 @@ struct Recording {
 
 impl Source {
     pub(crate) fn service(socket: &Path) -> Source {
-        Source { from: From::Service(Client::new(socket.to_path_buf())), record: None }
+        Source {
+            from: From::Service(Client::new(socket.to_path_buf())),
+            record: None,
+        }
     }
 
     pub(crate) fn recording(path: &Path) -> io::Result<Source> {
-        Ok(Source { from: From::Recording { file: BufReader::new(File::open(path)?), line: 0 }, record: None })
+        Ok(Source {
+            from: From::Recording {
+                file: BufReader::new(File::open(path)?),
+                line: 0,
+            },
+            record: None,
+        })
     }
 
-    /// Keeps all samples in a new file, a line for each. Where no such file can be made it fails at once.
+    /// Keeps all samples in a new file, a line for each. Where no such file can be made it fails at
+    /// once.
     pub(crate) fn record(mut self, path: &Path) -> io::Result<Source> {
         drop(new_file(path)?);
         fs::remove_file(path)?;
-        self.record = Some(Recording { path: path.to_path_buf(), file: None, whole: 0 });
+        self.record = Some(Recording {
+            path: path.to_path_buf(),
+            file: None,
+            whole: 0,
+        });
         Ok(self)
     }
 
@@ -88,13 +103,16 @@ fn new_file(path: &Path) -> io::Result<File> {
 }
 
 impl Recording {
-    /// Appends a line. After a failure the file has the whole lines before it; without any, there is no file.
+    /// Appends a line. After a failure the file has the whole lines before it; without any, there
+    /// is no file.
     fn add(&mut self, sample: &Sample) -> Result<(), SourceError> {
         let line = line_of(sample)?;
         if self.file.is_none() {
             self.file = Some(new_file(&self.path).map_err(SourceError::Record)?);
         }
-        let Some(file) = &mut self.file else { return Ok(()) };
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
         // In one call: a process that is killed leaves whole lines.
         let written = file.write_all(&line);
         match written {
@@ -114,7 +132,10 @@ fn line_of(sample: &Sample) -> Result<Vec<u8>, SourceError> {
     let mut line = serde_json::to_vec(sample).map_err(|fault| SourceError::Record(fault.into()))?;
     line.push(b'\n');
     if line.len() as u64 > LINE_MAX {
-        let what = format!("a sample is longer than {} MiB: show fewer rows", LINE_MAX >> 20);
+        let what = format!(
+            "a sample is longer than {} MiB: show fewer rows",
+            LINE_MAX >> 20
+        );
         return Err(SourceError::Record(io::Error::other(what)));
     }
     Ok(line)
@@ -139,11 +160,17 @@ fn asked(client: &mut Client, want: &Want) -> Result<Sample, ClientError> {
 }
 
 /// Returns what the next line of a recording has; `None` where there is none.
-pub(crate) fn replayed(file: &mut impl BufRead, line: &mut u64) -> Result<Option<Sample>, SourceError> {
+pub(crate) fn replayed(
+    file: &mut impl BufRead,
+    line: &mut u64,
+) -> Result<Option<Sample>, SourceError> {
     *line += 1;
     let fault = |what: String| SourceError::Replay { line: *line, what };
     let mut bytes = Vec::new();
-    let read = file.take(LINE_MAX).read_until(b'\n', &mut bytes).map_err(|error| fault(error.to_string()))?;
+    let read = file
+        .take(LINE_MAX)
+        .read_until(b'\n', &mut bytes)
+        .map_err(|error| fault(error.to_string()))?;
     if read == 0 && *line == 1 {
         return Err(fault("it is empty: nothing was recorded".into()));
     }
@@ -156,7 +183,8 @@ pub(crate) fn replayed(file: &mut impl BufRead, line: &mut u64) -> Result<Option
     if bytes.last() != Some(&b'\n') {
         return Err(fault("it is cut off".into()));
     }
-    let sample: Sample = serde_json::from_slice(&bytes).map_err(|error| fault(error.to_string()))?;
+    let sample: Sample =
+        serde_json::from_slice(&bytes).map_err(|error| fault(error.to_string()))?;
     if sample.format != FORMAT {
         return Err(fault(format!("format {} is not {FORMAT}", sample.format)));
     }
@@ -168,14 +196,20 @@ pub(crate) fn replayed(file: &mut impl BufRead, line: &mut u64) -> Result<Option
 }
 
 fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
 }
 
 #[derive(Debug)]
 pub(crate) enum Command {
     Want(Want),
     Pause(bool),
-    Set { path: String, file: &'static str, to: String },
+    Set {
+        path: String,
+        file: &'static str,
+        to: String,
+    },
 }
 
 #[derive(Debug)]
@@ -189,10 +223,17 @@ pub(crate) enum Update {
 }
 
 /// Sends a sample each `interval`, or as they were recorded, until the receiver has gone.
-pub(crate) fn run(mut source: Source, interval: Duration, commands: &Receiver<Command>, updates: &Sender<Update>) {
+pub(crate) fn run(
+    mut source: Source,
+    interval: Duration,
+    commands: &Receiver<Command>,
+    updates: &Sender<Update>,
+) {
     let is_live = matches!(source.from, From::Service(_));
     // The first command says what to ask.
-    let Ok(Command::Want(mut want)) = commands.recv() else { return };
+    let Ok(Command::Want(mut want)) = commands.recv() else {
+        return;
+    };
     let (mut paused, mut ended, mut pending) = (false, false, None);
     let mut due = Instant::now();
     loop {
@@ -202,7 +243,11 @@ pub(crate) fn run(mut source: Source, interval: Duration, commands: &Receiver<Co
             due = now + interval;
             if let (Update::Sample(sample), false) = (&update, is_live) {
                 let next = pull(&mut source, &want);
-                let at = if let Update::Sample(next) = &next { next.at } else { 0 };
+                let at = if let Update::Sample(next) = &next {
+                    next.at
+                } else {
+                    0
+                };
                 due = now + Duration::from_millis(at.saturating_sub(sample.at)).min(GAP_MAX);
                 pending = Some(next);
             }
@@ -212,7 +257,11 @@ pub(crate) fn run(mut source: Source, interval: Duration, commands: &Receiver<Co
             }
         }
         let idle = paused || ended;
-        let rest = if idle { Duration::from_secs(3_600) } else { due.saturating_duration_since(Instant::now()) };
+        let rest = if idle {
+            Duration::from_secs(3_600)
+        } else {
+            due.saturating_duration_since(Instant::now())
+        };
         match commands.recv_timeout(rest) {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
@@ -224,7 +273,10 @@ pub(crate) fn run(mut source: Source, interval: Duration, commands: &Receiver<Co
             Ok(Command::Pause(pause)) => (paused, due) = (pause, Instant::now()),
             Ok(Command::Set { path, file, to }) => {
                 due = if is_live { Instant::now() } else { due };
-                if updates.send(Update::Said(source.set(&path, file, &to))).is_err() {
+                if updates
+                    .send(Update::Said(source.set(&path, file, &to)))
+                    .is_err()
+                {
                     return;
                 }
             }
@@ -257,11 +309,20 @@ mod tests {
         let longest = sample(LINE_MAX as usize - line_of(&sample(0)).unwrap().len());
         let line = line_of(&longest).unwrap();
         assert_eq!(line.len() as u64, LINE_MAX);
-        assert_eq!(replayed(&mut line.as_slice(), &mut 0).unwrap(), Some(longest.clone()));
+        assert_eq!(
+            replayed(&mut line.as_slice(), &mut 0).unwrap(),
+            Some(longest.clone())
+        );
 
         let longer = Sample { at: 77, ..longest };
         let fault = line_of(&longer).unwrap_err().to_string();
-        assert_eq!(fault, "recording: a sample is longer than 64 MiB: show fewer rows");
-        assert!(replayed(&mut &b""[..], &mut 0).is_err() && replayed(&mut &b""[..], &mut 1).unwrap().is_none());
+        assert_eq!(
+            fault,
+            "recording: a sample is longer than 64 MiB: show fewer rows"
+        );
+        assert!(
+            replayed(&mut &b""[..], &mut 0).is_err()
+                && replayed(&mut &b""[..], &mut 1).unwrap().is_none()
+        );
     }
 }

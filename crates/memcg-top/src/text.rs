@@ -2,7 +2,9 @@
 
 /// Replaces what would steer a terminal or turn a line's direction: a service may be hostile.
 pub(crate) fn clean(text: &str) -> String {
-    text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect()
+    text.chars()
+        .map(|c| if steers(c) { '\u{fffd}' } else { c })
+        .collect()
 }
 
 /// The same for JSON: it has such a character in a text only, where an escape stands for it.
@@ -19,7 +21,8 @@ pub(crate) fn clean_json(json: &str) -> String {
 }
 
 fn steers(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The end of a text that is longer than `most` characters.
@@ -28,7 +31,9 @@ pub(crate) fn ending(text: &str, most: usize) -> String {
     if over == 0 {
         text.into()
     } else {
-        text.chars().skip(over + 1).fold("…".into(), |end, c| end + c.encode_utf8(&mut [0; 4]))
+        text.chars()
+            .skip(over + 1)
+            .fold("…".into(), |end, c| end + c.encode_utf8(&mut [0; 4]))
     }
 }
 
@@ -41,12 +46,20 @@ pub(crate) fn bytes(bytes: u64) -> String {
         figure /= 1024.0;
         unit += 1;
     }
-    if unit == 0 { format!("{bytes}B") } else { format!("{figure:.1}{}", [' ', 'K', 'M', 'G', 'T', 'P', 'E'][unit]) }
+    if unit == 0 {
+        format!("{bytes}B")
+    } else {
+        format!("{figure:.1}{}", [' ', 'K', 'M', 'G', 'T', 'P', 'E'][unit])
+    }
 }
 
 /// A limit, where `u64::MAX` says that there is none.
 pub(crate) fn limit(limit: u64) -> String {
-    if limit == u64::MAX { "max".into() } else { bytes(limit) }
+    if limit == u64::MAX {
+        "max".into()
+    } else {
+        bytes(limit)
+    }
 }
 
 /// Hundredths of a per cent.
@@ -59,7 +72,11 @@ pub(crate) fn rate(rate: Option<f64>) -> String {
     match rate {
         None => String::new(),
         Some(rate) if rate.abs() < 1.0 => "0".into(),
-        Some(rate) => format!("{}{}", if rate < 0.0 { '-' } else { '+' }, bytes(rate.abs() as u64)),
+        Some(rate) => format!(
+            "{}{}",
+            if rate < 0.0 { '-' } else { '+' },
+            bytes(rate.abs() as u64)
+        ),
     }
 }
 
@@ -80,14 +97,32 @@ mod tests {
 
     #[test]
     fn figures_are_short() {
-        assert_eq!([bytes(0), bytes(1023), bytes(1024), bytes(1536 << 20)], ["0B", "1023B", "1.0K", "1.5G"]);
-        assert_eq!([bytes((1 << 20) - 1), bytes(u64::MAX), limit(u64::MAX)], ["1.0M", "16.0E", "max"]);
-        assert_eq!([rate(None), rate(Some(0.4)), rate(Some(-2048.0))], ["", "0", "-2.0K"]);
         assert_eq!(
-            [count(0.0), count(1.25), count(42.0), count(12_345.0), count(2e19)],
+            [bytes(0), bytes(1023), bytes(1024), bytes(1536 << 20)],
+            ["0B", "1023B", "1.0K", "1.5G"]
+        );
+        assert_eq!(
+            [bytes((1 << 20) - 1), bytes(u64::MAX), limit(u64::MAX)],
+            ["1.0M", "16.0E", "max"]
+        );
+        assert_eq!(
+            [rate(None), rate(Some(0.4)), rate(Some(-2048.0))],
+            ["", "0", "-2.0K"]
+        );
+        assert_eq!(
+            [
+                count(0.0),
+                count(1.25),
+                count(42.0),
+                count(12_345.0),
+                count(2e19)
+            ],
             ["0", "1.2", "42", "12k", "2e19"]
         );
-        assert_eq!([percent(0), percent(1_205), percent(10_000)], ["0.00%", "12.05%", "100.00%"]);
+        assert_eq!(
+            [percent(0), percent(1_205), percent(10_000)],
+            ["0.00%", "12.05%", "100.00%"]
+        );
         for power in 0..64 {
             assert!(bytes((1_u64 << power) - 1).len() <= 7);
             assert!(count((1_u64 << power) as f64 * 1.01).len() <= 6);
@@ -96,8 +131,14 @@ mod tests {
 
     #[test]
     fn what_steers_a_terminal_is_replaced() {
-        assert_eq!(clean("a\x1b[2J\u{9b}\u{202e}b\n"), "a\u{fffd}[2J\u{fffd}\u{fffd}b\u{fffd}");
-        assert_eq!(clean_json("\"\u{9b}\u{7f}é\u{202e}\""), "\"\\u009b\\u007fé\\u202e\"");
+        assert_eq!(
+            clean("a\x1b[2J\u{9b}\u{202e}b\n"),
+            "a\u{fffd}[2J\u{fffd}\u{fffd}b\u{fffd}"
+        );
+        assert_eq!(
+            clean_json("\"\u{9b}\u{7f}é\u{202e}\""),
+            "\"\\u009b\\u007fé\\u202e\""
+        );
         let back: String = serde_json::from_str(&clean_json("\"\u{9b}\u{202e}\"")).unwrap();
         assert_eq!(back, "\u{9b}\u{202e}");
     }

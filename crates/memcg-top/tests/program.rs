@@ -22,16 +22,32 @@ struct Service {
 
 impl Service {
     fn new() -> Service {
-        let runtime = Runtime::builder().max(256 * MIB).batch(memcg::Bytes(0)).build().unwrap();
-        let acme = runtime.root().create("acme", Limits::new().max(64 * MIB)).unwrap();
+        let runtime = Runtime::builder()
+            .max(256 * MIB)
+            .batch(memcg::Bytes(0))
+            .build()
+            .unwrap();
+        let acme = runtime
+            .root()
+            .create("acme", Limits::new().max(64 * MIB))
+            .unwrap();
         let cache = acme.create("cache", Limits::new()).unwrap();
         let query = acme.create("query", Limits::new()).unwrap();
         let idle = runtime.root().create("idle", Limits::new()).unwrap();
-        let held = vec![cache.try_charge(30 * MIB).unwrap(), query.try_charge(2 * MIB).unwrap()];
+        let held = vec![
+            cache.try_charge(30 * MIB).unwrap(),
+            query.try_charge(2 * MIB).unwrap(),
+        ];
         assert!(query.try_charge(100 * MIB).is_err());
         let dir = tempfile::tempdir().unwrap();
         let serving = Some(memcg_observe::serve(&runtime, dir.path().join("s")).unwrap());
-        Service { runtime, _groups: vec![acme, cache, query, idle], _held: held, dir, serving }
+        Service {
+            runtime,
+            _groups: vec![acme, cache, query, idle],
+            _held: held,
+            dir,
+            serving,
+        }
     }
 
     fn socket(&self) -> String {
@@ -45,7 +61,10 @@ impl Service {
 
 fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memcg-top"));
-    command.args(arguments).stdin(Stdio::null()).env("NO_COLOR", "1");
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .env("NO_COLOR", "1");
     command
 }
 
@@ -55,7 +74,11 @@ fn output(arguments: &[&str]) -> Output {
 
 fn stdout(arguments: &[&str]) -> String {
     let output = output(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -63,7 +86,11 @@ fn stdout(arguments: &[&str]) -> String {
 fn failure(arguments: &[&str]) -> String {
     let output = output(arguments);
     let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{arguments:?}: {said}");
+    assert_eq!(
+        (output.status.code(), said.lines().count()),
+        (Some(1), 1),
+        "{arguments:?}: {said}"
+    );
     said
 }
 
@@ -75,31 +102,59 @@ fn text(path: &Path) -> &str {
 fn once_prints_the_tree() {
     let service = Service::new();
     let table = stdout(&[&service.socket(), "--once", "--depth", "2"]);
-    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    let lines: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
     assert_eq!(lines[0][..4], ["GROUP", "low", "soft", "high"]);
     assert_eq!((&lines[1][..2], lines[1][3]), (&["-", "/"][..], "32.0M"));
-    assert_eq!((&lines[2][..2], &lines[2][3..5]), (&["-", "acme"][..], &["32.0M", "64.0M"][..]));
+    assert_eq!(
+        (&lines[2][..2], &lines[2][3..5]),
+        (&["-", "acme"][..], &["32.0M", "64.0M"][..])
+    );
     // There is nothing below them.
     assert_eq!((lines[3][0], lines[3][2]), ("cache", "30.0M"));
     assert_eq!((lines[4][0], lines[4][2]), ("query", "2.0M"));
     assert_eq!(lines[5][0], "idle");
     assert!(table.lines().all(|line| line.chars().count() <= 80));
     // The root, and the largest below it.
-    assert_eq!(stdout(&[&service.socket(), "--once", "--top", "2"]).lines().count(), 1 + 2);
+    assert_eq!(
+        stdout(&[&service.socket(), "--once", "--top", "2"])
+            .lines()
+            .count(),
+        1 + 2
+    );
 }
 
 #[test]
 fn json_has_every_figure() {
     let service = Service::new();
-    let json: Value = serde_json::from_str(&stdout(&[&service.socket(), "--once", "--json", "--depth", "3"])).unwrap();
+    let json: Value = serde_json::from_str(&stdout(&[
+        &service.socket(),
+        "--once",
+        "--json",
+        "--depth",
+        "3",
+    ]))
+    .unwrap();
     assert_eq!(json["format"], 1);
     let branch = |path: &str| {
         let branches = json["branches"].as_array().unwrap();
-        branches.iter().find(|branch| branch["group"]["path"] == path).unwrap().clone()
+        branches
+            .iter()
+            .find(|branch| branch["group"]["path"] == path)
+            .unwrap()
+            .clone()
     };
     let acme = branch("/acme");
-    assert_eq!((&acme["group"]["max"], &acme["group"]["usage"]), (&(64 * MIB).into(), &(32 * MIB).into()));
-    assert_eq!((&acme["group"]["refused"], &acme["group"]["events"]["max"]), (&1.into(), &1.into()));
+    assert_eq!(
+        (&acme["group"]["max"], &acme["group"]["usage"]),
+        (&(64 * MIB).into(), &(32 * MIB).into())
+    );
+    assert_eq!(
+        (&acme["group"]["refused"], &acme["group"]["events"]["max"]),
+        (&1.into(), &1.into())
+    );
     assert_eq!(acme["children"][0]["path"], "/acme/cache");
     assert_eq!(branch("/acme/query")["rest"], 2 * MIB);
 }
@@ -108,7 +163,14 @@ fn json_has_every_figure() {
 fn a_recording_is_replayed() {
     let service = Service::new();
     let (socket, file) = (service.socket(), service.file("recording"));
-    let mut recorder = program(&[&socket, "--json", "--interval", "0.05", "--record", text(&file)]);
+    let mut recorder = program(&[
+        &socket,
+        "--json",
+        "--interval",
+        "0.05",
+        "--record",
+        text(&file),
+    ]);
     let mut recorder = recorder.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(recorder.stdout.take().unwrap()).lines();
     let mut first = vec![lines.next().unwrap().unwrap()];
@@ -124,27 +186,45 @@ fn a_recording_is_replayed() {
     assert!(first[0].contains("\"usage\":33554432") && first[3].contains("\"usage\":40894464"));
     let last = stdout(&["--replay", text(&file), "--once"]);
     assert!(last.contains("39.0M"), "{last}");
-    assert_eq!(stdout(&["--replay", text(&file), "--once", "--json"]).lines().count(), 1);
+    assert_eq!(
+        stdout(&["--replay", text(&file), "--once", "--json"])
+            .lines()
+            .count(),
+        1
+    );
 
     // An existing file is not overwritten; a file that is cut off is not taken for whole.
     assert!(failure(&[&socket, "--once", "--record", text(&file)]).contains("exists"));
     let whole = std::fs::read(&file).unwrap();
     std::fs::write(&file, &whole[..whole.len() - 9]).unwrap();
     assert!(failure(&["--replay", text(&file), "--once"]).contains("cut off"));
-    std::fs::write(&file, first[0].replace("\"format\":1", "\"format\":9") + "\n").unwrap();
+    std::fs::write(
+        &file,
+        first[0].replace("\"format\":1", "\"format\":9") + "\n",
+    )
+    .unwrap();
     assert!(failure(&["--replay", text(&file), "--once"]).contains("line 1: format 9 is not 1"));
     std::fs::write(&file, b"\xff\x1b[2J\n").unwrap();
     assert!(failure(&["--replay", text(&file), "--json"]).contains("line 1"));
-    assert!(failure(&["--replay", "/nowhere/file", "--json"]).starts_with("memcg-top: /nowhere/file: No such file"));
+    assert!(
+        failure(&["--replay", "/nowhere/file", "--json"])
+            .starts_with("memcg-top: /nowhere/file: No such file")
+    );
 }
 
 /// A recording that fails leaves no file, and one that fails later leaves what it has recorded.
 #[test]
 fn a_recording_that_fails_leaves_no_file() {
     let service = Service::new();
-    let (nowhere, file) = (service.file("nowhere").display().to_string(), service.file("recording"));
+    let (nowhere, file) = (
+        service.file("nowhere").display().to_string(),
+        service.file("recording"),
+    );
     for how in [&["--once"][..], &["--once", "--json"]] {
-        assert!(failure(&[&[&nowhere, "--record", text(&file)], how].concat()).contains("cannot connect"));
+        assert!(
+            failure(&[&[&nowhere, "--record", text(&file)], how].concat())
+                .contains("cannot connect")
+        );
         assert!(!file.exists(), "{how:?}");
     }
     // A service that says something else.
@@ -159,30 +239,64 @@ fn a_recording_that_fails_leaves_no_file() {
     says.join().unwrap();
     assert!(!file.exists());
     // One that is killed while it waits for a service.
-    let mut waits = program(&[&nowhere, "--json", "--interval", "0.05", "--record", text(&file)]);
+    let mut waits = program(&[
+        &nowhere,
+        "--json",
+        "--interval",
+        "0.05",
+        "--record",
+        text(&file),
+    ]);
     let mut waits = waits.stderr(Stdio::piped()).spawn().unwrap();
-    BufReader::new(waits.stderr.take().unwrap()).lines().next().unwrap().unwrap();
+    BufReader::new(waits.stderr.take().unwrap())
+        .lines()
+        .next()
+        .unwrap()
+        .unwrap();
     waits.kill().unwrap();
     waits.wait().unwrap();
     assert!(!file.exists());
     let folder = service.file("no/such/folder/recording");
-    assert!(failure(&[&service.socket(), "--once", "--record", text(&folder)]).contains("No such file"));
+    assert!(
+        failure(&[&service.socket(), "--once", "--record", text(&folder)]).contains("No such file")
+    );
     // The file system is full: some bytes of a line, and then none.
     #[cfg(target_os = "linux")]
     {
         let mut command = Command::new("sh");
         let script = "ulimit -f 1 && trap '' XFSZ && exec \"$0\" \"$@\"";
-        command.args(["-c", script, env!("CARGO_BIN_EXE_memcg-top"), &service.socket(), "--once", "--depth", "9"]);
-        let output = command.args(["--record", text(&file)]).stdin(Stdio::null()).output().unwrap();
+        command.args([
+            "-c",
+            script,
+            env!("CARGO_BIN_EXE_memcg-top"),
+            &service.socket(),
+            "--once",
+            "--depth",
+            "9",
+        ]);
+        let output = command
+            .args(["--record", text(&file)])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(1) && said.contains("recording: "), "{said}");
+        assert!(
+            output.status.code() == Some(1) && said.contains("recording: "),
+            "{said}"
+        );
         assert!(!file.exists());
     }
-    assert_eq!(output(&[&service.socket(), "--once", "--record", text(&file)]).status.code(), Some(0));
+    assert_eq!(
+        output(&[&service.socket(), "--once", "--record", text(&file)])
+            .status
+            .code(),
+        Some(0)
+    );
     assert!(stdout(&["--replay", text(&file), "--once"]).contains("acme"));
 }
 
-/// No such file brings it down or fills the memory: it may have 512 MiB, of which a line has 64 MiB.
+/// No such file brings it down or fills the memory: it may have 512 MiB, of which a line has 64
+/// MiB.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_recording_that_is_none_is_an_error() {
@@ -190,12 +304,32 @@ fn a_recording_that_is_none_is_an_error() {
     let file = service.file("recording");
     let bounded = |arguments: &[&str]| {
         let mut command = Command::new("sh");
-        command.args(["-c", "ulimit -v 524288 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_memcg-top")]);
-        let output = command.args(arguments).stdin(Stdio::null()).output().unwrap();
-        let [out, said] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        command.args([
+            "-c",
+            "ulimit -v 524288 && exec \"$0\" \"$@\"",
+            env!("CARGO_BIN_EXE_memcg-top"),
+        ]);
+        let output = command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let [out, said] =
+            [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
         (output.status.code(), out, said)
     };
-    assert_eq!(bounded(&[&service.socket(), "--once", "--depth", "9", "--record", text(&file)]).0, Some(0));
+    assert_eq!(
+        bounded(&[
+            &service.socket(),
+            "--once",
+            "--depth",
+            "9",
+            "--record",
+            text(&file)
+        ])
+        .0,
+        Some(0)
+    );
     let whole = std::fs::read_to_string(&file).unwrap();
     let acme = "\"path\":\"/acme/cache\"";
     assert!(whole.contains(acme));
@@ -206,20 +340,33 @@ fn a_recording_that_is_none_is_an_error() {
         ("\n".into(), "line 1: EOF while parsing"),
         (whole[..whole.len() / 2].into(), "line 1: it is cut off"),
         (whole.clone() + &whole[..9], "line 2: it is cut off"),
-        (whole.replace("\"usage\":", "\"usage\":-"), "line 1: invalid value"),
+        (
+            whole.replace("\"usage\":", "\"usage\":-"),
+            "line 1: invalid value",
+        ),
         (whole.clone() + "{}\n", "line 2: missing field `format`"),
         // A group below itself has no end, and one that is there twice doubles with each level.
-        (whole.replace(acme, "\"path\":\"/acme\""), "line 1: no service answers with such groups"),
-        (whole.replace(acme, "\"path\":\"/acme/query\""), "line 1: no service answers with such groups"),
+        (
+            whole.replace(acme, "\"path\":\"/acme\""),
+            "line 1: no service answers with such groups",
+        ),
+        (
+            whole.replace(acme, "\"path\":\"/acme/query\""),
+            "line 1: no service answers with such groups",
+        ),
         (line("["), "line 1: invalid type: sequence"),
-        ("{\"later\":".to_string() + &line("["), "line 1: EOF while parsing"),
+        (
+            "{\"later\":".to_string() + &line("["),
+            "line 1: EOF while parsing",
+        ),
         (line("x"), "line 1: expected value"),
         ("x".repeat(65 << 20), "line 1: it is longer than 64 MiB"),
     ];
     for (content, expected) in cases {
         std::fs::write(&file, &content).unwrap();
         for how in [&["--once"][..], &["--json"], &["--once", "--json"]] {
-            let (code, _, said) = bounded(&[&["--replay", text(&file), "--depth", "999999999"], how].concat());
+            let (code, _, said) =
+                bounded(&[&["--replay", text(&file), "--depth", "999999999"], how].concat());
             let begins: String = content.chars().take(60).collect();
             assert!(
                 code == Some(1) && said.lines().count() == 1 && said.contains(expected),
@@ -229,14 +376,24 @@ fn a_recording_that_is_none_is_an_error() {
     }
     // It has no end.
     let (code, _, said) = bounded(&["--replay", "/dev/zero", "--once"]);
-    assert_eq!((code, said.as_str()), (Some(1), "memcg-top: recording, line 1: it is longer than 64 MiB\n"));
+    assert_eq!(
+        (code, said.as_str()),
+        (
+            Some(1),
+            "memcg-top: recording, line 1: it is longer than 64 MiB\n"
+        )
+    );
 }
 
 #[test]
 fn json_goes_on_when_the_service_comes_back() {
     let mut service = Service::new();
     let mut child = program(&[&service.socket(), "--json", "--interval", "0.05"]);
-    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = child
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut faults = BufReader::new(child.stderr.take().unwrap()).lines();
     lines.next().unwrap().unwrap();
@@ -244,9 +401,21 @@ fn json_goes_on_when_the_service_comes_back() {
     assert!(faults.next().unwrap().unwrap().starts_with("memcg-top: "));
     service.serving = Some(memcg_observe::serve(&service.runtime, service.file("s")).unwrap());
     // Lines that were asked for before the end are followed by lines from after it.
-    let at = |line: String| serde_json::from_str::<Value>(&line).unwrap()["at"].as_u64().unwrap();
-    let back = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
-    assert!(lines.by_ref().map(|line| at(line.unwrap())).any(|at| at > back));
+    let at = |line: String| {
+        serde_json::from_str::<Value>(&line).unwrap()["at"]
+            .as_u64()
+            .unwrap()
+    };
+    let back = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .as_millis() as u64;
+    assert!(
+        lines
+            .by_ref()
+            .map(|line| at(line.unwrap()))
+            .any(|at| at > back)
+    );
     // It ends with its reader.
     drop((lines, faults));
     assert!(child.wait().unwrap().success());
@@ -264,8 +433,16 @@ fn a_hostile_service_steers_no_terminal() {
     let row = |path: &str| format!("{{\"path\":\"{path}\",{figures}");
     let group = r"/a\u001b[2J\u009b5A\u202eb";
     let answers = [
-        format!("{{\"ok\":{{\"rows\":[{},{}],\"others\":[]}}}}\n", row("/"), row(group)),
-        format!("{{\"ok\":{{\"rows\":[{},{}],\"others\":[]}}}}\n", row("/"), row(group)),
+        format!(
+            "{{\"ok\":{{\"rows\":[{},{}],\"others\":[]}}}}\n",
+            row("/"),
+            row(group)
+        ),
+        format!(
+            "{{\"ok\":{{\"rows\":[{},{}],\"others\":[]}}}}\n",
+            row("/"),
+            row(group)
+        ),
         "{\"error\":\"\\u001b[2Jno\\u009b\"}\n".to_string(),
         "\u{1b}[2J\n".to_string(),
         "{\"ok\":{\"rows\":[".to_string(),
@@ -280,16 +457,26 @@ fn a_hostile_service_steers_no_terminal() {
         }
     });
     let path = text(&path);
-    let steers = |text: &str| text.chars().any(|c| c != '\n' && (c.is_control() || c == '\u{202e}'));
+    let steers = |text: &str| {
+        text.chars()
+            .any(|c| c != '\n' && (c.is_control() || c == '\u{202e}'))
+    };
     let table = stdout(&[path, "--once"]);
-    assert!(table.contains("a\u{fffd}[2J\u{fffd}5A\u{fffd}b") && !steers(&table), "{table:?}");
+    assert!(
+        table.contains("a\u{fffd}[2J\u{fffd}5A\u{fffd}b") && !steers(&table),
+        "{table:?}"
+    );
     let json = stdout(&[path, "--once", "--json"]);
-    let named = serde_json::from_str::<Value>(&json).unwrap()["branches"][0]["children"][0]["path"].clone();
+    let named =
+        serde_json::from_str::<Value>(&json).unwrap()["branches"][0]["children"][0]["path"].clone();
     assert_eq!(named, "/a\u{1b}[2J\u{9b}5A\u{202e}b");
     assert!(!steers(&json), "{json:?}");
-    for expected in
-        ["the service says: \u{fffd}[2Jno\u{fffd}", "not what memcg-observe says", "has closed", "longer than 5 MiB"]
-    {
+    for expected in [
+        "the service says: \u{fffd}[2Jno\u{fffd}",
+        "not what memcg-observe says",
+        "has closed",
+        "longer than 5 MiB",
+    ] {
         let said = failure(&[path, "--once"]);
         assert!(said.contains(expected) && !steers(&said), "{said:?}");
     }
@@ -300,9 +487,13 @@ fn a_hostile_service_steers_no_terminal() {
 fn what_cannot_be_is_said() {
     assert!(failure(&["/nowhere/socket", "--once"]).contains("cannot connect: No such file"));
     assert!(failure(&["/nowhere/socket"]).contains("no terminal: use --once or --json"));
-    for wrong in
-        [&["s", "--interval", "0"][..], &["s", "--interval", "x"], &["s", "--top", "0"], &[], &["s", "--replay", "f"]]
-    {
+    for wrong in [
+        &["s", "--interval", "0"][..],
+        &["s", "--interval", "x"],
+        &["s", "--top", "0"],
+        &[],
+        &["s", "--replay", "f"],
+    ] {
         assert_eq!(output(wrong).status.code(), Some(2), "{wrong:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! The program in a real terminal: tmux draws it, presses keys and changes the size. Where there is no tmux the test says
-//! so and is left out, unless `CI=true` says that nothing may be.
+//! The program in a real terminal: tmux draws it, presses keys and changes the size. Where there is
+//! no tmux the test says so and is left out, unless `CI=true` says that nothing may be.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -23,19 +23,43 @@ struct Tmux {
 
 impl Tmux {
     fn new(dir: &Path, name: &str, arguments: &str) -> Tmux {
-        let tmux = Tmux { socket: dir.join(name) };
+        let tmux = Tmux {
+            socket: dir.join(name),
+        };
         let command = format!("{} {arguments}", env!("CARGO_BIN_EXE_memcg-top"));
         // The command after the program shows that it has given the terminal back.
         let shell = format!("{command}; echo ended with $?; exec sleep 1000");
-        tmux.run(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", "sh", "-c", &shell]);
+        tmux.run(&[
+            "-f",
+            "/dev/null",
+            "new-session",
+            "-d",
+            "-x",
+            "80",
+            "-y",
+            "24",
+            "sh",
+            "-c",
+            &shell,
+        ]);
         tmux
     }
 
     fn run(&self, arguments: &[&str]) -> String {
         let mut command = Command::new("tmux");
-        command.arg("-u").arg("-S").arg(&self.socket).args(arguments).env("TERM", "xterm").env_remove("TMUX");
+        command
+            .arg("-u")
+            .arg("-S")
+            .arg(&self.socket)
+            .args(arguments)
+            .env("TERM", "xterm")
+            .env_remove("TMUX");
         let output = command.stdin(Stdio::null()).output().unwrap();
-        assert!(output.status.success(), "tmux {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "tmux {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap()
     }
 
@@ -50,7 +74,10 @@ impl Tmux {
             let screen = self.run(&["capture-pane", "-p"]);
             match texts.iter().find(|&&text| !screen.contains(text)) {
                 None => return screen,
-                Some(text) => assert!(Instant::now() < until, "no {text:?} on the screen:\n{screen}"),
+                Some(text) => assert!(
+                    Instant::now() < until,
+                    "no {text:?} on the screen:\n{screen}"
+                ),
             }
             thread::sleep(Duration::from_millis(50));
         }
@@ -59,18 +86,29 @@ impl Tmux {
 
 impl Drop for Tmux {
     fn drop(&mut self) {
-        let _ = Command::new("tmux").arg("-S").arg(&self.socket).arg("kill-server").output();
+        let _ = Command::new("tmux")
+            .arg("-S")
+            .arg(&self.socket)
+            .arg("kill-server")
+            .output();
     }
 }
 
 fn serve(runtime: &Runtime, socket: &Path) -> Serving {
-    Endpoint::new(runtime).allow_set(true).serve(socket).unwrap()
+    Endpoint::new(runtime)
+        .allow_set(true)
+        .serve(socket)
+        .unwrap()
 }
 
 fn is_there() -> bool {
     let is_there = Command::new("tmux").arg("-V").output().is_ok();
     if !is_there {
-        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "CI=true and there is no tmux");
+        assert_ne!(
+            std::env::var("CI").as_deref(),
+            Ok("true"),
+            "CI=true and there is no tmux"
+        );
         println!("left out: there is no tmux");
     }
     is_there
@@ -83,18 +121,34 @@ fn in_a_terminal_of_80_by_24() {
     }
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
-    let runtime = Runtime::builder().max(256 * MIB).batch(memcg::Bytes(0)).build().unwrap();
-    let acme = runtime.root().create("acme", Limits::new().max(64 * MIB).high(48 * MIB)).unwrap();
+    let runtime = Runtime::builder()
+        .max(256 * MIB)
+        .batch(memcg::Bytes(0))
+        .build()
+        .unwrap();
+    let acme = runtime
+        .root()
+        .create("acme", Limits::new().max(64 * MIB).high(48 * MIB))
+        .unwrap();
     let cache = acme.create("cache", Limits::new()).unwrap();
     let _idle = runtime.root().create("idle", Limits::new()).unwrap();
     let _held = cache.try_charge(32 * MIB).unwrap();
     let serving = serve(&runtime, &socket);
 
     let recording = dir.path().join("recording");
-    let arguments = format!("--interval 0.1 --record {} {}", recording.display(), socket.display());
+    let arguments = format!(
+        "--interval 0.1 --record {} {}",
+        recording.display(),
+        socket.display()
+    );
     let tmux = Tmux::new(dir.path(), "live", &arguments);
-    let screen = tmux.shows(&["live", "- /", "+ acme", "32.0M", "64.0M", "    idle", "q quit"]);
-    assert!(screen.lines().next().unwrap().starts_with("memcg-top "), "{screen}");
+    let screen = tmux.shows(&[
+        "live", "- /", "+ acme", "32.0M", "64.0M", "    idle", "q quit",
+    ]);
+    assert!(
+        screen.lines().next().unwrap().starts_with("memcg-top "),
+        "{screen}"
+    );
 
     // Unfolds, filters, orders.
     tmux.keys(&["Down", "Right"]);
@@ -108,7 +162,12 @@ fn in_a_terminal_of_80_by_24() {
 
     // A page, and a limit that the service is told after a question.
     tmux.keys(&["Enter"]);
-    tmux.shows(&["events, here and below", "usage       32.0M", "/acme/cache", "now"]);
+    tmux.shows(&[
+        "events, here and below",
+        "usage       32.0M",
+        "/acme/cache",
+        "now",
+    ]);
     assert!(cache.try_charge(100 * MIB).is_err());
     tmux.shows(&["last refusals and victims", "refused 100.0M to /acme/cache"]);
     tmux.keys(&["M", "9", "6", "M", "Enter"]);
@@ -151,13 +210,18 @@ fn in_a_terminal_of_80_by_24() {
     assert!(!tmux.shows(&["ended with 0"]).contains("memcg-top"));
 
     // It shows its recording, once more.
-    let tmux = Tmux::new(dir.path(), "again", &format!("--replay {}", recording.display()));
+    let tmux = Tmux::new(
+        dir.path(),
+        "again",
+        &format!("--replay {}", recording.display()),
+    );
     tmux.shows(&["END: the recording ends here", "+ acme", "32.0M", "96.0M"]);
     tmux.keys(&["M", "1", "G", "Enter", "y"]);
     tmux.shows(&["a recording's limits cannot be set"]);
 }
 
-/// Passes on questions and answers between the clients of `path` and the service, and keeps the questions.
+/// Passes on questions and answers between the clients of `path` and the service, and keeps the
+/// questions.
 fn listens_in(path: &Path, service: &Path) -> Arc<Mutex<Vec<Value>>> {
     let (listener, service) = (UnixListener::bind(path).unwrap(), service.to_path_buf());
     let questions = Arc::new(Mutex::new(Vec::new()));
@@ -167,8 +231,13 @@ fn listens_in(path: &Path, service: &Path) -> Arc<Mutex<Vec<Value>>> {
         for client in listener.incoming().map(Result::unwrap) {
             let mut served = UnixStream::connect(&service).unwrap();
             let mut answers = BufReader::new(served.try_clone().unwrap());
-            for question in BufReader::new(client.try_clone().unwrap()).lines().map_while(Result::ok) {
-                log.lock().unwrap().push(serde_json::from_str(&question).unwrap());
+            for question in BufReader::new(client.try_clone().unwrap())
+                .lines()
+                .map_while(Result::ok)
+            {
+                log.lock()
+                    .unwrap()
+                    .push(serde_json::from_str(&question).unwrap());
                 writeln!(served, "{question}").unwrap();
                 let mut answer = String::new();
                 answers.read_line(&mut answer).unwrap();
@@ -180,7 +249,8 @@ fn listens_in(path: &Path, service: &Path) -> Arc<Mutex<Vec<Value>>> {
     questions
 }
 
-/// Of 10,000 groups it asks for those on the screen and one page below, with one question for each sample.
+/// Of 10,000 groups it asks for those on the screen and one page below, with one question for each
+/// sample.
 #[test]
 fn it_asks_for_what_it_shows() {
     if !is_there() {
@@ -190,27 +260,47 @@ fn it_asks_for_what_it_shows() {
     let runtime = Runtime::builder().batch(memcg::Bytes(0)).build().unwrap();
     let held: Vec<_> = (1..=10_000)
         .map(|number| {
-            let group = runtime.root().create(&format!("g{number:05}"), Limits::new()).unwrap();
+            let group = runtime
+                .root()
+                .create(&format!("g{number:05}"), Limits::new())
+                .unwrap();
             (group.try_charge(number).unwrap(), group)
         })
         .collect();
-    let [socket, service, recording] = ["s", "service", "recording"].map(|name| dir.path().join(name));
+    let [socket, service, recording] =
+        ["s", "service", "recording"].map(|name| dir.path().join(name));
     let _serving = serve(&runtime, &service);
     let questions = listens_in(&socket, &service);
-    // Counts the questions of `top` since the last look. Each question is that for the groups at the top.
+    // Counts the questions of `top` since the last look. Each question is that for the groups at
+    // the top.
     let tops = || -> Vec<usize> {
         let top = |question: &Value| {
-            assert_eq!((&question["rows"]["path"], &question["rows"]["depth"]), (&"/".into(), &1.into()), "{question}");
+            assert_eq!(
+                (&question["rows"]["path"], &question["rows"]["depth"]),
+                (&"/".into(), &1.into()),
+                "{question}"
+            );
             question["rows"]["top"].as_u64().unwrap() as usize
         };
-        std::mem::take(&mut *questions.lock().unwrap()).iter().map(top).collect()
+        std::mem::take(&mut *questions.lock().unwrap())
+            .iter()
+            .map(top)
+            .collect()
     };
 
-    let arguments = format!("--interval 0.1 --record {} {}", recording.display(), socket.display());
+    let arguments = format!(
+        "--interval 0.1 --record {} {}",
+        recording.display(),
+        socket.display()
+    );
     let tmux = Tmux::new(dir.path(), "asks", &arguments);
     // The root and 19 groups between the names of the columns and the two lines at the end.
     let page = 20;
-    assert!(!tmux.shows(&["live", "g10000", "g09982", "q quit"]).contains("g09981"));
+    assert!(
+        !tmux
+            .shows(&["live", "g10000", "g09982", "q quit"])
+            .contains("g09981")
+    );
     let samples = || std::fs::read_to_string(&recording).unwrap().lines().count();
     let until = Instant::now() + PATIENCE;
     while samples() < 20 {
@@ -219,7 +309,10 @@ fn it_asks_for_what_it_shows() {
     }
     let first = tops();
     // The first line is the root.
-    assert!(first.len() >= 20 && first.iter().all(|&top| top == 2 * page - 1), "{first:?} of pages of {page}");
+    assert!(
+        first.len() >= 20 && first.iter().all(|&top| top == 2 * page - 1),
+        "{first:?} of pages of {page}"
+    );
 
     // A hundred lines down, and no more than a page further.
     while !tmux.run(&["capture-pane", "-p"]).contains("g09900") {
@@ -231,8 +324,14 @@ fn it_asks_for_what_it_shows() {
     tmux.shows(&["ended with 0"]);
     let second = tops();
     let deepest = second.iter().max().copied().unwrap_or(0);
-    assert!((101..=100 + 3 * page).contains(&deepest), "{second:?} of pages of {page}");
+    assert!(
+        (101..=100 + 3 * page).contains(&deepest),
+        "{second:?} of pages of {page}"
+    );
     let (asked, samples) = (first.len() + second.len(), samples());
-    assert!((samples..=samples + 1).contains(&asked), "{asked} questions, {samples} samples");
+    assert!(
+        (samples..=samples + 1).contains(&asked),
+        "{asked} questions, {samples} samples"
+    );
     drop(held);
 }

@@ -1,15 +1,16 @@
-//! The time that the layer adds to a request that fits, beside what services put there today: tower's
-//! `ConcurrencyLimit` and `LoadShed`. The service reads the body of the request, which is one frame or has ended, and
-//! answers with one frame.
+//! The time that the layer adds to a request that fits, beside what services put there today:
+//! tower's `ConcurrencyLimit` and `LoadShed`. The service reads the body of the request, which is
+//! one frame or has ended, and answers with one frame.
 //!
 //! ```text
 //! cargo bench -p memcg-tower-benches                               the table, a few seconds
 //! cargo bench -p memcg-tower-benches -- --rounds 1 "the layer"    only rows whose names begin so
 //! ```
 //!
-//! No socket and no runtime: one thread polls each request to its end, so that the layers alone are measured. The rows run
-//! in turns, round by round. A figure is what a row costs beyond the bare service, in raw pairs of the same round: a charge
-//! without a guard, and its uncharge. It is the median of all rounds; the brackets have the first and the third quartile.
+//! No socket and no runtime: one thread polls each request to its end, so that the layers alone are
+//! measured. The rows run in turns, round by round. A figure is what a row costs beyond the bare
+//! service, in raw pairs of the same round: a charge without a guard, and its uncharge. It is the
+//! median of all rounds; the brackets have the first and the third quartile.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -29,14 +30,16 @@ use tower::load_shed::LoadShedLayer;
 use tower::{Layer, Service, service_fn};
 
 const ROUNDS: usize = 1000;
-/// A turn is so short that the system mostly takes the processor away between turns, and not in one.
+/// A turn is so short that the system mostly takes the processor away between turns, and not in
+/// one.
 const REQUESTS: u32 = 200;
 const PAIRS: u32 = 10_000;
 /// The body of a request: one frame, or none.
 const ONE: &[u8] = &[0; 1024];
 const NONE: &[u8] = &[];
 
-/// The figure that a row measures, given what the bare service takes with a body of one frame, and with none.
+/// The figure that a row measures, given what the bare service takes with a body of one frame, and
+/// with none.
 type Row<'a> = dyn Fn([f64; 2]) -> f64 + 'a;
 
 /// Runs the future to its end. Nothing here waits.
@@ -79,7 +82,9 @@ where
         let ready = service.poll_ready(&mut Context::from_waker(Waker::noop()));
         assert!(matches!(ready, Poll::Ready(Ok(()))), "it is ready");
         let answered = finish(service.call(Request::new(Full::new(data.clone()))));
-        let Ok(response) = answered else { panic!("each request fits") };
+        let Ok(response) = answered else {
+            panic!("each request fits")
+        };
         let mut body = pin!(response.into_body());
         while let Some(frame) = finish(body.frame()) {
             black_box(frame.is_ok());
@@ -106,7 +111,9 @@ fn raw_pair(group: &Group) -> f64 {
 /// A group that is created, charged once and ended.
 fn life(group: &Group) -> f64 {
     per_turn(REQUESTS, || {
-        let scope = group.scope(GroupName::Unnamed, Limits::new()).expect("there are few groups");
+        let scope = group
+            .scope(GroupName::Unnamed, Limits::new())
+            .expect("there are few groups");
         drop(scope.try_charge(1024).expect("it fits"));
     })
 }
@@ -116,8 +123,9 @@ fn quartiles(mut figures: Vec<f64>) -> [f64; 3] {
     [1, 2, 3].map(|quarter| figures[(figures.len() * quarter / 4).min(figures.len() - 1)])
 }
 
-/// The least that a layer of bytes does: it takes a handle, charges once, runs the request in the group, and keeps the
-/// charge until the response's body has ended. It has no limit on a body, no wait and no answer of its own.
+/// The least that a layer of bytes does: it takes a handle, charges once, runs the request in the
+/// group, and keeps the charge until the response's body has ended. It has no limit on a body, no
+/// wait and no answer of its own.
 struct Least<S>(S, Group);
 
 pin_project_lite::pin_project! {
@@ -141,7 +149,10 @@ impl<B: Body<Data = Bytes>> Body for Read<B> {
     type Data = Bytes;
     type Error = B::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let body = self.project();
         let frame = ready!(body.inner.poll_frame(context));
         if let Some(Ok(frame)) = &frame {
@@ -155,7 +166,10 @@ impl<B: Body<Data = Bytes>> Body for Held<B> {
     type Data = Bytes;
     type Error = B::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let body = self.project();
         let frame = ready!(body.inner.poll_frame(context));
         if frame.is_none() {
@@ -170,10 +184,18 @@ impl<F: Future<Output = Result<Response<R>, E>>, R, E> Future for Held<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let held = self.project();
-        let Some(group) = held.group.as_ref() else { return Poll::Pending };
+        let Some(group) = held.group.as_ref() else {
+            return Poll::Pending;
+        };
         let answered = ready!(group.run(|| held.inner.poll(context)));
         let (charge, group) = (held.charge.take(), held.group.take());
-        Poll::Ready(answered.map(|response| response.map(|inner| Held { inner, charge, group })))
+        Poll::Ready(answered.map(|response| {
+            response.map(|inner| Held {
+                inner,
+                charge,
+                group,
+            })
+        }))
     }
 }
 
@@ -188,49 +210,81 @@ impl<S: Service<Request<Read<B>>, Response = Response<R>>, B, R> Service<Request
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let group = self.1.clone();
-        let charge = group.try_charge_with(memcg::Bytes(81 << 10), OnFull::IfRoom).ok();
+        let charge = group
+            .try_charge_with(memcg::Bytes(81 << 10), OnFull::IfRoom)
+            .ok();
         assert!(charge.is_some(), "it fits");
         let request = request.map(|inner| Read { inner, bytes: 0 });
         let inner = group.run(|| self.0.call(request));
-        Held { inner, charge, group: Some(group) }
+        Held {
+            inner,
+            charge,
+            group: Some(group),
+        }
     }
 }
 
 fn main() {
     let mut rounds = ROUNDS;
     let mut filter = String::new();
-    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
+    let mut arguments = std::env::args()
+        .skip(1)
+        .filter(|argument| argument != "--bench");
     while let Some(argument) = arguments.next() {
         if argument != "--rounds" {
             filter = argument;
             continue;
         }
-        let count = arguments.next().and_then(|count| count.parse().ok()).filter(|&count| count > 0);
+        let count = arguments
+            .next()
+            .and_then(|count| count.parse().ok())
+            .filter(|&count| count > 0);
         let Some(count) = count else {
             eprintln!("--rounds takes a number from 1 on");
             std::process::exit(2);
         };
         rounds = count;
     }
-    let budget = Runtime::builder().max(Limit::gib(2)).build().expect("memory for a runtime");
-    let acme = budget.root().create("acme", Limits::new().max(Limit::gib(1))).expect("a group");
+    let budget = Runtime::builder()
+        .max(Limit::gib(2))
+        .build()
+        .expect("memory for a runtime");
+    let acme = budget
+        .root()
+        .create("acme", Limits::new().max(Limit::gib(1)))
+        .expect("a group");
     let tenant = acme.clone();
     let layer = AdmissionLayer::new(move |_: &Request<Full<Bytes>>| Some(tenant.clone()));
     let with_groups = layer.clone().request_groups(Limits::new());
     let peer = (LoadShedLayer::new(), ConcurrencyLimitLayer::new(1024));
     let rows: [(&str, &Row<'_>); 7] = [
-        ("the layer", &|[alone, _]| timed(layer.layer(bare::<RequestBody<_>>()), ONE) - alone),
-        ("the layer, no body", &|[_, alone]| timed(layer.layer(bare::<RequestBody<_>>()), NONE) - alone),
-        ("a group for each request", &|[alone, _]| timed(with_groups.layer(bare::<RequestBody<_>>()), ONE) - alone),
+        ("the layer", &|[alone, _]| {
+            timed(layer.layer(bare::<RequestBody<_>>()), ONE) - alone
+        }),
+        ("the layer, no body", &|[_, alone]| {
+            timed(layer.layer(bare::<RequestBody<_>>()), NONE) - alone
+        }),
+        ("a group for each request", &|[alone, _]| {
+            timed(with_groups.layer(bare::<RequestBody<_>>()), ONE) - alone
+        }),
         ("the life of a group", &|_| life(&acme)),
-        ("ConcurrencyLimit and LoadShed", &|[alone, _]| timed(peer.layer(bare()), ONE) - alone),
-        ("the least that charges", &|[alone, _]| timed(Least(bare::<Read<_>>(), acme.clone()), ONE) - alone),
-        ("the least, no body", &|[_, alone]| timed(Least(bare::<Read<_>>(), acme.clone()), NONE) - alone),
+        ("ConcurrencyLimit and LoadShed", &|[alone, _]| {
+            timed(peer.layer(bare()), ONE) - alone
+        }),
+        ("the least that charges", &|[alone, _]| {
+            timed(Least(bare::<Read<_>>(), acme.clone()), ONE) - alone
+        }),
+        ("the least, no body", &|[_, alone]| {
+            timed(Least(bare::<Read<_>>(), acme.clone()), NONE) - alone
+        }),
     ];
     let mut figures = rows.map(|(name, row)| (name, row, Vec::new())).to_vec();
     figures.retain(|(name, ..)| name.starts_with(&filter));
     if figures.is_empty() {
-        eprintln!("no row begins with {filter:?}; there are: {}", rows.map(|(name, _)| name).join("; "));
+        eprintln!(
+            "no row begins with {filter:?}; there are: {}",
+            rows.map(|(name, _)| name).join("; ")
+        );
         std::process::exit(2);
     }
     for _ in 0..rounds {

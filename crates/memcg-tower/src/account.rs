@@ -1,7 +1,8 @@
-//! All that a request holds, from its admission to the last of its future, its body and the body of its response.
+//! All that a request holds, from its admission to the last of its future, its body and the body of
+//! its response.
 //!
-//! The account and what points to it are made of whole words. The bytes of a smaller field, which is written alone and
-//! then moved with others, cost more than an atomic instruction.
+//! The account and what points to it are made of whole words. The bytes of a smaller field, which
+//! is written alone and then moved with others, cost more than an atomic instruction.
 
 use std::fmt;
 use std::pin::Pin;
@@ -37,7 +38,8 @@ struct State {
     charge: Charge,
     /// The part of the promised body that is still to come.
     promise: Option<Promise>,
-    /// The most bytes that a reader of the body has seen, up to the window: what has come, or what that was decoded to.
+    /// The most bytes that a reader of the body has seen, up to the window: what has come, or what
+    /// that was decoded to.
     come: u64,
     /// Of that: a frame that finds no room waits. What is beyond it has outgrown its promise.
     expects: u64,
@@ -46,8 +48,8 @@ struct State {
     /// Of the charge: for the response.
     response: u64,
     has_answered: bool,
-    /// Why the body of the request has failed, which is the answer whatever the handler says. On the heap: it is large,
-    /// and most bodies do not fail.
+    /// Why the body of the request has failed, which is the answer whatever the handler says. On
+    /// the heap: it is large, and most bodies do not fail.
     failed: Option<Box<Refusal>>,
 }
 
@@ -73,7 +75,10 @@ pub(crate) struct Expected {
 }
 
 /// The outcome of a frame that has come.
-#[allow(clippy::large_enum_variant, reason = "it lives for one poll, on the stack")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it lives for one poll, on the stack"
+)]
 pub(crate) enum Came<D> {
     Charged(Frame<D>),
     /// It is charged for as long as it lives.
@@ -95,9 +100,13 @@ impl<D: Buf> Waiting<D> {
         account: &Account,
         context: &mut Context<'_>,
     ) -> Poll<Result<Came<D>, BodyError>> {
-        let Some(Waiting { due, .. }) = waiting else { return Poll::Pending };
+        let Some(Waiting { due, .. }) = waiting else {
+            return Poll::Pending;
+        };
         let charged = ready!(Pin::new(&mut due.charge).poll(context));
-        let Some(Waiting { frame, due }) = waiting.take() else { return Poll::Pending };
+        let Some(Waiting { frame, due }) = waiting.take() else {
+            return Poll::Pending;
+        };
         Poll::Ready(match charged {
             Ok(charge) => Ok(match account.has_waited(charge, due) {
                 Some(alone) => Came::Alone(frame, alone),
@@ -124,7 +133,11 @@ impl State {
     /// Takes off what is given back. The caller drops it without the lock: wakers may run then.
     fn split(&mut self, surplus: u64) -> Option<Charge> {
         // A charge of no bytes would take a handle, and give it up.
-        if surplus == 0 { None } else { self.charge.split(Bytes(surplus)).ok() }
+        if surplus == 0 {
+            None
+        } else {
+            self.charge.split(Bytes(surplus)).ok()
+        }
     }
 }
 
@@ -140,12 +153,36 @@ impl Account {
         settings: Arc<Settings>,
     ) -> Arc<Account> {
         let group = scope.as_deref().map_or(tenant, |scope| Group::clone(scope));
-        let Expected { request: expects, promise, response, window } = expected;
-        let line = promise.as_ref().map(|promise| Line(Arc::clone(promise.ledger())));
+        let Expected {
+            request: expects,
+            promise,
+            response,
+            window,
+        } = expected;
+        let line = promise
+            .as_ref()
+            .map(|promise| Line(Arc::clone(promise.ledger())));
         let has_answered = false;
         let (come, request, failed) = (0, 0, None);
-        let state = State { charge, promise, come, expects, request, response, has_answered, failed };
-        Arc::new(Account { state: Mutex::new(state), line, scope, group, settings, window, protocol })
+        let state = State {
+            charge,
+            promise,
+            come,
+            expects,
+            request,
+            response,
+            has_answered,
+            failed,
+        };
+        Arc::new(Account {
+            state: Mutex::new(state),
+            line,
+            scope,
+            group,
+            settings,
+            window,
+            protocol,
+        })
     }
 
     /// The account that a response has alone, to share it with a large frame.
@@ -156,7 +193,12 @@ impl Account {
         settings: Arc<Settings>,
         group: Group,
     ) -> Arc<Account> {
-        let expected = Expected { request: 0, promise: None, response, window };
+        let expected = Expected {
+            request: 0,
+            promise: None,
+            response,
+            window,
+        };
         Account::new(group, None, charge, expected, Protocol::Http, settings)
     }
 
@@ -179,18 +221,28 @@ impl Account {
 
     /// Whose request it is: the parent of the request's own group, where it has one.
     pub(crate) fn tenant(&self) -> Group {
-        self.scope.as_deref().and_then(|scope| scope.parent()).unwrap_or_else(|| self.group.clone())
+        self.scope
+            .as_deref()
+            .and_then(|scope| scope.parent())
+            .unwrap_or_else(|| self.group.clone())
     }
 
-    /// Each change is whole before the lock is given up, so a panic elsewhere leaves nothing half done.
+    /// Each change is whole before the lock is given up, so a panic elsewhere leaves nothing half
+    /// done.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A frame has come, and with it so many bytes of the body. It is charged, or waits. Of a stream that goes on after
-    /// the answer each frame is charged alone. `Err`: it has outgrown what was promised.
+    /// A frame has come, and with it so many bytes of the body. It is charged, or waits. Of a
+    /// stream that goes on after the answer each frame is charged alone. `Err`: it has outgrown
+    /// what was promised.
     #[inline]
-    pub(crate) fn comes<D: Buf>(&self, frame: Frame<D>, total: u64, is_stream: bool) -> Result<Came<D>, BodyError> {
+    pub(crate) fn comes<D: Buf>(
+        &self,
+        frame: Frame<D>,
+        total: u64,
+        is_stream: bool,
+    ) -> Result<Came<D>, BodyError> {
         let (due, beyond, mut promise) = {
             let mut state = self.state();
             if is_stream && state.has_answered {
@@ -203,7 +255,11 @@ impl Account {
             }
             let beyond = due.saturating_sub(state.expects.saturating_sub(state.come));
             state.come += due;
-            (due, beyond, state.promise.as_mut().map(|promise| promise.split(due)))
+            (
+                due,
+                beyond,
+                state.promise.as_mut().map(|promise| promise.split(due)),
+            )
         };
         if beyond > 0 {
             match self.charge_beyond(due, promise.as_ref()) {
@@ -217,7 +273,11 @@ impl Account {
             match self.group.try_charge_with(Bytes(due), OnFull::IfRoom).ok() {
                 Some(charge) => self.add_for_request(charge, due),
                 None => {
-                    let due = Due { charge: self.waits_for(due), of_request: Some(due), promise };
+                    let due = Due {
+                        charge: self.waits_for(due),
+                        of_request: Some(due),
+                        promise,
+                    };
                     return Ok(Came::Waits(Waiting { frame, due }));
                 }
             }
@@ -231,13 +291,18 @@ impl Account {
     /// Charges what has come, of which only `promise` was promised. It never waits.
     #[cold]
     fn charge_beyond(&self, due: u64, promise: Option<&Promise>) -> Result<Charge, String> {
-        let ledger = promise.map_or_else(|| Ledger::of(&self.tenant()), |promise| Arc::clone(promise.ledger()));
+        let ledger = promise.map_or_else(
+            || Ledger::of(&self.tenant()),
+            |promise| Arc::clone(promise.ledger()),
+        );
         let unpromised = due - promise.map_or(0, Promise::bytes);
         let Some(mut beyond) = ledger.promise_beyond(unpromised) else {
             return Err(ledger.refuses(&self.group, due));
         };
         let charge = match self.group.try_charge_with(Bytes(due), OnFull::Now) {
-            Err(ChargeError::WouldBlock(_)) => self.group.try_charge_with(Bytes(due), OnFull::Reclaim),
+            Err(ChargeError::WouldBlock(_)) => {
+                self.group.try_charge_with(Bytes(due), OnFull::Reclaim)
+            }
             charged => charged,
         };
         let charge = charge.map_err(|refused| refused.to_string())?;
@@ -248,22 +313,34 @@ impl Account {
     #[cold]
     fn comes_alone<D: Buf>(&self, frame: Frame<D>) -> Came<D> {
         let bytes = len(&frame);
-        match self.group.try_charge_with(Bytes(bytes), OnFull::IfRoom).ok() {
+        match self
+            .group
+            .try_charge_with(Bytes(bytes), OnFull::IfRoom)
+            .ok()
+        {
             Some(charge) => Came::Alone(frame, charge),
             None => {
-                let due = Due { charge: self.waits_for(bytes), of_request: None, promise: None };
+                let due = Due {
+                    charge: self.waits_for(bytes),
+                    of_request: None,
+                    promise: None,
+                };
                 Came::Waits(Waiting { frame, due })
             }
         }
     }
 
     fn waits_for(&self, bytes: u64) -> ChargeFuture {
-        self.group.charge_async(Bytes(bytes)).timeout(self.patience())
+        self.group
+            .charge_async(Bytes(bytes))
+            .timeout(self.patience())
     }
 
     /// Takes the charge that the frame has waited for. Returns it where it is charged alone.
     fn has_waited(&self, charge: Charge, mut due: Due) -> Option<Charge> {
-        let Some(bytes) = due.of_request else { return Some(charge) };
+        let Some(bytes) = due.of_request else {
+            return Some(charge);
+        };
         self.add_for_request(charge, bytes);
         if let Some(promise) = &mut due.promise {
             promise.is_charged(bytes);
@@ -272,7 +349,9 @@ impl Account {
     }
 
     fn add_for_request(&self, charge: Charge, bytes: u64) {
-        self.merge(charge, |state| state.request = state.request.saturating_add(bytes));
+        self.merge(charge, |state| {
+            state.request = state.request.saturating_add(bytes)
+        });
     }
 
     /// No more of the body will come: what was promised beyond is no promise any more.
@@ -289,9 +368,10 @@ impl Account {
         self.state().has_answered
     }
 
-    /// The handler has answered: of what its request's body took, so much is for the response from here on. Returns what
-    /// the response has. `Err`: the body of the request has failed, which is the answer. A connection that goes on with
-    /// another protocol keeps the rest: its response is a head.
+    /// The handler has answered: of what its request's body took, so much is for the response from
+    /// here on. Returns what the response has. `Err`: the body of the request has failed, which is
+    /// the answer. A connection that goes on with another protocol keeps the rest: its response is
+    /// a head.
     pub(crate) fn has_answered(&self, goes_on: bool, response: u64) -> Result<u64, Box<Refusal>> {
         let (has, given_back) = {
             let mut state = self.state();
@@ -331,7 +411,8 @@ impl Account {
             }
             merged
         };
-        // Both are charges of one group, so nothing is left; it would be given back without the lock.
+        // Both are charges of one group, so nothing is left; it would be given back without the
+        // lock.
         drop(unmerged);
     }
 
@@ -346,7 +427,12 @@ impl Account {
     /// A frame that has waited in vain.
     fn fail_refused(&self, refused: &ChargeError, due: u64) {
         let total = self.bytes().saturating_add(due);
-        self.fail(Refusal::of_charge(refused, &self.tenant(), total, self.patience()));
+        self.fail(Refusal::of_charge(
+            refused,
+            &self.tenant(),
+            total,
+            self.patience(),
+        ));
     }
 
     pub(crate) fn failed(&self) -> Option<Box<Refusal>> {
@@ -354,12 +440,14 @@ impl Account {
     }
 }
 
-/// The admitted request, as an extension of it: which group it is charged to. Each clone keeps what the request holds.
+/// The admitted request, as an extension of it: which group it is charged to. Each clone keeps what
+/// the request holds.
 ///
-/// With axum, `Extension<Admitted>` extracts it. It is there for a request that asks for an upgrade or has a packed body, and
-/// for each where [`admitted`](crate::AdmissionLayer::admitted) or
-/// [`request_groups`](crate::AdmissionLayer::request_groups) is set. An upgraded connection keeps the overhead of its request
-/// by [itself](crate::KeptConnection). Its task needs this for the group that its messages are charged to.
+/// With axum, `Extension<Admitted>` extracts it. It is there for a request that asks for an upgrade
+/// or has a packed body, and for each where [`admitted`](crate::AdmissionLayer::admitted) or
+/// [`request_groups`](crate::AdmissionLayer::request_groups) is set. An upgraded connection keeps
+/// the overhead of its request by [itself](crate::KeptConnection). Its task needs this for the
+/// group that its messages are charged to.
 ///
 /// ```
 /// use axum::Extension;
@@ -386,6 +474,9 @@ impl Admitted {
 
 impl fmt::Debug for Admitted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Admitted").field("group", self.group()).field("reserved", &self.reserved()).finish()
+        f.debug_struct("Admitted")
+            .field("group", self.group())
+            .field("reserved", &self.reserved())
+            .finish()
     }
 }

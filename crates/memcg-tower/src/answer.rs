@@ -16,7 +16,10 @@ impl Refusal {
         let mut response = Response::new(ResponseBody::text(self.text));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("text/plain; charset=utf-8"),
+        );
         if let Some(time) = self.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(time.as_secs()));
         }

@@ -39,7 +39,8 @@ pub(crate) struct Sends {
 /// Frames of at most so many bytes are what a connection buffers anyway.
 pub(crate) const SMALL: u64 = 8 << 10;
 
-/// A larger frame on its way. The connection takes it whole, and the body may end before it is sent.
+/// A larger frame on its way. The connection takes it whole, and the body may end before it is
+/// sent.
 struct Sent {
     data: Bytes,
     /// Below the data, whose memory is freed first.
@@ -55,7 +56,11 @@ impl AsRef<[u8]> for Sent {
 impl<B> ResponseBody<B> {
     #[inline]
     pub(crate) fn new(inner: B, sends: Option<Sends>) -> Self {
-        ResponseBody { inner: Some(inner), text: Bytes::new(), sends }
+        ResponseBody {
+            inner: Some(inner),
+            text: Bytes::new(),
+            sends,
+        }
     }
 
     pub(crate) fn uncharged(inner: B) -> Self {
@@ -63,7 +68,11 @@ impl<B> ResponseBody<B> {
     }
 
     pub(crate) fn text(text: impl Into<Bytes>) -> Self {
-        ResponseBody { inner: None, text: text.into(), sends: None }
+        ResponseBody {
+            inner: None,
+            text: text.into(),
+            sends: None,
+        }
     }
 }
 
@@ -71,12 +80,21 @@ impl Sends {
     /// Of a response that has so many bytes of what the request holds.
     #[inline]
     pub(crate) fn new(hold: Hold, reserved: u64) -> Sends {
-        Sends { hold, reserved, waits: None }
+        Sends {
+            hold,
+            reserved,
+            waits: None,
+        }
     }
 
     /// The frame that waits, once it is charged. `Ok(None)`: none does.
-    fn poll_waiting(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, ChargeError>> {
-        let Some((charge, _)) = self.waits.as_deref_mut() else { return Poll::Ready(Ok(None)) };
+    fn poll_waiting(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Option<Frame<Bytes>>, ChargeError>> {
+        let Some((charge, _)) = self.waits.as_deref_mut() else {
+            return Poll::Ready(Ok(None));
+        };
         let charged = ready!(Pin::new(charge).poll(context));
         let frame = self.waits.take().map(|waits| waits.1);
         Poll::Ready(charged.map(|charge| {
@@ -102,14 +120,21 @@ fn hand_on(sends: &mut Option<Sends>, frame: Frame<Bytes>) -> Option<Frame<Bytes
 
 #[cold]
 fn hand_on_large(sends: &mut Option<Sends>, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
-    let Some(sent) = sends.as_mut() else { return Some(frame) };
+    let Some(sent) = sends.as_mut() else {
+        return Some(frame);
+    };
     let lacks = len(&frame).saturating_sub(sent.reserved);
     if lacks > 0 {
         let group = sent.hold.group();
-        match group.try_charge_with(memcg::Bytes(lacks), OnFull::IfRoom).ok() {
+        match group
+            .try_charge_with(memcg::Bytes(lacks), OnFull::IfRoom)
+            .ok()
+        {
             Some(charge) => sent.add(charge),
             None => {
-                let charge = group.charge_async(memcg::Bytes(lacks)).timeout(sent.hold.patience());
+                let charge = group
+                    .charge_async(memcg::Bytes(lacks))
+                    .timeout(sent.hold.patience());
                 sent.waits = Some(Box::new((charge, frame)));
                 return None;
             }
@@ -123,10 +148,17 @@ fn keep(sends: &mut Option<Sends>, frame: Frame<Bytes>) -> Frame<Bytes> {
     if len(&frame) <= SMALL {
         return frame;
     }
-    let Some(sent) = sends.take() else { return frame };
+    let Some(sent) = sends.take() else {
+        return frame;
+    };
     let (hold, account) = sent.hold.share();
     *sends = Some(Sends { hold, ..sent });
-    frame.map_data(|data| Bytes::from_owner(Sent { data, _account: account }))
+    frame.map_data(|data| {
+        Bytes::from_owner(Sent {
+            data,
+            _account: account,
+        })
+    })
 }
 
 impl<B: Body<Data = Bytes>> Body for ResponseBody<B>
@@ -136,7 +168,10 @@ where
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let mut body = self.project();
         let Some(mut inner) = body.inner.as_mut().as_pin_mut() else {
             let text = std::mem::take(body.text);
@@ -161,7 +196,9 @@ where
                 Some(Ok(frame)) => frame,
                 ended => {
                     *body.sends = None;
-                    return Poll::Ready(ended.map(|ended| ended.map_err(|error| BodyError::Inner(error.into()))));
+                    return Poll::Ready(
+                        ended.map(|ended| ended.map_err(|error| BodyError::Inner(error.into()))),
+                    );
                 }
             };
             if let Some(frame) = hand_on(body.sends, frame) {
@@ -171,12 +208,22 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        let waits = self.sends.as_ref().is_some_and(|sends| sends.waits.is_some());
-        !waits && self.inner.as_ref().map_or(self.text.is_empty(), Body::is_end_stream)
+        let waits = self
+            .sends
+            .as_ref()
+            .is_some_and(|sends| sends.waits.is_some());
+        !waits
+            && self
+                .inner
+                .as_ref()
+                .map_or(self.text.is_empty(), Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        match (&self.inner, self.sends.as_ref().and_then(|sends| sends.waits.as_deref())) {
+        match (
+            &self.inner,
+            self.sends.as_ref().and_then(|sends| sends.waits.as_deref()),
+        ) {
             (None, _) => SizeHint::with_exact(self.text.len() as u64),
             (Some(inner), None) => inner.size_hint(),
             (Some(inner), Some((_, frame))) => with_frame(inner.size_hint(), frame),
@@ -186,8 +233,13 @@ where
 
 impl<B> fmt::Debug for ResponseBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waits = self.sends.as_ref().is_some_and(|sends| sends.waits.is_some());
-        f.debug_struct("ResponseBody").field("waits", &waits).finish_non_exhaustive()
+        let waits = self
+            .sends
+            .as_ref()
+            .is_some_and(|sends| sends.waits.is_some());
+        f.debug_struct("ResponseBody")
+            .field("waits", &waits)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Wakes when a time is over, without the timer of an async runtime: the layer runs on any.
 //!
-//! One thread of the crate wakes for all. It starts with the first alarm, and sleeps until the next one is due.
+//! One thread of the crate wakes for all. It starts with the first alarm, and sleeps until the next
+//! one is due.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,8 +23,14 @@ struct State {
     has_thread: bool,
 }
 
-static CLOCK: Clock =
-    Clock { state: Mutex::new(State { alarms: BTreeMap::new(), next: 0, has_thread: false }), changed: Condvar::new() };
+static CLOCK: Clock = Clock {
+    state: Mutex::new(State {
+        alarms: BTreeMap::new(),
+        next: 0,
+        has_thread: false,
+    }),
+    changed: Condvar::new(),
+};
 
 /// A wake that is to come. The drop takes it back.
 pub(crate) struct Alarm {
@@ -32,10 +39,12 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// Has `waker` woken at `at`, or before: an alarm that comes earlier and has not rung stays. Its task asks again then.
-    /// `false`: the system gives no thread, and no wake follows.
+    /// Has `waker` woken at `at`, or before: an alarm that comes earlier and has not rung stays.
+    /// Its task asks again then. `false`: the system gives no thread, and no wake follows.
     pub(crate) fn renew(slot: &mut Option<Alarm>, at: Instant, waker: &Waker) -> bool {
-        let is_set = |alarm: &Alarm| alarm.key.0 <= at && alarm.waker.will_wake(waker) && alarm.key.0 > Instant::now();
+        let is_set = |alarm: &Alarm| {
+            alarm.key.0 <= at && alarm.waker.will_wake(waker) && alarm.key.0 > Instant::now()
+        };
         if slot.as_ref().is_some_and(is_set) {
             return true;
         }
@@ -55,14 +64,20 @@ impl Alarm {
             }
             let key = (at, state.next);
             state.next += 1;
-            let is_first = state.alarms.first_key_value().is_none_or(|(first, _)| key < *first);
+            let is_first = state
+                .alarms
+                .first_key_value()
+                .is_none_or(|(first, _)| key < *first);
             state.alarms.insert(key, kept);
             (key, is_first)
         };
         if is_first {
             CLOCK.changed.notify_one();
         }
-        Some(Alarm { key, waker: waker.clone() })
+        Some(Alarm {
+            key,
+            waker: waker.clone(),
+        })
     }
 }
 
@@ -84,12 +99,19 @@ impl Clock {
         let mut state = self.state();
         loop {
             let Some(first) = state.alarms.first_entry() else {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             let left = first.key().0.saturating_duration_since(Instant::now());
             if !left.is_zero() {
-                state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+                state = self
+                    .changed
+                    .wait_timeout(state, left)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0;
                 continue;
             }
             let waker = first.remove();

@@ -96,7 +96,11 @@ pub(crate) struct Wait {
 impl Wait {
     pub(crate) fn begins(counts: &Arc<Counts>) -> Wait {
         counts.waiting.fetch_add(1, Ordering::Relaxed);
-        Wait { counts: Arc::clone(counts), since: Instant::now(), ended: false }
+        Wait {
+            counts: Arc::clone(counts),
+            since: Instant::now(),
+            ended: false,
+        }
     }
 
     /// It was admitted or refused. Else its client has gone, or a timeout has ended it.
@@ -109,7 +113,10 @@ impl Drop for Wait {
     fn drop(&mut self) {
         let waited = self.since.elapsed();
         let counts = &*self.counts;
-        let bucket = BOUNDS.iter().position(|bound| waited <= Duration::from_millis(*bound)).unwrap_or(BOUNDS.len());
+        let bucket = BOUNDS
+            .iter()
+            .position(|bound| waited <= Duration::from_millis(*bound))
+            .unwrap_or(BOUNDS.len());
         counts.waited[bucket].fetch_add(1, Ordering::Relaxed);
         let waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
         counts.waited_ns.fetch_add(waited, Ordering::Relaxed);
@@ -120,10 +127,11 @@ impl Drop for Wait {
     }
 }
 
-/// The figures of a layer and its clones. Each is exact, and one load. They cost nothing where a request fits.
+/// The figures of a layer and its clones. Each is exact, and one load. They cost nothing where a
+/// request fits.
 ///
-/// As text they are in the format of OpenMetrics, for the end of a page of metrics: a line for each kind of refusal, and the
-/// histogram of waits.
+/// As text they are in the format of OpenMetrics, for the end of a page of metrics: a line for each
+/// kind of refusal, and the histogram of waits.
 ///
 /// ```
 /// use axum::body::Body;
@@ -141,7 +149,8 @@ impl Drop for Wait {
 #[derive(Clone, Debug)]
 pub struct Figures(pub(crate) Arc<Counts>);
 
-/// The times that requests have waited before they ran, were refused, or left. One that fits at once does not wait.
+/// The times that requests have waited before they ran, were refused, or left. One that fits at
+/// once does not wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waits {
@@ -149,7 +158,8 @@ pub struct Waits {
     pub count: u64,
     /// Their sum.
     pub sum: Duration,
-    /// The most that a wait of a bucket took, and how many ended in it. The last bucket has no most.
+    /// The most that a wait of a bucket took, and how many ended in it. The last bucket has no
+    /// most.
     pub buckets: Vec<(Option<Duration>, u64)>,
 }
 
@@ -164,18 +174,30 @@ impl Figures {
         self.0.waiting.load(Ordering::Relaxed)
     }
 
-    /// Returns how many requests have left the line: their client has gone, or a timeout has ended them.
+    /// Returns how many requests have left the line: their client has gone, or a timeout has ended
+    /// them.
     pub fn left(&self) -> u64 {
         self.0.left.load(Ordering::Relaxed)
     }
 
     /// Returns the histogram of the waits that have ended.
     pub fn waits(&self) -> Waits {
-        let bounds = BOUNDS.iter().map(|bound| Some(Duration::from_millis(*bound))).chain([None]);
-        let counts = self.0.waited.iter().map(|bucket| bucket.load(Ordering::Relaxed));
+        let bounds = BOUNDS
+            .iter()
+            .map(|bound| Some(Duration::from_millis(*bound)))
+            .chain([None]);
+        let counts = self
+            .0
+            .waited
+            .iter()
+            .map(|bucket| bucket.load(Ordering::Relaxed));
         let buckets: Vec<_> = bounds.zip(counts).collect();
         let count = buckets.iter().map(|(_, count)| count).sum();
-        Waits { count, sum: Duration::from_nanos(self.0.waited_ns.load(Ordering::Relaxed)), buckets }
+        Waits {
+            count,
+            sum: Duration::from_nanos(self.0.waited_ns.load(Ordering::Relaxed)),
+            buckets,
+        }
     }
 }
 
@@ -183,7 +205,12 @@ impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("# TYPE memcg_requests_refused counter\n")?;
         for kind in Kind::ALL {
-            writeln!(f, "memcg_requests_refused_total{{kind=\"{}\"}} {}", kind.name(), self.refused(kind))?;
+            writeln!(
+                f,
+                "memcg_requests_refused_total{{kind=\"{}\"}} {}",
+                kind.name(),
+                self.refused(kind)
+            )?;
         }
         f.write_str("# TYPE memcg_requests_left counter\n")?;
         writeln!(f, "memcg_requests_left_total {}", self.left())?;
@@ -194,10 +221,19 @@ impl fmt::Display for Figures {
         let mut below = 0;
         for (bound, count) in &waits.buckets {
             below += count;
-            let bound = bound.map_or("+Inf".to_owned(), |bound| format!("{:?}", bound.as_secs_f64()));
-            writeln!(f, "memcg_requests_wait_seconds_bucket{{le=\"{bound}\"}} {below}")?;
+            let bound = bound.map_or("+Inf".to_owned(), |bound| {
+                format!("{:?}", bound.as_secs_f64())
+            });
+            writeln!(
+                f,
+                "memcg_requests_wait_seconds_bucket{{le=\"{bound}\"}} {below}"
+            )?;
         }
         writeln!(f, "memcg_requests_wait_seconds_count {}", waits.count)?;
-        writeln!(f, "memcg_requests_wait_seconds_sum {}", waits.sum.as_secs_f64())
+        writeln!(
+            f,
+            "memcg_requests_wait_seconds_sum {}",
+            waits.sum.as_secs_f64()
+        )
     }
 }

@@ -12,16 +12,18 @@ use crate::pace::TooSlow;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {
-    /// The body of a request has outgrown what it had promised, and there is no room for more. The layer answers 413,
-    /// whatever the handler answers.
+    /// The body of a request has outgrown what it had promised, and there is no room for more. The
+    /// layer answers 413, whatever the handler answers.
     #[error("the body is larger than what was promised for it: {0}")]
     Outgrown(String),
-    /// There was no room for a frame within the patience. Or the group of a request is above its max by force, or was
-    /// cancelled. For the body of a request the layer then answers 429 or 503, whatever the handler answers.
+    /// There was no room for a frame within the patience. Or the group of a request is above its
+    /// max by force, or was cancelled. For the body of a request the layer then answers 429 or 503,
+    /// whatever the handler answers.
     #[error("there is no room for the body: {0}")]
     Refused(#[source] ChargeError),
-    /// The client has sent nothing for the [time](crate::AdmissionLayer::body_timeout) that a body has, or less than the
-    /// [least rate](crate::AdmissionLayer::least_rate). The layer answers 408, whatever the handler answers.
+    /// The client has sent nothing for the [time](crate::AdmissionLayer::body_timeout) that a body
+    /// has, or less than the [least rate](crate::AdmissionLayer::least_rate). The layer answers
+    /// 408, whatever the handler answers.
     #[error("the body comes too slowly: {0}")]
     TooSlow(#[source] TooSlow),
     /// The inner body has failed.

@@ -22,8 +22,8 @@ use crate::stages::{Refusing, Running, polled_again};
 use crate::verdict::{Answer, Later, Said, Verdict};
 
 pin_project! {
-    /// The future of a request: it waits for the tenant, and then runs the inner service's in the group. Polled after its
-    /// answer, it panics.
+    /// The future of a request: it waits for the tenant, and then runs the inner service's in the
+    /// group. Polled after its answer, it panics.
     #[must_use = "futures do nothing unless they are polled"]
     pub struct ResponseFuture<S, B, R>
     where
@@ -71,8 +71,8 @@ pub(crate) struct Waiting<S, B> {
 
 /// A request that is not called yet.
 pub(crate) struct Called<S, B> {
-    /// A clone that was never asked, so it has no permit and no place of a limit below. It is asked after the charge:
-    /// a line of one tenant takes nothing from the others.
+    /// A clone that was never asked, so it has no permit and no place of a limit below. It is asked
+    /// after the charge: a line of one tenant takes nothing from the others.
     pub(crate) inner: S,
     pub(crate) request: Request<B>,
     pub(crate) order: Order,
@@ -95,24 +95,40 @@ where
     B: Body,
 {
     pub(crate) fn asking(asking: Asking<S, B>) -> Self {
-        ResponseFuture { stage: Stage::Asks { asking: Box::new(asking) } }
+        ResponseFuture {
+            stage: Stage::Asks {
+                asking: Box::new(asking),
+            },
+        }
     }
 
     pub(crate) fn waiting(waiting: Waiting<S, B>) -> Self {
-        ResponseFuture { stage: Stage::Waits { waiting: Box::new(waiting) } }
+        ResponseFuture {
+            stage: Stage::Waits {
+                waiting: Box::new(waiting),
+            },
+        }
     }
 
     #[inline(always)]
     pub(crate) fn running(running: Running<S::Future, R>) -> Self {
-        ResponseFuture { stage: Stage::Runs { running } }
+        ResponseFuture {
+            stage: Stage::Runs { running },
+        }
     }
 
     pub(crate) fn passed(future: S::Future) -> Self {
-        ResponseFuture { stage: Stage::Passed { future } }
+        ResponseFuture {
+            stage: Stage::Passed { future },
+        }
     }
 
     pub(crate) fn refused(refusing: Refusing<B, R>) -> Self {
-        ResponseFuture { stage: Stage::Refused { refusing: Box::pin(refusing) } }
+        ResponseFuture {
+            stage: Stage::Refused {
+                refusing: Box::pin(refusing),
+            },
+        }
     }
 }
 
@@ -151,12 +167,27 @@ where
                     let StageOwned::Waits { waiting } = stage.as_mut().project_replace(done) else {
                         unreachable!("it waits");
                     };
-                    let Waiting { line, called: Called { inner, request, order, settings } } = *waiting;
+                    let Waiting {
+                        line,
+                        called:
+                            Called {
+                                inner,
+                                request,
+                                order,
+                                settings,
+                            },
+                    } = *waiting;
                     drop(line);
                     match charged {
                         Ok(charged) => {
                             let (charged, order) = (Some(charged), Some(order));
-                            let charged = Box::new(Charged { charged, inner, request, order, settings });
+                            let charged = Box::new(Charged {
+                                charged,
+                                inner,
+                                request,
+                                order,
+                                settings,
+                            });
                             stage.set(Stage::Readies { charged });
                         }
                         Err(refusal) => {
@@ -169,10 +200,17 @@ where
                 StageProjection::Readies { charged } => {
                     let ready = ready!(charged.inner.poll_ready(context));
                     let done = Stage::Done { body: PhantomData };
-                    let StageOwned::Readies { charged } = stage.as_mut().project_replace(done) else {
+                    let StageOwned::Readies { charged } = stage.as_mut().project_replace(done)
+                    else {
                         unreachable!("it asks whether the inner service is ready");
                     };
-                    let Charged { charged, mut inner, request, order, settings } = *charged;
+                    let Charged {
+                        charged,
+                        mut inner,
+                        request,
+                        order,
+                        settings,
+                    } = *charged;
                     ready?;
                     match (order, charged) {
                         (Some(order), Some(charged)) => {
@@ -188,12 +226,16 @@ where
                 StageProjection::Runs { running } => return running.poll(context),
                 StageProjection::Passed { future } => {
                     let answered = ready!(future.poll(context));
-                    return Poll::Ready(answered.map(|response| response.map(ResponseBody::uncharged)));
+                    return Poll::Ready(
+                        answered.map(|response| response.map(ResponseBody::uncharged)),
+                    );
                 }
-                StageProjection::Refused { refusing } => match ready!(refusing.as_mut().poll(context)) {
-                    Some(response) => return Poll::Ready(Ok(response)),
-                    None => stage.set(Stage::Done { body: PhantomData }),
-                },
+                StageProjection::Refused { refusing } => {
+                    match ready!(refusing.as_mut().poll(context)) {
+                        Some(response) => return Poll::Ready(Ok(response)),
+                        None => stage.set(Stage::Done { body: PhantomData }),
+                    }
+                }
                 StageProjection::Done { .. } => polled_again(),
             }
         }
@@ -206,12 +248,25 @@ where
 {
     /// The stage that follows once it is known whose request it is.
     fn said<F, R>(self, said: Answer) -> Stage<S, B, F, R> {
-        let Asking { inner, request, settings, .. } = self;
+        let Asking {
+            inner,
+            request,
+            settings,
+            ..
+        } = self;
         let order = match said {
             Ok(Some(tenant)) => Order::new(tenant, &request, &settings),
             Ok(None) => {
                 let (charged, order) = (None, None);
-                return Stage::Readies { charged: Box::new(Charged { charged, inner, request, order, settings }) };
+                return Stage::Readies {
+                    charged: Box::new(Charged {
+                        charged,
+                        inner,
+                        request,
+                        order,
+                        settings,
+                    }),
+                };
             }
             Err(refusal) => Err(refusal),
         };
@@ -219,19 +274,36 @@ where
             Ok(order) if settings.patience.is_zero() => match order.charge_at_once() {
                 Ok(charged) => {
                     let (charged, order) = (Some(charged), Some(order));
-                    return Stage::Readies { charged: Box::new(Charged { charged, inner, request, order, settings }) };
+                    return Stage::Readies {
+                        charged: Box::new(Charged {
+                            charged,
+                            inner,
+                            request,
+                            order,
+                            settings,
+                        }),
+                    };
                 }
                 Err(refusal) => refusal,
             },
             Ok(order) => {
                 let line = Line::of(&order, &settings);
-                let called = Called { inner, request, order, settings };
-                return Stage::Waits { waiting: Box::new(Waiting { line, called }) };
+                let called = Called {
+                    inner,
+                    request,
+                    order,
+                    settings,
+                };
+                return Stage::Waits {
+                    waiting: Box::new(Waiting { line, called }),
+                };
             }
             Err(refusal) => refusal,
         };
         drop(inner);
-        Stage::Refused { refusing: Box::pin(Refusing::new(refusal, request, &settings)) }
+        Stage::Refused {
+            refusing: Box::pin(Refusing::new(refusal, request, &settings)),
+        }
     }
 }
 

@@ -46,7 +46,10 @@ pub(crate) fn response<B>(refusal: &Refusal) -> Response<ResponseBody<B>> {
     headers.insert("grpc-status", HeaderValue::from(u16::from(code)));
     let details = STANDARD_NO_PAD.encode(status(code, refusal));
     let values = [
-        ("grpc-message", utf8_percent_encode(&refusal.text, ENCODED).to_string()),
+        (
+            "grpc-message",
+            utf8_percent_encode(&refusal.text, ENCODED).to_string(),
+        ),
         ("grpc-status-details-bin", details),
     ];
     for (name, value) in values {
@@ -57,16 +60,25 @@ pub(crate) fn response<B>(refusal: &Refusal) -> Response<ResponseBody<B>> {
     response
 }
 
-/// `google.rpc.Status`: `int32 code = 1; string message = 2; repeated google.protobuf.Any details = 3`.
+/// `google.rpc.Status`: `int32 code = 1; string message = 2; repeated google.protobuf.Any details =
+/// 3`.
 fn status(code: u8, refusal: &Refusal) -> Vec<u8> {
     let mut status = Vec::new();
     number(&mut status, 1, u64::from(code));
     bytes(&mut status, 2, refusal.text.as_bytes());
     if let Some(time) = refusal.retry_after {
-        any(&mut status, "type.googleapis.com/google.rpc.RetryInfo", &retry_info(time));
+        any(
+            &mut status,
+            "type.googleapis.com/google.rpc.RetryInfo",
+            &retry_info(time),
+        );
     }
     if let Some(group) = &refusal.group {
-        any(&mut status, "type.googleapis.com/google.rpc.QuotaFailure", &quota_failure(group, &refusal.text));
+        any(
+            &mut status,
+            "type.googleapis.com/google.rpc.QuotaFailure",
+            &quota_failure(group, &refusal.text),
+        );
     }
     status
 }

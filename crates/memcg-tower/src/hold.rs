@@ -14,7 +14,8 @@ use crate::upgrade::Upgrade;
 
 /// All that a request holds: of its future, and after that of the body of its response.
 pub(crate) enum Hold {
-    /// The body of the request has ended, so no other part has it: nothing is allocated for it, and nothing locked.
+    /// The body of the request has ended, so no other part has it: nothing is allocated for it, and
+    /// nothing locked.
     Alone(Alone),
     /// Of the request's body, too, of a large frame on its way, or of the handler.
     /// Its connection may go on with another protocol, until the answer.
@@ -77,10 +78,14 @@ impl Hold {
         }
     }
 
-    /// The handler has answered with so many bytes. Returns what the response has. `Err`: the body of the request has
-    /// failed, which is the answer.
+    /// The handler has answered with so many bytes. Returns what the response has. `Err`: the body
+    /// of the request has failed, which is the answer.
     #[inline]
-    pub(crate) fn has_answered(&mut self, status: StatusCode, response: u64) -> Result<u64, Box<Refusal>> {
+    pub(crate) fn has_answered(
+        &mut self,
+        status: StatusCode,
+        response: u64,
+    ) -> Result<u64, Box<Refusal>> {
         match self {
             Hold::Alone(alone) => Ok(alone.response),
             Hold::Shared(account, upgrade) => {
@@ -122,9 +127,16 @@ impl Hold {
     /// The same with one more owner.
     pub(crate) fn share(self) -> (Hold, Arc<Account>) {
         let (account, upgrade) = match self {
-            Hold::Alone(Alone { charge, response, window, settings, group }) => {
-                (Account::of_response(charge, response, window, settings, group), None)
-            }
+            Hold::Alone(Alone {
+                charge,
+                response,
+                window,
+                settings,
+                group,
+            }) => (
+                Account::of_response(charge, response, window, settings, group),
+                None,
+            ),
             Hold::Shared(account, upgrade) => (account, upgrade),
         };
         (Hold::Shared(Arc::clone(&account), upgrade), account)

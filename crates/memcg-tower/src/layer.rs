@@ -13,13 +13,14 @@ use crate::service::Admission;
 use crate::settings::Settings;
 use crate::verdict::Verdict;
 
-/// A layer that charges each request to the group of its tenant. Where the bytes do not fit the request waits for a while,
-/// and is then answered with 413, 429 or 503.
+/// A layer that charges each request to the group of its tenant. Where the bytes do not fit the
+/// request waits for a while, and is then answered with 413, 429 or 503.
 ///
-/// A request is charged its overhead and a part of its response before the inner service runs. Its body promises its length
-/// to the tenant, and is charged as it comes: what is promised and what the tenant uses are within its least max. So a
-/// request that runs never waits for bytes that another one of its tenant holds. A promise is no memory: it weighs on no
-/// other tenant, and ends with the body.
+/// A request is charged its overhead and a part of its response before the inner service runs. Its
+/// body promises its length to the tenant, and is charged as it comes: what is promised and what
+/// the tenant uses are within its least max. So a request that runs never waits for bytes that
+/// another one of its tenant holds. A promise is no memory: it weighs on no other tenant, and ends
+/// with the body.
 ///
 /// | answer | when |
 /// |---|---|
@@ -28,12 +29,12 @@ use crate::verdict::Verdict;
 /// | 429 Too Many Requests | its tenant is full, with `Retry-After` |
 /// | 503 Service Unavailable | a group above the tenant is full, or the tenant or such a group is [under pressure](Self::shed_from), with `Retry-After`; the tenant is offline or cancelled |
 ///
-/// Each has the refusal as its text, which names the group. A gRPC request gets `RESOURCE_EXHAUSTED` with the same text,
-/// and with the details `RetryInfo` and `QuotaFailure`; `UNAVAILABLE` for 503, and
-/// `DEADLINE_EXCEEDED` for 408.
+/// Each has the refusal as its text, which names the group. A gRPC request gets
+/// `RESOURCE_EXHAUSTED` with the same text, and with the details `RetryInfo` and `QuotaFailure`;
+/// `UNAVAILABLE` for 503, and `DEADLINE_EXCEEDED` for 408.
 ///
-/// `Retry-After` is at least the time that the request has waited in vain and the delay above a high, and a second. It is
-/// spread over twice that time and a second more.
+/// `Retry-After` is at least the time that the request has waited in vain and the delay above a
+/// high, and a second. It is spread over twice that time and a second more.
 ///
 /// ```
 /// use std::time::Duration;
@@ -58,10 +59,10 @@ pub struct AdmissionLayer<C> {
 }
 
 impl<C> AdmissionLayer<C> {
-    /// Creates a layer. `classify` says whose request it is, from its head; `None` lets the request pass uncharged, as for
-    /// a health check. It may refuse the request: `Result<Group, Refusal>` lets no request run uncharged. It may say it
-    /// [later](Verdict::later), and give the request [weights of its own](crate::Weighed). It runs in `call`, once for each
-    /// request.
+    /// Creates a layer. `classify` says whose request it is, from its head; `None` lets the request
+    /// pass uncharged, as for a health check. It may refuse the request: `Result<Group, Refusal>`
+    /// lets no request run uncharged. It may say it [later](Verdict::later), and give the request
+    /// [weights of its own](crate::Weighed). It runs in `call`, once for each request.
     ///
     /// ```
     /// use axum::body::Body;
@@ -83,7 +84,10 @@ impl<C> AdmissionLayer<C> {
         C: Fn(&Request<B>) -> V,
         V: Into<Verdict>,
     {
-        AdmissionLayer { classify: Arc::new(classify), settings: Arc::new(Settings::new()) }
+        AdmissionLayer {
+            classify: Arc::new(classify),
+            settings: Arc::new(Settings::new()),
+        }
     }
 
     fn with(mut self, set: impl FnOnce(&mut Settings)) -> Self {
@@ -91,32 +95,36 @@ impl<C> AdmissionLayer<C> {
         self
     }
 
-    /// Sets the bytes that each request takes beside its bodies: its head, and what the handler holds. 16 KiB by default.
+    /// Sets the bytes that each request takes beside its bodies: its head, and what the handler
+    /// holds. 16 KiB by default.
     pub fn overhead(self, bytes: usize) -> Self {
         self.with(|settings| settings.weight.overhead = bytes as u64)
     }
 
-    /// Sets what the body of a request promises that does not say its length. 64 KiB by default. What comes beyond is
-    /// charged where there is room, never waits, and is else answered with 413. A body that has ended, as that of a GET,
-    /// promises nothing, nor does one of at most 8 KiB.
+    /// Sets what the body of a request promises that does not say its length. 64 KiB by default.
+    /// What comes beyond is charged where there is room, never waits, and is else answered with
+    /// 413. A body that has ended, as that of a GET, promises nothing, nor does one of at most 8
+    /// KiB.
     pub fn unknown_body(self, bytes: usize) -> Self {
         self.with(|settings| settings.weight.unknown = bytes as u64)
     }
 
-    /// Sets the most bytes to promise and to charge for a body, of a request or of a response, whatever its length: for
-    /// handlers that do not buffer bodies, but pass on or drop what they have read. Without it a body that is larger than a
-    /// max gets 413, and a long stream is charged to its sum until the handler answers.
+    /// Sets the most bytes to promise and to charge for a body, of a request or of a response,
+    /// whatever its length: for handlers that do not buffer bodies, but pass on or drop what they
+    /// have read. Without it a body that is larger than a max gets 413, and a long stream is
+    /// charged to its sum until the handler answers.
     pub fn body_window(self, bytes: usize) -> Self {
         self.with(|settings| settings.weight.window = bytes as u64)
     }
 
-    /// Sets the bytes to reserve for a response: what is handed to the connection and may not be sent yet. 64 KiB by
-    /// default. They come on top of the request's body, whose bytes a response of known length takes over. Where that
-    /// is longer, its length is charged before its head is sent. It waits for at most the patience, and is then answered
-    /// with 413, 429 or 503 in place of the handler's answer. In a response of unknown length a larger frame is charged when
-    /// it comes, and waits as long. Where there is no room the body fails: the client has the head and sees its connection or
-    /// stream end early. A frame above 8 KiB
-    /// keeps what the request holds until the connection has sent it.
+    /// Sets the bytes to reserve for a response: what is handed to the connection and may not be
+    /// sent yet. 64 KiB by default. They come on top of the request's body, whose bytes a response
+    /// of known length takes over. Where that is longer, its length is charged before its head is
+    /// sent. It waits for at most the patience, and is then answered with 413, 429 or 503 in place
+    /// of the handler's answer. In a response of unknown length a larger frame is charged when it
+    /// comes, and waits as long. Where there is no room the body fails: the client has the head and
+    /// sees its connection or stream end early. A frame above 8 KiB keeps what the request holds
+    /// until the connection has sent it.
     pub fn response(self, bytes: usize) -> Self {
         self.with(|settings| settings.weight.response = bytes as u64)
     }
@@ -126,36 +134,41 @@ impl<C> AdmissionLayer<C> {
         self.with(|settings| settings.patience = time)
     }
 
-    /// Sets how many bytes of a refused request's body are read before the answer, and dropped as they come. 16 MiB by
-    /// default. A client of HTTP/1 that is still sending would else find its connection closed, and no answer. A body
-    /// that is longer is not read at all. A client that stops in the middle of its body gets the answer after the
-    /// [time](Self::body_timeout) that a body has, and holds no bytes meanwhile.
+    /// Sets how many bytes of a refused request's body are read before the answer, and dropped as
+    /// they come. 16 MiB by default. A client of HTTP/1 that is still sending would else find its
+    /// connection closed, and no answer. A body that is longer is not read at all. A client that
+    /// stops in the middle of its body gets the answer after the [time](Self::body_timeout) that a
+    /// body has, and holds no bytes meanwhile.
     pub fn drain(self, bytes: usize) -> Self {
         self.with(|settings| settings.drain = bytes as u64)
     }
 
-    /// Sets how long the body of a request may bring nothing while its reader waits for it. 30 seconds by default. It then
-    /// fails, and the client gets 408, whatever the handler answers. The time that the handler takes, or that the layer
-    /// holds the body back, does not count. A body of unknown length is a stream once the handler has answered, and has all
-    /// the time. A refused request whose body is [drained](Self::drain) gets its answer after this time.
+    /// Sets how long the body of a request may bring nothing while its reader waits for it. 30
+    /// seconds by default. It then fails, and the client gets 408, whatever the handler answers.
+    /// The time that the handler takes, or that the layer holds the body back, does not count. A
+    /// body of unknown length is a stream once the handler has answered, and has all the time. A
+    /// refused request whose body is [drained](Self::drain) gets its answer after this time.
     ///
-    /// [`Duration::MAX`] gives all the time to each body, also where it brings less than the [least rate](Self::least_rate).
+    /// [`Duration::MAX`] gives all the time to each body, also where it brings less than the [least
+    /// rate](Self::least_rate).
     pub fn body_timeout(self, time: Duration) -> Self {
         self.with(|settings| settings.body_timeout = time)
     }
 
-    /// Sets the bytes a second that the body of a request has to bring, 500 by default. 0 asks for no rate. A body may keep
-    /// its reader waiting for the [time](Self::body_timeout) that a body has, and for a second more for each so many bytes
-    /// that have come. It then fails, and the client gets 408.
+    /// Sets the bytes a second that the body of a request has to bring, 500 by default. 0 asks for
+    /// no rate. A body may keep its reader waiting for the [time](Self::body_timeout) that a body
+    /// has, and for a second more for each so many bytes that have come. It then fails, and the
+    /// client gets 408.
     pub fn least_rate(self, bytes: usize) -> Self {
         self.with(|settings| settings.least_rate = bytes as u64)
     }
 
-    /// Refuses each request at once if its tenant, or a group above it, is at this
-    /// [pressure level](memcg::Group::pressure_level) or above: with 503 and `Retry-After`, before it is charged. One of
-    /// these groups has to have thresholds ([`Limits::pressure_levels`]). Without this call no request is refused for
-    /// pressure. A classifier may set another pressure level for a [request of its own](crate::Weighed::shed_from). It
-    /// costs a load and a clone of a handle for each of these groups.
+    /// Refuses each request at once if its tenant, or a group above it, is at this [pressure
+    /// level](memcg::Group::pressure_level) or above: with 503 and `Retry-After`, before it is
+    /// charged. One of these groups has to have thresholds ([`Limits::pressure_levels`]). Without
+    /// this call no request is refused for pressure. A classifier may set another pressure level
+    /// for a [request of its own](crate::Weighed::shed_from). It costs a load and a clone of a
+    /// handle for each of these groups.
     ///
     /// ```
     /// use axum::body::Body;
@@ -177,21 +190,23 @@ impl<C> AdmissionLayer<C> {
         self.with(|settings| settings.shed_from = Some(pressure))
     }
 
-    /// Gives each request [`Admitted`](crate::Admitted) as an extension: for handlers that keep what the request holds
-    /// beyond its end, or charge to its group. It costs up to four allocations for a request. One that asks for an
-    /// upgrade, or whose body is packed, has it without this.
+    /// Gives each request [`Admitted`](crate::Admitted) as an extension: for handlers that keep
+    /// what the request holds beyond its end, or charge to its group. It costs up to four
+    /// allocations for a request. One that asks for an upgrade, or whose body is packed, has it
+    /// without this.
     pub fn admitted(self) -> Self {
         self.with(|settings| settings.admitted = true)
     }
 
-    /// Returns the figures of this layer and its clones: refusals by their reason, and how long requests wait.
+    /// Returns the figures of this layer and its clones: refusals by their reason, and how long
+    /// requests wait.
     pub fn figures(&self) -> Figures {
         Figures(Arc::clone(&self.settings.counts))
     }
 
-    /// Gives each request a group of its own below its tenant's, without a name and with these limits. It ends with the
-    /// last of the response's future, the body of the request and that of the response. [`Admitted`](crate::Admitted)
-    /// reaches it.
+    /// Gives each request a group of its own below its tenant's, without a name and with these
+    /// limits. It ends with the last of the response's future, the body of the request and that of
+    /// the response. [`Admitted`](crate::Admitted) reaches it.
     ///
     /// It costs one life of a group for each request.
     pub fn request_groups(self, limits: Limits) -> Self {
@@ -201,7 +216,10 @@ impl<C> AdmissionLayer<C> {
 
 impl<C> Clone for AdmissionLayer<C> {
     fn clone(&self) -> Self {
-        AdmissionLayer { classify: Arc::clone(&self.classify), settings: Arc::clone(&self.settings) }
+        AdmissionLayer {
+            classify: Arc::clone(&self.classify),
+            settings: Arc::clone(&self.settings),
+        }
     }
 }
 
@@ -209,12 +227,18 @@ impl<S, C> Layer<S> for AdmissionLayer<C> {
     type Service = Admission<S, C>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Admission::new(inner, Arc::clone(&self.classify), Arc::clone(&self.settings))
+        Admission::new(
+            inner,
+            Arc::clone(&self.classify),
+            Arc::clone(&self.settings),
+        )
     }
 }
 
 impl<C> fmt::Debug for AdmissionLayer<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdmissionLayer").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("AdmissionLayer")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
     }
 }

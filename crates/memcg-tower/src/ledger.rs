@@ -1,8 +1,8 @@
-//! The bytes that bodies on their way have promised to their tenant, and the line of requests that wait for room beside
-//! that.
+//! The bytes that bodies on their way have promised to their tenant, and the line of requests that
+//! wait for room beside that.
 //!
-//! A promise is no memory: it is charged to no group, so it weighs on no tenant but its own. Bytes that come are charged,
-//! and their part of the promise ends.
+//! A promise is no memory: it is charged to no group, so it weighs on no tenant but its own. Bytes
+//! that come are charged, and their part of the promise ends.
 //!
 //! | step | lock | what holds after it |
 //! |---|---|---|
@@ -14,16 +14,18 @@
 //! | the body ends: what has not come is no promise any more | ledger | the first in line looks again |
 //! | the request ends: its bytes are given back | group, then ledger | the same |
 //!
-//! **The race to avoid**: what is charged must not leave the promises before it is in the usage. Another request would
-//! find the same room, and two bodies would wait for each other's bytes half-read. Counted twice, a request finds no room for
-//! a moment, and looks again.
+//! **The race to avoid**: what is charged must not leave the promises before it is in the usage.
+//! Another request would find the same room, and two bodies would wait for each other's bytes
+//! half-read. Counted twice, a request finds no room for a moment, and looks again.
 //!
-//! Usage also falls without the ledger, where a cache or a handler gives back. So the first in line looks again by itself,
-//! [each few milliseconds](LOOKS). No lock is held over a reclaimer or a waker.
+//! Usage also falls without the ledger, where a cache or a handler gives back. So the first in line
+//! looks again by itself, [each few milliseconds](LOOKS). No lock is held over a reclaimer or a
+//! waker.
 //!
-//! **No model**: what the ledger decides it reads and writes below one mutex. A charge, and what gives one back, comes before
-//! the lock on the same thread, so the next owner of the lock sees it in the usage. The list of ledgers has a mutex of
-//! its own, and the count of those in line is a hint. `tests/ledger.rs` runs it on several threads.
+//! **No model**: what the ledger decides it reads and writes below one mutex. A charge, and what
+//! gives one back, comes before the lock on the same thread, so the next owner of the lock sees it
+//! in the usage. The list of ledgers has a mutex of its own, and the count of those in line is a
+//! hint. `tests/ledger.rs` runs it on several threads.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -48,8 +50,8 @@ pub(crate) struct Ledger {
 #[derive(Default)]
 struct State {
     promised: u64,
-    /// By their tickets, which are in order. A waker is there once its request was polled in line. It is foreign code, so a
-    /// lock clones no more than the pointer.
+    /// By their tickets, which are in order. A waker is there once its request was polled in line.
+    /// It is foreign code, so a lock clones no more than the pointer.
     line: BTreeMap<u64, Option<Arc<Waker>>>,
     next: u64,
 }
@@ -57,11 +59,14 @@ struct State {
 /// The ledgers in use.
 fn ledgers() -> MutexGuard<'static, HashMap<Group, Weak<Ledger>>> {
     static LEDGERS: OnceLock<Mutex<HashMap<Group, Weak<Ledger>>>> = OnceLock::new();
-    LEDGERS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+    LEDGERS
+        .get_or_init(Mutex::default)
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The number of requests in line, at all tenants. A request that promises nothing looks for a line only where there is
-/// one.
+/// The number of requests in line, at all tenants. A request that promises nothing looks for a line
+/// only where there is one.
 static IN_LINE: AtomicUsize = AtomicUsize::new(0);
 
 impl Ledger {
@@ -70,7 +75,10 @@ impl Ledger {
         if let Some(ledger) = ledgers.get(tenant).and_then(Weak::upgrade) {
             return ledger;
         }
-        let ledger = Arc::new(Ledger { tenant: tenant.clone(), state: Mutex::default() });
+        let ledger = Arc::new(Ledger {
+            tenant: tenant.clone(),
+            state: Mutex::default(),
+        });
         ledgers.insert(tenant.clone(), Arc::downgrade(&ledger));
         ledger
     }
@@ -79,7 +87,11 @@ impl Ledger {
     #[inline]
     pub(crate) fn with_line(tenant: &Group) -> Option<Arc<Ledger>> {
         // A request that begins at the same time may go before the line.
-        if IN_LINE.load(Ordering::Relaxed) == 0 { None } else { Ledger::find_line(tenant) }
+        if IN_LINE.load(Ordering::Relaxed) == 0 {
+            None
+        } else {
+            Ledger::find_line(tenant)
+        }
     }
 
     #[cold]
@@ -89,12 +101,14 @@ impl Ledger {
         has_line.then_some(ledger)
     }
 
-    /// Each change is whole before the lock is given up, so a panic elsewhere leaves nothing half done.
+    /// Each change is whole before the lock is given up, so a panic elsewhere leaves nothing half
+    /// done.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `Ok` if so much more fits beside what is promised, with what the tenant uses. `Err`: so much is missing.
+    /// `Ok` if so much more fits beside what is promised, with what the tenant uses. `Err`: so much
+    /// is missing.
     fn fits(&self, promised: u64, bytes: u64) -> Result<(), u64> {
         let max = self.tenant.effective_max();
         let wanted = promised.saturating_add(bytes);
@@ -103,7 +117,8 @@ impl Ledger {
         if above(usage) == 0 {
             return Ok(());
         }
-        // Credit is usage that a charge can have. The exact figure of it costs a lock, so the bound is looked at first.
+        // Credit is usage that a charge can have. The exact figure of it costs a lock, so the bound
+        // is looked at first.
         if above(usage.saturating_sub(self.tenant.memory().stocked_bound())) > 0 {
             return Err(above(usage));
         }
@@ -118,7 +133,10 @@ impl Ledger {
         let mut state = self.state();
         (state.line.is_empty() && self.fits(state.promised, bytes).is_ok()).then(|| {
             state.promised += bytes;
-            Promise { ledger: Arc::clone(self), bytes }
+            Promise {
+                ledger: Arc::clone(self),
+                bytes,
+            }
         })
     }
 
@@ -131,16 +149,25 @@ impl Ledger {
             ticket
         };
         IN_LINE.fetch_add(1, Ordering::Relaxed);
-        Turn { ledger: Arc::clone(self), ticket, bytes, asked: false, alarm: None }
+        Turn {
+            ledger: Arc::clone(self),
+            ticket,
+            bytes,
+            asked: false,
+            alarm: None,
+        }
     }
 
-    /// A promise of what a body brings beyond its own, where that fits beside those of others. It goes before the line: the
-    /// body is on its way.
+    /// A promise of what a body brings beyond its own, where that fits beside those of others. It
+    /// goes before the line: the body is on its way.
     pub(crate) fn promise_beyond(self: &Arc<Ledger>, bytes: u64) -> Option<Promise> {
         let mut state = self.state();
         self.fits(state.promised, bytes).is_ok().then(|| {
             state.promised += bytes;
-            Promise { ledger: Arc::clone(self), bytes }
+            Promise {
+                ledger: Arc::clone(self),
+                bytes,
+            }
         })
     }
 
@@ -152,7 +179,10 @@ impl Ledger {
 
     fn refusal(&self, group: &Group, bytes: u64, promised: u64) -> String {
         let (usage, max) = (self.tenant.usage(), self.tenant.effective_max());
-        let missing = usage.saturating_add(promised).saturating_add(bytes).saturating_sub(max);
+        let missing = usage
+            .saturating_add(promised)
+            .saturating_add(bytes)
+            .saturating_sub(max);
         let coming = match promised {
             0 => String::new(),
             _ => format!(" and {} of bodies on their way,", Bytes(promised)),
@@ -191,7 +221,9 @@ impl Ledger {
 impl State {
     /// The waker of the first in line, which looks again.
     fn first(&self) -> Option<Arc<Waker>> {
-        self.line.first_key_value().and_then(|(_, waker)| waker.clone())
+        self.line
+            .first_key_value()
+            .and_then(|(_, waker)| waker.clone())
     }
 }
 
@@ -200,8 +232,14 @@ impl Drop for Ledger {
         let taken = {
             let mut ledgers = ledgers();
             // Another may stand there already.
-            let is_gone = ledgers.get(&self.tenant).is_some_and(|ledger| ledger.strong_count() == 0);
-            if is_gone { ledgers.remove_entry(&self.tenant) } else { None }
+            let is_gone = ledgers
+                .get(&self.tenant)
+                .is_some_and(|ledger| ledger.strong_count() == 0);
+            if is_gone {
+                ledgers.remove_entry(&self.tenant)
+            } else {
+                None
+            }
         };
         drop(taken);
     }
@@ -233,7 +271,10 @@ impl Promise {
     pub(crate) fn split(&mut self, bytes: u64) -> Promise {
         let bytes = self.bytes.min(bytes);
         self.bytes -= bytes;
-        Promise { ledger: Arc::clone(&self.ledger), bytes }
+        Promise {
+            ledger: Arc::clone(&self.ledger),
+            bytes,
+        }
     }
 }
 
@@ -260,9 +301,13 @@ impl Turn {
         &self.ledger
     }
 
-    /// The promise, once it fits and none is before it. A wake follows, before `until` where nothing is given back.
-    /// `Ready(None)`: time is over.
-    pub(crate) fn poll(&mut self, until: Option<Instant>, context: &mut Context<'_>) -> Poll<Option<Promise>> {
+    /// The promise, once it fits and none is before it. A wake follows, before `until` where
+    /// nothing is given back. `Ready(None)`: time is over.
+    pub(crate) fn poll(
+        &mut self,
+        until: Option<Instant>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Promise>> {
         let (missing, is_first) = match self.look(Some(context)) {
             Ok(promise) => return Poll::Ready(Some(promise)),
             Err(missing) => missing,
@@ -281,7 +326,11 @@ impl Turn {
         let looks = is_first.then(|| now + LOOKS);
         let at = looks.into_iter().chain(until).min();
         let is_woken = at.is_none_or(|at| Alarm::renew(&mut self.alarm, at, context.waker()));
-        if is_woken { Poll::Pending } else { Poll::Ready(None) }
+        if is_woken {
+            Poll::Pending
+        } else {
+            Poll::Ready(None)
+        }
     }
 
     /// At once, for a request without patience.
@@ -298,12 +347,24 @@ impl Turn {
         let waker = context.map(|context| Arc::new(context.waker().clone()));
         let (looked, next, before) = {
             let mut state = self.ledger.state();
-            let is_first = state.line.first_key_value().is_some_and(|(first, _)| *first == self.ticket);
-            let fits = if is_first { self.ledger.fits(state.promised, self.bytes) } else { Err(0) };
+            let is_first = state
+                .line
+                .first_key_value()
+                .is_some_and(|(first, _)| *first == self.ticket);
+            let fits = if is_first {
+                self.ledger.fits(state.promised, self.bytes)
+            } else {
+                Err(0)
+            };
             if let Err(missing) = fits {
                 let before = state.line.insert(self.ticket, waker);
-                let is_usage = state.promised.saturating_add(self.bytes) <= self.ledger.tenant.effective_max();
-                (Err((is_usage.then_some(missing), is_first)), None, before.flatten())
+                let is_usage =
+                    state.promised.saturating_add(self.bytes) <= self.ledger.tenant.effective_max();
+                (
+                    Err((is_usage.then_some(missing), is_first)),
+                    None,
+                    before.flatten(),
+                )
             } else {
                 state.promised += self.bytes;
                 state.line.remove(&self.ticket);
@@ -315,16 +376,26 @@ impl Turn {
         if let Some(next) = next {
             next.wake_by_ref();
         }
-        looked.map(|()| Promise { ledger: Arc::clone(&self.ledger), bytes: self.bytes })
+        looked.map(|()| Promise {
+            ledger: Arc::clone(&self.ledger),
+            bytes: self.bytes,
+        })
     }
 
-    /// Asks the tenant's reclaimers for what is missing, once: those of others are not asked, as they are for a charge.
+    /// Asks the tenant's reclaimers for what is missing, once: those of others are not asked, as
+    /// they are for a charge.
     fn reclaim(&mut self, missing: u64) -> Option<Promise> {
         if std::mem::replace(&mut self.asked, true) {
             return None;
         }
         self.ledger.tenant.reclaim(Bytes(missing)).ok()?;
-        let waker = self.ledger.state().line.get(&self.ticket).cloned().flatten();
+        let waker = self
+            .ledger
+            .state()
+            .line
+            .get(&self.ticket)
+            .cloned()
+            .flatten();
         match waker {
             Some(waker) => self.look(Some(&mut Context::from_waker(&waker))).ok(),
             None => self.look(None).ok(),
@@ -348,7 +419,8 @@ impl Drop for Turn {
     }
 }
 
-/// The bytes that bodies on their way have promised to a tenant: no memory yet, and in no figure of its group.
+/// The bytes that bodies on their way have promised to a tenant: no memory yet, and in no figure of
+/// its group.
 ///
 /// ```
 /// use memcg::Runtime;
@@ -371,15 +443,23 @@ pub struct Promised {
 impl Promised {
     /// Reads both figures, of all layers of the process. It takes two short locks.
     pub fn to(tenant: &Group) -> Promised {
-        let Some(ledger) = ledgers().get(tenant).and_then(Weak::upgrade) else { return Promised::default() };
+        let Some(ledger) = ledgers().get(tenant).and_then(Weak::upgrade) else {
+            return Promised::default();
+        };
         let state = ledger.state();
-        Promised { bytes: state.promised, waiting: state.line.len() }
+        Promised {
+            bytes: state.promised,
+            waiting: state.line.len(),
+        }
     }
 }
 
 impl fmt::Debug for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state();
-        f.debug_struct("Ledger").field("promised", &state.promised).field("waiting", &state.line.len()).finish()
+        f.debug_struct("Ledger")
+            .field("promised", &state.promised)
+            .field("waiting", &state.line.len())
+            .finish()
     }
 }

@@ -15,12 +15,13 @@ use crate::account::{Admitted, Came, Waiting};
 use crate::body::with_frame;
 use crate::frame::{BodyError, len};
 
-/// A layer that charges what a body of a request becomes: inside of a layer that decompresses it, which is inside of
-/// [`AdmissionLayer`](crate::AdmissionLayer).
+/// A layer that charges what a body of a request becomes: inside of a layer that decompresses it,
+/// which is inside of [`AdmissionLayer`](crate::AdmissionLayer).
 ///
-/// A request is charged the larger of what has come and what that was decoded to. What is beyond the length that the head
-/// says is charged where there is room, and is else answered with 413: a body that unpacks to much more than it says
-/// reads no further. A request without [`Admitted`] passes as it is.
+/// A request is charged the larger of what has come and what that was decoded to. What is beyond
+/// the length that the head says is charged where there is room, and is else answered with 413: a
+/// body that unpacks to much more than it says reads no further. A request without [`Admitted`]
+/// passes as it is.
 ///
 /// ```
 /// use axum::body::{Body, Bytes};
@@ -80,13 +81,14 @@ where
 
     fn call(&mut self, request: Request<B>) -> S::Future {
         let admitted = request.extensions().get::<Admitted>().cloned();
-        self.inner.call(request.map(|body| Metered::new(body, admitted)))
+        self.inner
+            .call(request.map(|body| Metered::new(body, admitted)))
     }
 }
 
 pin_project! {
-    /// A body that charges what comes through it to its request: what [`MeterLayer`] makes of a request's, and for what a
-    /// handler decodes itself.
+    /// A body that charges what comes through it to its request: what [`MeterLayer`] makes of a
+    /// request's, and for what a handler decodes itself.
     pub struct Metered<B>
     where
         B: Body,
@@ -103,7 +105,13 @@ pin_project! {
 impl<B: Body> Metered<B> {
     /// Creates one. `None` charges nothing.
     pub fn new(inner: B, admitted: Option<Admitted>) -> Metered<B> {
-        Metered { inner, admitted, came: 0, waits: None, failed: false }
+        Metered {
+            inner,
+            admitted,
+            came: 0,
+            waits: None,
+            failed: false,
+        }
     }
 }
 
@@ -114,43 +122,55 @@ where
     type Data = B::Data;
     type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, BodyError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, BodyError>>> {
         let body = self.project();
         if *body.failed {
             return Poll::Ready(None);
         }
         let Some(Admitted(account)) = body.admitted else {
-            return body.inner.poll_frame(context).map_err(|error| BodyError::Inner(error.into()));
+            return body
+                .inner
+                .poll_frame(context)
+                .map_err(|error| BodyError::Inner(error.into()));
         };
         if body.waits.is_none() {
             let frame = match ready!(body.inner.poll_frame(context)) {
                 Some(Ok(frame)) => frame,
                 ended => {
                     *body.failed = true;
-                    return Poll::Ready(ended.map(|ended| ended.map_err(|error| BodyError::Inner(error.into()))));
+                    return Poll::Ready(
+                        ended.map(|ended| ended.map_err(|error| BodyError::Inner(error.into()))),
+                    );
                 }
             };
             *body.came = body.came.saturating_add(len(&frame));
             match account.comes(frame, *body.came, false) {
                 Ok(Came::Waits(waiting)) => *body.waits = Some(waiting),
-                Ok(Came::Charged(frame) | Came::Alone(frame, _)) => return Poll::Ready(Some(Ok(frame))),
+                Ok(Came::Charged(frame) | Came::Alone(frame, _)) => {
+                    return Poll::Ready(Some(Ok(frame)));
+                }
                 Err(failed) => {
                     *body.failed = true;
                     return Poll::Ready(Some(Err(failed)));
                 }
             }
         }
-        Poll::Ready(Some(match ready!(Waiting::poll(body.waits, account, context)) {
-            Ok(Came::Charged(frame) | Came::Alone(frame, _)) => Ok(frame),
-            Ok(Came::Waits(waiting)) => {
-                *body.waits = Some(waiting);
-                return Poll::Pending;
-            }
-            Err(failed) => {
-                *body.failed = true;
-                Err(failed)
-            }
-        }))
+        Poll::Ready(Some(
+            match ready!(Waiting::poll(body.waits, account, context)) {
+                Ok(Came::Charged(frame) | Came::Alone(frame, _)) => Ok(frame),
+                Ok(Came::Waits(waiting)) => {
+                    *body.waits = Some(waiting);
+                    return Poll::Pending;
+                }
+                Err(failed) => {
+                    *body.failed = true;
+                    Err(failed)
+                }
+            },
+        ))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -167,6 +187,8 @@ where
 
 impl<B: Body> fmt::Debug for Metered<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metered").field("came", &self.came).finish_non_exhaustive()
+        f.debug_struct("Metered")
+            .field("came", &self.came)
+            .finish_non_exhaustive()
     }
 }

@@ -35,8 +35,8 @@ pub(crate) struct Order {
     body: Kind,
     response: u64,
     window: u64,
-    /// The code that runs for it may reach its account: its connection may go on after the answer, with another
-    /// protocol, or its body becomes another one.
+    /// The code that runs for it may reach its account: its connection may go on after the answer,
+    /// with another protocol, or its body becomes another one.
     has_extension: bool,
 }
 
@@ -52,11 +52,20 @@ enum Kind {
 impl Order {
     /// `Err`: the tenant is under pressure, or the request gets no group of its own.
     #[inline(always)]
-    pub(crate) fn new<B: Body>(weighed: Weighed, request: &Request<B>, settings: &Settings) -> Result<Order, Refusal> {
+    pub(crate) fn new<B: Body>(
+        weighed: Weighed,
+        request: &Request<B>,
+        settings: &Settings,
+    ) -> Result<Order, Refusal> {
         if let Some((group, pressure)) = weighed.sheds_for(settings.shed_from) {
             return Err(Refusal::of_pressure(&group, pressure));
         }
-        let Weight { overhead, unknown, window, response } = weighed.weight(settings.weight);
+        let Weight {
+            overhead,
+            unknown,
+            window,
+            response,
+        } = weighed.weight(settings.weight);
         let tenant = weighed.tenant;
         let body = request.body();
         let (body, expects) = if body.is_end_stream() {
@@ -82,18 +91,31 @@ impl Order {
             || headers.contains_key(UPGRADE)
             || headers.contains_key(CONTENT_ENCODING)
             || request.method() == Method::CONNECT;
-        Ok(Order { tenant, scope, own, expects, body, response, window, has_extension })
+        Ok(Order {
+            tenant,
+            scope,
+            own,
+            expects,
+            body,
+            response,
+            window,
+            has_extension,
+        })
     }
 
     pub(crate) fn group(&self) -> &Group {
         self.scope.as_deref().map_or(&self.tenant, |scope| scope)
     }
 
-    /// The ledger of its tenant, if the request promises something, or others of its tenant wait to. A small body comes
-    /// in one frame, and is charged then.
+    /// The ledger of its tenant, if the request promises something, or others of its tenant wait
+    /// to. A small body comes in one frame, and is charged then.
     #[inline]
     fn ledger(&self) -> Option<Arc<Ledger>> {
-        if self.expects > SMALL { Some(Ledger::of(&self.tenant)) } else { Ledger::with_line(&self.tenant) }
+        if self.expects > SMALL {
+            Some(Ledger::of(&self.tenant))
+        } else {
+            Ledger::with_line(&self.tenant)
+        }
     }
 
     /// The head says no length.
@@ -110,7 +132,11 @@ impl Order {
     #[inline(always)]
     pub(crate) fn charge_if_room(&self) -> Result<(Charge, Option<Promise>), Option<Arc<Ledger>>> {
         match self.ledger() {
-            None => match self.group().try_charge_with(Bytes(self.own), OnFull::IfRoom).ok() {
+            None => match self
+                .group()
+                .try_charge_with(Bytes(self.own), OnFull::IfRoom)
+                .ok()
+            {
                 Some(charge) => Ok((charge, None)),
                 None => Err(None),
             },
@@ -119,11 +145,24 @@ impl Order {
     }
 
     #[inline(never)]
-    fn promise_and_charge(&self, ledger: Arc<Ledger>) -> Result<(Charge, Option<Promise>), Option<Arc<Ledger>>> {
+    fn promise_and_charge(
+        &self,
+        ledger: Arc<Ledger>,
+    ) -> Result<(Charge, Option<Promise>), Option<Arc<Ledger>>> {
         let is_never = self.scope.is_some() && self.total() > self.group().effective_max();
-        let promise = if is_never { None } else { ledger.promise(self.total()) };
-        let Some(mut promise) = promise else { return Err(Some(ledger)) };
-        match self.group().try_charge_with(Bytes(self.own), OnFull::IfRoom).ok() {
+        let promise = if is_never {
+            None
+        } else {
+            ledger.promise(self.total())
+        };
+        let Some(mut promise) = promise else {
+            return Err(Some(ledger));
+        };
+        match self
+            .group()
+            .try_charge_with(Bytes(self.own), OnFull::IfRoom)
+            .ok()
+        {
             Some(charge) => {
                 promise.is_charged(self.own);
                 Ok((charge, Some(promise)))
@@ -141,12 +180,20 @@ impl Order {
         match self.group().try_charge_with(Bytes(total), OnFull::Reclaim) {
             // The max was raised.
             Ok(_) => None,
-            Err(refused) => Some(Refusal::of_charge(&refused, &self.tenant, total, Duration::ZERO)),
+            Err(refused) => Some(Refusal::of_charge(
+                &refused,
+                &self.tenant,
+                total,
+                Duration::ZERO,
+            )),
         }
     }
 
     /// Charges it at once, with reclaim.
-    pub(crate) fn charge_now(&self, ledger: Option<&Arc<Ledger>>) -> Result<(Charge, Option<Promise>), Refusal> {
+    pub(crate) fn charge_now(
+        &self,
+        ledger: Option<&Arc<Ledger>>,
+    ) -> Result<(Charge, Option<Promise>), Refusal> {
         if let Some(refusal) = self.never_fits() {
             return Err(refusal);
         }
@@ -157,14 +204,22 @@ impl Order {
                 None => return Err(self.no_room_beside(ledger, Duration::ZERO)),
             },
         };
-        match self.group().try_charge_with(Bytes(self.own), OnFull::Reclaim) {
+        match self
+            .group()
+            .try_charge_with(Bytes(self.own), OnFull::Reclaim)
+        {
             Ok(charge) => {
                 if let Some(promise) = &mut promise {
                     promise.is_charged(self.own);
                 }
                 Ok((charge, promise))
             }
-            Err(refused) => Err(Refusal::of_charge(&refused, &self.tenant, self.own, Duration::ZERO)),
+            Err(refused) => Err(Refusal::of_charge(
+                &refused,
+                &self.tenant,
+                self.own,
+                Duration::ZERO,
+            )),
         }
     }
 
@@ -178,7 +233,12 @@ impl Order {
 
     fn no_room_beside(&self, ledger: &Ledger, waited: Duration) -> Refusal {
         let total = self.total();
-        Refusal::of_promises(ledger.refuses(self.group(), total), &self.tenant, total, waited)
+        Refusal::of_promises(
+            ledger.refuses(self.group(), total),
+            &self.tenant,
+            total,
+            waited,
+        )
     }
 
     /// The request is admitted. Returns what it holds, and what its body takes part in.
@@ -192,15 +252,46 @@ impl Order {
         let (response, window, settings) = (self.response, self.window, Arc::clone(settings));
         let (has_ended, has_extension) = (self.body == Kind::Ended, self.has_extension);
         if has_ended && !has_extension {
-            return (Hold::Alone(Alone { charge, response, window, settings, group: self.tenant }), None);
+            return (
+                Hold::Alone(Alone {
+                    charge,
+                    response,
+                    window,
+                    settings,
+                    group: self.tenant,
+                }),
+                None,
+            );
         }
         // Only the failure of a body becomes an answer from here on.
-        let protocol = if has_ended { Protocol::Http } else { Protocol::of(request.headers()) };
-        let upgrade = if has_extension { Upgrade::of(request) } else { None };
-        let expected = Expected { request: self.expects, promise, response, window };
-        let account = Account::new(self.tenant, self.scope, charge, expected, protocol, settings);
+        let protocol = if has_ended {
+            Protocol::Http
+        } else {
+            Protocol::of(request.headers())
+        };
+        let upgrade = if has_extension {
+            Upgrade::of(request)
+        } else {
+            None
+        };
+        let expected = Expected {
+            request: self.expects,
+            promise,
+            response,
+            window,
+        };
+        let account = Account::new(
+            self.tenant,
+            self.scope,
+            charge,
+            expected,
+            protocol,
+            settings,
+        );
         if has_extension {
-            request.extensions_mut().insert(Admitted(Arc::clone(&account)));
+            request
+                .extensions_mut()
+                .insert(Admitted(Arc::clone(&account)));
         }
         let of_body = (!has_ended).then(|| Arc::clone(&account));
         (Hold::Shared(account, upgrade), of_body)
@@ -226,7 +317,8 @@ impl Order {
     }
 }
 
-/// A request in line: first for room beside what is promised to its tenant, then for the bytes that it takes itself.
+/// A request in line: first for room beside what is promised to its tenant, then for the bytes that
+/// it takes itself.
 pub(crate) struct Line {
     /// First: its drop leaves the line of the group before all else goes.
     charge: Option<ChargeFuture>,
@@ -240,7 +332,13 @@ pub(crate) struct Line {
 impl Line {
     pub(crate) fn new(order: &Order, ledger: Option<Arc<Ledger>>, settings: &Settings) -> Line {
         let turn = ledger.map(|ledger| ledger.join(order.total()));
-        Line { charge: None, turn, promise: None, may_fit: false, wait: Wait::begins(&settings.counts) }
+        Line {
+            charge: None,
+            turn,
+            promise: None,
+            may_fit: false,
+            wait: Wait::begins(&settings.counts),
+        }
     }
 
     /// Of a request whose tenant was not known before. Most do not wait: the first poll says so.
@@ -274,7 +372,9 @@ impl Line {
         if let Some(turn) = &mut self.turn {
             let until = self.wait.since.checked_add(settings.patience);
             let Some(promise) = ready!(turn.poll(until, context)) else {
-                return Poll::Ready(Err(order.no_room_beside(turn.ledger(), self.wait.since.elapsed())));
+                return Poll::Ready(Err(
+                    order.no_room_beside(turn.ledger(), self.wait.since.elapsed())
+                ));
             };
             self.promise = Some(promise);
             self.turn = None;
@@ -291,7 +391,12 @@ impl Line {
                 }
                 Ok((charge, self.promise.take()))
             }
-            Err(refused) => Err(Refusal::of_charge(&refused, &order.tenant, order.own, settings.patience)),
+            Err(refused) => Err(Refusal::of_charge(
+                &refused,
+                &order.tenant,
+                order.own,
+                settings.patience,
+            )),
         })
     }
 }

@@ -20,8 +20,8 @@ pub struct TooSlow {
     pub gap: Duration,
 }
 
-/// The time that a body has kept its reader waiting. The time that the reader takes itself, or waits for room, does not
-/// count.
+/// The time that a body has kept its reader waiting. The time that the reader takes itself, or
+/// waits for room, does not count.
 #[derive(Default)]
 pub(crate) struct Pace {
     waited: Duration,
@@ -32,17 +32,28 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// Nothing has come yet. A wake follows when it is too late. `Err`: it is.
-    pub(crate) fn waits(&mut self, came: u64, settings: &Settings, context: &mut Context<'_>) -> Result<(), TooSlow> {
+    pub(crate) fn waits(
+        &mut self,
+        came: u64,
+        settings: &Settings,
+        context: &mut Context<'_>,
+    ) -> Result<(), TooSlow> {
         let now = Instant::now();
         let since = *self.since.get_or_insert(now);
-        let Some(at) = since.checked_add(self.left(came, settings)) else { return Ok(()) };
+        let Some(at) = since.checked_add(self.left(came, settings)) else {
+            return Ok(());
+        };
         // Without a thread there is no wake, but the next poll looks again.
         if now < at {
             Alarm::renew(&mut self.alarm, at, context.waker());
             return Ok(());
         }
         let gap = now - since;
-        Err(TooSlow { came, waited: self.waited.saturating_add(gap), gap })
+        Err(TooSlow {
+            came,
+            waited: self.waited.saturating_add(gap),
+            gap,
+        })
     }
 
     /// The longest time for which nothing may come from here on.
@@ -52,7 +63,8 @@ impl Pace {
             return time;
         }
         // Bytes buy time, which the waits before this one have spent.
-        let bought = Duration::try_from_secs_f64(came as f64 / settings.least_rate as f64).unwrap_or(Duration::MAX);
+        let bought = Duration::try_from_secs_f64(came as f64 / settings.least_rate as f64)
+            .unwrap_or(Duration::MAX);
         time.min(time.saturating_add(bought).saturating_sub(self.waited))
     }
 
@@ -75,14 +87,25 @@ mod tests {
         (settings.body_timeout, settings.least_rate) = (Duration::from_secs(30), 500);
         let mut pace = Pace::default();
         assert_eq!(pace.left(0, &settings), Duration::from_secs(30));
-        assert_eq!(pace.left(1_000_000, &settings), Duration::from_secs(30), "but no gap is longer");
+        assert_eq!(
+            pace.left(1_000_000, &settings),
+            Duration::from_secs(30),
+            "but no gap is longer"
+        );
         pace.waited = Duration::from_secs(31);
         assert_eq!(pace.left(0, &settings), Duration::ZERO);
         assert_eq!(pace.left(1_000, &settings), Duration::from_secs(1));
         settings.least_rate = 0;
-        assert_eq!(pace.left(0, &settings), Duration::from_secs(30), "no rate is asked for");
+        assert_eq!(
+            pace.left(0, &settings),
+            Duration::from_secs(30),
+            "no rate is asked for"
+        );
         settings.body_timeout = Duration::MAX;
         settings.least_rate = 1;
-        assert_eq!(pace.left(u64::MAX, &settings), Duration::MAX - Duration::from_secs(31));
+        assert_eq!(
+            pace.left(u64::MAX, &settings),
+            Duration::MAX - Duration::from_secs(31)
+        );
     }
 }

@@ -11,11 +11,12 @@ use memcg::{ChargeError, Group, PressureLevel};
 use crate::figures::Kind;
 use crate::pace::TooSlow;
 
-/// The answer to a request that does not run: what `classify` returns for one that has no tenant, or may not have it.
+/// The answer to a request that does not run: what `classify` returns for one that has no tenant,
+/// or may not have it.
 ///
-/// A client of gRPC gets the code of the status: `INVALID_ARGUMENT` for 400, `UNAUTHENTICATED` for 401,
-/// `PERMISSION_DENIED` for 403, `NOT_FOUND` for 404, `DEADLINE_EXCEEDED` for 408, `RESOURCE_EXHAUSTED` for 413 and 429,
-/// `UNAVAILABLE` for 503, and `UNKNOWN` for all others.
+/// A client of gRPC gets the code of the status: `INVALID_ARGUMENT` for 400, `UNAUTHENTICATED` for
+/// 401, `PERMISSION_DENIED` for 403, `NOT_FOUND` for 404, `DEADLINE_EXCEEDED` for 408,
+/// `RESOURCE_EXHAUSTED` for 413 and 429, `UNAVAILABLE` for 503, and `UNKNOWN` for all others.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     pub(crate) kind: Kind,
@@ -27,8 +28,9 @@ pub struct Refusal {
     pub(crate) retry_after: Option<Duration>,
 }
 
-/// When to come back: at least after the time that a charge has waited and would be delayed, in whole seconds. Clients
-/// that are refused together come back spread over twice that time, and a second, more.
+/// When to come back: at least after the time that a charge has waited and would be delayed, in
+/// whole seconds. Clients that are refused together come back spread over twice that time, and a
+/// second, more.
 fn retry_after(waited: Duration, delay: Duration) -> Duration {
     // The golden ratio, as a part of 2^32: however many there are, its multiples lie evenly.
     const STEP: u64 = 2_654_435_769;
@@ -39,13 +41,17 @@ fn retry_after(waited: Duration, delay: Duration) -> Duration {
 
 /// The least time and a part, of 2^32, of what it is spread over.
 fn spread(least: Duration, part: u32) -> Duration {
-    let seconds = least.as_secs().saturating_add(u64::from(least.subsec_nanos() > 0)).clamp(1, 1 << 31);
+    let seconds = least
+        .as_secs()
+        .saturating_add(u64::from(least.subsec_nanos() > 0))
+        .clamp(1, 1 << 31);
     let over = Duration::from_secs(2 * seconds + 1);
     Duration::from_secs(seconds) + over.mul_f64(f64::from(part) / f64::from(u32::MAX))
 }
 
 impl Refusal {
-    /// Creates a refusal with this status and this text. A status below 400, which is no refusal, becomes 500.
+    /// Creates a refusal with this status and this text. A status below 400, which is no refusal,
+    /// becomes 500.
     ///
     /// ```
     /// use http::StatusCode;
@@ -56,25 +62,54 @@ impl Refusal {
     /// ```
     pub fn new(status: StatusCode, text: impl Into<String>) -> Refusal {
         let is_error = status.as_u16() >= 400;
-        let status = if is_error { status } else { StatusCode::INTERNAL_SERVER_ERROR };
-        Refusal { kind: Kind::Classifier, status, text: text.into(), group: None, retry_after: None }
+        let status = if is_error {
+            status
+        } else {
+            StatusCode::INTERNAL_SERVER_ERROR
+        };
+        Refusal {
+            kind: Kind::Classifier,
+            status,
+            text: text.into(),
+            group: None,
+            retry_after: None,
+        }
     }
 
     /// A charge of `bytes` to `tenant`, or to a group below it, was refused.
-    pub(crate) fn of_charge(refused: &ChargeError, tenant: &Group, bytes: u64, patience: Duration) -> Refusal {
+    pub(crate) fn of_charge(
+        refused: &ChargeError,
+        tenant: &Group,
+        bytes: u64,
+        patience: Duration,
+    ) -> Refusal {
         let text = refused.to_string();
         let Some(limit) = refused.over_limit() else {
             // Offline or cancelled. Another server may have the tenant.
             let group = Some(refused.group().path());
             let status = StatusCode::SERVICE_UNAVAILABLE;
-            return Refusal { kind: Kind::Offline, status, text, group, retry_after: None };
+            return Refusal {
+                kind: Kind::Offline,
+                status,
+                text,
+                group,
+                retry_after: None,
+            };
         };
         let group = Some(limit.group().path());
         if bytes > limit.max() {
             let status = StatusCode::PAYLOAD_TOO_LARGE;
-            return Refusal { kind: Kind::TooLarge, status, text, group, retry_after: None };
+            return Refusal {
+                kind: Kind::TooLarge,
+                status,
+                text,
+                group,
+                retry_after: None,
+            };
         }
-        let is_above = tenant.ancestors().any(|ancestor| &ancestor == limit.group());
+        let is_above = tenant
+            .ancestors()
+            .any(|ancestor| &ancestor == limit.group());
         let (kind, status) = if is_above {
             (Kind::AboveFull, StatusCode::SERVICE_UNAVAILABLE)
         } else {
@@ -85,53 +120,103 @@ impl Refusal {
             _ => patience,
         };
         let delay = tenant.high_delay(memcg::Bytes(bytes));
-        Refusal { kind, status, text, group, retry_after: Some(retry_after(waited, delay)) }
+        Refusal {
+            kind,
+            status,
+            text,
+            group,
+            retry_after: Some(retry_after(waited, delay)),
+        }
     }
 
     /// The promises of the tenant leave no room for the body, which has waited so long.
-    pub(crate) fn of_promises(text: String, tenant: &Group, bytes: u64, waited: Duration) -> Refusal {
+    pub(crate) fn of_promises(
+        text: String,
+        tenant: &Group,
+        bytes: u64,
+        waited: Duration,
+    ) -> Refusal {
         let retry_after = Some(retry_after(waited, tenant.high_delay(memcg::Bytes(bytes))));
         let (kind, status) = (Kind::TenantFull, StatusCode::TOO_MANY_REQUESTS);
-        Refusal { kind, status, text, group: Some(tenant.path()), retry_after }
+        Refusal {
+            kind,
+            status,
+            text,
+            group: Some(tenant.path()),
+            retry_after,
+        }
     }
 
     /// The tenant, or a group above it, is under pressure.
     #[cold]
     pub(crate) fn of_pressure(group: &Group, pressure: PressureLevel) -> Refusal {
         let path = group.path();
-        let text = format!("{path} is short of memory: its pressure level is {}", pressure.name());
+        let text = format!(
+            "{path} is short of memory: its pressure level is {}",
+            pressure.name()
+        );
         let retry_after = Some(retry_after(Duration::ZERO, Duration::ZERO));
         let (kind, status) = (Kind::Shed, StatusCode::SERVICE_UNAVAILABLE);
-        Refusal { kind, status, text, group: Some(path), retry_after }
+        Refusal {
+            kind,
+            status,
+            text,
+            group: Some(path),
+            retry_after,
+        }
     }
 
     /// A body has outgrown what it had promised.
     pub(crate) fn of_outgrown(refused: &str, group: &Group) -> Refusal {
         let text = format!("the body is larger than what was promised for it: {refused}");
         let (kind, status) = (Kind::Outgrown, StatusCode::PAYLOAD_TOO_LARGE);
-        Refusal { kind, status, text, group: Some(group.path()), retry_after: None }
+        Refusal {
+            kind,
+            status,
+            text,
+            group: Some(group.path()),
+            retry_after: None,
+        }
     }
 
     /// A body has come too slowly.
     pub(crate) fn of_slow(slow: &TooSlow) -> Refusal {
         let text = format!("the body comes too slowly: {slow}");
-        Refusal { kind: Kind::TooSlow, status: StatusCode::REQUEST_TIMEOUT, text, group: None, retry_after: None }
+        Refusal {
+            kind: Kind::TooSlow,
+            status: StatusCode::REQUEST_TIMEOUT,
+            text,
+            group: None,
+            retry_after: None,
+        }
     }
 
     /// A response of known length was refused.
     pub(crate) fn of_response(self) -> Refusal {
-        let kind = if self.kind == Kind::TooLarge { Kind::ResponseTooLarge } else { self.kind };
+        let kind = if self.kind == Kind::TooLarge {
+            Kind::ResponseTooLarge
+        } else {
+            self.kind
+        };
         Refusal { kind, ..self }
     }
 
     /// The request got no group of its own.
     pub(crate) fn of_group(refused: &CreateError, tenant: &Group) -> Refusal {
         let retry_after = match refused {
-            CreateError::Full { .. } | CreateError::Memory { .. } => Some(retry_after(Duration::ZERO, Duration::ZERO)),
+            CreateError::Full { .. } | CreateError::Memory { .. } => {
+                Some(retry_after(Duration::ZERO, Duration::ZERO))
+            }
             _ => None,
         };
         let (text, group) = (refused.to_string(), Some(tenant.path()));
-        Refusal { kind: Kind::NoGroup, status: StatusCode::SERVICE_UNAVAILABLE, text, group, retry_after }
+        Refusal {
+            kind: Kind::NoGroup,
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            text,
+            group,
+            retry_after,
+        }
     }
 }
 
@@ -142,15 +227,26 @@ mod tests {
     #[test]
     fn clients_come_back_spread() {
         assert_eq!(spread(Duration::ZERO, 0), Duration::from_secs(1));
-        assert_eq!(spread(Duration::from_secs(1), u32::MAX), Duration::from_secs(4));
-        assert_eq!(spread(Duration::from_millis(2500), 1 << 31).as_millis(), 6500);
+        assert_eq!(
+            spread(Duration::from_secs(1), u32::MAX),
+            Duration::from_secs(4)
+        );
+        assert_eq!(
+            spread(Duration::from_millis(2500), 1 << 31).as_millis(),
+            6500
+        );
         assert!(spread(Duration::MAX, u32::MAX) > Duration::from_secs(1 << 31));
-        // Of 1,000 that are refused together, no tenth of the time has more than a few above a tenth.
+        // Of 1,000 that are refused together, no tenth of the time has more than a few above a
+        // tenth.
         let mut tenths = [0; 10];
         for _ in 0..1000 {
-            let time = retry_after(Duration::from_secs(9), Duration::from_secs(1)) - Duration::from_secs(10);
+            let time = retry_after(Duration::from_secs(9), Duration::from_secs(1))
+                - Duration::from_secs(10);
             tenths[(time.as_millis() / 2100) as usize] += 1;
         }
-        assert!(tenths.iter().all(|tenth| (80..120).contains(tenth)), "{tenths:?}");
+        assert!(
+            tenths.iter().all(|tenth| (80..120).contains(tenth)),
+            "{tenths:?}"
+        );
     }
 }

@@ -28,7 +28,11 @@ struct HoldBack(Option<Box<Checkpoint>>);
 impl HoldBack {
     /// The error is on the heap: the answer of each frame would be as large.
     #[inline]
-    fn poll(&mut self, account: &Account, context: &mut Context<'_>) -> Poll<Result<(), Box<ChargeError>>> {
+    fn poll(
+        &mut self,
+        account: &Account,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Box<ChargeError>>> {
         if self.0.is_some() {
             return self.poll_on(context);
         }
@@ -45,7 +49,9 @@ impl HoldBack {
 
     #[cold]
     fn poll_on(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Box<ChargeError>>> {
-        let Some(check) = &mut self.0 else { return Poll::Ready(Ok(())) };
+        let Some(check) = &mut self.0 else {
+            return Poll::Ready(Ok(()));
+        };
         let passed = ready!(Pin::new(&mut **check).poll(context));
         self.0 = None;
         Poll::Ready(passed.map_err(Box::new))
@@ -53,8 +59,9 @@ impl HoldBack {
 }
 
 pin_project! {
-    /// The body of a request, as the inner service gets it. Its bytes are charged as they come. Reading is held back while
-    /// the tenant is above its high, and where a group above the tenant has no room. It ends where the client is too slow.
+    /// The body of a request, as the inner service gets it. Its bytes are charged as they come.
+    /// Reading is held back while the tenant is above its high, and where a group above the tenant
+    /// has no room. It ends where the client is too slow.
     pub struct RequestBody<B>
     where
         B: Body,
@@ -86,8 +93,16 @@ struct Waits<D> {
 impl<D> Reads<D> {
     /// Nothing has come yet. `Err`: the client is too slow.
     fn wait(&mut self, context: &mut Context<'_>) -> Result<(), TooSlow> {
-        let waits = self.waits.get_or_insert_with(|| Box::new(Waits { pace: Pace::default(), frame: None }));
-        match waits.pace.waits(self.came, self.account.settings(), context) {
+        let waits = self.waits.get_or_insert_with(|| {
+            Box::new(Waits {
+                pace: Pace::default(),
+                frame: None,
+            })
+        });
+        match waits
+            .pace
+            .waits(self.came, self.account.settings(), context)
+        {
             // The peer of a stream sends as it likes.
             Err(_) if self.is_stream && self.account.has_answered_already() => Ok(()),
             Err(slow) => {
@@ -101,7 +116,11 @@ impl<D> Reads<D> {
 
 impl<D: Buf + 'static> Reads<D> {
     #[inline]
-    fn comes(&mut self, frame: Frame<D>, context: &mut Context<'_>) -> Poll<Result<Frame<D>, BodyError>> {
+    fn comes(
+        &mut self,
+        frame: Frame<D>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Frame<D>, BodyError>> {
         if let Some(waits) = &mut self.waits {
             waits.pace.comes();
         }
@@ -117,12 +136,21 @@ impl<D: Buf + 'static> Reads<D> {
     }
 
     #[inline]
-    fn has_come(&mut self, came: Came<D>, context: &mut Context<'_>) -> Poll<Result<Frame<D>, BodyError>> {
+    fn has_come(
+        &mut self,
+        came: Came<D>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Frame<D>, BodyError>> {
         match came {
             Came::Charged(frame) => Poll::Ready(Ok(frame)),
             Came::Alone(frame, charge) => Poll::Ready(Ok(keep(frame, charge))),
             Came::Waits(waiting) => {
-                let waits = self.waits.get_or_insert_with(|| Box::new(Waits { pace: Pace::default(), frame: None }));
+                let waits = self.waits.get_or_insert_with(|| {
+                    Box::new(Waits {
+                        pace: Pace::default(),
+                        frame: None,
+                    })
+                });
                 waits.frame = Some(waiting);
                 self.poll_frame(context)
             }
@@ -130,13 +158,17 @@ impl<D: Buf + 'static> Reads<D> {
     }
 
     fn waits_with_a_frame(&self) -> bool {
-        self.waits.as_ref().is_some_and(|waits| waits.frame.is_some())
+        self.waits
+            .as_ref()
+            .is_some_and(|waits| waits.frame.is_some())
     }
 
     /// The frame that waits, once it is charged.
     #[cold]
     fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Result<Frame<D>, BodyError>> {
-        let Some(waits) = self.waits.as_mut() else { return Poll::Pending };
+        let Some(waits) = self.waits.as_mut() else {
+            return Poll::Pending;
+        };
         match ready!(Waiting::poll(&mut waits.frame, &self.account, context)) {
             Ok(came) => self.has_come(came, context),
             Err(failed) => Poll::Ready(Err(failed)),
@@ -157,7 +189,9 @@ fn keep<D: 'static>(frame: Frame<D>, charge: Charge) -> Frame<D> {
         let mut data = Some(data);
         let any: &mut dyn Any = &mut data;
         if let Some(bytes) = any.downcast_mut::<Option<Bytes>>() {
-            *bytes = bytes.take().map(|data| Bytes::from_owner(Charged::new(data, charge)));
+            *bytes = bytes
+                .take()
+                .map(|data| Bytes::from_owner(Charged::new(data, charge)));
         }
         // It was put back, whatever it is.
         data.unwrap_or_else(|| unreachable!("the data was put back"))
@@ -169,12 +203,26 @@ impl<B: Body> RequestBody<B> {
     #[inline(always)]
     pub(crate) fn new(inner: B, account: Option<Arc<Account>>, is_stream: bool) -> Self {
         let held_back = HoldBack::default();
-        let reads = account.map(|account| Reads { account, came: 0, is_stream, held_back, waits: None });
-        RequestBody { inner, reads, failed: false }
+        let reads = account.map(|account| Reads {
+            account,
+            came: 0,
+            is_stream,
+            held_back,
+            waits: None,
+        });
+        RequestBody {
+            inner,
+            reads,
+            failed: false,
+        }
     }
 
     pub(crate) fn uncharged(inner: B) -> Self {
-        RequestBody { inner, reads: None, failed: false }
+        RequestBody {
+            inner,
+            reads: None,
+            failed: false,
+        }
     }
 }
 
@@ -185,7 +233,10 @@ where
     type Data = B::Data;
     type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, BodyError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, BodyError>>> {
         let body = self.project();
         if *body.failed {
             return Poll::Ready(None);
@@ -196,7 +247,10 @@ where
             Poll::Ready(Some(Err(error)))
         };
         let Some(reads) = body.reads.as_mut() else {
-            return body.inner.poll_frame(context).map_err(|error| BodyError::Inner(error.into()));
+            return body
+                .inner
+                .poll_frame(context)
+                .map_err(|error| BodyError::Inner(error.into()));
         };
         if reads.waits_with_a_frame() {
             return match ready!(reads.poll_frame(context)) {
@@ -207,7 +261,12 @@ where
         if let Err(refusal) = ready!(reads.held_back.poll(&reads.account, context)) {
             // Of 0 bytes, which are never too large.
             let account = &reads.account;
-            account.fail(Refusal::of_charge(&refusal, &account.tenant(), 0, account.patience()));
+            account.fail(Refusal::of_charge(
+                &refusal,
+                &account.tenant(),
+                0,
+                account.patience(),
+            ));
             return fail(BodyError::Refused(*refusal), body.reads);
         }
         match body.inner.poll_frame(context) {
@@ -233,7 +292,10 @@ where
     }
 
     fn size_hint(&self) -> SizeHint {
-        let waits = self.reads.as_ref().and_then(|reads| reads.waits.as_ref()?.frame.as_ref());
+        let waits = self
+            .reads
+            .as_ref()
+            .and_then(|reads| reads.waits.as_ref()?.frame.as_ref());
         match waits {
             Some(waits) => with_frame(self.inner.size_hint(), &waits.frame),
             None => self.inner.size_hint(),
@@ -244,7 +306,9 @@ where
 impl<B: Body> fmt::Debug for RequestBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let came = self.reads.as_ref().map(|reads| reads.came);
-        f.debug_struct("RequestBody").field("came", &came).finish_non_exhaustive()
+        f.debug_struct("RequestBody")
+            .field("came", &came)
+            .finish_non_exhaustive()
     }
 }
 
@@ -261,11 +325,17 @@ pin_project! {
 
 impl<B: Body> Refused<B> {
     fn new(body: B, most: u64) -> Self {
-        Refused { body, left: most, came: 0, pace: Pace::default() }
+        Refused {
+            body,
+            left: most,
+            came: 0,
+            pace: Pace::default(),
+        }
     }
 
-    /// `Some` only if the client of a refused request is sending, and would find its connection closed before it reads
-    /// the answer. HTTP/2 ends the stream alone. A client that expects 100 sends nothing before it is asked to.
+    /// `Some` only if the client of a refused request is sending, and would find its connection
+    /// closed before it reads the answer. HTTP/2 ends the stream alone. A client that expects 100
+    /// sends nothing before it is asked to.
     pub(crate) fn of(request: Request<B>, most: u64) -> Option<Self> {
         let is_sending = matches!(request.version(), Version::HTTP_10 | Version::HTTP_11)
             && !request.headers().contains_key(EXPECT)
@@ -275,15 +345,26 @@ impl<B: Body> Refused<B> {
     }
 
     /// Ready at the end, after an error, where too much has come, and where the client is too slow.
-    pub(crate) fn poll_drained(mut self: Pin<&mut Self>, settings: &Settings, context: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_drained(
+        mut self: Pin<&mut Self>,
+        settings: &Settings,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
         loop {
             let refused = self.as_mut().project();
             let frame = match refused.body.poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => frame,
                 Poll::Ready(_) => return Poll::Ready(()),
                 Poll::Pending => {
-                    let is_slow = refused.pace.waits(*refused.came, settings, context).is_err();
-                    return if is_slow { Poll::Ready(()) } else { Poll::Pending };
+                    let is_slow = refused
+                        .pace
+                        .waits(*refused.came, settings, context)
+                        .is_err();
+                    return if is_slow {
+                        Poll::Ready(())
+                    } else {
+                        Poll::Pending
+                    };
                 }
             };
             refused.pace.comes();

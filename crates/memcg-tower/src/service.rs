@@ -19,16 +19,18 @@ use crate::verdict::{Said, Verdict};
 
 /// The service that [`AdmissionLayer`](crate::AdmissionLayer) makes.
 ///
-/// `poll_ready` is that of the inner service and takes nothing else: it knows no request and so no tenant. A request waits
-/// for its tenant in the future of `call`, with a clone of the inner service that is asked after the charge. So a request
-/// in line has no permit of a limit below the layer. Nothing is left where the service is dropped or cloned after
-/// `poll_ready`, or a timer ends the request: the drop of the future leaves the line, or gives the bytes back.
+/// `poll_ready` is that of the inner service and takes nothing else: it knows no request and so no
+/// tenant. A request waits for its tenant in the future of `call`, with a clone of the inner
+/// service that is asked after the charge. So a request in line has no permit of a limit below the
+/// layer. Nothing is left where the service is dropped or cloned after `poll_ready`, or a timer
+/// ends the request: the drop of the future leaves the line, or gives the bytes back.
 pub struct Admission<S, C> {
     inner: S,
     shared: Arc<Shared<C>>,
 }
 
-/// The part that all clones of a service share: servers clone theirs for each connection, or for each request.
+/// The part that all clones of a service share: servers clone theirs for each connection, or for
+/// each request.
 struct Shared<C> {
     classify: Arc<C>,
     settings: Arc<Settings>,
@@ -36,11 +38,14 @@ struct Shared<C> {
 
 impl<S, C> Admission<S, C> {
     pub(crate) fn new(inner: S, classify: Arc<C>, settings: Arc<Settings>) -> Self {
-        Admission { inner, shared: Arc::new(Shared { classify, settings }) }
+        Admission {
+            inner,
+            shared: Arc::new(Shared { classify, settings }),
+        }
     }
 
-    /// Gives back what `poll_ready` has taken of a limit or a buffer below, for a request that does not run now. A clone
-    /// that was never asked takes the place: its caller asks it first.
+    /// Gives back what `poll_ready` has taken of a limit or a buffer below, for a request that does
+    /// not run now. A clone that was never asked takes the place: its caller asks it first.
     #[cold]
     fn release(&mut self)
     where
@@ -52,7 +57,10 @@ impl<S, C> Admission<S, C> {
 
 impl<S: Clone, C> Clone for Admission<S, C> {
     fn clone(&self) -> Self {
-        Admission { inner: self.inner.clone(), shared: Arc::clone(&self.shared) }
+        Admission {
+            inner: self.inner.clone(),
+            shared: Arc::clone(&self.shared),
+        }
     }
 }
 
@@ -78,7 +86,11 @@ where
         let tenant = match said {
             Said::Now(Ok(Some(tenant))) => tenant,
             // The current group is that of the caller, as it is without this layer.
-            Said::Now(Ok(None)) => return ResponseFuture::passed(self.inner.call(request.map(RequestBody::uncharged))),
+            Said::Now(Ok(None)) => {
+                return ResponseFuture::passed(
+                    self.inner.call(request.map(RequestBody::uncharged)),
+                );
+            }
             Said::Now(Err(refusal)) => {
                 let refusing = Refusing::new(refusal, request, settings);
                 self.release();
@@ -88,7 +100,12 @@ where
                 let settings = Arc::clone(settings);
                 self.release();
                 let inner = self.inner.clone();
-                return ResponseFuture::asking(Asking { verdict, inner, request, settings });
+                return ResponseFuture::asking(Asking {
+                    verdict,
+                    inner,
+                    request,
+                    settings,
+                });
             }
         };
         let order = match Order::new(tenant, &request, settings) {
@@ -101,7 +118,8 @@ where
         };
         let ledger = match order.charge_if_room() {
             Ok(charged) => {
-                // Written out: each function in between that takes the request or returns the future moves it once more.
+                // Written out: each function in between that takes the request or returns the
+                // future moves it once more.
                 let is_stream = order.is_stream();
                 let (hold, of_body) = order.admit(charged, &mut request, settings);
                 let request = request.map(|body| RequestBody::new(body, of_body, is_stream));
@@ -113,7 +131,9 @@ where
         if settings.patience.is_zero() {
             // The future of a charge would first look for a thread that ends its wait.
             return match order.charge_now(ledger.as_ref()) {
-                Ok(charged) => ResponseFuture::running(order.call(&mut self.inner, request, charged, settings)),
+                Ok(charged) => {
+                    ResponseFuture::running(order.call(&mut self.inner, request, charged, settings))
+                }
                 Err(refusal) => {
                     // Its group goes first.
                     drop(order);
@@ -127,13 +147,24 @@ where
         let settings = Arc::clone(settings);
         self.release();
         let inner = self.inner.clone();
-        ResponseFuture::waiting(Waiting { line, called: Called { inner, request, order, settings } })
+        ResponseFuture::waiting(Waiting {
+            line,
+            called: Called {
+                inner,
+                request,
+                order,
+                settings,
+            },
+        })
     }
 }
 
 impl<S: fmt::Debug, C> fmt::Debug for Admission<S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Admission { inner, shared } = self;
-        f.debug_struct("Admission").field("inner", inner).field("settings", &shared.settings).finish_non_exhaustive()
+        f.debug_struct("Admission")
+            .field("inner", inner)
+            .field("settings", &shared.settings)
+            .finish_non_exhaustive()
     }
 }

@@ -7,7 +7,8 @@ use memcg::{Group, Limits, PressureLevel};
 
 use crate::figures::Counts;
 
-/// The bytes to charge for each request, the time that it may wait, and the speed at which its body has to come.
+/// The bytes to charge for each request, the time that it may wait, and the speed at which its body
+/// has to come.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) weight: Weight,
@@ -40,7 +41,12 @@ pub(crate) struct Weight {
 impl Settings {
     pub(crate) fn new() -> Settings {
         Settings {
-            weight: Weight { overhead: 16 << 10, unknown: 64 << 10, window: u64::MAX, response: 64 << 10 },
+            weight: Weight {
+                overhead: 16 << 10,
+                unknown: 64 << 10,
+                window: u64::MAX,
+                response: 64 << 10,
+            },
             patience: Duration::from_secs(1),
             drain: 16 << 20,
             body_timeout: Duration::from_secs(30),
@@ -100,7 +106,8 @@ impl Weighed {
         self
     }
 
-    /// Sets what it takes beside its bodies, as [`AdmissionLayer::overhead`](crate::AdmissionLayer::overhead).
+    /// Sets what it takes beside its bodies, as
+    /// [`AdmissionLayer::overhead`](crate::AdmissionLayer::overhead).
     pub fn overhead(self, bytes: usize) -> Weighed {
         self.with(|own| own.overhead = Some(bytes as u64))
     }
@@ -111,19 +118,21 @@ impl Weighed {
         self.with(|own| own.unknown = Some(bytes as u64))
     }
 
-    /// Sets the most that is charged for a body, as [`AdmissionLayer::body_window`](crate::AdmissionLayer::body_window).
+    /// Sets the most that is charged for a body, as
+    /// [`AdmissionLayer::body_window`](crate::AdmissionLayer::body_window).
     pub fn body_window(self, bytes: usize) -> Weighed {
         self.with(|own| own.window = Some(bytes as u64))
     }
 
-    /// Sets what is charged for its response, as [`AdmissionLayer::response`](crate::AdmissionLayer::response).
+    /// Sets what is charged for its response, as
+    /// [`AdmissionLayer::response`](crate::AdmissionLayer::response).
     pub fn response(self, bytes: usize) -> Weighed {
         self.with(|own| own.response = Some(bytes as u64))
     }
 
     /// Sets the pressure level of its tenant from which it is refused, as
-    /// [`AdmissionLayer::shed_from`](crate::AdmissionLayer::shed_from): work that can wait goes first. So may the
-    /// requests of tenants of a lower [importance](memcg::Limits::importance):
+    /// [`AdmissionLayer::shed_from`](crate::AdmissionLayer::shed_from): work that can wait goes
+    /// first. So may the requests of tenants of a lower [importance](memcg::Limits::importance):
     ///
     /// ```
     /// use axum::body::Body;
@@ -148,20 +157,32 @@ impl Weighed {
         self.with(|own| own.shed_from = Some(pressure))
     }
 
-    /// The tenant, or the nearest group above it, that is under pressure, if the request is refused for that.
+    /// The tenant, or the nearest group above it, that is under pressure, if the request is refused
+    /// for that.
     #[inline]
-    pub(crate) fn sheds_for(&self, of_layer: Option<PressureLevel>) -> Option<(Group, PressureLevel)> {
-        let from = self.own.as_ref().and_then(|own| own.shed_from).or(of_layer)?;
+    pub(crate) fn sheds_for(
+        &self,
+        of_layer: Option<PressureLevel>,
+    ) -> Option<(Group, PressureLevel)> {
+        let from = self
+            .own
+            .as_ref()
+            .and_then(|own| own.shed_from)
+            .or(of_layer)?;
         let is_short = |group: Group| {
             let pressure = group.pressure_level();
             (pressure >= from).then_some((group, pressure))
         };
-        std::iter::once(self.tenant.clone()).chain(self.tenant.ancestors()).find_map(is_short)
+        std::iter::once(self.tenant.clone())
+            .chain(self.tenant.ancestors())
+            .find_map(is_short)
     }
 
     #[inline]
     pub(crate) fn weight(&self, of_layer: Weight) -> Weight {
-        let Some(own) = &self.own else { return of_layer };
+        let Some(own) = &self.own else {
+            return of_layer;
+        };
         Weight {
             overhead: own.overhead.unwrap_or(of_layer.overhead),
             unknown: own.unknown.unwrap_or(of_layer.unknown),

@@ -55,18 +55,27 @@ struct Answered<R> {
 impl<F, R> Running<F, R> {
     #[inline(always)]
     pub(crate) fn new(future: F, hold: Hold) -> Self {
-        Running { future: Some(future), waits: None, hold: Some(hold) }
+        Running {
+            future: Some(future),
+            waits: None,
+            hold: Some(hold),
+        }
     }
 
     /// The answer.
     #[inline]
-    pub(crate) fn poll<E>(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Response<ResponseBody<R>>, E>>
+    pub(crate) fn poll<E>(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Response<ResponseBody<R>>, E>>
     where
         F: Future<Output = Result<Response<R>, E>>,
         R: Body,
     {
         let mut running = self.project();
-        let Some(hold) = running.hold.as_mut() else { polled_again() };
+        let Some(hold) = running.hold.as_mut() else {
+            polled_again()
+        };
         let Some(future) = running.future.as_mut().as_pin_mut() else {
             return poll_waiting(running.waits, running.hold, context).map(Ok);
         };
@@ -74,30 +83,41 @@ impl<F, R> Running<F, R> {
         // It goes first, with the body that it may hold.
         hold.group().run(|| running.future.set(None));
         // Matched in place: what returns the answer in something else moves it once more.
-        let failed = match &answered {
-            // A response of known length may have what the request's body has brought.
-            Ok(response) => {
-                let length = response.body().size_hint().exact().unwrap_or(0);
-                match hold.has_answered(response.status(), length) {
-                    Ok(has) if length.min(hold.window()) <= has.max(SMALL) => {
-                        let sends = running.hold.take().map(|hold| Sends::new(hold, has));
-                        return Poll::Ready(
-                            answered.map(|response| response.map(|body| ResponseBody::new(body, sends))),
-                        );
+        let failed =
+            match &answered {
+                // A response of known length may have what the request's body has brought.
+                Ok(response) => {
+                    let length = response.body().size_hint().exact().unwrap_or(0);
+                    match hold.has_answered(response.status(), length) {
+                        Ok(has) if length.min(hold.window()) <= has.max(SMALL) => {
+                            let sends = running.hold.take().map(|hold| Sends::new(hold, has));
+                            return Poll::Ready(answered.map(|response| {
+                                response.map(|body| ResponseBody::new(body, sends))
+                            }));
+                        }
+                        Ok(has) => {
+                            // As a frame that is larger than what is reserved, but before the head
+                            // says that all is well.
+                            let lacks = length.min(hold.window()).saturating_sub(has);
+                            let charge = hold
+                                .group()
+                                .charge_async(memcg::Bytes(lacks))
+                                .timeout(hold.patience());
+                            *running.waits = answered.ok().map(|response| {
+                                Box::new(Answered {
+                                    charge,
+                                    lacks,
+                                    response,
+                                    has,
+                                })
+                            });
+                            return poll_waiting(running.waits, running.hold, context).map(Ok);
+                        }
+                        Err(failed) => Some(failed),
                     }
-                    Ok(has) => {
-                        // As a frame that is larger than what is reserved, but before the head says that all is well.
-                        let lacks = length.min(hold.window()).saturating_sub(has);
-                        let charge = hold.group().charge_async(memcg::Bytes(lacks)).timeout(hold.patience());
-                        *running.waits =
-                            answered.ok().map(|response| Box::new(Answered { charge, lacks, response, has }));
-                        return poll_waiting(running.waits, running.hold, context).map(Ok);
-                    }
-                    Err(failed) => Some(failed),
                 }
-            }
-            Err(_) => hold.failed(),
-        };
+                Err(_) => hold.failed(),
+            };
         let answered = match failed {
             Some(failed) => Ok(failed.into_response(hold.protocol())),
             None => answered.map(|response| response.map(ResponseBody::uncharged)),
@@ -120,7 +140,9 @@ fn poll_waiting<R>(
     held: &mut Option<Hold>,
     context: &mut Context<'_>,
 ) -> Poll<Response<ResponseBody<R>>> {
-    let (Some(waiting), Some(hold)) = (waits.as_mut(), held.as_mut()) else { polled_again() };
+    let (Some(waiting), Some(hold)) = (waits.as_mut(), held.as_mut()) else {
+        polled_again()
+    };
     let charged = ready!(Pin::new(&mut waiting.charge).poll(context));
     match charged {
         Ok(charge) => {
@@ -128,13 +150,16 @@ fn poll_waiting<R>(
             hold.add(charge);
             let sends = held.take().map(|hold| Sends::new(hold, bytes));
             match waits.take() {
-                Some(waiting) => Poll::Ready(waiting.response.map(|body| ResponseBody::new(body, sends))),
+                Some(waiting) => {
+                    Poll::Ready(waiting.response.map(|body| ResponseBody::new(body, sends)))
+                }
                 None => polled_again(),
             }
         }
         Err(refused) => {
             let total = hold.bytes().saturating_add(waiting.lacks);
-            let refusal = Refusal::of_charge(&refused, &hold.tenant(), total, hold.patience()).of_response();
+            let refusal =
+                Refusal::of_charge(&refused, &hold.tenant(), total, hold.patience()).of_response();
             hold.settings().counts.refuses(refusal.kind);
             let response = refusal.into_response(hold.protocol());
             hold.group().run(|| *waits = None);
@@ -158,11 +183,18 @@ impl<B: Body, R> Refusing<B, R> {
     pub(crate) fn new(refusal: Refusal, request: Request<B>, settings: &Arc<Settings>) -> Self {
         settings.counts.refuses(refusal.kind);
         let response = Some(refusal.into_response(Protocol::of(request.headers())));
-        Refusing { drains: Refused::of(request, settings.drain), response, settings: Arc::clone(settings) }
+        Refusing {
+            drains: Refused::of(request, settings.drain),
+            response,
+            settings: Arc::clone(settings),
+        }
     }
 
     /// The answer, once the body is drained.
-    pub(crate) fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Response<ResponseBody<R>>>> {
+    pub(crate) fn poll(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Response<ResponseBody<R>>>> {
         let mut refusing = self.project();
         if let Some(drains) = refusing.drains.as_mut().as_pin_mut() {
             ready!(drains.poll_drained(refusing.settings, context));

@@ -1,8 +1,9 @@
 //! A connection that goes on with another protocol keeps what its request holds.
 //!
-//! Its user gets the connection from the future that hyper puts into the request. No one else can make such a future, nor
-//! put anything into one. So hyper makes it: it serves a connection of ours that asks for an upgrade. What comes out of
-//! that one is [`KeptConnection`], which has the real connection inside, and what the request holds.
+//! Its user gets the connection from the future that hyper puts into the request. No one else can
+//! make such a future, nor put anything into one. So hyper makes it: it serves a connection of ours
+//! that asks for an upgrade. What comes out of that one is [`KeptConnection`], which has the real
+//! connection inside, and what the request holds.
 //!
 //! | step | by | what holds after it |
 //! |---|---|---|
@@ -63,7 +64,8 @@ struct Waits {
 #[derive(Default)]
 struct Opened(Mutex<Option<(Upgraded, Arc<Account>)>>);
 
-/// The waker with which hyper serves a connection of ours. By its address the connection tells hyper from its user.
+/// The waker with which hyper serves a connection of ours. By its address the connection tells
+/// hyper from its user.
 impl Wake for Opened {
     fn wake(self: Arc<Self>) {}
 }
@@ -80,13 +82,25 @@ impl Upgrade {
         opened.polls(&mut ours);
         let given = lock(&given).take();
         let Some(given) = given else {
-            // Hyper has not read the head as it reads others: the connection goes on without a charge.
+            // Hyper has not read the head as it reads others: the connection goes on without a
+            // charge.
             extensions.insert(real);
             return None;
         };
         extensions.insert(given);
-        let waits = Some(Waits { real, ours, opened, account: None });
-        Some(Arc::new(Upgrade { is_connect, state: Mutex::new(State { waits, is_woken: false }) }))
+        let waits = Some(Waits {
+            real,
+            ours,
+            opened,
+            account: None,
+        });
+        Some(Arc::new(Upgrade {
+            is_connect,
+            state: Mutex::new(State {
+                waits,
+                is_woken: false,
+            }),
+        }))
     }
 
     /// True if the connection goes on after this answer.
@@ -108,7 +122,9 @@ impl Upgrade {
             let mut waits = {
                 let mut state = lock(&self.state);
                 state.is_woken = true;
-                let Some(waits) = state.waits.take() else { return };
+                let Some(waits) = state.waits.take() else {
+                    return;
+                };
                 state.is_woken = false;
                 waits
             };
@@ -154,8 +170,15 @@ impl Opened {
 }
 
 /// Serves a connection of ours. Its answer waits for the real connection.
-fn serve(opened: &Arc<Opened>, given: &Arc<Mutex<Option<OnUpgrade>>>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    let connection = KeptConnection { kept: None, opened: Arc::clone(opened), head: HEAD };
+fn serve(
+    opened: &Arc<Opened>,
+    given: &Arc<Mutex<Option<OnUpgrade>>>,
+) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    let connection = KeptConnection {
+        kept: None,
+        opened: Arc::clone(opened),
+        head: HEAD,
+    };
     let (opened, given) = (Arc::clone(opened), Arc::clone(given));
     let service = service_fn(move |request: Request<Incoming>| {
         let before = lock(&given).replace(hyper::upgrade::on(request));
@@ -176,9 +199,9 @@ fn serve(opened: &Arc<Opened>, given: &Arc<Mutex<Option<OnUpgrade>>>) -> Pin<Box
     Box::pin(async move { drop(served.await) })
 }
 
-/// A connection that goes on with another protocol: what is inside of the [`Upgraded`](hyper::upgrade::Upgraded) of hyper
-/// that the handler of an admitted request gets. It keeps what the request holds, without its body and its response, until
-/// it is dropped.
+/// A connection that goes on with another protocol: what is inside of the
+/// [`Upgraded`](hyper::upgrade::Upgraded) of hyper that the handler of an admitted request gets. It
+/// keeps what the request holds, without its body and its response, until it is dropped.
 ///
 /// A program that looks for the type of its own connections inside, finds them so:
 ///
@@ -197,7 +220,8 @@ fn serve(opened: &Arc<Opened>, given: &Arc<Mutex<Option<OnUpgrade>>>) -> Pin<Box
 /// }
 /// ```
 pub struct KeptConnection {
-    /// The connection is first: it goes before what its request holds. `None` until its user has it.
+    /// The connection is first: it goes before what its request holds. `None` until its user has
+    /// it.
     kept: Option<(Upgraded, Arc<Account>)>,
     opened: Arc<Opened>,
     /// The rest of the head, which hyper has not read yet.
@@ -212,11 +236,12 @@ impl KeptConnection {
         self.kept.as_mut()
     }
 
-    /// Returns the connection, and what keeps the charge of its request. `None` does not come from a connection that a
-    /// handler has.
+    /// Returns the connection, and what keeps the charge of its request. `None` does not come from
+    /// a connection that a handler has.
     pub fn into_parts(mut self) -> Option<(Upgraded, Admitted)> {
         self.kept()?;
-        self.kept.map(|(connection, account)| (connection, Admitted(account)))
+        self.kept
+            .map(|(connection, account)| (connection, Admitted(account)))
     }
 
     /// `None`: hyper serves it, and has not handed it on yet.
@@ -229,7 +254,11 @@ impl KeptConnection {
 }
 
 impl Read for KeptConnection {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, mut into: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        mut into: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
         let ours = self.get_mut();
         if let Some(connection) = ours.connection(context) {
             return connection.poll_read(context, into);
@@ -246,7 +275,11 @@ impl Read for KeptConnection {
 
 /// The answer that hyper writes goes to no one: the real connection has its own.
 impl Write for KeptConnection {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match self.get_mut().connection(context) {
             Some(connection) => connection.poll_write(context, bytes),
             None => Poll::Ready(Ok(bytes.len())),
@@ -268,7 +301,9 @@ impl Write for KeptConnection {
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.kept.as_ref().is_some_and(|(connection, _)| connection.is_write_vectored())
+        self.kept
+            .as_ref()
+            .is_some_and(|(connection, _)| connection.is_write_vectored())
     }
 
     fn poll_write_vectored(

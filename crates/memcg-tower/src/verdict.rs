@@ -9,11 +9,12 @@ use memcg::Group;
 use crate::refusal::Refusal;
 use crate::settings::Weighed;
 
-/// Whose request it is, as `classify` says. A closure returns what becomes one: a [`Weighed`], an `Option<Group>`, or a
-/// `Result` of a `Weighed`, a `Group` or that `Option`, whose error is the answer.
+/// Whose request it is, as `classify` says. A closure returns what becomes one: a [`Weighed`], an
+/// `Option<Group>`, or a `Result` of a `Weighed`, a `Group` or that `Option`, whose error is the
+/// answer.
 ///
-/// `None` lets the request pass uncharged. A service whose requests all have a tenant returns `Result<Group, Refusal>`: no
-/// request of it runs uncharged.
+/// `None` lets the request pass uncharged. A service whose requests all have a tenant returns
+/// `Result<Group, Refusal>`: no request of it runs uncharged.
 pub struct Verdict(pub(crate) Said);
 
 pub(crate) type Answer = Result<Option<Weighed>, Refusal>;
@@ -31,9 +32,10 @@ impl Verdict {
         Verdict(Said::Now(Ok(None)))
     }
 
-    /// Says it later: for a classifier that asks another service, or a database. The closure takes from the request's head
-    /// what the future needs. The request holds nothing before the future is ready, neither bytes nor a permit of a limit
-    /// below the layer. Where its client goes, or a timeout ends it, the future is dropped. It costs an allocation.
+    /// Says it later: for a classifier that asks another service, or a database. The closure takes
+    /// from the request's head what the future needs. The request holds nothing before the future
+    /// is ready, neither bytes nor a permit of a limit below the layer. Where its client goes, or a
+    /// timeout ends it, the future is dropped. It costs an allocation.
     ///
     /// ```
     /// use axum::body::Body;

@@ -25,25 +25,40 @@ use support::*;
 async fn a_request_is_charged_before_it_runs_and_until_its_last_body_ends() {
     let scene = Scene::new();
     let acme = scene.acme.clone();
-    let service = scene.layer().layer(service_fn(move |request: Request<InBody>| {
-        let acme = acme.clone();
-        async move {
-            // The bytes to come are a promise, and no memory.
-            assert_eq!((acme.live(), Promised::to(&acme).bytes), (OVERHEAD + RESPONSE, 10_000));
-            assert_eq!(Group::current(), Some(acme.clone()));
-            let body = request.into_body().collect().await.unwrap().to_bytes();
-            assert_eq!(acme.live(), OVERHEAD + RESPONSE + 10_000, "what was read is held");
-            assert_eq!(Promised::to(&acme).bytes, 0);
-            drop(body);
-            ok(vec![2; 3000])
-        }
-    }));
+    let service = scene
+        .layer()
+        .layer(service_fn(move |request: Request<InBody>| {
+            let acme = acme.clone();
+            async move {
+                // The bytes to come are a promise, and no memory.
+                assert_eq!(
+                    (acme.live(), Promised::to(&acme).bytes),
+                    (OVERHEAD + RESPONSE, 10_000)
+                );
+                assert_eq!(Group::current(), Some(acme.clone()));
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                assert_eq!(
+                    acme.live(),
+                    OVERHEAD + RESPONSE + 10_000,
+                    "what was read is held"
+                );
+                assert_eq!(Promised::to(&acme).bytes, 0);
+                drop(body);
+                ok(vec![2; 3000])
+            }
+        }));
     let response = service.oneshot(sized("acme", 10_000)).await.unwrap();
     // A response of known length has taken over as much of the body's bytes.
     assert_eq!(scene.acme.live(), OVERHEAD + RESPONSE + 3000);
-    assert_eq!(format!("{:?}", response.body()), "ResponseBody { waits: false, .. }");
+    assert_eq!(
+        format!("{:?}", response.body()),
+        "ResponseBody { waits: false, .. }"
+    );
     let shown = format!("{:?}", scene.layer().layer("inner"));
-    assert!(shown.starts_with("Admission { inner: \"inner\", settings: "), "{shown}");
+    assert!(
+        shown.starts_with("Admission { inner: \"inner\", settings: "),
+        "{shown}"
+    );
     assert_eq!(text(response).await.1.len(), 3000);
     scene.assert_given_back();
 }
@@ -66,16 +81,26 @@ async fn a_future_that_is_polled_after_its_answer_panics() {
         let held = (status != StatusCode::OK).then(|| scene.acme.force_charge(100 * KIB));
         let mut service = layer.layer(service_fn(|_: Request<InBody>| async { ok("") }));
         let mut answered = Box::pin(service.call(sized("acme", 10)));
-        assert_eq!(answered.as_mut().now_or_never().unwrap().unwrap().status(), status);
-        let again = catch_unwind(AssertUnwindSafe(|| answered.as_mut().now_or_never().is_some()));
+        assert_eq!(
+            answered.as_mut().now_or_never().unwrap().unwrap().status(),
+            status
+        );
+        let again = catch_unwind(AssertUnwindSafe(|| {
+            answered.as_mut().now_or_never().is_some()
+        }));
         let said = again.unwrap_err();
-        assert!(said.downcast_ref::<&str>().unwrap().contains("after it has answered"));
+        assert!(
+            said.downcast_ref::<&str>()
+                .unwrap()
+                .contains("after it has answered")
+        );
         drop((held, answered));
         scene.assert_given_back();
     }
 }
 
-/// All that the inner future holds goes in the group, whether it has answered or its client is gone.
+/// All that the inner future holds goes in the group, whether it has answered or its client is
+/// gone.
 #[tokio::test]
 async fn a_future_is_dropped_in_its_group() {
     let scene = Scene::new();
@@ -98,7 +123,11 @@ async fn a_future_is_dropped_in_its_group() {
         let ended = handler(answers).oneshot(sized("acme", 10)).now_or_never();
         assert_eq!(ended.is_some(), answers);
         drop(ended);
-        assert_eq!(seen.try_recv(), Ok(Some(scene.acme.clone())), "it has answered: {answers}");
+        assert_eq!(
+            seen.try_recv(),
+            Ok(Some(scene.acme.clone())),
+            "it has answered: {answers}"
+        );
         assert_eq!(Group::current(), None);
         scene.assert_given_back();
     }
@@ -107,11 +136,16 @@ async fn a_future_is_dropped_in_its_group() {
 #[tokio::test]
 async fn a_request_of_no_tenant_passes() {
     let scene = Scene::new();
-    let service = scene.layer().layer(service_fn(|request: Request<InBody>| async move {
-        ok(request.into_body().collect().await.unwrap().to_bytes())
-    }));
+    let service = scene
+        .layer()
+        .layer(service_fn(|request: Request<InBody>| async move {
+            ok(request.into_body().collect().await.unwrap().to_bytes())
+        }));
     let held = scene.runtime.root().force_charge(150 * KIB);
-    assert_eq!(text(service.oneshot(request("health", "fine")).await.unwrap()).await, (200, "fine".to_owned()));
+    assert_eq!(
+        text(service.oneshot(request("health", "fine")).await.unwrap()).await,
+        (200, "fine".to_owned())
+    );
     drop(held);
     scene.assert_given_back();
 }
@@ -119,10 +153,16 @@ async fn a_request_of_no_tenant_passes() {
 #[tokio::test]
 async fn each_refusal_has_its_status() {
     let scene = Scene::new();
-    let service = scene.layer().layer(service_fn(|request: Request<InBody>| async {
-        let is_read = request.into_body().collect().await.is_ok();
-        ok(if is_read { "" } else { "whatever the handler makes of it" })
-    }));
+    let service = scene
+        .layer()
+        .layer(service_fn(|request: Request<InBody>| async {
+            let is_read = request.into_body().collect().await.is_ok();
+            ok(if is_read {
+                ""
+            } else {
+                "whatever the handler makes of it"
+            })
+        }));
     let answer = async |request| {
         let response = service.clone().oneshot(request).await.unwrap();
         let retry = retry(&response);
@@ -141,9 +181,17 @@ async fn each_refusal_has_its_status() {
     let (status, retry, text) = answer(sized("acme", 20 * KIB)).await;
     assert_eq!((status, retry), (429, Some(1)), "{text}");
     assert!(text.starts_with("/acme refused 23 KiB"), "{text}");
-    assert_eq!(answer(sized("globex", 20 * KIB)).await.0, 200, "another tenant has room");
+    assert_eq!(
+        answer(sized("globex", 20 * KIB)).await.0,
+        200,
+        "another tenant has room"
+    );
     let (status, retry, text) = answer(sized("globex", 60 * KIB)).await;
-    assert_eq!((status, retry), (503, Some(1)), "the service is full: {text}");
+    assert_eq!(
+        (status, retry),
+        (503, Some(1)),
+        "the service is full: {text}"
+    );
     assert!(text.starts_with("/ refused 60 KiB for /globex"), "{text}");
     drop(held);
     scene.acme.offline().unwrap();
@@ -159,28 +207,46 @@ async fn a_request_waits_for_its_tenant_in_its_future() {
     let layer = scene.layer().patience(Duration::from_secs(60));
     let mut service = layer.layer(service_fn(|_: Request<InBody>| async { ok("done") }));
     let held = scene.acme.force_charge(100 * KIB);
-    // Ready, though the tenant is full; and it takes nothing, however often it is asked, cloned or dropped.
+    // Ready, though the tenant is full; and it takes nothing, however often it is asked, cloned or
+    // dropped.
     for _ in 0..3 {
         service.ready().await.unwrap();
         drop(service.clone());
     }
-    assert_eq!((scene.acme.live(), scene.acme.waiting_count()), (100 * KIB as u64, 0));
+    assert_eq!(
+        (scene.acme.live(), scene.acme.waiting_count()),
+        (100 * KIB as u64, 0)
+    );
     let waits = tokio::spawn(service.call(sized("acme", 1000)));
     while scene.acme.waiting_count() == 0 {
         tokio::task::yield_now().await;
     }
     service.ready().await.unwrap();
-    assert_eq!(text(service.call(sized("globex", 10)).await.unwrap()).await.0, 200, "none behind it waits");
+    assert_eq!(
+        text(service.call(sized("globex", 10)).await.unwrap())
+            .await
+            .0,
+        200,
+        "none behind it waits"
+    );
     drop(held);
-    assert_eq!(text(waits.await.unwrap().unwrap()).await, (200, "done".to_owned()));
+    assert_eq!(
+        text(waits.await.unwrap().unwrap()).await,
+        (200, "done".to_owned())
+    );
     scene.assert_given_back();
 }
 
-/// Through each clone of `service`, as many requests of acme as there are permits wait for acme or are refused, and one
-/// of globex runs. Then those of acme run, too.
+/// Through each clone of `service`, as many requests of acme as there are permits wait for acme or
+/// are refused, and one of globex runs. Then those of acme run, too.
 async fn lines_hold_no_permit<S>(scene: &Scene, service: S, is_refused: bool)
 where
-    S: Service<Request<Body>, Response: Send, Error: std::fmt::Debug + Send, Future: Send + 'static> + Clone,
+    S: Service<
+            Request<Body>,
+            Response: Send,
+            Error: std::fmt::Debug + Send,
+            Future: Send + 'static,
+        > + Clone,
 {
     let held = scene.acme.force_charge(100 * KIB);
     let mut clones = [service.clone(), service.clone(), service];
@@ -195,13 +261,21 @@ where
     }
     // Each may have been asked already, and kept.
     for service in &mut clones {
-        let ready = tokio::time::timeout(Duration::from_secs(20), service.ready()).await.expect("a permit is free");
+        let ready = tokio::time::timeout(Duration::from_secs(20), service.ready())
+            .await
+            .expect("a permit is free");
         let runs = ready.unwrap().call(sized("globex", 10));
-        tokio::time::timeout(Duration::from_secs(20), runs).await.expect("a permit is free").unwrap();
+        tokio::time::timeout(Duration::from_secs(20), runs)
+            .await
+            .expect("a permit is free")
+            .unwrap();
     }
     drop(held);
     for waits in waiting.into_iter().filter(|_| !is_refused) {
-        tokio::time::timeout(Duration::from_secs(20), waits).await.expect("acme has room").unwrap();
+        tokio::time::timeout(Duration::from_secs(20), waits)
+            .await
+            .expect("acme has room")
+            .unwrap();
     }
     drop(clones);
     scene.assert_given_back();
@@ -222,7 +296,13 @@ async fn a_request_in_line_has_no_permit_of_a_limit_below() {
             let limited = ConcurrencyLimitLayer::new(1).layer(handler);
             scene.acme.offline().unwrap();
             let mut service = layer.request_groups(Limits::new()).layer(limited);
-            let refused = service.ready().await.unwrap().call(sized("acme", 10)).await.unwrap();
+            let refused = service
+                .ready()
+                .await
+                .unwrap()
+                .call(sized("acme", 10))
+                .await
+                .unwrap();
             assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
             let mut other = service.clone();
             assert!(other.ready().now_or_never().is_some(), "the permit is free");
@@ -239,12 +319,23 @@ async fn an_inner_service_that_fails_after_the_wait_gives_back() {
         std::future::ready(ok(""))
     };
     let handler = tower::buffer::Buffer::new(service_fn(panics), 1);
-    let mut service = scene.layer().patience(Duration::from_secs(60)).layer(handler);
+    let mut service = scene
+        .layer()
+        .patience(Duration::from_secs(60))
+        .layer(handler);
     let held = scene.acme.force_charge(100 * KIB);
     let mut waits = Box::pin(service.ready().await.unwrap().call(sized("acme", 10)));
     assert!(waits.as_mut().now_or_never().is_none());
     // The worker of the buffer ends with its service.
-    assert!(service.ready().await.unwrap().call(sized("globex", 10)).await.is_err());
+    assert!(
+        service
+            .ready()
+            .await
+            .unwrap()
+            .call(sized("globex", 10))
+            .await
+            .is_err()
+    );
     while service.ready().await.is_ok() {
         tokio::task::yield_now().await;
     }
@@ -284,8 +375,15 @@ async fn a_wait_in_vain_is_answered_with_what_it_waited() {
     let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("done") }));
     let held = scene.acme.force_charge(100 * KIB);
     let response = service.oneshot(sized("acme", 1000)).await.unwrap();
-    let seconds: u64 = response.headers()[RETRY_AFTER].to_str().unwrap().parse().unwrap();
-    assert!(response.status() == StatusCode::TOO_MANY_REQUESTS && (2..=7).contains(&seconds), "{seconds}");
+    let seconds: u64 = response.headers()[RETRY_AFTER]
+        .to_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!(
+        response.status() == StatusCode::TOO_MANY_REQUESTS && (2..=7).contains(&seconds),
+        "{seconds}"
+    );
     assert_eq!(scene.acme.events().get(Event::TimedOut), 1);
     drop(held);
     scene.assert_given_back();
@@ -305,20 +403,37 @@ async fn an_unknown_body_that_outgrows_its_reservation_is_413_and_never_waits() 
             while let Some(Ok(frame)) = body.frame().await {
                 assert!(frame.is_data());
             }
-            assert!(body.frame().await.is_none(), "nothing comes after the error");
+            assert!(
+                body.frame().await.is_none(),
+                "nothing comes after the error"
+            );
             ok("all is well")
         }
     }));
     let (frames, body) = unsized_body();
     frames.send(Bytes::from(vec![0; 90 * KIB])).unwrap(); // there is room for more than was reserved
     drop(frames);
-    assert_eq!(text(service.clone().oneshot(request("acme", body)).await.unwrap()).await.0, 200);
+    assert_eq!(
+        text(
+            service
+                .clone()
+                .oneshot(request("acme", body))
+                .await
+                .unwrap()
+        )
+        .await
+        .0,
+        200
+    );
     let (frames, body) = unsized_body();
     frames.send(Bytes::from(vec![0; 90 * KIB])).unwrap();
     frames.send(Bytes::from(vec![0; 10 * KIB])).unwrap();
     let (status, text) = text(service.oneshot(request("acme", body)).await.unwrap()).await;
     assert_eq!(status, 413);
-    assert!(text.starts_with("the body is larger than what was promised for it: /acme refused"), "{text}");
+    assert!(
+        text.starts_with("the body is larger than what was promised for it: /acme refused"),
+        "{text}"
+    );
     scene.assert_given_back();
 }
 
@@ -326,27 +441,35 @@ async fn an_unknown_body_that_outgrows_its_reservation_is_413_and_never_waits() 
 async fn what_does_not_come_is_given_back() {
     let scene = Scene::new();
     let acme = scene.acme.clone();
-    let service = scene.layer().layer(service_fn(move |request: Request<InBody>| {
-        let acme = acme.clone();
-        async move {
-            let read = request.into_body().collect().await.unwrap().to_bytes();
-            assert_eq!((read.len(), acme.live()), (100, OVERHEAD + RESPONSE + 100));
-            ok("")
-        }
-    }));
+    let service = scene
+        .layer()
+        .layer(service_fn(move |request: Request<InBody>| {
+            let acme = acme.clone();
+            async move {
+                let read = request.into_body().collect().await.unwrap().to_bytes();
+                assert_eq!((read.len(), acme.live()), (100, OVERHEAD + RESPONSE + 100));
+                ok("")
+            }
+        }));
     let (frames, body) = unsized_body();
     frames.send(Bytes::from(vec![0; 100])).unwrap();
     drop(frames);
     assert!(service.oneshot(request("acme", body)).await.is_ok());
     // A handler that reads nothing gives all of it back.
     let acme = scene.acme.clone();
-    let service = scene.layer().layer(service_fn(move |request: Request<InBody>| {
-        drop(request);
-        std::future::ready(ok(acme.live().to_string()))
-    }));
+    let service = scene
+        .layer()
+        .layer(service_fn(move |request: Request<InBody>| {
+            drop(request);
+            std::future::ready(ok(acme.live().to_string()))
+        }));
     for bytes in [KIB, 50 * KIB] {
         let response = service.clone().oneshot(sized("acme", bytes)).await.unwrap();
-        assert_eq!(scene.acme.live(), OVERHEAD + RESPONSE, "once: the response has its own");
+        assert_eq!(
+            scene.acme.live(),
+            OVERHEAD + RESPONSE,
+            "once: the response has its own"
+        );
         assert_eq!(text(response).await.1, (OVERHEAD + RESPONSE).to_string());
     }
     scene.assert_given_back();
@@ -375,16 +498,25 @@ impl hyper::body::Body for Ended {
 async fn a_body_that_has_ended_reserves_and_holds_nothing() {
     let scene = Scene::new();
     let (acme, (kept, mut bodies)) = (scene.acme.clone(), mpsc::unbounded_channel());
-    let service = scene.layer().layer(service_fn(move |request: Request<InBody>| {
-        let (acme, kept) = (acme.clone(), kept.clone());
-        async move {
-            assert_eq!(acme.live(), OVERHEAD + RESPONSE);
-            kept.send(request.into_body()).unwrap();
-            ok("answer")
-        }
-    }));
-    let response = service.oneshot(request("acme", Body::new(Ended))).await.unwrap();
-    assert_eq!(scene.acme.live(), OVERHEAD + RESPONSE, "the response's body is there");
+    let service = scene
+        .layer()
+        .layer(service_fn(move |request: Request<InBody>| {
+            let (acme, kept) = (acme.clone(), kept.clone());
+            async move {
+                assert_eq!(acme.live(), OVERHEAD + RESPONSE);
+                kept.send(request.into_body()).unwrap();
+                ok("answer")
+            }
+        }));
+    let response = service
+        .oneshot(request("acme", Body::new(Ended)))
+        .await
+        .unwrap();
+    assert_eq!(
+        scene.acme.live(),
+        OVERHEAD + RESPONSE,
+        "the response's body is there"
+    );
     assert_eq!(text(response).await, (200, "answer".into()));
     let body = bodies.recv().await.unwrap();
     assert_eq!(body.collect().await.unwrap().to_bytes(), Bytes::new());
@@ -395,17 +527,21 @@ async fn a_body_that_has_ended_reserves_and_holds_nothing() {
 async fn a_window_bounds_the_charge_of_a_body_that_is_passed_on() {
     let scene = Scene::new();
     let acme = scene.acme.clone();
-    let service = scene.layer().body_window(8 * KIB).layer(service_fn(move |request: Request<InBody>| {
-        let acme = acme.clone();
-        async move {
-            let (mut body, mut sum) = (request.into_body(), 0);
-            while let Some(frame) = body.frame().await {
-                sum += frame.unwrap().into_data().map_or(0, |data| data.len());
-                assert_eq!(acme.live(), OVERHEAD + RESPONSE + 8192);
-            }
-            ok(sum.to_string())
-        }
-    }));
+    let service =
+        scene
+            .layer()
+            .body_window(8 * KIB)
+            .layer(service_fn(move |request: Request<InBody>| {
+                let acme = acme.clone();
+                async move {
+                    let (mut body, mut sum) = (request.into_body(), 0);
+                    while let Some(frame) = body.frame().await {
+                        sum += frame.unwrap().into_data().map_or(0, |data| data.len());
+                        assert_eq!(acme.live(), OVERHEAD + RESPONSE + 8192);
+                    }
+                    ok(sum.to_string())
+                }
+            }));
     let response = service.oneshot(sized("acme", 10_000 * KIB)).await.unwrap();
     assert_eq!(text(response).await, (200, (10_000 * KIB).to_string()));
     scene.assert_given_back();
@@ -414,21 +550,40 @@ async fn a_window_bounds_the_charge_of_a_body_that_is_passed_on() {
 #[tokio::test]
 async fn a_large_frame_of_a_response_is_charged_or_waits() {
     let scene = Scene::new();
-    let layer = scene.layer().body_window(0).patience(Duration::from_millis(20));
-    let service = layer.layer(service_fn(|_: Request<InBody>| async { ok(vec![7; 50 * KIB]) }));
+    let layer = scene
+        .layer()
+        .body_window(0)
+        .patience(Duration::from_millis(20));
+    let service = layer.layer(service_fn(|_: Request<InBody>| async {
+        ok(vec![7; 50 * KIB])
+    }));
     let mut response = service.clone().oneshot(request("acme", "")).await.unwrap();
     assert_eq!(scene.acme.live(), OVERHEAD + RESPONSE);
     let frame = response.body_mut().frame().await.unwrap().unwrap();
-    assert_eq!((frame.into_data().unwrap().len(), scene.acme.live()), (50 * KIB, OVERHEAD + 50 * KIB as u64));
+    assert_eq!(
+        (frame.into_data().unwrap().len(), scene.acme.live()),
+        (50 * KIB, OVERHEAD + 50 * KIB as u64)
+    );
     // The tenant is full for the next one: it is held back, with its length, and then refused.
     let mut held_back = service.clone().oneshot(request("acme", "")).await.unwrap();
     let refused = held_back.body_mut().frame().await.unwrap().unwrap_err();
-    assert!(refused.to_string().starts_with("there is no room for the body: /acme refused 48 KiB"), "{refused}");
+    assert!(
+        refused
+            .to_string()
+            .starts_with("there is no room for the body: /acme refused 48 KiB"),
+        "{refused}"
+    );
     assert!(held_back.body_mut().frame().await.is_none());
-    let layer = scene.layer().body_window(0).patience(Duration::from_secs(60));
-    let service = layer.layer(service_fn(|_: Request<InBody>| async { ok(vec![7; 50 * KIB]) }));
+    let layer = scene
+        .layer()
+        .body_window(0)
+        .patience(Duration::from_secs(60));
+    let service = layer.layer(service_fn(|_: Request<InBody>| async {
+        ok(vec![7; 50 * KIB])
+    }));
     let waits = service.oneshot(request("acme", "")).await.unwrap();
-    let waits = tokio::spawn(async move { waits.into_body().collect().await.unwrap().to_bytes().len() });
+    let waits =
+        tokio::spawn(async move { waits.into_body().collect().await.unwrap().to_bytes().len() });
     while scene.acme.waiting_count() == 0 {
         tokio::task::yield_now().await;
     }
@@ -443,10 +598,18 @@ async fn a_large_frame_of_a_response_is_charged_or_waits() {
 async fn a_response_of_known_length_is_charged_before_its_head() {
     let scene = Scene::new();
     let layer = || scene.layer().patience(Duration::from_millis(20));
-    let long = |bytes: usize| service_fn(move |_: Request<InBody>| async move { ok(vec![7; bytes]) });
+    let long =
+        |bytes: usize| service_fn(move |_: Request<InBody>| async move { ok(vec![7; bytes]) });
     // Up to 8 KiB a connection buffers anyway. The rest of what is reserved is taken over.
-    for (bytes, held) in [(8 * KIB, OVERHEAD + RESPONSE), (8 * KIB + 1, OVERHEAD + 8 * KIB as u64 + 1)] {
-        let response = layer().layer(long(bytes)).oneshot(request("acme", "")).await.unwrap();
+    for (bytes, held) in [
+        (8 * KIB, OVERHEAD + RESPONSE),
+        (8 * KIB + 1, OVERHEAD + 8 * KIB as u64 + 1),
+    ] {
+        let response = layer()
+            .layer(long(bytes))
+            .oneshot(request("acme", ""))
+            .await
+            .unwrap();
         assert_eq!(scene.acme.live(), held, "of {bytes}");
         assert_eq!(text(response).await.1.len(), bytes);
     }
@@ -463,13 +626,20 @@ async fn a_response_of_known_length_is_charged_before_its_head() {
         let response = layer().layer(long(bytes)).oneshot(asks).await.unwrap();
         let said = support::retry(&response);
         let (is, text) = text(response).await;
-        assert_eq!((is, said), (status, retry), "{bytes} bytes of {tenant}: {text:.100}");
+        assert_eq!(
+            (is, said),
+            (status, retry),
+            "{bytes} bytes of {tenant}: {text:.100}"
+        );
         drop(held);
         scene.assert_given_back();
     }
     // It waits for room, and its client may go meanwhile.
     let held = scene.acme.force_charge(50 * KIB);
-    let service = scene.layer().patience(Duration::from_secs(60)).layer(long(60 * KIB));
+    let service = scene
+        .layer()
+        .patience(Duration::from_secs(60))
+        .layer(long(60 * KIB));
     for goes in [true, false] {
         let mut waits = Box::pin(service.clone().oneshot(sized("acme", 10)));
         while scene.acme.waiting_count() == 0 {
@@ -477,7 +647,10 @@ async fn a_response_of_known_length_is_charged_before_its_head() {
         }
         if goes {
             drop(waits);
-            assert_eq!((scene.acme.live(), scene.acme.waiting_count()), (50 * KIB as u64, 0));
+            assert_eq!(
+                (scene.acme.live(), scene.acme.waiting_count()),
+                (50 * KIB as u64, 0)
+            );
             continue;
         }
         scene.runtime.root().set_max(200 * KIB).unwrap();
@@ -493,9 +666,16 @@ async fn a_response_of_known_length_is_charged_before_its_head() {
 async fn a_window_bounds_the_charge_of_a_response_that_is_passed_on() {
     let scene = Scene::new();
     let handler = service_fn(|_: Request<InBody>| async { ok(vec![7; 50 * KIB]) });
-    for (window, held) in [(2 * KIB, OVERHEAD + RESPONSE), (20 * KIB, OVERHEAD + 20 * KIB as u64)] {
+    for (window, held) in [
+        (2 * KIB, OVERHEAD + RESPONSE),
+        (20 * KIB, OVERHEAD + 20 * KIB as u64),
+    ] {
         let layer = scene.layer().body_window(window);
-        let response = layer.layer(handler).oneshot(request("acme", "")).await.unwrap();
+        let response = layer
+            .layer(handler)
+            .oneshot(request("acme", ""))
+            .await
+            .unwrap();
         assert_eq!((response.status().as_u16(), scene.acme.live()), (200, held));
         drop(response);
         scene.assert_given_back();
@@ -506,12 +686,22 @@ async fn a_window_bounds_the_charge_of_a_response_that_is_passed_on() {
 #[tokio::test]
 async fn a_large_frame_is_charged_until_it_is_sent() {
     let scene = Scene::new();
-    let service = scene.layer().layer(service_fn(|request: Request<InBody>| async move {
-        ok(vec![7; request.headers()["length"].to_str().unwrap().parse().unwrap()])
-    }));
+    let service = scene
+        .layer()
+        .layer(service_fn(|request: Request<InBody>| async move {
+            ok(vec![
+                7;
+                request.headers()["length"]
+                    .to_str()
+                    .unwrap()
+                    .parse()
+                    .unwrap()
+            ])
+        }));
     for (len, held) in [(8 * KIB, 0), (20 * KIB, OVERHEAD + 20 * KIB as u64)] {
         let mut asks = request("acme", "");
-        asks.headers_mut().insert("length", len.to_string().parse().unwrap());
+        asks.headers_mut()
+            .insert("length", len.to_string().parse().unwrap());
         let mut response = service.clone().oneshot(asks).await.unwrap();
         let frame = response.body_mut().frame().await.unwrap().unwrap();
         assert!(response.body_mut().frame().await.is_none());
@@ -537,19 +727,43 @@ async fn a_request_has_a_group_of_its_own() {
         async move {
             let admitted = request.extensions().get::<Admitted>().unwrap().clone();
             let group = Group::current().unwrap();
-            assert_eq!((&group, group.parent().as_ref()), (admitted.group(), Some(&acme)));
-            assert_eq!((admitted.reserved(), group.live()), (OVERHEAD + RESPONSE, OVERHEAD + RESPONSE));
-            assert_eq!(request.into_body().collect().await.unwrap().to_bytes().len(), 10);
-            assert_eq!((admitted.reserved(), group.live()), (OVERHEAD + RESPONSE + 10, OVERHEAD + RESPONSE + 10));
+            assert_eq!(
+                (&group, group.parent().as_ref()),
+                (admitted.group(), Some(&acme))
+            );
+            assert_eq!(
+                (admitted.reserved(), group.live()),
+                (OVERHEAD + RESPONSE, OVERHEAD + RESPONSE)
+            );
+            assert_eq!(
+                request
+                    .into_body()
+                    .collect()
+                    .await
+                    .unwrap()
+                    .to_bytes()
+                    .len(),
+                10
+            );
+            assert_eq!(
+                (admitted.reserved(), group.live()),
+                (OVERHEAD + RESPONSE + 10, OVERHEAD + RESPONSE + 10)
+            );
             let more = admitted.group().try_charge(1000).unwrap();
             assert_eq!(group.live(), more.bytes() + admitted.reserved());
             ok("")
         }
     }));
     // Two at once: they have no names that could be taken.
-    let (first, second) =
-        tokio::join!(service.clone().oneshot(sized("acme", 10)), service.clone().oneshot(sized("acme", 10)));
-    assert_eq!(scene.acme.children().len(), 2, "as long as the responses are there");
+    let (first, second) = tokio::join!(
+        service.clone().oneshot(sized("acme", 10)),
+        service.clone().oneshot(sized("acme", 10))
+    );
+    assert_eq!(
+        scene.acme.children().len(),
+        2,
+        "as long as the responses are there"
+    );
     drop((first.unwrap(), second.unwrap()));
     let (status, text) = text(service.oneshot(sized("acme", 60 * KIB)).await.unwrap()).await;
     assert_eq!(status, 413, "more than one request may have: {text}");
@@ -560,12 +774,22 @@ async fn a_request_has_a_group_of_its_own() {
 #[tokio::test]
 async fn a_handler_that_ends_otherwise_gives_back() {
     let scene = Scene::new();
-    let service = scene.layer().layer(service_fn(|request: Request<InBody>| async move {
-        if request.into_body().collect().await.unwrap().to_bytes().len() == 1 {
-            panic!("a handler of the test");
-        }
-        std::future::pending::<Answer>().await
-    }));
+    let service = scene
+        .layer()
+        .layer(service_fn(|request: Request<InBody>| async move {
+            if request
+                .into_body()
+                .collect()
+                .await
+                .unwrap()
+                .to_bytes()
+                .len()
+                == 1
+            {
+                panic!("a handler of the test");
+            }
+            std::future::pending::<Answer>().await
+        }));
     let panicked = tokio::spawn(service.clone().oneshot(sized("acme", 1))).await;
     assert!(panicked.unwrap_err().is_panic());
     assert_eq!(scene.acme.live(), 0);
@@ -581,43 +805,65 @@ async fn a_handler_that_ends_otherwise_gives_back() {
 #[tokio::test]
 async fn reading_is_held_back_above_high() {
     let scene = Scene::new();
-    let service = scene.layer().layer(service_fn(|request: Request<InBody>| async move {
-        ok(request.into_body().collect().await.unwrap().to_bytes())
-    }));
+    let service = scene
+        .layer()
+        .layer(service_fn(|request: Request<InBody>| async move {
+            ok(request.into_body().collect().await.unwrap().to_bytes())
+        }));
     let mut response = Box::pin(service.oneshot(sized("globex", 1000)));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    scene.globex.set_limits(Limits::new().high(10 * KIB)).unwrap();
+    scene
+        .globex
+        .set_limits(Limits::new().high(10 * KIB))
+        .unwrap();
     let held = scene.globex.force_charge(100 * KIB);
-    assert!(response.as_mut().poll(&mut context).is_pending(), "the body is there, and is not read");
+    assert!(
+        response.as_mut().poll(&mut context).is_pending(),
+        "the body is there, and is not read"
+    );
     drop(held);
     assert_eq!(text(response.await.unwrap()).await.1.len(), 1000);
     scene.assert_given_back();
 }
 
-/// The extension is there if something may keep what the request holds: its connection, a body that becomes another
-/// one, or a handler that asks.
+/// The extension is there if something may keep what the request holds: its connection, a body that
+/// becomes another one, or a handler that asks.
 #[tokio::test]
 async fn the_extension_is_there_where_it_is_of_use() {
     let scene = Scene::new();
     let plain = |asks: Request<Body>| asks;
     let upgrades = |mut asks: Request<Body>| {
-        asks.headers_mut().insert("upgrade", "websocket".parse().unwrap());
+        asks.headers_mut()
+            .insert("upgrade", "websocket".parse().unwrap());
         asks
     };
     let packed = |mut asks: Request<Body>| {
-        asks.headers_mut().insert("content-encoding", "gzip".parse().unwrap());
+        asks.headers_mut()
+            .insert("content-encoding", "gzip".parse().unwrap());
         asks
     };
     type Set = fn(Request<Body>) -> Request<Body>;
-    let cases: [(bool, Set, &str); 4] =
-        [(false, plain, "false"), (false, upgrades, "true"), (false, packed, "true"), (true, plain, "true")];
+    let cases: [(bool, Set, &str); 4] = [
+        (false, plain, "false"),
+        (false, upgrades, "true"),
+        (false, packed, "true"),
+        (true, plain, "true"),
+    ];
     for (all, set, is) in cases {
-        let layer = if all { scene.layer().admitted() } else { scene.layer() };
+        let layer = if all {
+            scene.layer().admitted()
+        } else {
+            scene.layer()
+        };
         let service = layer.layer(service_fn(|request: Request<InBody>| async move {
             ok(request.extensions().get::<Admitted>().is_some().to_string())
         }));
         for bytes in [0, 10, 20 * KIB] {
-            let answered = service.clone().oneshot(set(sized("acme", bytes))).await.unwrap();
+            let answered = service
+                .clone()
+                .oneshot(set(sized("acme", bytes)))
+                .await
+                .unwrap();
             assert_eq!(text(answered).await.1, is, "{bytes}");
         }
         scene.assert_given_back();

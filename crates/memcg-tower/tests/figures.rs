@@ -1,4 +1,5 @@
-//! Classifiers that say it later, requests with weights of their own, and the figures of all that was refused.
+//! Classifiers that say it later, requests with weights of their own, and the figures of all that
+//! was refused.
 
 mod support;
 
@@ -29,18 +30,25 @@ fn asks_later(
     let (tenants, told) = ([scene.acme.clone(), scene.globex.clone()], told.clone());
     let classify = move |request: &Request<Body>| {
         let name = request.uri().path().trim_start_matches('/').to_owned();
-        let tenant = tenants.iter().find(|group| group.name() == name.as_str()).cloned();
+        let tenant = tenants
+            .iter()
+            .find(|group| group.name() == name.as_str())
+            .cloned();
         let mut told = told.clone();
         Verdict::later(async move {
             told.wait_for(|told| *told).await.unwrap();
             match name.as_str() {
                 "health" => Ok(None),
                 "again" => Err(Refusal::new(StatusCode::UNAUTHORIZED, "asked twice")),
-                _ => tenant.map(Some).ok_or_else(|| Refusal::new(StatusCode::FORBIDDEN, "no such tenant")),
+                _ => tenant
+                    .map(Some)
+                    .ok_or_else(|| Refusal::new(StatusCode::FORBIDDEN, "no such tenant")),
             }
         })
     };
-    AdmissionLayer::new(classify).overhead(KIB).response(2 * KIB)
+    AdmissionLayer::new(classify)
+        .overhead(KIB)
+        .response(2 * KIB)
 }
 
 #[tokio::test]
@@ -50,7 +58,13 @@ async fn a_classifier_may_say_it_later() {
         let (tell, told) = watch::channel(false);
         let handler = service_fn(|request: Request<InBody>| async move {
             let group = Group::current().map_or_else(|| "none".to_owned(), |group| group.path());
-            let read = request.into_body().collect().await.unwrap().to_bytes().len();
+            let read = request
+                .into_body()
+                .collect()
+                .await
+                .unwrap()
+                .to_bytes()
+                .len();
             ok(format!("{group} {read}"))
         });
         // It has no permit while it asks.
@@ -72,14 +86,22 @@ async fn a_classifier_may_say_it_later() {
         for asks in asking {
             said.push(text(asks.await.unwrap()).await);
         }
-        let right = [(200, "/acme 20480"), (200, "/globex 20480"), (200, "none 20480"), (403, "no such tenant")];
+        let right = [
+            (200, "/acme 20480"),
+            (200, "/globex 20480"),
+            (200, "none 20480"),
+            (403, "no such tenant"),
+        ];
         assert_eq!(said, right.map(|(status, text)| (status, text.to_owned())));
         assert_eq!(figures.refused(Kind::Classifier), 1);
         // One that does not fit is refused, or waits.
         let held = scene.acme.force_charge(90 * KIB);
         let mut full = Box::pin(service.ready().await.unwrap().call(sized("acme", 20 * KIB)));
         let refused = full.as_mut().now_or_never();
-        assert_eq!(refused.map(|response| response.unwrap().status().as_u16()), patience.is_zero().then_some(429));
+        assert_eq!(
+            refused.map(|response| response.unwrap().status().as_u16()),
+            patience.is_zero().then_some(429)
+        );
         drop(held);
         if !patience.is_zero() {
             assert_eq!(text(full.await.unwrap()).await.0, 200);
@@ -94,14 +116,21 @@ async fn a_classifier_may_ask_twice() {
     let acme = scene.acme.clone();
     let layer = AdmissionLayer::new(move |_: &Request<Body>| {
         let acme = acme.clone();
-        Verdict::later(async move { Verdict::later(async move { Weighed::new(acme).overhead(5000) }) })
+        Verdict::later(
+            async move { Verdict::later(async move { Weighed::new(acme).overhead(5000) }) },
+        )
     });
     let acme = scene.acme.clone();
-    let service = layer.response(0).layer(service_fn(move |_: Request<InBody>| {
-        let held = acme.live().to_string();
-        async { ok(held) }
-    }));
-    assert_eq!(text(service.oneshot(request("acme", "")).await.unwrap()).await, (200, "5000".to_owned()));
+    let service = layer
+        .response(0)
+        .layer(service_fn(move |_: Request<InBody>| {
+            let held = acme.live().to_string();
+            async { ok(held) }
+        }));
+    assert_eq!(
+        text(service.oneshot(request("acme", "")).await.unwrap()).await,
+        (200, "5000".to_owned())
+    );
     scene.assert_given_back();
 }
 
@@ -118,13 +147,23 @@ async fn a_request_may_have_a_weight_of_its_own() {
             _ => weighed,
         }
     });
-    let layer = layer.overhead(KIB).response(2 * KIB).unknown_body(10 * KIB).patience(Duration::ZERO);
+    let layer = layer
+        .overhead(KIB)
+        .response(2 * KIB)
+        .unknown_body(10 * KIB)
+        .patience(Duration::ZERO);
     let acme = scene.acme.clone();
     let service = layer.layer(service_fn(move |request: Request<InBody>| {
         let acme = acme.clone();
         async move {
             let before = (acme.live(), memcg_tower::Promised::to(&acme).bytes);
-            let read = request.into_body().collect().await.unwrap().to_bytes().len();
+            let read = request
+                .into_body()
+                .collect()
+                .await
+                .unwrap()
+                .to_bytes()
+                .len();
             ok(format!("{before:?} {read} {}", acme.live()))
         }
     }));
@@ -143,7 +182,11 @@ async fn a_request_may_have_a_weight_of_its_own() {
             frames.send(Bytes::from(vec![1; 30 * KIB])).unwrap();
             request(path, body)
         };
-        assert_eq!(text(service.clone().oneshot(asks).await.unwrap()).await.1, is, "{path}, {known}");
+        assert_eq!(
+            text(service.clone().oneshot(asks).await.unwrap()).await.1,
+            is,
+            "{path}, {known}"
+        );
         scene.assert_given_back();
     }
 }
@@ -151,7 +194,10 @@ async fn a_request_may_have_a_weight_of_its_own() {
 /// The kinds whose figures have moved, and by how much, since `before`.
 fn moved(figures: &Figures, before: &mut [u64; Kind::ALL.len()]) -> Vec<(Kind, u64)> {
     let now = Kind::ALL.map(|kind| figures.refused(kind));
-    let moved = Kind::ALL.into_iter().zip(now.iter().zip(*before)).map(|(kind, (now, before))| (kind, now - before));
+    let moved = Kind::ALL
+        .into_iter()
+        .zip(now.iter().zip(*before))
+        .map(|(kind, (now, before))| (kind, now - before));
     let moved = moved.filter(|(_, more)| *more > 0).collect();
     *before = now;
     moved
@@ -164,11 +210,17 @@ async fn each_refusal_moves_its_figure() {
     let figures = layer.figures();
     let mut before = [0; Kind::ALL.len()];
     let mut is = async |asks: Request<Body>, status: u16, kind: Kind| {
-        let service = layer.clone().layer(service_fn(|request: Request<InBody>| async {
-            let long = request.uri().query().and_then(|long| long.parse().ok()).unwrap_or(0);
-            let is_read = request.into_body().collect().await.is_ok();
-            ok(if is_read { vec![7; long] } else { vec![] })
-        }));
+        let service = layer
+            .clone()
+            .layer(service_fn(|request: Request<InBody>| async {
+                let long = request
+                    .uri()
+                    .query()
+                    .and_then(|long| long.parse().ok())
+                    .unwrap_or(0);
+                let is_read = request.into_body().collect().await.is_ok();
+                ok(if is_read { vec![7; long] } else { vec![] })
+            }));
         let response = service.oneshot(asks).await.unwrap();
         assert_eq!(response.status().as_u16(), status, "{kind:?}");
         assert_eq!(moved(&figures, &mut before), [(kind, 1)], "{status}");
@@ -178,7 +230,9 @@ async fn each_refusal_moves_its_figure() {
     frames.send(Bytes::from(vec![1; 100 * KIB])).unwrap();
     is(request("acme", body), 413, Kind::Outgrown).await;
     is(request("acme?200000", ""), 413, Kind::ResponseTooLarge).await;
-    let never = StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, std::convert::Infallible>>());
+    let never = StreamBody::new(futures_util::stream::pending::<
+        Result<Frame<Bytes>, std::convert::Infallible>,
+    >());
     is(request("acme", Body::new(never)), 408, Kind::TooSlow).await;
     let held = scene.acme.force_charge(99 * KIB);
     is(request("acme", ""), 429, Kind::TenantFull).await;
@@ -193,8 +247,14 @@ async fn each_refusal_moves_its_figure() {
     is(request("acme", ""), 503, Kind::Offline).await;
     is(sized("acme", 50 * KIB), 503, Kind::Offline).await;
     let text = figures.to_string();
-    assert!(text.contains("memcg_requests_refused_total{kind=\"tenant_full\"} 3\n"), "{text}");
-    assert!(text.contains("memcg_requests_wait_seconds_bucket{le=\"+Inf\"} 0\n"), "nothing has waited: {text}");
+    assert!(
+        text.contains("memcg_requests_refused_total{kind=\"tenant_full\"} 3\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("memcg_requests_wait_seconds_bucket{le=\"+Inf\"} 0\n"),
+        "nothing has waited: {text}"
+    );
     scene.assert_given_back();
 }
 
@@ -206,7 +266,9 @@ async fn what_has_no_status_moves_a_figure_too() {
     let layer = scene.layer();
     let service = layer.clone().layer(service_fn(|_: Request<InBody>| async {
         let frame = Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from(vec![7; 100 * KIB])));
-        Ok::<_, std::convert::Infallible>(Response::new(StreamBody::new(futures_util::stream::iter([frame]))))
+        Ok::<_, std::convert::Infallible>(Response::new(StreamBody::new(
+            futures_util::stream::iter([frame]),
+        )))
     }));
     let response = service.oneshot(request("acme", "")).await.unwrap();
     assert!(response.into_body().collect().await.is_err());
@@ -221,9 +283,20 @@ async fn what_has_no_status_moves_a_figure_too() {
     });
     let layer = layer.request_groups(Limits::new());
     let mut before = [0; Kind::ALL.len()];
-    for (tenant, status, kind) in [("some", 503, Kind::NoGroup), ("none", 404, Kind::Classifier)] {
+    for (tenant, status, kind) in [
+        ("some", 503, Kind::NoGroup),
+        ("none", 404, Kind::Classifier),
+    ] {
         let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("") }));
-        assert_eq!(service.oneshot(request(tenant, "")).await.unwrap().status().as_u16(), status);
+        assert_eq!(
+            service
+                .oneshot(request(tenant, ""))
+                .await
+                .unwrap()
+                .status()
+                .as_u16(),
+            status
+        );
         assert_eq!(moved(&layer.figures(), &mut before), [(kind, 1)]);
     }
 }
@@ -238,21 +311,46 @@ async fn waits_are_in_a_histogram() {
     assert!(service.clone().oneshot(request("acme", "")).await.is_ok());
     assert_eq!(figures.waits().count, 0, "it has not waited");
     let held = scene.acme.force_charge(100 * KIB);
-    assert_eq!(service.clone().oneshot(request("acme", "")).await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(
+        service
+            .clone()
+            .oneshot(request("acme", ""))
+            .await
+            .unwrap()
+            .status(),
+        StatusCode::TOO_MANY_REQUESTS
+    );
     let mut goes = Box::pin(service.clone().oneshot(request("acme", "")));
     assert!(goes.as_mut().now_or_never().is_none());
-    assert_eq!((figures.waiting(), figures.waits().count, figures.left()), (1, 1, 0));
+    assert_eq!(
+        (figures.waiting(), figures.waits().count, figures.left()),
+        (1, 1, 0)
+    );
     drop(goes);
-    assert_eq!((figures.waiting(), figures.waits().count, figures.left()), (0, 2, 1));
+    assert_eq!(
+        (figures.waiting(), figures.waits().count, figures.left()),
+        (0, 2, 1)
+    );
     drop(held);
     let waits = figures.waits();
     assert!(waits.sum >= Duration::from_millis(30), "{waits:?}");
-    let short: u64 =
-        waits.buckets.iter().filter(|(most, _)| *most <= Some(Duration::from_millis(25))).map(|(_, n)| n).sum();
+    let short: u64 = waits
+        .buckets
+        .iter()
+        .filter(|(most, _)| *most <= Some(Duration::from_millis(25)))
+        .map(|(_, n)| n)
+        .sum();
     let last = waits.buckets.last().unwrap();
-    assert!(short - last.1 <= 1 && last.0.is_none(), "the one that has waited 30 ms is above: {waits:?}");
+    assert!(
+        short - last.1 <= 1 && last.0.is_none(),
+        "the one that has waited 30 ms is above: {waits:?}"
+    );
     let mut below = 0;
-    for line in figures.to_string().lines().filter(|line| line.contains("_bucket{")) {
+    for line in figures
+        .to_string()
+        .lines()
+        .filter(|line| line.contains("_bucket{"))
+    {
         let count: u64 = line.rsplit(' ').next().unwrap().parse().unwrap();
         assert!(count >= below, "{line}");
         below = count;
@@ -264,12 +362,19 @@ async fn waits_are_in_a_histogram() {
 #[tokio::test]
 async fn the_time_to_come_back_is_spread() {
     let scene = Scene::new();
-    let service = scene.layer().layer(service_fn(|_: Request<InBody>| async { ok("") }));
+    let service = scene
+        .layer()
+        .layer(service_fn(|_: Request<InBody>| async { ok("") }));
     let _held = scene.acme.force_charge(100 * KIB);
     let mut seconds = BTreeSet::new();
     for _ in 0..50 {
         let response = service.clone().oneshot(request("acme", "")).await.unwrap();
-        seconds.insert(response.headers()["retry-after"].to_str().unwrap().to_owned());
+        seconds.insert(
+            response.headers()["retry-after"]
+                .to_str()
+                .unwrap()
+                .to_owned(),
+        );
     }
     assert_eq!(seconds.into_iter().collect::<Vec<_>>(), ["1", "2", "3"]);
 }

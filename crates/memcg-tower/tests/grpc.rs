@@ -46,35 +46,76 @@ fn fields(mut message: &[u8]) -> Vec<(u64, Vec<u8>, u64)> {
 async fn grpc_gets_a_status_with_details() {
     use base64::Engine;
     let scene = Scene::new();
-    let service = scene.layer().layer(service_fn(|_: Request<InBody>| async { ok("") }));
+    let service = scene
+        .layer()
+        .layer(service_fn(|_: Request<InBody>| async { ok("") }));
     let held = scene.acme.force_charge(100 * KIB);
     let mut call = sized("acme", 10);
-    call.headers_mut().insert(CONTENT_TYPE, "application/grpc+proto".parse().unwrap());
+    call.headers_mut()
+        .insert(CONTENT_TYPE, "application/grpc+proto".parse().unwrap());
     let response = service.clone().oneshot(call).await.unwrap();
     assert_eq!(
-        (response.status().as_u16(), response.headers()[CONTENT_TYPE].to_str().unwrap()),
+        (
+            response.status().as_u16(),
+            response.headers()[CONTENT_TYPE].to_str().unwrap()
+        ),
         (200, "application/grpc")
     );
     assert_eq!(response.headers()["grpc-status"], "8");
-    let message = response.headers()["grpc-message"].to_str().unwrap().to_owned();
+    let message = response.headers()["grpc-message"]
+        .to_str()
+        .unwrap()
+        .to_owned();
     assert!(message.starts_with("/acme refused "), "{message}");
     let details = response.headers()["grpc-status-details-bin"].clone();
-    let status = base64::engine::general_purpose::STANDARD_NO_PAD.decode(details).unwrap();
+    let status = base64::engine::general_purpose::STANDARD_NO_PAD
+        .decode(details)
+        .unwrap();
     let status = fields(&status);
     assert_eq!((status[0].0, status[0].2), (1, 8));
-    assert_eq!((status[1].0, String::from_utf8(status[1].1.clone()).unwrap()), (2, message.clone()));
+    assert_eq!(
+        (status[1].0, String::from_utf8(status[1].1.clone()).unwrap()),
+        (2, message.clone())
+    );
     let details: Vec<_> = status[2..].iter().map(|(_, any, _)| fields(any)).collect();
     assert_eq!(details[0][0].1, b"type.googleapis.com/google.rpc.RetryInfo");
     let delay = fields(&fields(&details[0][1].1)[0].1);
-    assert!(delay[0].0 == 1 && (1..=4).contains(&delay[0].2), "a second, and spread: {delay:?}");
-    assert_eq!(details[1][0].1, b"type.googleapis.com/google.rpc.QuotaFailure");
+    assert!(
+        delay[0].0 == 1 && (1..=4).contains(&delay[0].2),
+        "a second, and spread: {delay:?}"
+    );
+    assert_eq!(
+        details[1][0].1,
+        b"type.googleapis.com/google.rpc.QuotaFailure"
+    );
     let violation = fields(&fields(&details[1][1].1)[0].1);
-    assert_eq!((violation[0].1.as_slice(), violation[1].1.as_slice()), (&b"/acme"[..], message.as_bytes()));
-    assert!(response.into_body().collect().await.unwrap().to_bytes().is_empty());
+    assert_eq!(
+        (violation[0].1.as_slice(), violation[1].1.as_slice()),
+        (&b"/acme"[..], message.as_bytes())
+    );
+    assert!(
+        response
+            .into_body()
+            .collect()
+            .await
+            .unwrap()
+            .to_bytes()
+            .is_empty()
+    );
     drop(held);
     let mut call = request("acme", Body::new(Empty::new()));
-    call.headers_mut().insert(CONTENT_TYPE, "application/grpc".parse().unwrap());
-    assert!(service.oneshot(call).await.unwrap().headers().get("grpc-status").is_none(), "admitted");
+    call.headers_mut()
+        .insert(CONTENT_TYPE, "application/grpc".parse().unwrap());
+    assert!(
+        service
+            .oneshot(call)
+            .await
+            .unwrap()
+            .headers()
+            .get("grpc-status")
+            .is_none(),
+        "admitted"
+    );
     scene.assert_given_back();
 }
 
@@ -83,18 +124,37 @@ async fn grpc_gets_a_status_with_details() {
 async fn a_tenant_that_is_offline_is_unavailable() {
     use base64::Engine;
     let scene = Scene::new();
-    let service = scene.layer().layer(service_fn(|_: Request<InBody>| async { ok("") }));
+    let service = scene
+        .layer()
+        .layer(service_fn(|_: Request<InBody>| async { ok("") }));
     scene.acme.offline().unwrap();
     let mut call = sized("acme", 10);
-    call.headers_mut().insert(CONTENT_TYPE, "application/grpc".parse().unwrap());
+    call.headers_mut()
+        .insert(CONTENT_TYPE, "application/grpc".parse().unwrap());
     let response = service.oneshot(call).await.unwrap();
-    assert_eq!((response.status().as_u16(), response.headers()["grpc-status"].to_str().unwrap()), (200, "14"));
+    assert_eq!(
+        (
+            response.status().as_u16(),
+            response.headers()["grpc-status"].to_str().unwrap()
+        ),
+        (200, "14")
+    );
     let message = response.headers()["grpc-message"].to_str().unwrap();
     assert!(message.starts_with("/acme is offline"), "{message}");
     let details = response.headers()["grpc-status-details-bin"].clone();
-    let status = fields(&base64::engine::general_purpose::STANDARD_NO_PAD.decode(details).unwrap());
-    assert_eq!((status[0].0, status[0].2, status[1].1.as_slice()), (1, 14, message.as_bytes()));
-    let urls: Vec<_> = status[2..].iter().map(|(_, any, _)| fields(any)[0].1.clone()).collect();
+    let status = fields(
+        &base64::engine::general_purpose::STANDARD_NO_PAD
+            .decode(details)
+            .unwrap(),
+    );
+    assert_eq!(
+        (status[0].0, status[0].2, status[1].1.as_slice()),
+        (1, 14, message.as_bytes())
+    );
+    let urls: Vec<_> = status[2..]
+        .iter()
+        .map(|(_, any, _)| fields(any)[0].1.clone())
+        .collect();
     assert_eq!(urls, [b"type.googleapis.com/google.rpc.QuotaFailure"]);
     scene.assert_given_back();
 }

@@ -1,5 +1,6 @@
-//! The ledger by threads: requests of one tenant that promise, bring their bodies, wait in line and are dropped, on all
-//! workers at once. What those that run were promised and charged is within the tenant's max at every moment.
+//! The ledger by threads: requests of one tenant that promise, bring their bodies, wait in line and
+//! are dropped, on all workers at once. What those that run were promised and charged is within the
+//! tenant's max at every moment.
 
 mod support;
 
@@ -37,7 +38,9 @@ impl<B: hyper::body::Body<Data = Bytes> + Unpin> hyper::body::Body for Known<B> 
         context: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let frame = std::task::ready!(std::pin::Pin::new(&mut self.inner).poll_frame(context));
-        let came = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref().map(Bytes::len));
+        let came = frame
+            .as_ref()
+            .and_then(|frame| frame.as_ref().ok()?.data_ref().map(Bytes::len));
         self.length -= came.unwrap_or(0) as u64;
         std::task::Poll::Ready(frame)
     }
@@ -50,7 +53,16 @@ impl<B: hyper::body::Body<Data = Bytes> + Unpin> hyper::body::Body for Known<B> 
 fn known(length: u64) -> (mpsc::UnboundedSender<Bytes>, Request<Body>) {
     let (frames, mut received) = mpsc::unbounded_channel();
     let inner = StreamBody::new(tokio_stream(move |context| received.poll_recv(context)));
-    (frames, request("acme", Body::new(Known { length, inner: Box::pin(inner) })))
+    (
+        frames,
+        request(
+            "acme",
+            Body::new(Known {
+                length,
+                inner: Box::pin(inner),
+            }),
+        ),
+    )
 }
 
 /// Weight of a request that runs, until its handler is dropped.
@@ -74,7 +86,8 @@ async fn what_runs_is_within_the_max_on_all_threads() {
             let running = Arc::clone(&running);
             async move {
                 let mut body = request.into_body();
-                let total = hyper::body::Body::size_hint(&body).exact().unwrap() + OVERHEAD + RESPONSE;
+                let total =
+                    hyper::body::Body::size_hint(&body).exact().unwrap() + OVERHEAD + RESPONSE;
                 // Dropped before the body, which gives back what it was promised.
                 let now = running.fetch_add(total, Ordering::SeqCst) + total;
                 let _runs = Runs(Arc::clone(&running), total);
@@ -125,9 +138,17 @@ async fn what_runs_is_within_the_max_on_all_threads() {
         })
         .collect();
     for task in tasks {
-        tokio::time::timeout(Duration::from_secs(120), task).await.expect("none is stuck").unwrap();
+        tokio::time::timeout(Duration::from_secs(120), task)
+            .await
+            .expect("none is stuck")
+            .unwrap();
     }
-    assert!(ended.load(Ordering::Relaxed) as u64 >= TASKS * EACH * 4 / 5 && figures.waits().count > 100);
-    assert_eq!((running.load(Ordering::SeqCst), Promised::to(&scene.acme)), (0, Promised::default()));
+    assert!(
+        ended.load(Ordering::Relaxed) as u64 >= TASKS * EACH * 4 / 5 && figures.waits().count > 100
+    );
+    assert_eq!(
+        (running.load(Ordering::SeqCst), Promised::to(&scene.acme)),
+        (0, Promised::default())
+    );
     scene.assert_given_back();
 }

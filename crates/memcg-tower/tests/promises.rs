@@ -1,4 +1,5 @@
-//! The bytes that bodies have promised to their tenant, and the line of requests beside that: without a connection.
+//! The bytes that bodies have promised to their tenant, and the line of requests beside that:
+//! without a connection.
 
 mod support;
 
@@ -46,7 +47,16 @@ impl hyper::body::Body for Coming {
 
 fn coming(tenant: &str, length: usize) -> (mpsc::UnboundedSender<Bytes>, Request<Body>) {
     let (sender, frames) = mpsc::unbounded_channel();
-    (sender, request(tenant, Body::new(Coming { length: length as u64, frames })))
+    (
+        sender,
+        request(
+            tenant,
+            Body::new(Coming {
+                length: length as u64,
+                frames,
+            }),
+        ),
+    )
 }
 
 async fn reads(request: Request<InBody>) -> Answer {
@@ -73,28 +83,41 @@ async fn a_promise_reclaims_of_its_own_tenant_alone() {
         let scene = Scene::new();
         let [of_acme, of_globex] = [&scene.acme, &scene.globex].map(|tenant| {
             let cache = Arc::new(Cache(Mutex::new(Some(tenant.force_charge(60 * KIB)))));
-            (tenant.register_reclaimer(cache.clone(), Priority::NORMAL), cache)
+            (
+                tenant.register_reclaimer(cache.clone(), Priority::NORMAL),
+                cache,
+            )
         });
         let service = scene.layer().patience(patience).layer(service_fn(reads));
         let (frames, asks) = coming("acme", 80 * KIB);
         let mut runs = Box::pin(service.clone().oneshot(asks));
-        assert!(runs.as_mut().now_or_never().is_none(), "it waits for its body");
+        assert!(
+            runs.as_mut().now_or_never().is_none(),
+            "it waits for its body"
+        );
         assert_eq!(Promised::to(&scene.acme).bytes, 80 * KIB as u64);
         let holds = |cache: &Cache| cache.0.lock().unwrap().is_some();
         assert_eq!((holds(&of_acme.1), holds(&of_globex.1)), (false, true));
         frames.send(Bytes::from(vec![1; 80 * KIB])).unwrap();
         drop(frames);
-        assert_eq!(text(runs.await.unwrap()).await, (200, (80 * KIB).to_string()));
+        assert_eq!(
+            text(runs.await.unwrap()).await,
+            (200, (80 * KIB).to_string())
+        );
         drop((of_acme, of_globex));
         scene.assert_given_back();
     }
 }
 
-/// Bytes that a handler or a cache gives back wake no line of promises: the first in it looks again.
+/// Bytes that a handler or a cache gives back wake no line of promises: the first in it looks
+/// again.
 #[tokio::test]
 async fn the_first_in_line_sees_what_others_give_back() {
     let scene = Scene::new();
-    let service = scene.layer().patience(Duration::from_secs(60)).layer(service_fn(reads));
+    let service = scene
+        .layer()
+        .patience(Duration::from_secs(60))
+        .layer(service_fn(reads));
     let held = scene.acme.force_charge(50 * KIB);
     let waits = tokio::spawn(service.clone().oneshot(sized("acme", 60 * KIB)));
     let behind = tokio::spawn(service.oneshot(sized("acme", 60 * KIB)));
@@ -105,7 +128,9 @@ async fn the_first_in_line_sees_what_others_give_back() {
     drop(held);
     // The second one is woken by the end of the first one.
     for waits in [waits, behind] {
-        let answered = tokio::time::timeout(Duration::from_secs(20), waits).await.expect("none is stuck");
+        let answered = tokio::time::timeout(Duration::from_secs(20), waits)
+            .await
+            .expect("none is stuck");
         assert_eq!(text(answered.unwrap().unwrap()).await.0, 200);
     }
     scene.assert_given_back();
@@ -122,8 +147,13 @@ async fn a_place_in_line_that_is_left_is_taken() {
         let (frames, first) = coming("acme", 60 * KIB);
         let mut runs = Box::pin(service.clone().oneshot(first));
         assert!(runs.as_mut().now_or_never().is_none());
-        let mut line: Vec<_> =
-            (0..3).map(|_| Some(tokio::spawn(service.clone().oneshot(sized("acme", 60 * KIB))))).collect();
+        let mut line: Vec<_> = (0..3)
+            .map(|_| {
+                Some(tokio::spawn(
+                    service.clone().oneshot(sized("acme", 60 * KIB)),
+                ))
+            })
+            .collect();
         while Promised::to(&scene.acme).waiting < 3 {
             tokio::task::yield_now().await;
         }
@@ -133,7 +163,9 @@ async fn a_place_in_line_that_is_left_is_taken() {
         assert_eq!((figures.waiting(), figures.left()), (2, leaves as u64 + 1));
         drop((frames, runs));
         for waits in line.into_iter().flatten() {
-            let answered = tokio::time::timeout(Duration::from_secs(20), waits).await.expect("none is stuck");
+            let answered = tokio::time::timeout(Duration::from_secs(20), waits)
+                .await
+                .expect("none is stuck");
             assert_eq!(text(answered.unwrap().unwrap()).await.0, 200);
         }
         scene.assert_given_back();
@@ -156,9 +188,19 @@ async fn a_body_that_outgrows_its_promise_leaves_those_of_others() {
         let (unknown, body) = unsized_body();
         unknown.send(Bytes::from(vec![1; bytes])).unwrap();
         drop(unknown);
-        let (is, text) = text(service.clone().oneshot(request("acme", body)).await.unwrap()).await;
+        let (is, text) = text(
+            service
+                .clone()
+                .oneshot(request("acme", body))
+                .await
+                .unwrap(),
+        )
+        .await;
         assert_eq!(is, status, "{text}");
-        assert!(status == 200 || text.contains("60 KiB of bodies on their way"), "{text}");
+        assert!(
+            status == 200 || text.contains("60 KiB of bodies on their way"),
+            "{text}"
+        );
     }
     assert_eq!(figures.refused(Kind::Outgrown), 1);
     frames.send(Bytes::from(vec![1; 60 * KIB])).unwrap();
@@ -175,8 +217,30 @@ async fn layers_share_the_promises_of_a_tenant() {
     let (frames, first) = coming("acme", 60 * KIB);
     let mut runs = Box::pin(services[0].clone().oneshot(first));
     assert!(runs.as_mut().now_or_never().is_none());
-    assert_eq!(text(services[1].clone().oneshot(sized("acme", 60 * KIB)).await.unwrap()).await.0, 429);
+    assert_eq!(
+        text(
+            services[1]
+                .clone()
+                .oneshot(sized("acme", 60 * KIB))
+                .await
+                .unwrap()
+        )
+        .await
+        .0,
+        429
+    );
     drop((frames, runs));
-    assert_eq!(text(services[1].clone().oneshot(sized("acme", 60 * KIB)).await.unwrap()).await.0, 200);
+    assert_eq!(
+        text(
+            services[1]
+                .clone()
+                .oneshot(sized("acme", 60 * KIB))
+                .await
+                .unwrap()
+        )
+        .await
+        .0,
+        200
+    );
     scene.assert_given_back();
 }

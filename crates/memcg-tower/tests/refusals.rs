@@ -1,4 +1,5 @@
-//! Requests that are refused: for what reason, after how much of their body, and with which time to come back.
+//! Requests that are refused: for what reason, after how much of their body, and with which time to
+//! come back.
 
 mod support;
 
@@ -34,9 +35,19 @@ struct Counted {
 impl Counted {
     fn new(bytes: usize, says_its_length: bool) -> (Arc<AtomicUsize>, Counted) {
         let whole = Bytes::from(vec![1; bytes]);
-        let frames = (0..bytes).step_by(KIB).map(|at| whole.slice(at..bytes.min(at + KIB))).collect();
+        let frames = (0..bytes)
+            .step_by(KIB)
+            .map(|at| whole.slice(at..bytes.min(at + KIB)))
+            .collect();
         let read = Arc::new(AtomicUsize::new(0));
-        (Arc::clone(&read), Counted { frames, says_its_length, read })
+        (
+            Arc::clone(&read),
+            Counted {
+                frames,
+                says_its_length,
+                read,
+            },
+        )
     }
 
     fn left(&self) -> usize {
@@ -48,9 +59,13 @@ impl hyper::body::Body for Counted {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let frame = self.frames.pop_front();
-        self.read.fetch_add(frame.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
+        self.read
+            .fetch_add(frame.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
         Poll::Ready(frame.map(|frame| Ok(Frame::data(frame))))
     }
 
@@ -59,13 +74,19 @@ impl hyper::body::Body for Counted {
     }
 
     fn size_hint(&self) -> SizeHint {
-        if self.says_its_length { SizeHint::with_exact(self.left() as u64) } else { SizeHint::new() }
+        if self.says_its_length {
+            SizeHint::with_exact(self.left() as u64)
+        } else {
+            SizeHint::new()
+        }
     }
 }
 
 type Answer = (u16, Option<u64>, String);
 
-async fn answer(response: Response<impl hyper::body::Body<Data = Bytes, Error: std::fmt::Debug>>) -> Answer {
+async fn answer(
+    response: Response<impl hyper::body::Body<Data = Bytes, Error: std::fmt::Debug>>,
+) -> Answer {
     let retry = retry(&response);
     let (status, text) = text(response).await;
     (status, retry, text)
@@ -84,7 +105,10 @@ where
             let mut body = request.into_body();
             let failed = body.frame().await.unwrap().unwrap_err();
             assert!(matches!(failed, BodyError::Refused(_)), "{failed}");
-            assert!(body.frame().await.is_none(), "nothing comes after the error");
+            assert!(
+                body.frame().await.is_none(),
+                "nothing comes after the error"
+            );
             ok("all is well")
         }
     }));
@@ -96,10 +120,21 @@ async fn a_group_that_is_above_max_by_force_reads_no_body() {
     let scene = Scene::new();
     let (status, retry, text) = force(scene.layer(), "acme", &scene.acme, 120 * KIB).await;
     assert_eq!((status, retry), (429, Some(1)), "{text}");
-    assert!(text.starts_with("/acme refuses a checkpoint of /acme: "), "{text}");
-    let (status, retry, text) = force(scene.layer(), "globex", &scene.runtime.root(), 160 * KIB).await;
-    assert_eq!((status, retry), (503, Some(1)), "the service is above its max: {text}");
-    assert!(text.starts_with("/ refuses a checkpoint of /globex: "), "{text}");
+    assert!(
+        text.starts_with("/acme refuses a checkpoint of /acme: "),
+        "{text}"
+    );
+    let (status, retry, text) =
+        force(scene.layer(), "globex", &scene.runtime.root(), 160 * KIB).await;
+    assert_eq!(
+        (status, retry),
+        (503, Some(1)),
+        "the service is above its max: {text}"
+    );
+    assert!(
+        text.starts_with("/ refuses a checkpoint of /globex: "),
+        "{text}"
+    );
     scene.assert_given_back();
 }
 
@@ -121,7 +156,11 @@ async fn a_group_that_is_cancelled_reads_no_body() {
     scene.runtime.root().set_oom_policy(OomPolicy::Choose);
     let hook = scene.globex.on_cancel(|_| {});
     let (status, retry, text) = force(scene.layer(), "globex", &scene.globex, 160 * KIB).await;
-    assert_eq!((status, retry), (503, None), "it is told to stop, not to come back: {text}");
+    assert_eq!(
+        (status, retry),
+        (503, None),
+        "it is told to stop, not to come back: {text}"
+    );
     assert!(text.starts_with("/globex is cancelled"), "{text}");
     drop(hook);
     scene.assert_given_back();
@@ -135,7 +174,10 @@ async fn drained(
     says_its_length: bool,
     set: fn(&mut Request<Body>),
 ) -> usize {
-    let service = scene.layer().drain(bound).layer(service_fn(|_: Request<InBody>| async { ok("") }));
+    let service = scene
+        .layer()
+        .drain(bound)
+        .layer(service_fn(|_: Request<InBody>| async { ok("") }));
     let (read, body) = Counted::new(bytes, says_its_length);
     let mut asks = request("acme", Body::new(body));
     set(&mut asks);
@@ -156,12 +198,21 @@ async fn a_refused_body_is_drained_up_to_the_bound() {
     for (bytes, of_known_length, of_unknown) in [
         (bound - 1, bound - 1, bound - 1),
         (bound, bound, bound),
-        // It is known before that the rest would be too much; or the frame that is too much is the last one read.
+        // It is known before that the rest would be too much; or the frame that is too much is the
+        // last one read.
         (bound + 1, 0, bound + 1),
         (3 * bound, 0, bound + KIB),
     ] {
-        assert_eq!(drained(&scene, bound, bytes, true, |_| {}).await, of_known_length, "of {bytes}");
-        assert_eq!(drained(&scene, bound, bytes, false, |_| {}).await, of_unknown, "of {bytes}");
+        assert_eq!(
+            drained(&scene, bound, bytes, true, |_| {}).await,
+            of_known_length,
+            "of {bytes}"
+        );
+        assert_eq!(
+            drained(&scene, bound, bytes, false, |_| {}).await,
+            of_unknown,
+            "of {bytes}"
+        );
     }
     assert_eq!(drained(&scene, 0, 1, true, |_| {}).await, 0);
     drop(held);
@@ -173,14 +224,26 @@ async fn no_body_is_drained_that_its_client_does_not_send_yet() {
     let scene = Scene::new();
     let held = scene.acme.force_charge(100 * KIB);
     let waits = |asks: &mut Request<Body>| {
-        asks.headers_mut().insert(EXPECT, "100-continue".parse().unwrap());
+        asks.headers_mut()
+            .insert(EXPECT, "100-continue".parse().unwrap());
     };
     for says_its_length in [true, false] {
-        assert_eq!(drained(&scene, 10 * KIB, 5000, says_its_length, waits).await, 0, "it expects 100");
+        assert_eq!(
+            drained(&scene, 10 * KIB, 5000, says_its_length, waits).await,
+            0,
+            "it expects 100"
+        );
         let http2 = |asks: &mut Request<Body>| *asks.version_mut() = Version::HTTP_2;
-        assert_eq!(drained(&scene, 10 * KIB, 5000, says_its_length, http2).await, 0, "its stream ends alone");
+        assert_eq!(
+            drained(&scene, 10 * KIB, 5000, says_its_length, http2).await,
+            0,
+            "its stream ends alone"
+        );
         let http10 = |asks: &mut Request<Body>| *asks.version_mut() = Version::HTTP_10;
-        assert_eq!(drained(&scene, 10 * KIB, 5000, says_its_length, http10).await, 5000);
+        assert_eq!(
+            drained(&scene, 10 * KIB, 5000, says_its_length, http10).await,
+            5000
+        );
     }
     drop(held);
     scene.assert_given_back();
@@ -194,7 +257,10 @@ async fn a_classifier_may_refuse() {
     let layer = AdmissionLayer::new(move |request: &Request<Body>| match request.uri().path() {
         "/acme" => Ok(acme.clone()),
         "/no-error" => Err(Refusal::new(StatusCode::SWITCHING_PROTOCOLS, "no error")),
-        path => Err(Refusal::new(StatusCode::FORBIDDEN, format!("{path} is no tenant"))),
+        path => Err(Refusal::new(
+            StatusCode::FORBIDDEN,
+            format!("{path} is no tenant"),
+        )),
     });
     let runs = Arc::new(AtomicUsize::new(0));
     let handler = service_fn(|_: Request<InBody>| {
@@ -202,20 +268,39 @@ async fn a_classifier_may_refuse() {
         std::future::ready(ok("runs"))
     });
     let mut service = layer.layer(ConcurrencyLimitLayer::new(1).layer(handler));
-    for (tenant, status, text) in
-        [("", 403, "/ is no tenant"), ("other", 403, "/other is no tenant"), ("no-error", 500, "no error")]
-    {
-        let refused = service.ready().await.unwrap().call(request(tenant, "body")).await.unwrap();
+    for (tenant, status, text) in [
+        ("", 403, "/ is no tenant"),
+        ("other", 403, "/other is no tenant"),
+        ("no-error", 500, "no error"),
+    ] {
+        let refused = service
+            .ready()
+            .await
+            .unwrap()
+            .call(request(tenant, "body"))
+            .await
+            .unwrap();
         assert_eq!(answer(refused).await, (status, None, text.to_owned()));
         assert_eq!(runs.load(Ordering::Relaxed), 0);
     }
     // Its permit went with the refusal.
-    let admitted = service.clone().oneshot(request("acme", "body")).await.unwrap();
+    let admitted = service
+        .clone()
+        .oneshot(request("acme", "body"))
+        .await
+        .unwrap();
     assert_eq!(answer(admitted).await, (200, None, "runs".to_owned()));
     // Before the answer, the layer reads what the client sends, as that of each refused request.
     let (read, body) = Counted::new(5000, true);
-    let refused = service.clone().oneshot(request("other", Body::new(body))).await.unwrap();
-    assert_eq!((refused.status(), read.load(Ordering::Relaxed)), (StatusCode::FORBIDDEN, 5000));
+    let refused = service
+        .clone()
+        .oneshot(request("other", Body::new(body)))
+        .await
+        .unwrap();
+    assert_eq!(
+        (refused.status(), read.load(Ordering::Relaxed)),
+        (StatusCode::FORBIDDEN, 5000)
+    );
     scene.assert_given_back();
     // Of a group where there is one, and uncharged where there is none.
     let layer = AdmissionLayer::new(|request: &Request<Body>| match request.uri().path() {
@@ -224,24 +309,45 @@ async fn a_classifier_may_refuse() {
     });
     let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("runs") }));
     for (tenant, status) in [("health", 200), ("acme", 401)] {
-        assert_eq!(answer(service.clone().oneshot(request(tenant, "")).await.unwrap()).await.0, status);
+        assert_eq!(
+            answer(service.clone().oneshot(request(tenant, "")).await.unwrap())
+                .await
+                .0,
+            status
+        );
     }
 }
 
 #[tokio::test]
 async fn a_refusal_of_a_classifier_has_its_code_in_grpc() {
-    for (status, code) in
-        [(400, "3"), (401, "16"), (403, "7"), (404, "5"), (413, "8"), (429, "8"), (503, "14"), (500, "2"), (200, "2")]
-    {
-        let layer = AdmissionLayer::new(move |_: &Request<Body>| -> Result<Option<Group>, Refusal> {
-            Err(Refusal::new(StatusCode::from_u16(status).unwrap(), "not you"))
-        });
+    for (status, code) in [
+        (400, "3"),
+        (401, "16"),
+        (403, "7"),
+        (404, "5"),
+        (413, "8"),
+        (429, "8"),
+        (503, "14"),
+        (500, "2"),
+        (200, "2"),
+    ] {
+        let layer =
+            AdmissionLayer::new(move |_: &Request<Body>| -> Result<Option<Group>, Refusal> {
+                Err(Refusal::new(
+                    StatusCode::from_u16(status).unwrap(),
+                    "not you",
+                ))
+            });
         let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("runs") }));
         let mut call = request("acme", "");
-        call.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+        call.headers_mut()
+            .insert("content-type", "application/grpc".parse().unwrap());
         let response = service.oneshot(call).await.unwrap();
         let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
-        assert_eq!((header("grpc-status"), header("grpc-message")), (code.to_owned(), "not you".to_owned()));
+        assert_eq!(
+            (header("grpc-status"), header("grpc-message")),
+            (code.to_owned(), "not you".to_owned())
+        );
         assert_eq!(response.status(), StatusCode::OK);
     }
 }
@@ -249,21 +355,48 @@ async fn a_refusal_of_a_classifier_has_its_code_in_grpc() {
 /// The root, the tenant, and one request.
 #[tokio::test]
 async fn a_request_for_which_there_is_no_group_is_503() {
-    let runtime = Runtime::builder().groups_max(3).audit(true).build().unwrap();
-    let acme = runtime.root().create("acme", Limits::new().max(100 * KIB)).unwrap();
+    let runtime = Runtime::builder()
+        .groups_max(3)
+        .audit(true)
+        .build()
+        .unwrap();
+    let acme = runtime
+        .root()
+        .create("acme", Limits::new().max(100 * KIB))
+        .unwrap();
     let tenant = acme.clone();
-    let layer = AdmissionLayer::new(move |_: &Request<Body>| Some(tenant.clone())).request_groups(Limits::new());
+    let layer = AdmissionLayer::new(move |_: &Request<Body>| Some(tenant.clone()))
+        .request_groups(Limits::new());
     let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("done") }));
     let first = service.clone().oneshot(request("acme", "")).await.unwrap();
     assert_eq!((first.status().as_u16(), acme.children().len()), (200, 1));
     let (read, body) = Counted::new(5000, true);
-    let (status, retry, text) = answer(service.clone().oneshot(request("acme", Body::new(body))).await.unwrap()).await;
+    let (status, retry, text) = answer(
+        service
+            .clone()
+            .oneshot(request("acme", Body::new(body)))
+            .await
+            .unwrap(),
+    )
+    .await;
     assert_eq!((status, retry), (503, Some(1)), "{text}");
-    assert!(text.contains("in /acme: there are 3 groups, as many as groups_max allows"), "{text}");
-    assert_eq!(read.load(Ordering::Relaxed), 5000, "its client reads the answer after it has sent");
+    assert!(
+        text.contains("in /acme: there are 3 groups, as many as groups_max allows"),
+        "{text}"
+    );
+    assert_eq!(
+        read.load(Ordering::Relaxed),
+        5000,
+        "its client reads the answer after it has sent"
+    );
     drop(first);
-    let (status, _, text) = answer(service.clone().oneshot(request("acme", "")).await.unwrap()).await;
-    assert_eq!((status, text.as_str()), (200, "done"), "the first one's group is there for it");
+    let (status, _, text) =
+        answer(service.clone().oneshot(request("acme", "")).await.unwrap()).await;
+    assert_eq!(
+        (status, text.as_str()),
+        (200, "done"),
+        "the first one's group is there for it"
+    );
     acme.offline().unwrap();
     let (status, retry, text) = answer(service.oneshot(request("acme", "")).await.unwrap()).await;
     assert_eq!((status, retry), (503, None), "{text}");
@@ -280,12 +413,19 @@ async fn the_delay_above_a_high_is_a_part_of_the_time_to_come_back() {
     let held = scene.acme.force_charge(100 * KIB);
     scene.acme.set_limits(Limits::new().high(10 * KIB)).unwrap();
     // Of the request with its overhead and its response; the most that a charge is delayed.
-    assert_eq!(scene.acme.high_delay(20 * KIB + 3 * KIB), Duration::from_secs(2));
+    assert_eq!(
+        scene.acme.high_delay(20 * KIB + 3 * KIB),
+        Duration::from_secs(2)
+    );
     for (patience, seconds) in [(Duration::ZERO, 2), (Duration::from_millis(10), 3)] {
         let layer = scene.layer().patience(patience);
         let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("") }));
         let response = service.oneshot(sized("acme", 20 * KIB)).await.unwrap();
-        let retry: u64 = response.headers()[RETRY_AFTER].to_str().unwrap().parse().unwrap();
+        let retry: u64 = response.headers()[RETRY_AFTER]
+            .to_str()
+            .unwrap()
+            .parse()
+            .unwrap();
         assert!((seconds..=3 * seconds + 1).contains(&retry), "{retry}");
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     }
@@ -299,13 +439,21 @@ async fn the_size_of_a_body_counts_the_frame_that_waits() {
     let scene = Scene::new();
     let held = scene.acme.force_charge(95 * KIB);
     for says_its_length in [true, false] {
-        let layer = scene.layer().body_window(0).response(0).patience(Duration::from_secs(60));
+        let layer = scene
+            .layer()
+            .body_window(0)
+            .response(0)
+            .patience(Duration::from_secs(60));
         let service = layer.layer(service_fn(move |_: Request<InBody>| async move {
             let (_, mut body) = Counted::new(1000, says_its_length);
             body.frames.push_front(Bytes::from(vec![2; 50 * KIB]));
             Ok::<_, Infallible>(Response::new(body))
         }));
-        let mut body = service.oneshot(request("acme", "")).await.unwrap().into_body();
+        let mut body = service
+            .oneshot(request("acme", ""))
+            .await
+            .unwrap()
+            .into_body();
         let whole = 50 * KIB as u64 + 1000;
         let exact = says_its_length.then_some(whole);
         assert_eq!(body.size_hint().exact(), exact);
@@ -313,20 +461,61 @@ async fn the_size_of_a_body_counts_the_frame_that_waits() {
         for _ in 0..2 {
             assert!(Pin::new(&mut body).poll_frame(&mut context).is_pending());
             let (lower, upper) = (body.size_hint().lower(), body.size_hint().upper());
-            assert_eq!((lower, upper), (if says_its_length { whole } else { 50 * KIB as u64 }, exact));
+            assert_eq!(
+                (lower, upper),
+                (
+                    if says_its_length {
+                        whole
+                    } else {
+                        50 * KIB as u64
+                    },
+                    exact
+                )
+            );
         }
         drop(body);
-        assert_eq!((scene.acme.live(), scene.acme.waiting_count()), (95 * KIB as u64, 0));
+        assert_eq!(
+            (scene.acme.live(), scene.acme.waiting_count()),
+            (95 * KIB as u64, 0)
+        );
     }
     // If the frame that waits is the last one, the body has not ended.
-    let layer = scene.layer().body_window(0).patience(Duration::from_secs(60));
-    let service = layer.layer(service_fn(|_: Request<InBody>| async { ok(vec![7; 50 * KIB]) }));
-    let mut body = service.oneshot(request("acme", "")).await.unwrap().into_body();
-    assert!(Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())).is_pending());
-    assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(50 * KIB as u64), false));
+    let layer = scene
+        .layer()
+        .body_window(0)
+        .patience(Duration::from_secs(60));
+    let service = layer.layer(service_fn(|_: Request<InBody>| async {
+        ok(vec![7; 50 * KIB])
+    }));
+    let mut body = service
+        .oneshot(request("acme", ""))
+        .await
+        .unwrap()
+        .into_body();
+    assert!(
+        Pin::new(&mut body)
+            .poll_frame(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+    );
+    assert_eq!(
+        (body.size_hint().exact(), body.is_end_stream()),
+        (Some(50 * KIB as u64), false)
+    );
     drop(held);
-    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap().len(), 50 * KIB);
-    assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(0), true));
+    assert_eq!(
+        body.frame()
+            .await
+            .unwrap()
+            .unwrap()
+            .into_data()
+            .unwrap()
+            .len(),
+        50 * KIB
+    );
+    assert_eq!(
+        (body.size_hint().exact(), body.is_end_stream()),
+        (Some(0), true)
+    );
     drop(body);
     scene.assert_given_back();
 }
@@ -335,14 +524,32 @@ async fn the_size_of_a_body_counts_the_frame_that_waits() {
 #[tokio::test]
 async fn the_body_of_a_request_ends() {
     let scene = Scene::new();
-    let service = scene.layer().layer(service_fn(|request: Request<InBody>| async {
-        let mut body = request.into_body();
-        assert!(!body.is_end_stream());
-        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap().len(), 10);
-        assert!(body.is_end_stream() && body.frame().await.is_none());
-        ok(vec![])
-    }));
-    assert_eq!(service.oneshot(request("acme", vec![1; 10])).await.unwrap().status(), 200);
+    let service = scene
+        .layer()
+        .layer(service_fn(|request: Request<InBody>| async {
+            let mut body = request.into_body();
+            assert!(!body.is_end_stream());
+            assert_eq!(
+                body.frame()
+                    .await
+                    .unwrap()
+                    .unwrap()
+                    .into_data()
+                    .unwrap()
+                    .len(),
+                10
+            );
+            assert!(body.is_end_stream() && body.frame().await.is_none());
+            ok(vec![])
+        }));
+    assert_eq!(
+        service
+            .oneshot(request("acme", vec![1; 10]))
+            .await
+            .unwrap()
+            .status(),
+        200
+    );
     scene.assert_given_back();
 }
 
@@ -351,12 +558,20 @@ async fn the_body_of_a_request_ends() {
 async fn a_stream_that_is_answered_may_pause() {
     let scene = Scene::new();
     let (time, kept) = (Duration::from_millis(20), Mutex::new(None));
-    let service = scene.layer().body_timeout(time).layer(service_fn(|request: Request<InBody>| {
-        *kept.lock().unwrap() = Some(request.into_body());
-        async { ok("") }
-    }));
-    let never = StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>());
-    let answer = service.oneshot(request("acme", Body::new(never))).await.unwrap();
+    let service = scene
+        .layer()
+        .body_timeout(time)
+        .layer(service_fn(|request: Request<InBody>| {
+            *kept.lock().unwrap() = Some(request.into_body());
+            async { ok("") }
+        }));
+    let never = StreamBody::new(futures_util::stream::pending::<
+        Result<Frame<Bytes>, Infallible>,
+    >());
+    let answer = service
+        .oneshot(request("acme", Body::new(never)))
+        .await
+        .unwrap();
     let mut body = kept.lock().unwrap().take().unwrap();
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..3 {
@@ -367,15 +582,23 @@ async fn a_stream_that_is_answered_may_pause() {
     scene.assert_given_back();
 }
 
-/// A tenant under pressure gets no request: those that can wait are refused at a lower pressure than the others.
+/// A tenant under pressure gets no request: those that can wait are refused at a lower pressure
+/// than the others.
 #[tokio::test]
 async fn a_tenant_under_pressure_is_shed() {
     let scene = Scene::new();
-    scene.acme.set_limits(Limits::new().pressure_levels(50, 90)).unwrap();
+    scene
+        .acme
+        .set_limits(Limits::new().pressure_levels(50, 90))
+        .unwrap();
     let acme = scene.acme.clone();
     let layer = AdmissionLayer::new(move |request: &Request<Body>| {
         let weighed = Weighed::new(acme.clone()).overhead(0).response(0);
-        if request.uri().path() == "/report" { weighed.shed_from(PressureLevel::Elevated) } else { weighed }
+        if request.uri().path() == "/report" {
+            weighed.shed_from(PressureLevel::Elevated)
+        } else {
+            weighed
+        }
     });
     let layer = layer.shed_from(PressureLevel::Critical);
     let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("served") }));
@@ -390,17 +613,31 @@ async fn a_tenant_under_pressure_is_shed() {
     }
     let status: Vec<u16> = seen.iter().map(|(status, ..)| *status).collect();
     assert_eq!(status, [200, 200, 503, 200, 503, 503, 200, 200]);
-    assert!(seen.iter().all(|(status, retry, _)| (*status == 503) == retry.is_some()), "{seen:?}");
-    assert_eq!(seen[2].2, "/acme is short of memory: its pressure level is elevated");
-    assert_eq!((layer.figures().refused(Kind::Shed), scene.acme.live()), (3, 0));
+    assert!(
+        seen.iter()
+            .all(|(status, retry, _)| (*status == 503) == retry.is_some()),
+        "{seen:?}"
+    );
+    assert_eq!(
+        seen[2].2,
+        "/acme is short of memory: its pressure level is elevated"
+    );
+    assert_eq!(
+        (layer.figures().refused(Kind::Shed), scene.acme.live()),
+        (3, 0)
+    );
     // The root is short of memory, and the tenant is not.
     let root = scene.acme.ancestors().last().unwrap();
-    root.set_limits(Limits::new().max(1000 * KIB).pressure_levels(50, 90)).unwrap();
+    root.set_limits(Limits::new().max(1000 * KIB).pressure_levels(50, 90))
+        .unwrap();
     let _held = root.try_charge(950 * KIB).unwrap();
     assert_eq!(scene.acme.pressure_level(), PressureLevel::Normal);
     let request = Request::get("/query").body(Body::empty()).unwrap();
     let (status, _, text) = answer(service.oneshot(request).await.unwrap()).await;
-    assert_eq!((status, &*text), (503, "/ is short of memory: its pressure level is critical"));
+    assert_eq!(
+        (status, &*text),
+        (503, "/ is short of memory: its pressure level is critical")
+    );
 }
 
 /// The service is short of memory: the requests of the less important tenant are refused first.
@@ -408,12 +645,22 @@ async fn a_tenant_under_pressure_is_shed() {
 async fn less_important_tenants_are_shed_first() {
     let scene = Scene::new();
     let root = scene.runtime.root();
-    root.set_limits(Limits::new().pressure_levels(50, 90)).unwrap();
+    root.set_limits(Limits::new().pressure_levels(50, 90))
+        .unwrap();
     let tenants = [(&scene.acme, 1), (&scene.globex, 0)].map(|(tenant, importance)| {
-        tenant.set_limits(Limits::new().importance(importance)).unwrap();
+        tenant
+            .set_limits(Limits::new().importance(importance))
+            .unwrap();
         let is_important = tenant.limits().importance >= Some(1);
-        let from = if is_important { PressureLevel::Critical } else { PressureLevel::Elevated };
-        Weighed::new(tenant.clone()).overhead(0).response(0).shed_from(from)
+        let from = if is_important {
+            PressureLevel::Critical
+        } else {
+            PressureLevel::Elevated
+        };
+        Weighed::new(tenant.clone())
+            .overhead(0)
+            .response(0)
+            .shed_from(from)
     });
     let layer = AdmissionLayer::new(move |request: &Request<Body>| {
         tenants[usize::from(request.uri().path() == "/globex")].clone()
@@ -423,7 +670,13 @@ async fn less_important_tenants_are_shed_first() {
         let _held = root.try_charge(held * KIB).unwrap();
         for (path, status) in ["/acme", "/globex"].into_iter().zip(served) {
             let request = Request::get(path).body(Body::empty()).unwrap();
-            assert_eq!(answer(service.clone().oneshot(request).await.unwrap()).await.0, status, "{path} at {held} KiB");
+            assert_eq!(
+                answer(service.clone().oneshot(request).await.unwrap())
+                    .await
+                    .0,
+                status,
+                "{path} at {held} KiB"
+            );
         }
     }
     scene.assert_given_back();

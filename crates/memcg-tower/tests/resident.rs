@@ -1,7 +1,9 @@
-//! The memory of the process beside the charge, by an allocator that counts all that it hands out: for handlers that answer
-//! before they have read, decompression, compression, upgraded connections and calls of gRPC that stream.
+//! The memory of the process beside the charge, by an allocator that counts all that it hands out:
+//! for handlers that answer before they have read, decompression, compression, upgraded connections
+//! and calls of gRPC that stream.
 //!
-//! It is a program of its own, with one test at a time. Clients are in the same process, and share the bytes that they send.
+//! It is a program of its own, with one test at a time. Clients are in the same process, and share
+//! the bytes that they send.
 
 use std::alloc::System;
 use std::convert::Infallible;
@@ -44,21 +46,31 @@ const NOISE: u64 = 2 << 20;
 fn alone(test: impl Future<Output = ()>) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     tokio.block_on(test);
 }
 
 fn tenant(max: usize) -> (Runtime, Group) {
     assert!(memcg_alloc::is_installed());
     let runtime = Runtime::builder().build().unwrap();
-    let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(max as u64))).unwrap();
+    let acme = runtime
+        .root()
+        .create("acme", Limits::new().max(Limit::Bytes(max as u64)))
+        .unwrap();
     (runtime, acme)
 }
 
 fn layer(acme: &Group) -> AdmissionLayer<impl Fn(&Request<Body>) -> Option<Group> + Clone + use<>> {
     let tenant = acme.clone();
     let layer = AdmissionLayer::new(move |_: &Request<Body>| Some(tenant.clone()));
-    layer.overhead(16 << 10).response(16 << 10).patience(Duration::from_millis(50))
+    layer
+        .overhead(16 << 10)
+        .response(16 << 10)
+        .patience(Duration::from_millis(50))
 }
 
 async fn serve(app: Router) -> (SocketAddr, JoinSet<()>) {
@@ -70,7 +82,9 @@ async fn serve(app: Router) -> (SocketAddr, JoinSet<()>) {
 }
 
 fn client(http2: bool) -> Client<hyper_util::client::legacy::connect::HttpConnector, Body> {
-    Client::builder(TokioExecutor::new()).http2_only(http2).build_http()
+    Client::builder(TokioExecutor::new())
+        .http2_only(http2)
+        .build_http()
 }
 
 async fn until(is_so: impl Fn() -> bool, what: &str) {
@@ -87,15 +101,27 @@ fn assert_charged(before: u64, acme: &Group, expected: u64, beside: u64, what: &
     let (held, charged) = (unowned_bytes().saturating_sub(before), acme.live());
     println!("{what}: {held} bytes more in memory, {charged} are charged");
     // Buffers of before may be gone.
-    assert!(held >= expected - expected / 20, "{what}: {held} bytes, of {expected}: the test measures too little");
-    assert!(held <= charged + charged / 10 + beside, "{what}: {held} bytes are in memory, {charged} are charged");
+    assert!(
+        held >= expected - expected / 20,
+        "{what}: {held} bytes, of {expected}: the test measures too little"
+    );
+    assert!(
+        held <= charged + charged / 10 + beside,
+        "{what}: {held} bytes are in memory, {charged} are charged"
+    );
 }
 
 /// Resident memory of the process, where the system says it: Linux, which has `/proc`.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kib| kib << 10)
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim()
+        .trim_end_matches(" kB")
+        .parse::<u64>()
+        .ok()
+        .map(|kib| kib << 10)
 }
 
 /// Uploads whose handler answers at once, and reads all of its body while it streams its answer.
@@ -114,11 +140,19 @@ fn what_a_handler_reads_after_its_answer() {
                     let mut body = request.into_body().into_data_stream();
                     let mut released = released.clone();
                     let answer = stream::once(async move {
-                        let (mut whole, mut frames) = (Vec::with_capacity(if copies { BYTES } else { 0 }), Vec::new());
+                        let (mut whole, mut frames) = (
+                            Vec::with_capacity(if copies { BYTES } else { 0 }),
+                            Vec::new(),
+                        );
                         while let Some(Ok(frame)) = body.next().await {
-                            if copies { whole.extend_from_slice(&frame) } else { frames.push(frame) }
+                            if copies {
+                                whole.extend_from_slice(&frame)
+                            } else {
+                                frames.push(frame)
+                            }
                         }
-                        *held.lock().unwrap() += whole.len() + frames.iter().map(Bytes::len).sum::<usize>();
+                        *held.lock().unwrap() +=
+                            whole.len() + frames.iter().map(Bytes::len).sum::<usize>();
                         released.wait_for(|released| *released).await.unwrap();
                         drop((whole, frames));
                         Ok::<_, Infallible>(Bytes::new())
@@ -136,12 +170,16 @@ fn what_a_handler_reads_after_its_answer() {
                     Body::from(upload.clone())
                 } else {
                     let upload = upload.clone();
-                    let frames = (0..BYTES).step_by(50_000).map(move |at| upload.slice(at..at + 50_000));
+                    let frames = (0..BYTES)
+                        .step_by(50_000)
+                        .map(move |at| upload.slice(at..at + 50_000));
                     Body::new(StreamBody::new(stream::iter(
                         frames.map(|frame| Ok::<_, Infallible>(Frame::data(frame))),
                     )))
                 };
-                let request = Request::post(format!("http://{address}/")).body(body).unwrap();
+                let request = Request::post(format!("http://{address}/"))
+                    .body(body)
+                    .unwrap();
                 answers.spawn(async move {
                     let response = client(http2).request(request).await.unwrap();
                     response.into_body().collect().await.unwrap();
@@ -177,7 +215,12 @@ fn what_a_handler_reads_after_its_answer() {
 
 fn gzip(bytes: usize) -> Bytes {
     use std::process::{Command, Stdio};
-    let mut gzip = Command::new("gzip").arg("-c").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut gzip = Command::new("gzip")
+        .arg("-c")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut stdin = gzip.stdin.take().unwrap();
     let writes = std::thread::spawn(move || {
         for _ in 0..bytes / MIB {
@@ -185,7 +228,11 @@ fn gzip(bytes: usize) -> Bytes {
         }
     });
     let mut packed = Vec::new();
-    gzip.stdout.take().unwrap().read_to_end(&mut packed).unwrap();
+    gzip.stdout
+        .take()
+        .unwrap()
+        .read_to_end(&mut packed)
+        .unwrap();
     writes.join().unwrap();
     assert!(gzip.wait().unwrap().success());
     packed.into()
@@ -215,7 +262,8 @@ impl Most {
     }
 }
 
-/// A small body that becomes a large one inside of the layer: what fits is charged, and what does not is not unpacked.
+/// A small body that becomes a large one inside of the layer: what fits is charged, and what does
+/// not is not unpacked.
 #[test]
 fn what_a_body_is_unpacked_to() {
     alone(async {
@@ -225,7 +273,10 @@ fn what_a_body_is_unpacked_to() {
         let gathers = {
             let (seen, acme) = (Arc::clone(&seen), acme.clone());
             move |request: Request<Body>| async move {
-                let (mut whole, mut body) = (Vec::with_capacity(16 * MIB), request.into_body().into_data_stream());
+                let (mut whole, mut body) = (
+                    Vec::with_capacity(16 * MIB),
+                    request.into_body().into_data_stream(),
+                );
                 let before = unowned_bytes() - whole.capacity() as u64;
                 while let Some(Ok(frame)) = body.next().await {
                     if whole.len() + frame.len() <= whole.capacity() {
@@ -239,17 +290,29 @@ fn what_a_body_is_unpacked_to() {
             }
         };
         let app = Router::new().route("/", post(gathers));
-        let app = app.layer(MeterLayer::new()).layer(RequestDecompressionLayer::new()).layer(layer(&acme));
+        let app = app
+            .layer(MeterLayer::new())
+            .layer(RequestDecompressionLayer::new())
+            .layer(layer(&acme));
         let (address, _tasks) = serve(app).await;
         for (mib, status) in [(16, StatusCode::OK), (300, StatusCode::PAYLOAD_TOO_LARGE)] {
             let packed = gzip(mib * MIB);
             let most = Most::from(unowned_bytes());
-            let request = Request::post(format!("http://{address}/")).header(CONTENT_ENCODING, "gzip");
+            let request =
+                Request::post(format!("http://{address}/")).header(CONTENT_ENCODING, "gzip");
             let request = client(false).request(request.body(Body::from(packed.clone())).unwrap());
             let response = tokio::time::timeout(TIME, request).await.unwrap().unwrap();
-            assert_eq!(response.status(), status, "{} bytes for {mib} MiB", packed.len());
+            assert_eq!(
+                response.status(),
+                status,
+                "{} bytes for {mib} MiB",
+                packed.len()
+            );
             let most = most.end();
-            println!("{} bytes for {mib} MiB: {most} more in memory at most", packed.len());
+            println!(
+                "{} bytes for {mib} MiB: {most} more in memory at most",
+                packed.len()
+            );
             assert!(most <= MAX as u64 + NOISE, "{most} bytes for {mib} MiB");
             until(|| acme.live() == 0, "all is given back").await;
         }
@@ -257,7 +320,8 @@ fn what_a_body_is_unpacked_to() {
     });
 }
 
-/// A response that is packed outside of the layer, and whose client does not read: it is charged what it was.
+/// A response that is packed outside of the layer, and whose client does not read: it is charged
+/// what it was.
 #[test]
 fn what_a_response_is_before_it_is_packed() {
     alone(async {
@@ -268,7 +332,9 @@ fn what_a_response_is_before_it_is_packed() {
         let mut state = 7_u64;
         let mut noise = vec![0_u8; BYTES];
         noise.fill_with(|| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 56) as u8
         });
         let noise = Bytes::from(noise);
@@ -277,20 +343,31 @@ fn what_a_response_is_before_it_is_packed() {
         let before = unowned_bytes();
         let mut waiting = Vec::new();
         for _ in 0..CLIENTS {
-            let request = Request::get(format!("http://{address}/")).header(ACCEPT_ENCODING, "gzip");
-            let response = client(false).request(request.body(Body::empty()).unwrap()).await.unwrap();
+            let request =
+                Request::get(format!("http://{address}/")).header(ACCEPT_ENCODING, "gzip");
+            let response = client(false)
+                .request(request.body(Body::empty()).unwrap())
+                .await
+                .unwrap();
             assert_eq!(response.headers()[CONTENT_ENCODING], "gzip");
             waiting.push(response);
         }
         // Each encoder has its window, and each connection its buffers.
         let beside = CLIENTS as u64 * (1 << 20);
-        assert_charged(before, &acme, (CLIENTS * BYTES) as u64, beside, "responses that wait");
+        assert_charged(
+            before,
+            &acme,
+            (CLIENTS * BYTES) as u64,
+            beside,
+            "responses that wait",
+        );
         drop(waiting);
         until(|| acme.live() == 0, "all is given back").await;
     });
 }
 
-/// Connections that were upgraded: what an idle one takes is within its charge, and messages are charged by their task.
+/// Connections that were upgraded: what an idle one takes is within its charge, and messages are
+/// charged by their task.
 #[test]
 fn what_upgraded_connections_hold() {
     alone(async {
@@ -314,20 +391,34 @@ fn what_upgraded_connections_hold() {
                 }
             });
             let upgraded = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
-            upgraded.header("upgrade", "x").header("connection", "upgrade").body(Body::empty()).unwrap()
+            upgraded
+                .header("upgrade", "x")
+                .header("connection", "upgrade")
+                .body(Body::empty())
+                .unwrap()
         };
-        let (address, _tasks) = serve(Router::new().route("/", get(handler)).layer(layer(&acme))).await;
+        let (address, _tasks) =
+            serve(Router::new().route("/", get(handler)).layer(layer(&acme))).await;
         let before = unowned_bytes();
         let mut clients = Vec::with_capacity(CLIENTS);
         for _ in 0..CLIENTS {
             let mut client = TcpStream::connect(address).await.unwrap();
-            client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n").await.unwrap();
+            client
+                .write_all(
+                    b"GET / HTTP/1.1\r\nhost: x\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
+                )
+                .await
+                .unwrap();
             let mut head = [0; 12];
             client.read_exact(&mut head).await.unwrap();
             assert_eq!(&head[9..], b"101");
             clients.push(client);
         }
-        until(|| acme.live() == (CLIENTS * (16 << 10)) as u64, "each keeps its overhead").await;
+        until(
+            || acme.live() == (CLIENTS * (16 << 10)) as u64,
+            "each keeps its overhead",
+        )
+        .await;
         assert_charged(before, &acme, 0, 64 << 10, "idle connections");
         let message = vec![1; MESSAGE + 1];
         for client in &mut clients {
@@ -336,7 +427,11 @@ fn what_upgraded_connections_hold() {
             }
         }
         let messages = CLIENTS * MESSAGES * MESSAGE;
-        until(|| acme.live() == (CLIENTS * (16 << 10) + messages) as u64, "all messages are there").await;
+        until(
+            || acme.live() == (CLIENTS * (16 << 10) + messages) as u64,
+            "all messages are there",
+        )
+        .await;
         assert_charged(before, &acme, messages as u64, NOISE, "messages");
         drop(clients);
         until(|| acme.live() == 0, "all is given back").await;
@@ -359,18 +454,31 @@ fn what_a_call_that_streams_gathers() {
                 while let Some(Ok(frame)) = body.next().await {
                     messages.push(frame.to_vec());
                 }
-                assert_charged(before, &acme, (MESSAGES * MESSAGE) as u64, NOISE, "a call that streams");
+                assert_charged(
+                    before,
+                    &acme,
+                    (MESSAGES * MESSAGE) as u64,
+                    NOISE,
+                    "a call that streams",
+                );
                 [("grpc-status", "0")]
             }
         };
-        let (address, _tasks) = serve(Router::new().route("/", post(gathers)).layer(layer(&acme))).await;
+        let (address, _tasks) =
+            serve(Router::new().route("/", post(gathers)).layer(layer(&acme))).await;
         let mut message = vec![0, 0, 0, 255, 251];
         message.resize(MESSAGE, 1);
         let message = Bytes::from(message);
-        let frames = stream::iter((0..MESSAGES).map(move |_| Ok::<_, Infallible>(Frame::data(message.clone()))));
-        let call = Request::post(format!("http://{address}/")).header(CONTENT_TYPE, "application/grpc");
+        let frames = stream::iter(
+            (0..MESSAGES).map(move |_| Ok::<_, Infallible>(Frame::data(message.clone()))),
+        );
+        let call =
+            Request::post(format!("http://{address}/")).header(CONTENT_TYPE, "application/grpc");
         let call = call.body(Body::new(StreamBody::new(frames))).unwrap();
-        let response = tokio::time::timeout(TIME, client(true).request(call)).await.unwrap().unwrap();
+        let response = tokio::time::timeout(TIME, client(true).request(call))
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(response.headers()["grpc-status"], "0");
         until(|| acme.live() == 0, "all is given back").await;
     });

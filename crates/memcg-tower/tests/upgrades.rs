@@ -1,5 +1,5 @@
-//! Connections that go on with another protocol, on a real server: each keeps what its request holds, whatever its handler
-//! does, and gives it back at its end.
+//! Connections that go on with another protocol, on a real server: each keeps what its request
+//! holds, whatever its handler does, and gives it back at its end.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -54,39 +54,50 @@ async fn echo(upgraded: Upgraded) {
 impl Service {
     async fn start(does: Does, request_groups: bool) -> Service {
         let runtime = Runtime::builder().audit(true).build().unwrap();
-        let acme = runtime.root().create("acme", Limits::new().max(Limit::mib(64))).unwrap();
+        let acme = runtime
+            .root()
+            .create("acme", Limits::new().max(Limit::mib(64)))
+            .unwrap();
         let tenant = acme.clone();
         let layer = AdmissionLayer::new(move |_: &Request<Incoming>| Some(tenant.clone()));
         let layer = layer.overhead(OVERHEAD as usize).response(8 << 10);
-        let layer = if request_groups { layer.request_groups(Limits::new()) } else { layer };
+        let layer = if request_groups {
+            layer.request_groups(Limits::new())
+        } else {
+            layer
+        };
         let (ends, ended) = mpsc::unbounded_channel();
-        let service = layer.layer(service_fn(move |mut request: Request<RequestBody<Incoming>>| {
-            let ends = ends.clone();
-            async move {
-                let status = match does {
-                    Does::Answers => StatusCode::ACCEPTED,
-                    _ if request.method() == Method::CONNECT => StatusCode::OK,
-                    _ => StatusCode::SWITCHING_PROTOCOLS,
-                };
-                if does != Does::Forgets {
-                    let upgrade = hyper::upgrade::on(&mut request);
-                    tokio::spawn(async move {
-                        let upgraded = upgrade.await;
-                        ends.send(upgraded.is_ok()).unwrap();
-                        if let Ok(upgraded) = upgraded {
-                            echo(upgraded).await;
-                        }
-                    });
+        let service = layer.layer(service_fn(
+            move |mut request: Request<RequestBody<Incoming>>| {
+                let ends = ends.clone();
+                async move {
+                    let status = match does {
+                        Does::Answers => StatusCode::ACCEPTED,
+                        _ if request.method() == Method::CONNECT => StatusCode::OK,
+                        _ => StatusCode::SWITCHING_PROTOCOLS,
+                    };
+                    if does != Does::Forgets {
+                        let upgrade = hyper::upgrade::on(&mut request);
+                        tokio::spawn(async move {
+                            let upgraded = upgrade.await;
+                            ends.send(upgraded.is_ok()).unwrap();
+                            if let Ok(upgraded) = upgraded {
+                                echo(upgraded).await;
+                            }
+                        });
+                    }
+                    let mut answer = Response::new(Empty::<Bytes>::new());
+                    *answer.status_mut() = status;
+                    if status == StatusCode::SWITCHING_PROTOCOLS {
+                        answer.headers_mut().insert("upgrade", "x".parse().unwrap());
+                        answer
+                            .headers_mut()
+                            .insert("connection", "upgrade".parse().unwrap());
+                    }
+                    Ok::<_, Infallible>(answer)
                 }
-                let mut answer = Response::new(Empty::<Bytes>::new());
-                *answer.status_mut() = status;
-                if status == StatusCode::SWITCHING_PROTOCOLS {
-                    answer.headers_mut().insert("upgrade", "x".parse().unwrap());
-                    answer.headers_mut().insert("connection", "upgrade".parse().unwrap());
-                }
-                Ok::<_, Infallible>(answer)
-            }
-        }));
+            },
+        ));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut tasks = JoinSet::new();
@@ -98,17 +109,30 @@ impl Service {
                 connections.spawn(async move {
                     let mut server = auto::Builder::new(TokioExecutor::new());
                     server.http2().enable_connect_protocol();
-                    server.serve_connection_with_upgrades(TokioIo::new(stream), service).await.ok();
+                    server
+                        .serve_connection_with_upgrades(TokioIo::new(stream), service)
+                        .await
+                        .ok();
                 });
             }
         });
-        Service { runtime, acme, address, ended, _tasks: tasks }
+        Service {
+            runtime,
+            acme,
+            address,
+            ended,
+            _tasks: tasks,
+        }
     }
 
     async fn until(&self, live: u64) {
         let late = Instant::now() + TIME;
         while self.acme.live() != live {
-            assert!(Instant::now() < late, "{} are charged, not {live}", self.acme.live());
+            assert!(
+                Instant::now() < late,
+                "{} are charged, not {live}",
+                self.acme.live()
+            );
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -120,7 +144,8 @@ impl Service {
     }
 }
 
-/// A client that asks for an upgrade, with bytes of the new protocol in the same segment. Returns the status.
+/// A client that asks for an upgrade, with bytes of the new protocol in the same segment. Returns
+/// the status.
 async fn asks(service: &Service, head: &[u8], early: &[u8]) -> (TcpStream, String) {
     let mut client = TcpStream::connect(service.address).await.unwrap();
     client.write_all(&[head, early].concat()).await.unwrap();
@@ -136,7 +161,10 @@ async fn hears(client: &mut (impl AsyncRead + AsyncWrite + Unpin), says: &[u8]) 
     client.write_all(says).await.unwrap();
     client.flush().await.unwrap();
     let mut heard = vec![0; says.len()];
-    tokio::time::timeout(TIME, client.read_exact(&mut heard)).await.expect("it is not stuck").unwrap();
+    tokio::time::timeout(TIME, client.read_exact(&mut heard))
+        .await
+        .expect("it is not stuck")
+        .unwrap();
     assert_eq!(heard, says);
 }
 
@@ -159,7 +187,10 @@ async fn an_upgraded_connection_keeps_the_charge_of_its_request() {
             }
         }
         service.until(CLIENTS as u64 * OVERHEAD).await;
-        assert_eq!(service.acme.children().len(), if request_groups { CLIENTS } else { 0 });
+        assert_eq!(
+            service.acme.children().len(),
+            if request_groups { CLIENTS } else { 0 }
+        );
         for client in &mut clients {
             hears(client, &vec![7; 200_000]).await;
         }
@@ -179,11 +210,15 @@ async fn a_stream_of_http2_that_is_connected_keeps_it_too() {
     let mut service = Service::start(Does::Echoes, false).await;
     let stream = TcpStream::connect(service.address).await.unwrap();
     let (mut client, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
     let connection = tokio::spawn(connection);
     let mut streams = Vec::new();
     for _ in 0..3 {
-        let connect = Request::connect("x:80").body(Empty::<Bytes>::new()).unwrap();
+        let connect = Request::connect("x:80")
+            .body(Empty::<Bytes>::new())
+            .unwrap();
         let answer = client.send_request(connect).await.unwrap();
         assert_eq!(answer.status(), StatusCode::OK);
         let mut stream = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
@@ -199,8 +234,8 @@ async fn a_stream_of_http2_that_is_connected_keeps_it_too() {
     service.gives_back().await;
 }
 
-/// A connection that does not go on keeps nothing, though it is open: the handler's future fails as it does without the
-/// layer.
+/// A connection that does not go on keeps nothing, though it is open: the handler's future fails as
+/// it does without the layer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upgrade_that_is_none_keeps_nothing() {
     for does in [Does::Answers, Does::Forgets] {
@@ -216,7 +251,11 @@ async fn an_upgrade_that_is_none_keeps_nothing() {
             assert_eq!(service.ended.recv().await, Some(false));
         } else {
             assert_eq!(status, "101");
-            assert_eq!(client.read(&mut [0]).await.unwrap(), 0, "no one has the connection");
+            assert_eq!(
+                client.read(&mut [0]).await.unwrap(),
+                0,
+                "no one has the connection"
+            );
         }
         service.gives_back().await;
     }
@@ -228,21 +267,35 @@ async fn the_connection_inside_is_found() {
     let runtime = Runtime::builder().audit(true).build().unwrap();
     let root = runtime.root();
     let tenant = root.clone();
-    let layer = AdmissionLayer::new(move |_: &Request<Incoming>| Some(tenant.clone())).overhead(OVERHEAD as usize);
+    let layer = AdmissionLayer::new(move |_: &Request<Incoming>| Some(tenant.clone()))
+        .overhead(OVERHEAD as usize);
     let (sends, mut found) = mpsc::unbounded_channel();
-    let service = layer.layer(service_fn(move |mut request: Request<RequestBody<Incoming>>| {
-        let (sends, upgrade) = (sends.clone(), hyper::upgrade::on(&mut request));
-        tokio::spawn(async move {
-            let kept = upgrade.await.unwrap().downcast::<KeptConnection>().unwrap().io;
-            let (upgraded, admitted) = kept.into_parts().unwrap();
-            sends.send((upgraded.downcast::<TokioIo<TcpStream>>().unwrap(), admitted)).unwrap();
-        });
-        let upgraded = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
-        let upgraded = upgraded.header("upgrade", "x").header("connection", "upgrade");
-        async move { Ok::<_, Infallible>(upgraded.body(Empty::<Bytes>::new()).unwrap()) }
-    }));
+    let service = layer.layer(service_fn(
+        move |mut request: Request<RequestBody<Incoming>>| {
+            let (sends, upgrade) = (sends.clone(), hyper::upgrade::on(&mut request));
+            tokio::spawn(async move {
+                let kept = upgrade
+                    .await
+                    .unwrap()
+                    .downcast::<KeptConnection>()
+                    .unwrap()
+                    .io;
+                let (upgraded, admitted) = kept.into_parts().unwrap();
+                sends
+                    .send((upgraded.downcast::<TokioIo<TcpStream>>().unwrap(), admitted))
+                    .unwrap();
+            });
+            let upgraded = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+            let upgraded = upgraded
+                .header("upgrade", "x")
+                .header("connection", "upgrade");
+            async move { Ok::<_, Infallible>(upgraded.body(Empty::<Bytes>::new()).unwrap()) }
+        },
+    ));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap())
+        .await
+        .unwrap();
     client.write_all(&[HEAD, b"early"].concat()).await.unwrap();
     let (stream, _) = listener.accept().await.unwrap();
     let server = hyper::server::conn::http1::Builder::new();

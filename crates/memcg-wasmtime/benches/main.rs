@@ -1,5 +1,6 @@
-//! The costs of the limiter: a `memory.grow` of one page, and the life of an instance, each without a limiter, with
-//! `StoreLimits` and with a group, in turns of one run. `--rounds N` sets the rounds; the table has medians.
+//! The costs of the limiter: a `memory.grow` of one page, and the life of an instance, each without
+//! a limiter, with `StoreLimits` and with a group, in turns of one run. `--rounds N` sets the
+//! rounds; the table has medians.
 
 use std::error::Error;
 use std::time::Instant;
@@ -7,8 +8,8 @@ use std::time::Instant;
 use memcg::{Group, Limits, Runtime};
 use memcg_wasmtime::{GroupLimiter, limit};
 use wasmtime::{
-    Config, Engine, InstanceAllocationStrategy, InstancePre, Linker, Module, PoolingAllocationConfig, Store,
-    StoreLimits, StoreLimitsBuilder,
+    Config, Engine, InstanceAllocationStrategy, InstancePre, Linker, Module,
+    PoolingAllocationConfig, Store, StoreLimits, StoreLimitsBuilder,
 };
 
 const GUEST: &str = r#"(module
@@ -54,9 +55,18 @@ struct Host {
 impl Host {
     fn new(engine: Engine, runtime: &Runtime) -> Result<Host, Box<dyn Error>> {
         let guest = Linker::new(&engine).instantiate_pre(&Module::new(&engine, GUEST)?)?;
-        let group = runtime.root().get_or_create("acme", Limits::new().max(1 << 30))?;
-        let near = runtime.root().get_or_create("near", Limits::new().max((GROWTHS as usize + 2) << 16))?;
-        Ok(Host { engine, guest, group, near })
+        let group = runtime
+            .root()
+            .get_or_create("acme", Limits::new().max(1 << 30))?;
+        let near = runtime
+            .root()
+            .get_or_create("near", Limits::new().max((GROWTHS as usize + 2) << 16))?;
+        Ok(Host {
+            engine,
+            guest,
+            group,
+            near,
+        })
     }
 
     fn start(&self, with: With) -> wasmtime::Result<(Store<State>, wasmtime::Instance)> {
@@ -69,7 +79,9 @@ impl Host {
         let has_group = group.is_some();
         let mut store = Store::new(&self.engine, State { group, limits });
         if has_group {
-            limit(&mut store, |state| state.group.as_mut().expect("it has one"));
+            limit(&mut store, |state| {
+                state.group.as_mut().expect("it has one")
+            });
         } else if with == With::StoreLimits {
             store.limiter(|state| &mut state.limits);
         }
@@ -98,9 +110,13 @@ impl Host {
 
 fn pooled() -> wasmtime::Result<Engine> {
     let mut pool = PoolingAllocationConfig::default();
-    pool.total_memories(4).total_core_instances(4).max_memory_size(64 << 20);
+    pool.total_memories(4)
+        .total_core_instances(4)
+        .max_memory_size(64 << 20);
     let mut config = Config::new();
-    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool)).memory_reservation(64 << 20);
+    config
+        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
+        .memory_reservation(64 << 20);
     Engine::new(&config)
 }
 
@@ -110,11 +126,16 @@ fn median(mut times: Vec<f64>) -> f64 {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip_while(|argument| argument != "--rounds").skip(1);
+    let mut arguments = std::env::args()
+        .skip_while(|argument| argument != "--rounds")
+        .skip(1);
     let rounds: usize = arguments.next().map_or(Ok(101), |rounds| rounds.parse())?;
     let runtime = Runtime::builder().build()?;
     let hosts = [("on demand", Engine::default()), ("pooled", pooled()?)];
-    println!("{:<12} {:<22} {:>14} {:>16}", "allocator", "limiter", "ns a growth", "us an instance");
+    println!(
+        "{:<12} {:<22} {:>14} {:>16}",
+        "allocator", "limiter", "ns a growth", "us an instance"
+    );
     for (allocator, engine) in hosts {
         let host = Host::new(engine, &runtime)?;
         let mut times = ALL.map(|_| (Vec::new(), Vec::new()));
@@ -125,7 +146,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
         for ((_, name), (growths, lives)) in ALL.iter().zip(times) {
-            println!("{allocator:<12} {name:<22} {:>14.0} {:>16.2}", median(growths), median(lives));
+            println!(
+                "{allocator:<12} {name:<22} {:>14.0} {:>16.2}",
+                median(growths),
+                median(lives)
+            );
         }
     }
     assert_eq!(runtime.root().live(), 0);

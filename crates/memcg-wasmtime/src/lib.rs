@@ -7,13 +7,18 @@ use wasmtime::Store;
 
 pub use limiter::GroupLimiter;
 
-/// Gives `store` the limiter that `limiter` finds in its data, in the place of [`Store::limiter`]. Blocks never.
+/// Gives `store` the limiter that `limiter` finds in its data, in the place of [`Store::limiter`].
+/// Blocks never.
 ///
-/// The charge lasts until the store has freed its memories. With [`Store::limiter`] it ends a moment before that: a
-/// store drops its data first.
+/// The charge lasts until the store has freed its memories. With [`Store::limiter`] it ends a
+/// moment before that: a store drops its data first.
 ///
-/// Call it once for each store, before the first instance is made. Memory that the store has already is not charged.
-pub fn limit<T: 'static>(store: &mut Store<T>, limiter: impl Fn(&mut T) -> &mut GroupLimiter + Send + Sync + 'static) {
+/// Call it once for each store, before the first instance is made. Memory that the store has
+/// already is not charged.
+pub fn limit<T: 'static>(
+    store: &mut Store<T>,
+    limiter: impl Fn(&mut T) -> &mut GroupLimiter + Send + Sync + 'static,
+) {
     let outlives = limiter(store.data_mut()).outlives_data();
     store.limiter(move |data| {
         let _until_memory_is_freed = &outlives;
@@ -21,8 +26,8 @@ pub fn limit<T: 'static>(store: &mut Store<T>, limiter: impl Fn(&mut T) -> &mut 
     });
 }
 
-/// As [`limit`], in the place of [`Store::limiter_async`]: a growth that waits blocks no thread. Such a store needs the
-/// `_async` functions of wasmtime.
+/// As [`limit`], in the place of [`Store::limiter_async`]: a growth that waits blocks no thread.
+/// Such a store needs the `_async` functions of wasmtime.
 ///
 /// A future of a call that is dropped while a growth waits leaves nothing in the group's line.
 ///

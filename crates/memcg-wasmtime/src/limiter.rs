@@ -1,15 +1,16 @@
 //! The limiter of one store.
 //!
-//! * **Holder.** The limiter lies in the store's data and has one charge for all memories and tables of the store, and
-//!   one for its instances.
-//! * **End.** A store drops its data, then its memories, then the closure that finds the limiter. So `limit` gives that
-//!   closure a place, and the limiter's drop moves its charges there: they go last, on the thread that drops the store.
-//!   A limiter that a host takes out of the store (`Store::into_data`), or that `limit` has never seen, gives them back
-//!   itself.
-//! * **Failure.** wasmtime reports a growth that it could not make at once, before the next call. The charge of that
-//!   growth goes back, once. Two failures are found before the limiter is asked: their words tell them apart. A guest
-//!   can cause them, and would else have back what it uses.
-//! * **Wait.** A task that waits holds no lock, and nothing of the growth. Its future, dropped, leaves the line.
+//! * **Holder.** The limiter lies in the store's data and has one charge for all memories and
+//!   tables of the store, and one for its instances.
+//! * **End.** A store drops its data, then its memories, then the closure that finds the limiter.
+//!   So `limit` gives that closure a place, and the limiter's drop moves its charges there: they go
+//!   last, on the thread that drops the store. A limiter that a host takes out of the store
+//!   (`Store::into_data`), or that `limit` has never seen, gives them back itself.
+//! * **Failure.** wasmtime reports a growth that it could not make at once, before the next call.
+//!   The charge of that growth goes back, once. Two failures are found before the limiter is asked:
+//!   their words tell them apart. A guest can cause them, and would else have back what it uses.
+//! * **Wait.** A task that waits holds no lock, and nothing of the growth. Its future, dropped,
+//!   leaves the line.
 
 use std::fmt::{self, Display};
 use std::pin::pin;
@@ -20,31 +21,37 @@ use async_trait::async_trait;
 use memcg::{Bytes, Charge, ChargeError, Counter, Group, OnFull};
 use wasmtime::{Error, ResourceLimiter, ResourceLimiterAsync, Result};
 
-/// Bytes of an element of a table. A limiter is not told the type. References to functions are pointers, those of the
-/// garbage collector take half as much.
+/// Bytes of an element of a table. A limiter is not told the type. References to functions are
+/// pointers, those of the garbage collector take half as much.
 const ELEMENT: usize = size_of::<usize>();
 
 /// Instances of a store, unless its limiter counts them. wasmtime's own default.
 const INSTANCES: usize = 10_000;
 
-/// The words of wasmtime for a failure that it finds before it asks the limiter. Nothing was charged for such a growth.
-const NEVER_ASKED: [&str; 2] = ["memory growth exceeds memory type's limits", "overflow calculating new table size"];
+/// The words of wasmtime for a failure that it finds before it asks the limiter. Nothing was
+/// charged for such a growth.
+const NEVER_ASKED: [&str; 2] = [
+    "memory growth exceeds memory type's limits",
+    "overflow calculating new table size",
+];
 
 /// The charges of a store, from the end of its data until its memories are freed.
 pub(crate) type Outlives = Arc<OnceLock<[Charge; 2]>>;
 
 /// Charges the memories and the tables of one store to a group.
 ///
-/// It belongs into the data of the store, where [`limit`](crate::limit) or [`limit_async`](crate::limit_async) finds it.
-/// It has the charge of all that the store has, and gives it back with the store, on whatever thread that is.
+/// It belongs into the data of the store, where [`limit`](crate::limit) or
+/// [`limit_async`](crate::limit_async) finds it. It has the charge of all that the store has, and
+/// gives it back with the store, on whatever thread that is.
 ///
 /// * A growth that is refused is -1 for a guest, and an error for a host that grows.
 ///   [`trap_on_grow_failure`](Self::trap_on_grow_failure) makes it a trap.
 /// * A growth above the maximum that the module declares is refused without a charge.
-/// * A growth in a group that is cancelled or offline is a trap in any case: the error is a [`ChargeError`], which
-///   [`downcast_ref`](wasmtime::Error::downcast_ref) finds.
-/// * The host's log has the whole sentence of a refusal, as a warning of the crate `log` with this crate as its target.
-///   A guest can ask in a loop, so a store logs its refusals number 1, 2, 4, 8 and so on.
+/// * A growth in a group that is cancelled or offline is a trap in any case: the error is a
+///   [`ChargeError`], which [`downcast_ref`](wasmtime::Error::downcast_ref) finds.
+/// * The host's log has the whole sentence of a refusal, as a warning of the crate `log` with this
+///   crate as its target. A guest can ask in a loop, so a store logs its refusals number 1, 2, 4, 8
+///   and so on.
 pub struct GroupLimiter {
     group: Group,
     memory: Charge,
@@ -78,13 +85,16 @@ impl Display for What {
 impl fmt::Debug for GroupLimiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (group, bytes) = (self.group.path(), self.bytes());
-        f.debug_struct("GroupLimiter").field("group", &group).field("bytes", &bytes).finish_non_exhaustive()
+        f.debug_struct("GroupLimiter")
+            .field("group", &group)
+            .field("bytes", &bytes)
+            .finish_non_exhaustive()
     }
 }
 
 impl GroupLimiter {
-    /// Returns a limiter that has charged nothing yet. It never blocks, and never fails: in a group that is offline the
-    /// first memory is refused.
+    /// Returns a limiter that has charged nothing yet. It never blocks, and never fails: in a group
+    /// that is offline the first memory is refused.
     pub fn new(group: &Group) -> GroupLimiter {
         GroupLimiter {
             group: group.clone(),
@@ -108,22 +118,23 @@ impl GroupLimiter {
     /// | `Wait(time)` | the thread waits in line, for so long at most | the task waits, also above a `high` |
     /// | others | as [`OnFull`] says | the same |
     ///
-    /// A store that waits keeps what it has, and two such stores may wait for each other until their time is over.
+    /// A store that waits keeps what it has, and two such stores may wait for each other until
+    /// their time is over.
     pub fn on_full(mut self, full: OnFull) -> GroupLimiter {
         self.on_full = full;
         self
     }
 
-    /// Makes each failed growth a trap, as [`wasmtime::StoreLimitsBuilder::trap_on_grow_failure`] does. The trap's
-    /// error is the [`ChargeError`]. Without it the guest sees -1.
+    /// Makes each failed growth a trap, as [`wasmtime::StoreLimitsBuilder::trap_on_grow_failure`]
+    /// does. The trap's error is the [`ChargeError`]. Without it the guest sees -1.
     pub fn trap_on_grow_failure(mut self, traps: bool) -> GroupLimiter {
         self.traps = traps;
         self
     }
 
-    /// Charges `most` instances to a counter beside memory, which a runtime's builder declares. The store can then make
-    /// that many instances and no more. They are given back with the store. It may block, as
-    /// [`Group::try_charge_set`] does.
+    /// Charges `most` instances to a counter beside memory, which a runtime's builder declares. The
+    /// store can then make that many instances and no more. They are given back with the store. It
+    /// may block, as [`Group::try_charge_set`] does.
     ///
     /// # Errors
     ///
@@ -166,16 +177,17 @@ impl GroupLimiter {
         self.refused
     }
 
-    /// Returns why the last refused growth was refused: for the answer to the client that runs the guest.
+    /// Returns why the last refused growth was refused: for the answer to the client that runs the
+    /// guest.
     pub fn last_refusal(&self) -> Option<&ChargeError> {
         self.refusal.as_ref()
     }
 
-    /// Returns an error if the group is cancelled or offline, or above its max by what an allocator has charged. It is
-    /// for the epochs of a store, so that a guest ends that grows no more.
+    /// Returns an error if the group is cancelled or offline, or above its max by what an allocator
+    /// has charged. It is for the epochs of a store, so that a guest ends that grows no more.
     ///
-    /// It never sleeps nor waits. It costs a few loads while no group of the runtime is above a limit; else reclaimers
-    /// may run on this thread, as in [`Group::checkpoint_async`].
+    /// It never sleeps nor waits. It costs a few loads while no group of the runtime is above a
+    /// limit; else reclaimers may run on this thread, as in [`Group::checkpoint_async`].
     ///
     /// # Errors
     ///
@@ -219,7 +231,11 @@ impl GroupLimiter {
 
     fn offline(&self) -> ChargeError {
         let (group, counter) = (self.group.clone(), Counter::MEMORY);
-        ChargeError::Offline { group, counter, requested: 0 }
+        ChargeError::Offline {
+            group,
+            counter,
+            requested: 0,
+        }
     }
 
     /// From now on the charge goes to what is returned when the limiter is dropped.
@@ -228,7 +244,13 @@ impl GroupLimiter {
     }
 
     /// Returns the bytes to charge, or the answer where nothing is to be charged.
-    fn asked(&mut self, what: What, now: usize, then: usize, most: Option<usize>) -> Result<usize, Result<bool>> {
+    fn asked(
+        &mut self,
+        what: What,
+        now: usize,
+        then: usize,
+        most: Option<usize>,
+    ) -> Result<usize, Result<bool>> {
         self.last = None;
         // A charge that fits does not ask for it.
         if let Err(ended) = self.check()
@@ -237,15 +259,36 @@ impl GroupLimiter {
             return Err(self.refuse(what, ended));
         }
         if let Some(most) = most.filter(|most| then > *most) {
-            let unit = if what == What::Memory { "bytes" } else { "elements" };
-            let too_large = || Error::msg(format!("a {what} of {then} {unit}: its module allows {most}"));
-            return Err(if self.traps { Err(too_large()) } else { Ok(false) });
+            let unit = if what == What::Memory {
+                "bytes"
+            } else {
+                "elements"
+            };
+            let too_large = || {
+                Error::msg(format!(
+                    "a {what} of {then} {unit}: its module allows {most}"
+                ))
+            };
+            return Err(if self.traps {
+                Err(too_large())
+            } else {
+                Ok(false)
+            });
         }
         let more = then.saturating_sub(now);
-        Ok(if what == What::Memory { more } else { more.saturating_mul(ELEMENT) })
+        Ok(if what == What::Memory {
+            more
+        } else {
+            more.saturating_mul(ELEMENT)
+        })
     }
 
-    fn answered(&mut self, what: What, bytes: usize, charged: Result<Charge, ChargeError>) -> Result<bool> {
+    fn answered(
+        &mut self,
+        what: What,
+        bytes: usize,
+        charged: Result<Charge, ChargeError>,
+    ) -> Result<bool> {
         match charged {
             Ok(charge) => {
                 self.last = Some((what, bytes));
@@ -264,10 +307,20 @@ impl GroupLimiter {
             log::warn!(target: "memcg_wasmtime", "a {what} cannot grow (refusal {number} of its store): {refusal}");
         }
         self.refusal = Some(refusal.clone());
-        if self.traps || is_end(&refusal) { Err(refusal.into()) } else { Ok(false) }
+        if self.traps || is_end(&refusal) {
+            Err(refusal.into())
+        } else {
+            Ok(false)
+        }
     }
 
-    fn growing(&mut self, what: What, now: usize, then: usize, most: Option<usize>) -> Result<bool> {
+    fn growing(
+        &mut self,
+        what: What,
+        now: usize,
+        then: usize,
+        most: Option<usize>,
+    ) -> Result<bool> {
         match self.asked(what, now, then, most) {
             Ok(bytes) => {
                 let charged = self.group.try_charge_with(bytes, self.on_full);
@@ -277,7 +330,13 @@ impl GroupLimiter {
         }
     }
 
-    async fn growing_async(&mut self, what: What, now: usize, then: usize, most: Option<usize>) -> Result<bool> {
+    async fn growing_async(
+        &mut self,
+        what: What,
+        now: usize,
+        then: usize,
+        most: Option<usize>,
+    ) -> Result<bool> {
         match self.asked(what, now, then, most) {
             Ok(bytes) => {
                 let charged = match self.on_full {
@@ -306,7 +365,10 @@ impl GroupLimiter {
 
 /// True if the group takes no charges any more, so that its guests have to end.
 fn is_end(error: &ChargeError) -> bool {
-    matches!(error, ChargeError::Cancelled { .. } | ChargeError::Offline { .. })
+    matches!(
+        error,
+        ChargeError::Cancelled { .. } | ChargeError::Offline { .. }
+    )
 }
 
 impl Drop for GroupLimiter {
@@ -319,7 +381,12 @@ impl Drop for GroupLimiter {
 }
 
 impl ResourceLimiter for GroupLimiter {
-    fn memory_growing(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> Result<bool> {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> Result<bool> {
         self.growing(What::Memory, current, desired, maximum)
     }
 
@@ -327,7 +394,12 @@ impl ResourceLimiter for GroupLimiter {
         self.failed(What::Memory, error)
     }
 
-    fn table_growing(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> Result<bool> {
+    fn table_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> Result<bool> {
         self.growing(What::Table, current, desired, maximum)
     }
 
@@ -342,16 +414,28 @@ impl ResourceLimiter for GroupLimiter {
 
 #[async_trait]
 impl ResourceLimiterAsync for GroupLimiter {
-    async fn memory_growing(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> Result<bool> {
-        self.growing_async(What::Memory, current, desired, maximum).await
+    async fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> Result<bool> {
+        self.growing_async(What::Memory, current, desired, maximum)
+            .await
     }
 
     fn memory_grow_failed(&mut self, error: Error) -> Result<()> {
         self.failed(What::Memory, error)
     }
 
-    async fn table_growing(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> Result<bool> {
-        self.growing_async(What::Table, current, desired, maximum).await
+    async fn table_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> Result<bool> {
+        self.growing_async(What::Table, current, desired, maximum)
+            .await
     }
 
     fn table_grow_failed(&mut self, error: Error) -> Result<()> {

@@ -18,7 +18,10 @@ struct State {
 }
 
 fn start(engine: &Engine, module: &Module, group: &Group) -> Store<State> {
-    let state = State { limiter: GroupLimiter::new(group), rows: vec![7; 1 << 20] };
+    let state = State {
+        limiter: GroupLimiter::new(group),
+        rows: vec![7; 1 << 20],
+    };
     let mut store = Store::new(engine, state);
     limit(&mut store, |state| &mut state.limiter);
     Instance::new(&mut store, module, &[]).expect("room");
@@ -28,7 +31,8 @@ fn start(engine: &Engine, module: &Module, group: &Group) -> Store<State> {
 #[test]
 fn what_the_host_allocates_for_a_store_is_its_groups() {
     let runtime = Runtime::builder().build().unwrap();
-    let [first, acme] = ["first", "acme"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    let [first, acme] =
+        ["first", "acme"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
     let engine = Engine::default();
     let module = Module::new(&engine, "(module (memory 2) (table 1000 funcref))").unwrap();
     // The first store allocates things that wasmtime keeps for all stores.
@@ -40,7 +44,10 @@ fn what_the_host_allocates_for_a_store_is_its_groups() {
     assert_eq!(limiter, charged);
     // The rows; and the table once more, which the allocator sees.
     let allocated = live - limiter;
-    assert!(allocated > (1 << 20) + 8_000 && allocated < (1 << 20) + 64_000, "{allocated}");
+    assert!(
+        allocated > (1 << 20) + 8_000 && allocated < (1 << 20) + 64_000,
+        "{allocated}"
+    );
     assert_eq!(store.data().rows[9], 7);
     // On whatever thread.
     thread::spawn(move || drop(store)).join().unwrap();

@@ -17,7 +17,11 @@ impl Log for Lines {
     }
 
     fn log(&self, record: &Record<'_>) {
-        let line = (record.level(), record.target().to_string(), record.args().to_string());
+        let line = (
+            record.level(),
+            record.target().to_string(),
+            record.args().to_string(),
+        );
         self.0.lock().unwrap().push(line);
     }
 
@@ -29,7 +33,10 @@ fn a_refusal_is_a_whole_sentence_and_a_loop_few_lines() {
     log::set_logger(&LINES).unwrap();
     log::set_max_level(LevelFilter::Warn);
     let runtime = Runtime::builder().build().unwrap();
-    let acme = runtime.root().create("acme", Limits::new().max(1 << 16)).unwrap();
+    let acme = runtime
+        .root()
+        .create("acme", Limits::new().max(1 << 16))
+        .unwrap();
     let mut limiter = GroupLimiter::new(&acme);
     for _ in 0..1_000 {
         let asked: &mut dyn ResourceLimiter = &mut limiter;
@@ -41,5 +48,8 @@ fn a_refusal_is_a_whole_sentence_and_a_loop_few_lines() {
     let (level, target, line) = &lines[1];
     assert_eq!((*level, &**target), (Level::Warn, "memcg_wasmtime"));
     let sentence = "a memory cannot grow (refusal 2 of its store): /acme refused 128 KiB";
-    assert!(line.starts_with(sentence) && line.contains("raise max of /acme"), "{line}");
+    assert!(
+        line.starts_with(sentence) && line.contains("raise max of /acme"),
+        "{line}"
+    );
 }

@@ -1,5 +1,5 @@
-//! Builds the book with mdBook and checks what came out: each link, anchor and picture, each chapter, the code that pages
-//! show of programs.
+//! Builds the book with mdBook and checks what came out: each link, anchor and picture, each
+//! chapter, the code that pages show of programs.
 
 mod page;
 mod shown;
@@ -14,7 +14,8 @@ use mdbook_driver::errors::{Error, Result};
 
 use page::Page;
 
-/// Where the documentation of the published crate stands; a link there is looked up in what `cargo doc` built.
+/// Where the documentation of the published crate stands; a link there is looked up in what `cargo
+/// doc` built.
 const DOCS_RS: &str = "https://docs.rs/memcg/latest/";
 
 /// What a build found.
@@ -62,8 +63,8 @@ enum Verdict {
     Dead(String),
 }
 
-/// Builds the book in the folder `book` of the repository `root`. What its pages link outside of the book lies below
-/// `url`, or in this checkout.
+/// Builds the book in the folder `book` of the repository `root`. What its pages link outside of
+/// the book lies below `url`, or in this checkout.
 pub fn build(root: &Path, book: &str, url: Option<&str>) -> Result<Outcome> {
     let root = root.canonicalize()?;
     let driver = MDBook::load(root.join(book))?;
@@ -84,13 +85,21 @@ pub fn build(root: &Path, book: &str, url: Option<&str>) -> Result<Outcome> {
                 Verdict::Holds => {}
                 Verdict::NotChecked => not_checked += 1,
                 Verdict::Outside(file, anchor) => outside.push((link.as_str(), file, anchor)),
-                Verdict::Dead(why) => faults.push(format!("{}:{}: {why}", name.display(), line_of(&text, link))),
+                Verdict::Dead(why) => faults.push(format!(
+                    "{}:{}: {why}",
+                    name.display(),
+                    line_of(&text, link)
+                )),
             }
         }
         book.write_outside(path, &outside, url)?;
     }
     let pages = book.pages.len();
-    let documentation = if book.documentation.is_some() { "" } else { ", nor docs.rs/memcg (no target/doc here)" };
+    let documentation = if book.documentation.is_some() {
+        ""
+    } else {
+        ", nor docs.rs/memcg (no target/doc here)"
+    };
     let place = book.built.display();
     let summary = format!(
         "{place}: {pages} chapters, {checked} links and pictures hold; {not_checked} to other sites are not looked \
@@ -100,22 +109,35 @@ pub fn build(root: &Path, book: &str, url: Option<&str>) -> Result<Outcome> {
 }
 
 fn chapter(item: &BookItem) -> Option<PathBuf> {
-    let BookItem::Chapter(chapter) = item else { return None };
+    let BookItem::Chapter(chapter) = item else {
+        return None;
+    };
     chapter.source_path.clone()
 }
 
 /// The page that mdBook makes of a chapter.
 fn built_name(chapter: &Path) -> PathBuf {
-    let is_readme = chapter.file_stem().is_some_and(|stem| stem.eq_ignore_ascii_case("readme"));
-    if is_readme { chapter.with_file_name("index.html") } else { chapter.with_extension("html") }
+    let is_readme = chapter
+        .file_stem()
+        .is_some_and(|stem| stem.eq_ignore_ascii_case("readme"));
+    if is_readme {
+        chapter.with_file_name("index.html")
+    } else {
+        chapter.with_extension("html")
+    }
 }
 
 /// The line of a chapter on which a link stands; 1 where it cannot be told.
 fn line_of(text: &str, link: &str) -> usize {
     let (path, _) = link.split_once('#').unwrap_or((link, ""));
-    let written = path.strip_suffix(".html").map_or(link.to_owned(), |stem| format!("{stem}.md"));
-    let holds = |line: &str| line.contains(&format!("({link}")) || line.contains(&format!("({written}"));
-    text.lines().position(|line| holds(line) || line.contains(link)).map_or(1, |line| line + 1)
+    let written = path
+        .strip_suffix(".html")
+        .map_or(link.to_owned(), |stem| format!("{stem}.md"));
+    let holds =
+        |line: &str| line.contains(&format!("({link}")) || line.contains(&format!("({written}"));
+    text.lines()
+        .position(|line| holds(line) || line.contains(link))
+        .map_or(1, |line| line + 1)
 }
 
 /// The path without `.` and `..`; `None` where it leads above its start.
@@ -136,7 +158,14 @@ fn heading_anchors(text: &str) -> BTreeSet<String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
     let anchor = |heading: &str| {
         let kept = |char: &char| char.is_alphanumeric() || matches!(char, ' ' | '-' | '_');
-        heading.trim_start_matches('#').trim().to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
+        heading
+            .trim_start_matches('#')
+            .trim()
+            .to_lowercase()
+            .chars()
+            .filter(kept)
+            .collect::<String>()
+            .replace(' ', "-")
     };
     headings.map(anchor).collect()
 }
@@ -150,10 +179,26 @@ impl Book {
             let html = fs::read_to_string(built.join(&name))?;
             pages.insert(name, (chapter.clone(), Page::read(&html)));
         }
-        let source = driver.source_dir().canonicalize()?.strip_prefix(root).map_err(Error::msg)?.to_owned();
-        let documentation = Some(root.join("target/doc")).filter(|doc| doc.join("memcg/index.html").exists());
-        let first = chapters.first().map(|chapter| built_name(chapter)).unwrap_or_default();
-        Ok(Book { root: root.to_owned(), source, built, pages, first, documentation })
+        let source = driver
+            .source_dir()
+            .canonicalize()?
+            .strip_prefix(root)
+            .map_err(Error::msg)?
+            .to_owned();
+        let documentation =
+            Some(root.join("target/doc")).filter(|doc| doc.join("memcg/index.html").exists());
+        let first = chapters
+            .first()
+            .map(|chapter| built_name(chapter))
+            .unwrap_or_default();
+        Ok(Book {
+            root: root.to_owned(),
+            source,
+            built,
+            pages,
+            first,
+            documentation,
+        })
     }
 
     /// The chapters that the summary leaves out.
@@ -163,7 +208,9 @@ impl Book {
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder)? {
                 let path = entry?.path();
-                let below = path.strip_prefix(self.root.join(&self.source)).map_err(Error::msg)?;
+                let below = path
+                    .strip_prefix(self.root.join(&self.source))
+                    .map_err(Error::msg)?;
                 if path.is_dir() {
                     folders.push(path);
                 } else if path.extension().is_some_and(|of| of == "md")
@@ -171,7 +218,11 @@ impl Book {
                     && !chapters.iter().any(|chapter| chapter == below)
                 {
                     let (file, summary) = (self.source.join(below), self.source.join("SUMMARY.md"));
-                    faults.push(format!("{}: not in {}: add it there", file.display(), summary.display()));
+                    faults.push(format!(
+                        "{}: not in {}: add it there",
+                        file.display(),
+                        summary.display()
+                    ));
                 }
             }
         }
@@ -208,7 +259,10 @@ impl Book {
         match self.place(page, to) {
             Place::Book(path) => self.check_in_book(&path, anchor),
             Place::Repository(path) => self.check_outside(path, anchor),
-            Place::Nowhere => Verdict::Dead(format!("`{}` leads out of the repository: link what is in it", link)),
+            Place::Nowhere => Verdict::Dead(format!(
+                "`{}` leads out of the repository: link what is in it",
+                link
+            )),
         }
     }
 
@@ -218,41 +272,70 @@ impl Book {
             Some((source, page)) => {
                 let anchors: Vec<&str> = page.anchors.iter().map(String::as_str).collect();
                 let source = source.display();
-                Verdict::Dead(format!("no anchor `{anchor}` in {source}: it has {}", anchors.join(", ")))
+                Verdict::Dead(format!(
+                    "no anchor `{anchor}` in {source}: it has {}",
+                    anchors.join(", ")
+                ))
             }
             None if self.built.join(path).is_file() && anchor.is_empty() => Verdict::Holds,
             None if path.extension().is_some_and(|of| of == "html") => {
                 let (source, folder) = (path.with_extension("md"), self.source.display());
-                Verdict::Dead(format!("no chapter {}: link one that {folder}/SUMMARY.md names", source.display()))
+                Verdict::Dead(format!(
+                    "no chapter {}: link one that {folder}/SUMMARY.md names",
+                    source.display()
+                ))
             }
-            None => Verdict::Dead(format!("no file {} in {}: add it", path.display(), self.source.display())),
+            None => Verdict::Dead(format!(
+                "no file {} in {}: add it",
+                path.display(),
+                self.source.display()
+            )),
         }
     }
 
     /// A file of the repository outside of the book. mdBook has made `.html` of its `.md`.
     fn check_outside(&self, path: PathBuf, anchor: &str) -> Verdict {
-        let is_renamed = path.extension().is_some_and(|of| of == "html") && !self.root.join(&path).exists();
-        let path = if is_renamed { path.with_extension("md") } else { path };
+        let is_renamed =
+            path.extension().is_some_and(|of| of == "html") && !self.root.join(&path).exists();
+        let path = if is_renamed {
+            path.with_extension("md")
+        } else {
+            path
+        };
         let file = path.display();
         if !self.root.join(&path).exists() {
-            return Verdict::Dead(format!("no file {file} in the repository: link one that is there"));
+            return Verdict::Dead(format!(
+                "no file {file} in the repository: link one that is there"
+            ));
         }
         let is_page = path.extension().is_some_and(|of| of == "md");
         if anchor.is_empty() {
             return Verdict::Outside(path, String::new());
         }
-        let anchors = fs::read_to_string(self.root.join(&path)).map(|text| heading_anchors(&text)).unwrap_or_default();
+        let anchors = fs::read_to_string(self.root.join(&path))
+            .map(|text| heading_anchors(&text))
+            .unwrap_or_default();
         match is_page && anchors.contains(anchor) {
             true => Verdict::Outside(path, format!("#{anchor}")),
-            false => Verdict::Dead(format!("no heading `{anchor}` in {file}: link a heading of a page, or the file")),
+            false => Verdict::Dead(format!(
+                "no heading `{anchor}` in {file}: link a heading of a page, or the file"
+            )),
         }
     }
 
     fn check_documentation(&self, item: &str, anchor: &str) -> Verdict {
-        let Some(documentation) = &self.documentation else { return Verdict::NotChecked };
-        let file = if item.ends_with('/') { format!("{item}index.html") } else { item.to_owned() };
+        let Some(documentation) = &self.documentation else {
+            return Verdict::NotChecked;
+        };
+        let file = if item.ends_with('/') {
+            format!("{item}index.html")
+        } else {
+            item.to_owned()
+        };
         let Ok(html) = fs::read_to_string(documentation.join(&file)) else {
-            return Verdict::Dead(format!("the documentation has no page {item}: link one of target/doc"));
+            return Verdict::Dead(format!(
+                "the documentation has no page {item}: link one of target/doc"
+            ));
         };
         match anchor.is_empty() || Page::read(&html).anchors.contains(anchor) {
             true => Verdict::Holds,
@@ -261,12 +344,21 @@ impl Book {
     }
 
     /// Has the built page link files outside of the book by where they are.
-    fn write_outside(&self, page: &Path, links: &[(&str, PathBuf, String)], url: Option<&str>) -> Result<()> {
+    fn write_outside(
+        &self,
+        page: &Path,
+        links: &[(&str, PathBuf, String)],
+        url: Option<&str>,
+    ) -> Result<()> {
         if links.is_empty() {
             return Ok(());
         }
         let path = self.built.join(page);
-        let up = path.parent().into_iter().flat_map(|folder| folder.strip_prefix(&self.root)).next();
+        let up = path
+            .parent()
+            .into_iter()
+            .flat_map(|folder| folder.strip_prefix(&self.root))
+            .next();
         let up = up.map(|folder| "../".repeat(folder.components().count()));
         let base = match (url, up) {
             (Some(url), _) => format!("{url}/"),
@@ -280,7 +372,10 @@ impl Book {
             for (link, file, anchor) in links {
                 for name in ["href", "src"] {
                     let place = format!("{base}{}{anchor}", file.display());
-                    html = html.replace(&format!("{name}=\"{link}\""), &format!("{name}=\"{place}\""));
+                    html = html.replace(
+                        &format!("{name}=\"{link}\""),
+                        &format!("{name}=\"{place}\""),
+                    );
                 }
             }
             fs::write(self.built.join(page), html)?;

@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use html5ever::tendril::StrTendril;
-use html5ever::tokenizer::{BufferQueue, Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts};
+use html5ever::tokenizer::{
+    BufferQueue, Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts,
+};
 
 /// What a page has.
 #[derive(Debug, Default)]
@@ -38,7 +40,12 @@ impl Page {
 
 impl State {
     fn start(&mut self, tag: &Tag) {
-        let attribute = |name: &str| tag.attrs.iter().find(|of| &*of.name.local == name).map(|of| of.value.to_string());
+        let attribute = |name: &str| {
+            tag.attrs
+                .iter()
+                .find(|of| &*of.name.local == name)
+                .map(|of| of.value.to_string())
+        };
         self.page.anchors.extend(attribute("id"));
         match &*tag.name {
             "main" => self.in_main = true,
@@ -46,7 +53,9 @@ impl State {
             "a" if attribute("class").is_some_and(|class| class == "header") => {}
             "a" if self.in_main => self.page.links.extend(attribute("href")),
             "img" | "object" | "source" if self.in_main => {
-                self.page.links.extend(attribute("src").or_else(|| attribute("data")));
+                self.page
+                    .links
+                    .extend(attribute("src").or_else(|| attribute("data")));
             }
             _ => {}
         }

@@ -18,11 +18,18 @@ fn text(bytes: &[u8]) -> String {
 
 /// The processes that a process has started and that run still.
 fn children(of: u32) -> Vec<String> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let stats = entries.flatten().filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let stats = entries
+        .flatten()
+        .filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
     let is_child = |stat: &String| {
         // After the name: the state, and the parent.
-        stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)) == Some(&of.to_string())
+        stat.rsplit(')')
+            .next()
+            .and_then(|rest| rest.split_whitespace().nth(1))
+            == Some(&of.to_string())
     };
     stats.filter(is_child).collect()
 }
@@ -30,7 +37,11 @@ fn children(of: u32) -> Vec<String> {
 /// Everybody's queries are answered where nothing is short, under both.
 #[test]
 fn both_in_a_small_form() {
-    let Output { status, stdout, stderr } = program(&["--quick"]).output().unwrap();
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = program(&["--quick"]).output().unwrap();
     let (table, said) = (text(&stdout), text(&stderr));
     assert!(status.success(), "{table}\n{said}");
     let row = |what: &str| {
@@ -42,23 +53,35 @@ fn both_in_a_small_form() {
             .collect::<Vec<_>>()
     };
     assert_eq!(row("executors gone (exit code)"), ["0", "0"], "{table}");
-    assert_eq!(row("gold: queries answered"), ["3 of 3", "3 of 3"], "{table}");
+    assert_eq!(
+        row("gold: queries answered"),
+        ["3 of 3", "3 of 3"],
+        "{table}"
+    );
     assert!(table.contains("in no control group"), "{table}");
 }
 
 /// Told to end, it takes its processes with it.
 #[test]
 fn it_ends_with_its_processes() {
-    let mut runs =
-        program(&["--quick", "--only", "groups", "--rounds", "1000000"]).stdout(Stdio::null()).spawn().unwrap();
+    let mut runs = program(&["--quick", "--only", "groups", "--rounds", "1000000"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
     let end = Instant::now() + Duration::from_secs(300);
     // A scheduler and two executors.
     while children(runs.id()).len() < 3 {
-        assert!(Instant::now() < end && runs.try_wait().unwrap().is_none(), "it runs");
+        assert!(
+            Instant::now() < end && runs.try_wait().unwrap().is_none(),
+            "it runs"
+        );
         thread::sleep(Duration::from_millis(20));
     }
     let processes = children(runs.id());
-    let told = Command::new("kill").args(["-TERM", &runs.id().to_string()]).status().unwrap();
+    let told = Command::new("kill")
+        .args(["-TERM", &runs.id().to_string()])
+        .status()
+        .unwrap();
     assert!(told.success());
     assert!(!runs.wait().unwrap().success());
     for stat in processes {
@@ -76,6 +99,10 @@ fn wrong_arguments_are_named() {
         (["--patience", "0"], "0 is not in 1..=3600"),
     ] {
         let output = program(&arguments).output().unwrap();
-        assert!(!output.status.success() && text(&output.stderr).contains(words), "{}", text(&output.stderr));
+        assert!(
+            !output.status.success() && text(&output.stderr).contains(words),
+            "{}",
+            text(&output.stderr)
+        );
     }
 }

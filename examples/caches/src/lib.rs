@@ -1,5 +1,5 @@
-//! `quick_cache` 0.7 in a group: a recipe to copy. An entry keeps the charge that pays for it, and a reclaimer evicts
-//! as many bytes as a charge elsewhere lacks.
+//! `quick_cache` 0.7 in a group: a recipe to copy. An entry keeps the charge that pays for it, and
+//! a reclaimer evicts as many bytes as a charge elsewhere lacks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,8 @@ use memcg::{ChargeError, Charged, Group, Priority, Reclaim, ReclaimContext, Regi
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter};
 
-/// The bytes that a cache takes for an entry beside its content: the key, its place in tables and lists.
+/// The bytes that a cache takes for an entry beside its content: the key, its place in tables and
+/// lists.
 pub const OVERHEAD: usize = 128;
 
 /// The bytes of an entry, with the charge that pays for them.
@@ -17,7 +18,11 @@ pub struct Entry(Charged<Vec<u8>>);
 
 impl Entry {
     /// Charges an entry and then loads it. The caller holds no lock that its reclaimer takes.
-    fn load(group: &Group, len: usize, load: impl FnOnce() -> Vec<u8>) -> Result<Arc<Entry>, ChargeError> {
+    fn load(
+        group: &Group,
+        len: usize,
+        load: impl FnOnce() -> Vec<u8>,
+    ) -> Result<Arc<Entry>, ChargeError> {
         let mut charge = group.try_charge(OVERHEAD + len)?;
         let bytes = load();
         // The capacity may be larger than the length that was known.
@@ -74,15 +79,18 @@ struct Inner {
 }
 
 impl Reclaim for Inner {
-    /// Evicts `want` bytes, and no entry that is far heavier than that while lighter ones are enough.
+    /// Evicts `want` bytes, and no entry that is far heavier than that while lighter ones are
+    /// enough.
     fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
         let _alone = self.resizes.lock().unwrap_or_else(PoisonError::into_inner);
-        let (weight, mut freed, mut spared) = (self.cache.weight(), 0, want.saturating_mul(4).max(LIGHT));
+        let (weight, mut freed, mut spared) =
+            (self.cache.weight(), 0, want.saturating_mul(4).max(LIGHT));
         loop {
             self.spared.0.store(spared, Ordering::Relaxed);
             let before = self.cache.weight();
             // It keeps a byte of capacity: without any the library forgets its proportions.
-            self.cache.set_capacity(before.saturating_sub(want - freed).max(1));
+            self.cache
+                .set_capacity(before.saturating_sub(want - freed).max(1));
             self.cache.set_capacity(self.capacity);
             freed += before.saturating_sub(self.cache.weight());
             if freed >= want || spared >= weight {
@@ -109,31 +117,59 @@ impl QuickCache {
     ///
     /// Never: all options are set.
     pub fn new(group: &Group, entries: usize, capacity: u64) -> Self {
-        // One shard: no entry up to the capacity is larger than its shard, and none pays for another shard's entries.
+        // One shard: no entry up to the capacity is larger than its shard, and none pays for
+        // another shard's entries.
         let mut options = OptionsBuilder::new();
-        options.shards(1).estimated_items_capacity(entries).weight_capacity(capacity);
+        options
+            .shards(1)
+            .estimated_items_capacity(entries)
+            .weight_capacity(capacity);
         let options = options.build().expect("all options are set");
         let spared = Spared(Arc::new(AtomicU64::new(u64::MAX)));
-        let cache = Cache::with_options(options, ByCharge, DefaultHashBuilder::default(), spared.clone());
-        let inner = Arc::new(Inner { cache, spared, capacity, resizes: Mutex::new(()) });
+        let cache = Cache::with_options(
+            options,
+            ByCharge,
+            DefaultHashBuilder::default(),
+            spared.clone(),
+        );
+        let inner = Arc::new(Inner {
+            cache,
+            spared,
+            capacity,
+            resizes: Mutex::new(()),
+        });
         let registration = group.register_reclaimer(inner.clone(), Priority::NORMAL);
-        QuickCache { inner, group: group.clone(), _registration: registration }
+        QuickCache {
+            inner,
+            group: group.clone(),
+            _registration: registration,
+        }
     }
 
-    /// Returns an entry, and loads it where it is not there. Of threads that want it at once, one loads it.
+    /// Returns an entry, and loads it where it is not there. Of threads that want it at once, one
+    /// loads it.
     ///
     /// # Errors
     ///
-    /// [`ChargeError`], where there is no room for it and nothing to evict. The charge may block: async code calls this
-    /// on a thread for blocking work.
-    pub fn get(&self, key: u64, len: usize, load: impl FnOnce() -> Vec<u8>) -> Result<Arc<Entry>, ChargeError> {
+    /// [`ChargeError`], where there is no room for it and nothing to evict. The charge may block:
+    /// async code calls this on a thread for blocking work.
+    pub fn get(
+        &self,
+        key: u64,
+        len: usize,
+        load: impl FnOnce() -> Vec<u8>,
+    ) -> Result<Arc<Entry>, ChargeError> {
         // The library holds no lock while it loads: the charge may call the reclaimer.
-        self.inner.cache.get_or_insert_with(&key, || Entry::load(&self.group, len, load))
+        self.inner
+            .cache
+            .get_or_insert_with(&key, || Entry::load(&self.group, len, load))
     }
 }
 
 impl std::fmt::Debug for QuickCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("QuickCache").field("group", &self.group).finish_non_exhaustive()
+        f.debug_struct("QuickCache")
+            .field("group", &self.group)
+            .finish_non_exhaustive()
     }
 }

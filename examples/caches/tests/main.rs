@@ -1,4 +1,5 @@
-//! The cache fills its budget, gives back for another group, keeps its own limit, and is never above any.
+//! The cache fills its budget, gives back for another group, keeps its own limit, and is never
+//! above any.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +16,8 @@ const ENTRY: usize = 4 * KIB;
 
 fn scene(budget: usize) -> (Runtime, Group, Group) {
     let runtime = Runtime::builder().max(budget).audit(true).build().unwrap();
-    let [cache, query] = ["cache", "query"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    let [cache, query] =
+        ["cache", "query"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
     (runtime, cache, query)
 }
 
@@ -44,12 +46,24 @@ fn a_cache_takes_what_is_free_and_gives_back_what_others_need() {
     for key in 0..2 * all as u64 {
         let entry = get(&cache, key, ENTRY).unwrap();
         assert_eq!((entry.bytes().len(), entry.bytes()[0]), (ENTRY, key as u8));
-        assert_eq!(get(&cache, key, ENTRY).unwrap().bytes().as_ptr(), entry.bytes().as_ptr(), "a hit");
+        assert_eq!(
+            get(&cache, key, ENTRY).unwrap().bytes().as_ptr(),
+            entry.bytes().as_ptr(),
+            "a hit"
+        );
     }
-    assert!(group.live() > BUDGET as u64 * 8 / 10, "{} of {BUDGET} bytes are used", group.live());
+    assert!(
+        group.live() > BUDGET as u64 * 8 / 10,
+        "{} of {BUDGET} bytes are used",
+        group.live()
+    );
     // Half of the budget for a query: the cache evicts, and keeps most of the rest.
     let held = query.try_charge(BUDGET / 2).unwrap();
-    assert!((BUDGET as u64 / 4 + 1..=BUDGET as u64 / 2).contains(&group.live()), "{} bytes are left", group.live());
+    assert!(
+        (BUDGET as u64 / 4 + 1..=BUDGET as u64 / 2).contains(&group.live()),
+        "{} bytes are left",
+        group.live()
+    );
     drop(held);
     // And all of it.
     drop(query.try_charge(BUDGET - 64 * KIB).unwrap());
@@ -78,7 +92,11 @@ fn its_own_capacity_holds() {
     for key in 0..2000 {
         get(&cache, key, ENTRY).unwrap();
     }
-    assert!(group.live() <= BUDGET as u64 * 3 / 8, "{} bytes", group.live());
+    assert!(
+        group.live() <= BUDGET as u64 * 3 / 8,
+        "{} bytes",
+        group.live()
+    );
     ends(cache, &runtime);
 }
 
@@ -93,8 +111,9 @@ fn threads_that_load_and_charge_are_never_above_the_budget() {
                 assert!(usage <= BUDGET as u64, "{usage}");
             }
         });
-        let load =
-            |thread: u64| (0..3000).for_each(|step| drop(get(&cache, (step * 7 + thread) % 1500, ENTRY).unwrap()));
+        let load = |thread: u64| {
+            (0..3000).for_each(|step| drop(get(&cache, (step * 7 + thread) % 1500, ENTRY).unwrap()))
+        };
         let loads = [0, 13].map(|thread| scope.spawn(move || load(thread)));
         for _ in 0..60 {
             drop(query.try_charge(BUDGET / 3).unwrap());
@@ -113,7 +132,11 @@ fn a_key_that_many_want_is_loaded_once() {
     const LEN: usize = 64 * KIB;
     for failures in [0, 1] {
         let (runtime, group, _query) = scene(8 * LEN);
-        let (cache, loads, barrier) = (cache(&group, 8 * LEN), AtomicUsize::new(0), Barrier::new(THREADS));
+        let (cache, loads, barrier) = (
+            cache(&group, 8 * LEN),
+            AtomicUsize::new(0),
+            Barrier::new(THREADS),
+        );
         let load = || {
             let before = loads.fetch_add(1, Ordering::Relaxed);
             // All others want it by then.
@@ -133,7 +156,10 @@ fn a_key_that_many_want_is_loaded_once() {
                 });
             }
         });
-        assert_eq!((loads.into_inner(), failed.into_inner()), (1 + failures, failures));
+        assert_eq!(
+            (loads.into_inner(), failed.into_inner()),
+            (1 + failures, failures)
+        );
         assert_eq!(group.live(), (LEN + OVERHEAD) as u64);
         ends(cache, &runtime);
     }
@@ -146,7 +172,12 @@ fn a_key_that_does_not_fit_is_refused_to_all() {
     let (cache, refused) = (cache(&group, BUDGET), AtomicUsize::new(0));
     thread::scope(|scope| {
         for _ in 0..16 {
-            scope.spawn(|| refused.fetch_add(get(&cache, 1, 2 * BUDGET).is_err().into(), Ordering::Relaxed));
+            scope.spawn(|| {
+                refused.fetch_add(
+                    get(&cache, 1, 2 * BUDGET).is_err().into(),
+                    Ordering::Relaxed,
+                )
+            });
         }
     });
     assert_eq!(refused.into_inner(), 16);
@@ -159,7 +190,11 @@ fn a_key_that_does_not_fit_is_refused_to_all() {
 fn an_entry_larger_than_a_share_of_the_capacity_is_kept() {
     let (runtime, group, _query) = scene(BUDGET);
     for tenths in 1..=9 {
-        let (cache, loads, len) = (cache(&group, BUDGET), AtomicUsize::new(0), BUDGET / 10 * tenths);
+        let (cache, loads, len) = (
+            cache(&group, BUDGET),
+            AtomicUsize::new(0),
+            BUDGET / 10 * tenths,
+        );
         for _ in 0..3 {
             let load = || {
                 loads.fetch_add(1, Ordering::Relaxed);
@@ -172,8 +207,8 @@ fn an_entry_larger_than_a_share_of_the_capacity_is_kept() {
     }
 }
 
-/// A charge that lacks little takes little: neither the oldest entry, which is heavy, nor many light ones. One that lacks
-/// more than the light ones have takes the heavy one.
+/// A charge that lacks little takes little: neither the oldest entry, which is heavy, nor many
+/// light ones. One that lacks more than the light ones have takes the heavy one.
 #[test]
 fn a_small_want_evicts_little() {
     const HEAVY: usize = 10 << 20;
@@ -193,7 +228,10 @@ fn a_small_want_evicts_little() {
         let before = group.live();
         let held: Vec<_> = (0..10).map(|_| query.try_charge(want).unwrap()).collect();
         let (gone, lacked) = (before - group.live(), query.live());
-        assert!(gone <= lacked + 10 * (ENTRY + OVERHEAD) as u64, "{gone} bytes for {lacked}");
+        assert!(
+            gone <= lacked + 10 * (ENTRY + OVERHEAD) as u64,
+            "{gone} bytes for {lacked}"
+        );
         cache.get(0, HEAVY, heavy).unwrap();
         assert_eq!(loads.load(Ordering::Relaxed), 1, "the heavy one has stayed");
         drop(held);

@@ -1,4 +1,5 @@
-//! Limits from a file that is read again while the program runs. A file that is wrong changes nothing.
+//! Limits from a file that is read again while the program runs. A file that is wrong changes
+//! nothing.
 //!
 //! ```text
 //! cargo run -p memcg-examples-config [FILE [SECONDS]]
@@ -17,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use memcg::{
-    Bytes, ChargeError, Charged, Group, Limit, Limits, Percent, Priority, Reclaim, ReclaimContext, Registration,
-    Runtime,
+    Bytes, ChargeError, Charged, Group, Limit, Limits, Percent, Priority, Reclaim, ReclaimContext,
+    Registration, Runtime,
 };
 use settings::{Settings, SettingsError, read};
 
@@ -74,7 +75,8 @@ fn work(group: &Group, cache: &Cache, stop: &AtomicBool) {
 // ANCHOR: apply
 /// Sets all limits, or none: one that the file does not name gets its default.
 fn apply(group: &Group, limits: &Limits) -> Result<(), Box<dyn Error>> {
-    let [elevated, critical] = [limits.elevated, limits.critical].map(|percent| percent.map_or(0, Percent::get));
+    let [elevated, critical] =
+        [limits.elevated, limits.critical].map(|percent| percent.map_or(0, Percent::get));
     let whole = Limits::new()
         .pressure_levels(elevated, critical)
         .share(limits.share.unwrap_or(0))
@@ -87,7 +89,10 @@ fn apply(group: &Group, limits: &Limits) -> Result<(), Box<dyn Error>> {
     let above = group.usage().saturating_sub(group.max());
     if above > 0 {
         let (path, max) = (group.path(), Bytes(group.max()));
-        println!("{path} holds {} above its max {max}: it gets nothing until it gives them back", Bytes(above));
+        println!(
+            "{path} holds {} above its max {max}: it gets nothing until it gives them back",
+            Bytes(above)
+        );
     }
     Ok(())
 }
@@ -108,9 +113,16 @@ fn update(
         }
         let group = runtime.root().create(name.as_str(), *limits.get_ref())?;
         let cache = Arc::new(Cache::default());
-        let reclaimer = group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
+        let reclaimer =
+            group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
         start(group.clone(), cache);
-        tenants.insert(name.clone(), Tenant { group, _reclaimer: reclaimer });
+        tenants.insert(
+            name.clone(),
+            Tenant {
+                group,
+                _reclaimer: reclaimer,
+            },
+        );
     }
     tenants.retain(|name, tenant| {
         let stays = settings.tenants.contains_key(name);
@@ -137,7 +149,10 @@ fn changed(file: &Path, before: &mut Option<String>) -> Result<Option<Settings>,
         return Ok(None);
     }
     *before = text; // also where it is wrong: one message for each change
-    before.as_deref().map(|text| Settings::parse(file, text)).transpose()
+    before
+        .as_deref()
+        .map(|text| Settings::parse(file, text))
+        .transpose()
 }
 // ANCHOR_END: reload
 
@@ -162,7 +177,8 @@ fn run() -> Result<(), Box<dyn Error>> {
 
     let result = thread::scope(|scope| {
         let stop = &stop;
-        let start = |group: Group, cache: Arc<Cache>| drop(scope.spawn(move || work(&group, &cache, stop)));
+        let start =
+            |group: Group, cache: Arc<Cache>| drop(scope.spawn(move || work(&group, &cache, stop)));
         let mut follow = || {
             update(&runtime, &mut tenants, &first, start)?;
             let (began, mut next) = (Instant::now(), PRINT_EVERY);

@@ -23,21 +23,38 @@ pub(crate) enum SettingsError {
     #[error("{}: {reason}; name a file that can be read", file.display())]
     Unreadable { file: PathBuf, reason: io::Error },
     #[error("{}:{line}: {fault}", file.display())]
-    Wrong { file: PathBuf, line: usize, fault: String },
+    Wrong {
+        file: PathBuf,
+        line: usize,
+        fault: String,
+    },
 }
 
 impl Settings {
     pub(crate) fn parse(file: &Path, text: &str) -> Result<Settings, SettingsError> {
         let wrong = |at: usize, fault: String| {
             let line = text[..at].matches('\n').count() + 1;
-            SettingsError::Wrong { file: file.to_owned(), line, fault }
+            SettingsError::Wrong {
+                file: file.to_owned(),
+                line,
+                fault,
+            }
         };
-        let settings: Settings = toml::from_str(text)
-            .map_err(|error| wrong(error.span().map_or(0, |span| span.start), error.message().to_owned()))?;
+        let settings: Settings = toml::from_str(text).map_err(|error| {
+            wrong(
+                error.span().map_or(0, |span| span.start),
+                error.message().to_owned(),
+            )
+        })?;
         for (name, limits) in &settings.tenants {
             // Two limits of which one keeps the other from doing its work.
             let check = limits.get_ref().check();
-            check.map_err(|fault| wrong(limits.span().start, format!("{name}: {fault}; change one of the two")))?;
+            check.map_err(|fault| {
+                wrong(
+                    limits.span().start,
+                    format!("{name}: {fault}; change one of the two"),
+                )
+            })?;
         }
         Ok(settings)
     }
@@ -46,5 +63,8 @@ impl Settings {
 
 /// The text of the file.
 pub(crate) fn read(file: &Path) -> Result<String, SettingsError> {
-    std::fs::read_to_string(file).map_err(|reason| SettingsError::Unreadable { file: file.to_owned(), reason })
+    std::fs::read_to_string(file).map_err(|reason| SettingsError::Unreadable {
+        file: file.to_owned(),
+        reason,
+    })
 }

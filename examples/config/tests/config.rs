@@ -1,4 +1,5 @@
-//! The program, run as its users run it: a test changes the file, and reads what the program prints.
+//! The program, run as its users run it: a test changes the file, and reads what the program
+//! prints.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -23,10 +24,19 @@ impl Program {
     fn start(name: &str) -> Program {
         let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.toml"));
         fs::write(&file, FIRST).expect("the file can be written");
-        let mut child = command(&file).arg("600").stdout(Stdio::piped()).spawn().expect("the program starts");
+        let mut child = command(&file)
+            .arg("600")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
         let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
         let (send, lines) = channel();
-        thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
+        thread::spawn(move || {
+            stdout
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| send.send(line))
+        });
         Program { child, lines, file }
     }
 
@@ -42,7 +52,9 @@ impl Program {
         let (mut seen, began) = (Vec::new(), Instant::now());
         loop {
             let left = PATIENCE.saturating_sub(began.elapsed());
-            let Ok(line) = self.lines.recv_timeout(left) else { panic!("no line with {words:?}: {seen:#?}") };
+            let Ok(line) = self.lines.recv_timeout(left) else {
+                panic!("no line with {words:?}: {seen:#?}")
+            };
             if words.iter().all(|word| line.contains(word)) {
                 return line;
             }
@@ -83,7 +95,10 @@ fn a_max_below_what_a_tenant_needs_says_so() {
     program.line(&["/acme", " 8 MiB"]);
     program.write(&FIRST.replace("8 MiB", "512 KiB"));
     let said = program.line(&["/acme holds"]);
-    assert_eq!(said, "/acme holds 512 KiB above its max 512 KiB: it gets nothing until it gives them back");
+    assert_eq!(
+        said,
+        "/acme holds 512 KiB above its max 512 KiB: it gets nothing until it gives them back"
+    );
 }
 
 #[test]
@@ -98,15 +113,29 @@ fn a_file_that_is_wrong_changes_nothing() {
             ":4: ",
             "unknown field `maximum`, expected one of",
         ),
-        (FIRST.replace("max = \"16 MiB\"", ""), ":1: ", "missing field `max`"),
-        (format!("{FIRST}low = \"9 MiB\"\n"), ":3: ", "acme: low 9 MiB is above max 8 MiB"),
+        (
+            FIRST.replace("max = \"16 MiB\"", ""),
+            ":1: ",
+            "missing field `max`",
+        ),
+        (
+            format!("{FIRST}low = \"9 MiB\"\n"),
+            ":3: ",
+            "acme: low 9 MiB is above max 8 MiB",
+        ),
     ] {
         program.write(&text);
         let said = program.line(&["the limits stay as they were"]);
-        assert!(said.starts_with(&format!("{file}{place}")) && said.contains(fault), "{said}");
+        assert!(
+            said.starts_with(&format!("{file}{place}")) && said.contains(fault),
+            "{said}"
+        );
     }
     fs::remove_file(&program.file).expect("the file can be removed");
-    program.line(&[&file, "name a file that can be read; the limits stay as they were"]);
+    program.line(&[
+        &file,
+        "name a file that can be read; the limits stay as they were",
+    ]);
     program.line(&["/acme", " 8 MiB"]);
 }
 
@@ -116,5 +145,8 @@ fn a_file_that_is_wrong_from_the_start_ends_the_program() {
     fs::write(&file, "max = 1\nmin = 2\n").expect("the file can be written");
     let output = command(&file).output().expect("the program runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("start.toml:2: unknown field `min`"), "{said}");
+    assert!(
+        !output.status.success() && said.contains("start.toml:2: unknown field `min`"),
+        "{said}"
+    );
 }

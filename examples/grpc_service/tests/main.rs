@@ -8,18 +8,53 @@ use std::process::Command;
 #[test]
 fn a_full_tenant_gets_resource_exhausted_and_the_other_is_answered() {
     let mut program = Command::new(beside::program("grpc_service"));
-    let output = program.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    let output = program
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
     let printed = text(&output.stdout);
     let lines: Vec<&str> = printed.lines().collect();
-    let [first, refused, retry, full, other, again, unknown, unnamed, verdict] = lines[..] else { panic!("{printed}") };
-    assert_eq!([first, other, again], ["acme: SERVING", "globex: SERVING", "acme: SERVING"]);
-    assert_eq!([unknown, unnamed], ["initech: PermissionDenied: no such tenant", ": PermissionDenied: no such tenant"]);
+    let [
+        first,
+        refused,
+        retry,
+        full,
+        other,
+        again,
+        unknown,
+        unnamed,
+        verdict,
+    ] = lines[..]
+    else {
+        panic!("{printed}")
+    };
+    assert_eq!(
+        [first, other, again],
+        ["acme: SERVING", "globex: SERVING", "acme: SERVING"]
+    );
+    assert_eq!(
+        [unknown, unnamed],
+        [
+            "initech: PermissionDenied: no such tenant",
+            ": PermissionDenied: no such tenant"
+        ]
+    );
     assert!(
-        refused.starts_with("acme: ResourceExhausted: /acme refused 144 KiB for /acme: short by 144 KiB"),
+        refused.starts_with(
+            "acme: ResourceExhausted: /acme refused 144 KiB for /acme: short by 144 KiB"
+        ),
         "{printed}"
     );
     assert_eq!([retry, full], ["  try again after 1s", "  full: /acme"]);
-    assert_eq!(verdict, "3 counters verified against the audited count: all add up");
+    assert_eq!(
+        verdict,
+        "3 counters verified against the audited count: all add up"
+    );
 }

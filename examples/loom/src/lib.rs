@@ -1,4 +1,5 @@
-//! An arena of a fixed number of slots, which a group admits to: a thread that has charged one unit finds a free slot.
+//! An arena of a fixed number of slots, which a group admits to: a thread that has charged one unit
+//! finds a free slot.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,7 +40,9 @@ impl fmt::Debug for Lease {
 
 impl fmt::Debug for Arena {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Arena").field("group", &self.group).finish_non_exhaustive()
+        f.debug_struct("Arena")
+            .field("group", &self.group)
+            .finish_non_exhaustive()
     }
 }
 
@@ -47,7 +50,10 @@ impl Arena {
     /// Makes an arena of as many slots as the max of the group.
     pub fn new(group: Group) -> Arc<Arena> {
         let free = (0..group.max() as usize).collect();
-        Arc::new(Arena { group, free: Mutex::new(free) })
+        Arc::new(Arena {
+            group,
+            free: Mutex::new(free),
+        })
     }
 
     /// The group that admits.
@@ -71,8 +77,15 @@ impl Arena {
     ///
     /// No number is free.
     pub fn lease(self: &Arc<Self>) -> Lease {
-        let number = self.free.lock().expect("no thread panics with the lock").pop();
-        Lease { arena: Arc::clone(self), number: number.expect("a charge stands for a free slot") }
+        let number = self
+            .free
+            .lock()
+            .expect("no thread panics with the lock")
+            .pop();
+        Lease {
+            arena: Arc::clone(self),
+            number: number.expect("a charge stands for a free slot"),
+        }
     }
 }
 
@@ -85,6 +98,10 @@ impl Slot {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.arena.free.lock().expect("no thread panics with the lock").push(self.number);
+        self.arena
+            .free
+            .lock()
+            .expect("no thread panics with the lock")
+            .push(self.number);
     }
 }

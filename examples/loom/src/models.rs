@@ -1,4 +1,5 @@
-//! Models of the arena, for two threads and one slot. `LOOM_MAX_PREEMPTIONS=2` bounds what loom tries.
+//! Models of the arena, for two threads and one slot. `LOOM_MAX_PREEMPTIONS=2` bounds what loom
+//! tries.
 
 use std::sync::Arc;
 
@@ -12,7 +13,10 @@ use crate::{Arena, Lease, Slot};
 fn race<S: 'static>(take: fn(&Arc<Arena>) -> Option<S>) {
     loom::model(move || {
         let runtime = Runtime::builder().build().expect("a runtime"); // inside: each schedule has its own
-        let group = runtime.root().create("arena", Limits::new().max(1)).expect("a group");
+        let group = runtime
+            .root()
+            .create("arena", Limits::new().max(1))
+            .expect("a group");
         let arena = Arena::new(group);
         let other = {
             let arena = Arc::clone(&arena);
@@ -42,7 +46,10 @@ struct WrongSlot {
 fn the_model_sees_a_unit_that_goes_back_first() {
     race(|arena| {
         let charge = arena.group().try_charge(1).ok()?;
-        Some(WrongSlot { _charge: charge, _lease: arena.lease() })
+        Some(WrongSlot {
+            _charge: charge,
+            _lease: arena.lease(),
+        })
     });
 }
 // ANCHOR_END: wrong
@@ -61,7 +68,10 @@ fn the_model_sees_a_look_before_a_forced_charge() {
 fn slots_are_told_apart() {
     loom::model(|| {
         let runtime = Runtime::builder().build().expect("a runtime");
-        let group = runtime.root().create("arena", Limits::new().max(2)).expect("a group");
+        let group = runtime
+            .root()
+            .create("arena", Limits::new().max(2))
+            .expect("a group");
         let arena = Arena::new(group);
         let other = {
             let arena = Arc::clone(&arena);

@@ -1,7 +1,8 @@
-//! SlateDB: one budget over the write buffers of several stores, and the block cache that they share.
+//! SlateDB: one budget over the write buffers of several stores, and the block cache that they
+//! share.
 //!
-//! Each cached block is charged, and each entry until it is in the object store. If a store lacks room, the tree has
-//! blocks dropped, and buffers written. No size is set for either.
+//! Each cached block is charged, and each entry until it is in the object store. If a store lacks
+//! room, the tree has blocks dropped, and buffers written. No size is set for either.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,7 +36,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A block cache that stores share. It drops its oldest blocks for newer ones, and where other groups lack room.
+/// A block cache that stores share. It drops its oldest blocks for newer ones, and where other
+/// groups lack room.
 pub struct Blocks {
     group: Group,
     blocks: Mutex<LruCache<CachedKey, (CachedEntry, Charge)>>,
@@ -44,7 +46,10 @@ pub struct Blocks {
 impl Blocks {
     /// Makes a cache of a group. It goes before the buffers if their groups have a `low`.
     pub fn new(group: &Group) -> (Arc<Blocks>, Registration) {
-        let blocks = Arc::new(Blocks { group: group.clone(), blocks: Mutex::new(LruCache::unbounded()) });
+        let blocks = Arc::new(Blocks {
+            group: group.clone(),
+            blocks: Mutex::new(LruCache::unbounded()),
+        });
         let asked = group.register_reclaimer(blocks.clone(), Priority::NORMAL);
         (blocks, asked)
     }
@@ -59,7 +64,9 @@ impl Blocks {
         while freed < want {
             // It is dropped without the lock: what waits for its bytes may run then.
             let oldest = lock(&self.blocks).pop_lru();
-            let Some((_, (_, charge))) = oldest else { break };
+            let Some((_, (_, charge))) = oldest else {
+                break;
+            };
             freed += charge.bytes();
         }
         freed
@@ -123,11 +130,17 @@ impl Reclaim for Buffer {
 
     /// It is written as a whole, by a task.
     fn start(&self, _: u64, context: &ReclaimContext<'_>) {
-        let (database, charge, later) = (self.database.clone(), self.charge.clone(), context.later());
+        let (database, charge, later) =
+            (self.database.clone(), self.charge.clone(), context.later());
         self.runtime.spawn(async move {
             // Entries that come from now on stay charged.
             let written = lock(&charge).take();
-            match database.flush_with_options(FlushOptions { flush_type: FlushType::MemTable }).await {
+            match database
+                .flush_with_options(FlushOptions {
+                    flush_type: FlushType::MemTable,
+                })
+                .await
+            {
                 Ok(()) => {
                     let bytes = written.bytes();
                     drop(written);
@@ -157,18 +170,38 @@ impl Store {
         number: u64,
     ) -> Result<Store, Error> {
         // The tree says when to write: these are the most for one buffer.
-        let settings = Settings { l0_sst_size_bytes: 1 << 30, max_unflushed_bytes: 2 << 30, ..Settings::default() };
+        let settings = Settings {
+            l0_sst_size_bytes: 1 << 30,
+            max_unflushed_bytes: 2 << 30,
+            ..Settings::default()
+        };
         let builder = Db::builder(group.name().into_owned(), objects).with_settings(settings);
-        let database = builder.with_db_cache(blocks.clone(), number).build().await?;
+        let database = builder
+            .with_db_cache(blocks.clone(), number)
+            .build()
+            .await?;
         let buffered = Arc::new(Mutex::new(group.force_charge(0)));
-        let buffer = Buffer { database: database.clone(), runtime: Handle::current(), charge: buffered.clone() };
+        let buffer = Buffer {
+            database: database.clone(),
+            runtime: Handle::current(),
+            charge: buffered.clone(),
+        };
         let asked = group.register_reclaimer(Arc::new(buffer), Priority::NORMAL);
-        Ok(Store { database, group: group.clone(), buffered, _asked: asked })
+        Ok(Store {
+            database,
+            group: group.clone(),
+            buffered,
+            _asked: asked,
+        })
     }
 
     /// Waits for room first, while other stores write, or this one.
     pub async fn put(&self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        let charge = self.group.charge_async(PLACE + key.len() + value.len()).timeout(PATIENCE).await?;
+        let charge = self
+            .group
+            .charge_async(PLACE + key.len() + value.len())
+            .timeout(PATIENCE)
+            .await?;
         self.database.put(key, value).await?;
         lock(&self.buffered).merge(charge).expect("one group");
         Ok(())

@@ -1,7 +1,7 @@
 //! hyper: a body that stays charged until its last byte is in the socket.
 //!
-//! A handler that drops its charge when it returns has given it back long before a slow client has the answer.
-//! `Bytes::from_owner` keeps both: hyper's slices of the body share them.
+//! A handler that drops its charge when it returns has given it back long before a slow client has
+//! the answer. `Bytes::from_owner` keeps both: hyper's slices of the body share them.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -19,8 +19,13 @@ use tokio::net::TcpListener;
 /// The time that an answer waits for room.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// Makes a body of `len` bytes, charged before `fill` makes it. 503 and the refusal if there is no room.
-pub async fn body(group: &Group, len: usize, fill: impl FnOnce() -> Vec<u8>) -> Response<Full<Bytes>> {
+/// Makes a body of `len` bytes, charged before `fill` makes it. 503 and the refusal if there is no
+/// room.
+pub async fn body(
+    group: &Group,
+    len: usize,
+    fill: impl FnOnce() -> Vec<u8>,
+) -> Response<Full<Bytes>> {
     match group.charge_async(len).timeout(PATIENCE).await {
         Ok(charge) => Response::new(Full::new(Bytes::from_owner(Charged::new(fill(), charge)))),
         Err(refused) => {
@@ -45,7 +50,9 @@ pub async fn serve(listener: TcpListener, group: Group) -> std::io::Result<()> {
                 }
             });
             // A client that goes away is no fault of the service.
-            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
+            let _ = http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), answer)
+                .await;
         });
     }
 }

@@ -1,5 +1,6 @@
-//! A budget for what a service embeds, each to copy: `row_groups` (the parquet writer), `stores` (several fjall
-//! stores), `blocks` (several SlateDB stores), `partitions` (librdkafka), `bodies` (hyper).
+//! A budget for what a service embeds, each to copy: `row_groups` (the parquet writer), `stores`
+//! (several fjall stores), `blocks` (several SlateDB stores), `partitions` (librdkafka), `bodies`
+//! (hyper).
 
 pub mod blocks;
 pub mod bodies;

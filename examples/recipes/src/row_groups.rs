@@ -1,7 +1,8 @@
 //! parquet: an `ArrowWriter` whose row group is charged while it is in memory.
 //!
-//! The writer keeps a row group until it is complete: by default a million rows, for each file that is open. Here it is
-//! closed early if its group lacks memory: above `high`, and before a charge is refused.
+//! The writer keeps a row group until it is complete: by default a million rows, for each file that
+//! is open. Here it is closed early if its group lacks memory: above `high`, and before a charge is
+//! refused.
 
 use std::io::Write;
 
@@ -34,7 +35,11 @@ pub struct ChargedWriter<W: Write + Send> {
 impl<W: Write + Send> ChargedWriter<W> {
     /// Charges `writer` to a group that is online.
     pub fn new(writer: ArrowWriter<W>, group: &Group) -> Result<ChargedWriter<W>, ChargeError> {
-        Ok(ChargedWriter { writer, group: group.clone(), charge: group.try_charge(0)? })
+        Ok(ChargedWriter {
+            writer,
+            group: group.clone(),
+            charge: group.try_charge(0)?,
+        })
     }
 
     /// Writes a batch. It blocks as `Charge::try_grow` does, and while it writes.

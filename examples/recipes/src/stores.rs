@@ -1,8 +1,8 @@
 //! fjall: one budget over several stores.
 //!
-//! A store's write buffer may be as large as there is room. If another store lacks room, the tree asks for it back, and
-//! the store writes its buffer to disk. fjall's block cache has the size that it was opened with, so it is charged as a
-//! whole.
+//! A store's write buffer may be as large as there is room. If another store lacks room, the tree
+//! asks for it back, and the store writes its buffer to disk. fjall's block cache has the size that
+//! it was opened with, so it is charged as a whole.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,15 +49,28 @@ impl Store {
         let options = || KeyspaceCreateOptions::default().max_memtable_size(1 << 30);
         let entries = database.keyspace("entries", options)?;
         let buffered = Mutex::new(group.force_charge(database.write_buffer_size() as usize));
-        let shared = Arc::new(Shared { database, entries, group: group.clone(), buffered, _cache: charge });
+        let shared = Arc::new(Shared {
+            database,
+            entries,
+            group: group.clone(),
+            buffered,
+            _cache: charge,
+        });
         let asked = group.register_reclaimer(shared.clone(), Priority::NORMAL);
-        Ok(Store { shared, _asked: asked })
+        Ok(Store {
+            shared,
+            _asked: asked,
+        })
     }
 
-    /// Blocks as `Group::try_charge` does: if there is no room, other stores write to disk, or this one.
+    /// Blocks as `Group::try_charge` does: if there is no room, other stores write to disk, or this
+    /// one.
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         // Without the lock: the tree may ask this store.
-        let charge = self.shared.group.try_charge(key.len() + value.len() + ENTRY)?;
+        let charge = self
+            .shared
+            .group
+            .try_charge(key.len() + value.len() + ENTRY)?;
         self.shared.entries.insert(key, value)?;
         self.shared.buffered().merge(charge).expect("one group");
         Ok(())

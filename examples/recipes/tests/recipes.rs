@@ -42,8 +42,10 @@ const ROWS: i64 = 20_000;
 
 /// Values that no encoding makes small.
 fn batch(number: i64) -> RecordBatch {
-    let values = (0..ROWS).map(|row| (number * ROWS + row).wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64));
-    RecordBatch::try_from_iter([("value", Arc::new(Int64Array::from_iter_values(values)) as _)]).unwrap()
+    let values =
+        (0..ROWS).map(|row| (number * ROWS + row).wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64));
+    RecordBatch::try_from_iter([("value", Arc::new(Int64Array::from_iter_values(values)) as _)])
+        .unwrap()
 }
 
 /// Returns the row groups of a file of 50 batches, and the most that was charged.
@@ -65,19 +67,31 @@ fn write_file(limits: Limits) -> (usize, u64) {
 #[test]
 fn row_groups_are_closed_early_above_high() {
     let (groups, most) = write_file(Limits::new());
-    assert!(groups == 1 && most > 50 * 8 * ROWS as u64, "{groups} row groups, {most} bytes");
+    assert!(
+        groups == 1 && most > 50 * 8 * ROWS as u64,
+        "{groups} row groups, {most} bytes"
+    );
     let (groups, most) = write_file(Limits::new().high(Bytes(2 * MIB)));
-    assert!(groups >= 4 && most < 3 * MIB, "{groups} row groups, {most} bytes");
+    assert!(
+        groups >= 4 && most < 3 * MIB,
+        "{groups} row groups, {most} bytes"
+    );
 }
 
 #[test]
 fn row_groups_are_closed_early_before_a_refusal() {
     let (groups, most) = write_file(Limits::new().max(Bytes(2 * MIB)));
-    assert!(groups >= 4 && most <= 2 * MIB + 256 * 1024, "{groups} row groups, {most} bytes");
+    assert!(
+        groups >= 4 && most <= 2 * MIB + 256 * 1024,
+        "{groups} row groups, {most} bytes"
+    );
     let (runtime, group) = group_of(Limits::new().max(1_000));
     let writer = ArrowWriter::try_new(Vec::new(), batch(0).schema(), None).unwrap();
     let mut writer = ChargedWriter::new(writer, &group).unwrap();
-    assert!(matches!(writer.write(&batch(0)), Err(WriteError::Refused(_))));
+    assert!(matches!(
+        writer.write(&batch(0)),
+        Err(WriteError::Refused(_))
+    ));
     assert_eq!((writer.row_groups(), group.live()), (0, 0));
     assert_eq!(writer.close().unwrap().num_row_groups(), 0);
     all_is_back(&runtime);
@@ -87,7 +101,11 @@ fn row_groups_are_closed_early_before_a_refusal() {
 
 #[test]
 fn stores_share_one_budget() {
-    let runtime = Runtime::builder().audit(true).max(Bytes(8 * MIB)).build().unwrap();
+    let runtime = Runtime::builder()
+        .audit(true)
+        .max(Bytes(8 * MIB))
+        .build()
+        .unwrap();
     let folder = tempfile::tempdir().unwrap();
     let stores = ["acme", "globex"].map(|name| {
         let group = runtime.root().create(name, Limits::new()).unwrap();
@@ -102,10 +120,19 @@ fn stores_share_one_budget() {
     };
     // One has what the other does not use: 5 MB, more than half.
     fill(&stores[0], 0, 500);
-    assert!(live("acme") > 5 * MIB && stores[0].buffered() > 4 * MIB, "{}", stores[0].buffered());
+    assert!(
+        live("acme") > 5 * MIB && stores[0].buffered() > 4 * MIB,
+        "{}",
+        stores[0].buffered()
+    );
     // The other way: the first one writes its buffer to disk.
     fill(&stores[1], 0, 500);
-    assert!(live("globex") > 5 * MIB && live("acme") < 3 * MIB, "{} {}", live("globex"), live("acme"));
+    assert!(
+        live("globex") > 5 * MIB && live("acme") < 3 * MIB,
+        "{} {}",
+        live("globex"),
+        live("acme")
+    );
     // fjall lowers its figure a moment after it has written.
     while stores[0].buffered() > MIB {
         thread::yield_now();
@@ -118,7 +145,10 @@ fn stores_share_one_budget() {
         assert_eq!(stores[0].get(&key.to_be_bytes()).unwrap().unwrap(), value);
     }
     // A value that could never fit is refused.
-    assert!(matches!(stores[1].insert(b"key", &vec![1; 9 << 20]), Err(StoreError::Refused(_))));
+    assert!(matches!(
+        stores[1].insert(b"key", &vec![1; 9 << 20]),
+        Err(StoreError::Refused(_))
+    ));
     drop(stores);
     all_is_back(&runtime);
 }
@@ -127,26 +157,47 @@ fn stores_share_one_budget() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn buffers_and_a_cache_share_one_budget() {
-    let runtime = Runtime::builder().audit(true).max(Bytes(8 * MIB)).build().unwrap();
+    let runtime = Runtime::builder()
+        .audit(true)
+        .max(Bytes(8 * MIB))
+        .build()
+        .unwrap();
     let objects = Arc::new(InMemory::new());
     // Blocks go before buffers: those are below their low.
-    let [cached, acme, globex] = [("blocks", 0), ("acme", 6 * MIB), ("globex", 6 * MIB)]
-        .map(|(name, low)| runtime.root().create(name, Limits::new().low(Bytes(low))).unwrap());
+    let [cached, acme, globex] =
+        [("blocks", 0), ("acme", 6 * MIB), ("globex", 6 * MIB)].map(|(name, low)| {
+            runtime
+                .root()
+                .create(name, Limits::new().low(Bytes(low)))
+                .unwrap()
+        });
     let (cache, asked) = Blocks::new(&cached);
     let stores = [
-        blocks::Store::open(objects.clone(), &acme, &cache, 0).await.unwrap(),
-        blocks::Store::open(objects.clone(), &globex, &cache, 1).await.unwrap(),
+        blocks::Store::open(objects.clone(), &acme, &cache, 0)
+            .await
+            .unwrap(),
+        blocks::Store::open(objects.clone(), &globex, &cache, 1)
+            .await
+            .unwrap(),
     ];
     let value = |store: usize, key: u32| [(7 * store as u32 + key) as u8; 10_000];
     let fill = async |store: usize, keys: u32| {
         for key in 0..keys {
-            stores[store].put(&key.to_be_bytes(), &value(store, key)).await.unwrap();
+            stores[store]
+                .put(&key.to_be_bytes(), &value(store, key))
+                .await
+                .unwrap();
         }
         [&acme, &globex, &cached].map(Group::live)
     };
     let read = async |store: usize| {
         for key in 0..500_u32 {
-            let read = stores[store].database.get(key.to_be_bytes()).await.unwrap().unwrap();
+            let read = stores[store]
+                .database
+                .get(key.to_be_bytes())
+                .await
+                .unwrap()
+                .unwrap();
             assert_eq!(read[..], value(store, key));
         }
         [&acme, &globex, &cached].map(Group::live)
@@ -163,15 +214,24 @@ async fn buffers_and_a_cache_share_one_budget() {
     assert!(live[1] > WHOLE && live[2] > 3_000_000, "{live:?}");
     // The other way: blocks go before a buffer does.
     let live = fill(0, 200).await;
-    assert!(live[0] > 200 * 10_000 && live[1] > WHOLE && live[2] < 1_500_000, "{live:?}");
+    assert!(
+        live[0] > 200 * 10_000 && live[1] > WHOLE && live[2] < 1_500_000,
+        "{live:?}"
+    );
     // And back: a buffer is written, and the cache has its room.
     let live = fill(0, 300).await;
     assert!(live[1] == 0, "{live:?}");
     let live = read(1).await;
-    assert!(live[2] > 2_500_000 && live.iter().sum::<u64>() > 7 * MIB, "{live:?}");
+    assert!(
+        live[2] > 2_500_000 && live.iter().sum::<u64>() > 7 * MIB,
+        "{live:?}"
+    );
     // A value that could never fit is refused.
     let refused = stores[1].put(b"key", &vec![1; 9 << 20]).await;
-    assert!(matches!(refused, Err(blocks::StoreError::Refused(_))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(blocks::StoreError::Refused(_))),
+        "{refused:?}"
+    );
     assert!(runtime.root().peak() <= 8 * MIB && runtime.root().forced() == 0);
     for store in stores {
         store.database.close().await.unwrap();
@@ -191,7 +251,9 @@ fn partitions_are_paused_while_there_is_no_room() {
     let producer: ThreadedProducer<_> = config.create().unwrap();
     let payload = vec![7; 100_000];
     for number in 0..60 {
-        let record = BaseRecord::<(), _>::to("rows").partition(number % 3).payload(&payload);
+        let record = BaseRecord::<(), _>::to("rows")
+            .partition(number % 3)
+            .payload(&payload);
         producer.send(record).map_err(|(error, _)| error).unwrap();
     }
     producer.flush(PATIENCE).unwrap();
@@ -202,7 +264,8 @@ fn partitions_are_paused_while_there_is_no_room() {
     let assign = |paced: &Paced, partitions: &[i32]| {
         let mut list = TopicPartitionList::new();
         for partition in partitions {
-            list.add_partition_offset("rows", *partition, Offset::Beginning).unwrap();
+            list.add_partition_offset("rows", *partition, Offset::Beginning)
+                .unwrap();
         }
         paced.consumer().incremental_assign(&list).unwrap();
     };
@@ -214,7 +277,11 @@ fn partitions_are_paused_while_there_is_no_room() {
         held.extend(paced.next(Duration::from_millis(100)).unwrap());
     }
     // Room for 1 MiB is left, and a paused consumer gives nothing.
-    assert!(held.len() > 10 && held.len() < 40, "{} messages", held.len());
+    assert!(
+        held.len() > 10 && held.len() < 40,
+        "{} messages",
+        held.len()
+    );
     for _ in 0..10 {
         assert!(paced.next(Duration::from_millis(50)).unwrap().is_none() && paced.is_paused());
     }
@@ -251,7 +318,8 @@ async fn a_body_is_charged_until_its_client_has_it() {
     let server = tokio::spawn(bodies::serve(listener, group.clone()));
     let ask = async |len: u64| {
         let mut client = TcpStream::connect(address).await.unwrap();
-        let request = format!("GET /{len} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        let request =
+            format!("GET /{len} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         client.write_all(request.as_bytes()).await.unwrap();
         client
     };
@@ -263,8 +331,15 @@ async fn a_body_is_charged_until_its_client_has_it() {
     assert_eq!(group.live(), 32 * MIB);
     // Another one has no room, and is told why.
     let mut answer = String::new();
-    ask(32 * MIB).await.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("/acme refused 32 MiB"), "{answer}");
+    ask(32 * MIB)
+        .await
+        .read_to_string(&mut answer)
+        .await
+        .unwrap();
+    assert!(
+        answer.starts_with("HTTP/1.1 503 ") && answer.contains("/acme refused 32 MiB"),
+        "{answer}"
+    );
     assert_eq!(group.events().get(Event::TimedOut), 1);
     // It reads to the end: all is back.
     let mut rest = Vec::new();

@@ -20,7 +20,12 @@ struct Client {
 }
 
 /// One after the other: the next connection is made when the last is gone.
-pub(crate) async fn in_turn(address: SocketAddr, tenants: &[&str], count: usize, bytes: u32) -> io::Result<()> {
+pub(crate) async fn in_turn(
+    address: SocketAddr,
+    tenants: &[&str],
+    count: usize,
+    bytes: u32,
+) -> io::Result<()> {
     for number in 0..count {
         let mut client = Client::open(address, tenants[number % tenants.len()], number).await?;
         client.request(bytes, Duration::ZERO).await?;
@@ -29,7 +34,8 @@ pub(crate) async fn in_turn(address: SocketAddr, tenants: &[&str], count: usize,
     Ok(())
 }
 
-/// All are open and welcome before the first of them asks for anything. The first tenant's requests are the large ones.
+/// All are open and welcome before the first of them asks for anything. The first tenant's requests
+/// are the large ones.
 pub(crate) async fn at_once(
     address: SocketAddr,
     tenants: &[&str],
@@ -44,7 +50,11 @@ pub(crate) async fn at_once(
     }
     let mut tasks = JoinSet::new();
     for mut client in clients {
-        let bytes = if client.number % tenants.len() == 0 { large } else { small };
+        let bytes = if client.number % tenants.len() == 0 {
+            large
+        } else {
+            small
+        };
         tasks.spawn(async move {
             for _ in 0..requests {
                 client.request(bytes, pause).await?;
@@ -65,7 +75,9 @@ impl Client {
         let mut stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let length = u8::try_from(tenant.len()).map_err(io::Error::other)?;
-        stream.write_all(&[&[length], tenant.as_bytes()].concat()).await?;
+        stream
+            .write_all(&[&[length], tenant.as_bytes()].concat())
+            .await?;
         match stream.read_u8().await? {
             WELCOME => Ok(Self { stream, number }),
             other => Err(io::Error::other(format!("greeted with {other}"))),
@@ -74,7 +86,9 @@ impl Client {
 
     /// Sends so many bytes, and has them back.
     async fn request(&mut self, bytes: u32, pause: Duration) -> io::Result<()> {
-        let body: Vec<u8> = (0..bytes as usize).map(|at| (at % 251 + self.number) as u8).collect();
+        let body: Vec<u8> = (0..bytes as usize)
+            .map(|at| (at % 251 + self.number) as u8)
+            .collect();
         self.stream.write_u32(bytes).await?;
         for (number, piece) in body.chunks(body.len().div_ceil(PIECES).max(1)).enumerate() {
             if number > 0 && !pause.is_zero() {
@@ -87,7 +101,11 @@ impl Client {
             return Err(io::Error::other("an answer of another length"));
         }
         self.stream.read_exact(&mut answer).await?;
-        if answer == body { Ok(()) } else { Err(io::Error::other("an answer of other bytes")) }
+        if answer == body {
+            Ok(())
+        } else {
+            Err(io::Error::other("an answer of other bytes"))
+        }
     }
 
     /// Returns once the service has closed its side, too.

@@ -1,20 +1,24 @@
-//! A TCP service with a group for each connection: below one for each tenant, and gone with the connection.
+//! A TCP service with a group for each connection: below one for each tenant, and gone with the
+//! connection.
 //!
-//! `service.rs` is the part to copy. A buffer is charged before it is allocated. While a tenant is above its *high* its
-//! connections are not read, so that their peers stop sending; other tenants' are. Where the budget of all is used up,
-//! requests wait in line for it. A connection that ends, however it ends, leaves nothing behind.
+//! `service.rs` is the part to copy. A buffer is charged before it is allocated. While a tenant is
+//! above its *high* its connections are not read, so that their peers stop sending; other tenants'
+//! are. Where the budget of all is used up, requests wait in line for it. A connection that ends,
+//! however it ends, leaves nothing behind.
 //!
 //! ```text
 //! cargo run --release --example connections
 //! cargo run --release --example connections -- --at-once 5000 --in-turn 100000
 //! ```
 //!
-//! With `--features serve`, `--serve FILE` opens a socket for `memcg-top`; `--seconds 60` leaves time to look.
+//! With `--features serve`, `--serve FILE` opens a socket for `memcg-top`; `--seconds 60` leaves
+//! time to look.
 //!
-//! The client is a process of its own: this program, started again. First it opens 20,000 connections one after the
-//! other, then 1,000 that are open at the same time, a quarter of which send much. The run fails where there were fewer
-//! at once, where no tenant was held back, where an answer is wrong, and where at the end the tree is not empty or its
-//! counts, audited, do not add up.
+//! The client is a process of its own: this program, started again. First it opens 20,000
+//! connections one after the other, then 1,000 that are open at the same time, a quarter of which
+//! send much. The run fails where there were fewer at once, where no tenant was held back, where an
+//! answer is wrong, and where at the end the tree is not empty or its counts, audited, do not add
+//! up.
 
 mod client;
 mod service;
@@ -67,8 +71,8 @@ struct Options {
     #[arg(long, value_name = "BYTES", default_value = "256KiB")]
     large: Bytes,
 
-    /// The length of each of those pauses between the quarters of a request, in milliseconds: a network is slower than
-    /// this.
+    /// The length of each of those pauses between the quarters of a request, in milliseconds: a
+    /// network is slower than this.
     #[arg(long, value_name = "MS", default_value_t = 10)]
     pause: u64,
 
@@ -126,7 +130,11 @@ fn main() -> ExitCode {
     for fault in &faults {
         eprintln!("connections: {fault}");
     }
-    if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if faults.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 fn be_client(options: &Options, address: SocketAddr, phase: Phase) -> Result<(), Box<dyn Error>> {
@@ -134,11 +142,20 @@ fn be_client(options: &Options, address: SocketAddr, phase: Phase) -> Result<(),
     let (small, large) = (small?, large?);
     let client = tokio::runtime::Runtime::new()?;
     match phase {
-        Phase::InTurn => client.block_on(client::in_turn(address, &TENANTS, options.in_turn, small)),
+        Phase::InTurn => {
+            client.block_on(client::in_turn(address, &TENANTS, options.in_turn, small))
+        }
         Phase::AtOnce => {
             system::allow_files((options.at_once + FILES) as u64)?;
             let (requests, pause) = (options.requests, Duration::from_millis(options.pause));
-            client.block_on(client::at_once(address, &TENANTS, options.at_once, requests, (large, small), pause))
+            client.block_on(client::at_once(
+                address,
+                &TENANTS,
+                options.at_once,
+                requests,
+                (large, small),
+                pause,
+            ))
         }
     }
     .map_err(|error| format!("the client: {error}").into())
@@ -147,28 +164,57 @@ fn be_client(options: &Options, address: SocketAddr, phase: Phase) -> Result<(),
 /// Serves the client, and returns what does not hold at the end.
 fn run(options: &Options) -> Result<Vec<String>, Box<dyn Error>> {
     system::allow_files((options.at_once + FILES) as u64)?;
-    let Options { budget, high, request_max, connections_max, .. } = *options;
+    let Options {
+        budget,
+        high,
+        request_max,
+        connections_max,
+        ..
+    } = *options;
     let patience = Duration::from_secs(options.patience);
-    let settings = Settings { budget, high, request_max, connections_max, patience };
+    let settings = Settings {
+        budget,
+        high,
+        request_max,
+        connections_max,
+        patience,
+    };
     let service = Arc::new(Service::new(&TENANTS, settings)?);
     #[cfg(feature = "serve")]
-    let shown = options.serve.as_ref().map(|path| memcg_observe::serve(&service.runtime, path)).transpose()?;
+    let shown = options
+        .serve
+        .as_ref()
+        .map(|path| memcg_observe::serve(&service.runtime, path))
+        .transpose()?;
     let workers = tokio::runtime::Runtime::new()?;
     let listener = workers.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
     let address = listener.local_addr()?;
     let (stop, stopped) = oneshot::channel();
     let serving = workers.spawn(Arc::clone(&service).serve(listener, stopped));
-    let setting = format!("{address}: a budget of {budget}, a tenant is held back above {high}{}", resident());
+    let setting = format!(
+        "{address}: a budget of {budget}, a tenant is held back above {high}{}",
+        resident()
+    );
     println!("{}", terminal::wrap(&setting, terminal::width()));
 
     let (mut faults, mut rounds, first) = (Vec::new(), 0, Instant::now());
     while rounds == 0 || (faults.is_empty() && first.elapsed().as_secs() < options.seconds) {
-        for (phase, count) in [(Phase::InTurn, options.in_turn), (Phase::AtOnce, options.at_once)] {
+        for (phase, count) in [
+            (Phase::InTurn, options.in_turn),
+            (Phase::AtOnce, options.at_once),
+        ] {
             let began = Instant::now();
             if !start_client(address, phase)? {
                 faults.push(format!("the client failed: {phase:?}"));
             }
-            let (time, how) = (began.elapsed(), if let Phase::InTurn = phase { "in turn" } else { "at once" });
+            let (time, how) = (
+                began.elapsed(),
+                if let Phase::InTurn = phase {
+                    "in turn"
+                } else {
+                    "at once"
+                },
+            );
             println!("{count} connections {how}: {time:.1?}{}", resident());
         }
         rounds += 1;
@@ -187,8 +233,12 @@ fn run(options: &Options) -> Result<Vec<String>, Box<dyn Error>> {
     let (failed, end) = end(service)?;
     faults.extend(failed);
     let verdict = match faults.len() {
-        0 => State::Good.paint(&format!("ok: {most} connections at once, each check holds, and nothing is left")),
-        count => State::Bad.paint(&format!("FAULTS: {count} checks failed, a line each on stderr")),
+        0 => State::Good.paint(&format!(
+            "ok: {most} connections at once, each check holds, and nothing is left"
+        )),
+        count => State::Bad.paint(&format!(
+            "FAULTS: {count} checks failed, a line each on stderr"
+        )),
     };
     println!("\n{verdict}\n\n{table}\n\n{figures}\n{end}");
     Ok(faults)
@@ -213,7 +263,11 @@ fn tenants(service: &Service) -> Table {
         let items = &service.items;
         let held_back = counted.get(items.held_back);
         let time = Duration::from_nanos(counted.get(items.held_back_time).unsigned_abs());
-        let state = if held_back > 0 { State::Tense } else { State::Plain };
+        let state = if held_back > 0 {
+            State::Tense
+        } else {
+            State::Plain
+        };
         table.add([
             Cell::from(group.path().to_string()),
             Cell::from(Bytes(group.peak()).to_string()),
@@ -222,21 +276,41 @@ fn tenants(service: &Service) -> Table {
             Cell::from(counted.get(items.connections).to_string()),
             Cell::from(counted.get(items.requests).to_string()),
             Cell::new(held_back.to_string(), state),
-            Cell::new(if held_back > 0 { format!("{time:.1?}") } else { "-".to_owned() }, state),
+            Cell::new(
+                if held_back > 0 {
+                    format!("{time:.1?}")
+                } else {
+                    "-".to_owned()
+                },
+                state,
+            ),
         ]);
     }
     table
 }
 
 /// The events that were to happen and did not, and the figures.
-fn look_back(options: &Options, service: &Service, rounds: usize, closed: usize) -> (Vec<String>, String) {
-    let Options { in_turn, at_once, requests, .. } = *options;
+fn look_back(
+    options: &Options,
+    service: &Service,
+    rounds: usize,
+    closed: usize,
+) -> (Vec<String>, String) {
+    let Options {
+        in_turn,
+        at_once,
+        requests,
+        ..
+    } = *options;
     let root = service.runtime.root();
     let (counted, items) = (root.read(Freshness::Exact), &service.items);
     let [connections, answered, held_back] =
         [items.connections, items.requests, items.held_back].map(|item| counted.get(item));
     let time = Duration::from_nanos(counted.get(items.held_back_time).unsigned_abs());
-    let (above, in_line) = (root.events().get(Event::High), root.events().local().get(Event::Max));
+    let (above, in_line) = (
+        root.events().get(Event::High),
+        root.events().local().get(Event::Max),
+    );
     let figures = format!(
         "{} connections were open at once\n\
          {above} charges left a tenant above its high\n\
@@ -251,20 +325,40 @@ fn look_back(options: &Options, service: &Service, rounds: usize, closed: usize)
             faults.push(fault);
         }
     };
-    expect(service.most_open() >= at_once, format!("{} connections at once, not {at_once}", service.most_open()));
-    expect(held_back > 0, "no tenant was held back: no tenant was above its high".to_string());
-    expect(closed == 0, format!("{closed} connections were closed by the service"));
-    expect(connections == (rounds * (in_turn + at_once)) as i64, format!("{connections} connections were counted"));
-    expect(answered == (rounds * (in_turn + at_once * requests)) as i64, format!("{answered} answers were counted"));
+    expect(
+        service.most_open() >= at_once,
+        format!("{} connections at once, not {at_once}", service.most_open()),
+    );
+    expect(
+        held_back > 0,
+        "no tenant was held back: no tenant was above its high".to_string(),
+    );
+    expect(
+        closed == 0,
+        format!("{closed} connections were closed by the service"),
+    );
+    expect(
+        connections == (rounds * (in_turn + at_once)) as i64,
+        format!("{connections} connections were counted"),
+    );
+    expect(
+        answered == (rounds * (in_turn + at_once * requests)) as i64,
+        format!("{answered} answers were counted"),
+    );
     (faults, figures)
 }
 
 /// The tenants go; nothing may be left: the faults, and what was found.
 fn end(service: Service) -> Result<(Vec<String>, String), Box<dyn Error>> {
     let runtime = service.close()?;
-    // Groups that more than one thread has charged are released 64 at a time: the last of them need not wait for more.
+    // Groups that more than one thread has charged are released 64 at a time: the last of them need
+    // not wait for more.
     runtime.settle();
-    let (groups, dying, usage) = (runtime.group_count(), runtime.dying_count(), runtime.root().usage());
+    let (groups, dying, usage) = (
+        runtime.group_count(),
+        runtime.dying_count(),
+        runtime.root().usage(),
+    );
     let verdict = runtime.verify();
     let end = format!(
         "at the end: {groups} group, {dying} dying, {} charged{}\nverify: {verdict}",
@@ -273,7 +367,12 @@ fn end(service: Service) -> Result<(Vec<String>, String), Box<dyn Error>> {
     );
     let left = (groups, dying, usage) != (1, 0, 0);
     let faults = [
-        left.then(|| format!("{groups} groups, {dying} dying and {} are left", Bytes(usage))),
+        left.then(|| {
+            format!(
+                "{groups} groups, {dying} dying and {} are left",
+                Bytes(usage)
+            )
+        }),
         (!verdict.is_ok()).then(|| format!("the counts do not add up: {verdict}")),
     ];
     Ok((faults.into_iter().flatten().collect(), end))
@@ -283,11 +382,18 @@ fn end(service: Service) -> Result<(Vec<String>, String), Box<dyn Error>> {
 fn start_client(address: SocketAddr, phase: Phase) -> Result<bool, Box<dyn Error>> {
     let phase = phase.to_possible_value().ok_or("a phase without a name")?;
     let mut client = Command::new(env::current_exe()?);
-    client.args(env::args_os().skip(1)).args(["--client", &address.to_string(), "--phase", phase.get_name()]);
+    client.args(env::args_os().skip(1)).args([
+        "--client",
+        &address.to_string(),
+        "--phase",
+        phase.get_name(),
+    ]);
     Ok(client.status()?.success())
 }
 
 fn resident() -> String {
-    let Some((now, most)) = system::resident() else { return String::new() };
+    let Some((now, most)) = system::resident() else {
+        return String::new();
+    };
     format!("; resident {}, at most {}", Bytes(now), Bytes(most))
 }

@@ -1,8 +1,9 @@
-//! The service: each connection a group below its tenant's, each buffer charged before it is allocated.
+//! The service: each connection a group below its tenant's, each buffer charged before it is
+//! allocated.
 //!
-//! The protocol: a connection says whose it is (a length of one byte, a name) and is told that it is welcome (one
-//! byte). Then come requests, each a length of four bytes and as many bytes; the answer is the same again, once the
-//! service has all of it.
+//! The protocol: a connection says whose it is (a length of one byte, a name) and is told that it
+//! is welcome (one byte). Then come requests, each a length of four bytes and as many bytes; the
+//! answer is the same again, once the service has all of it.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -41,7 +42,8 @@ pub(crate) struct Settings {
     pub(crate) request_max: Limit,
     /// Connections beyond that are turned away.
     pub(crate) connections_max: u32,
-    /// The time that a request may take, from its length to its last byte; then the connection is closed.
+    /// The time that a request may take, from its length to its last byte; then the connection is
+    /// closed.
     pub(crate) patience: Duration,
 }
 
@@ -62,13 +64,14 @@ pub(crate) enum Closed {
     TooSlow(Duration),
 }
 
-/// The items that the service counts beside bytes, in the statistics of the connections' groups. It stays in the
-/// tenants' figures when the connections have gone.
+/// The items that the service counts beside bytes, in the statistics of the connections' groups. It
+/// stays in the tenants' figures when the connections have gone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Items {
     pub(crate) connections: Stat,
     pub(crate) requests: Stat,
-    /// Requests that were not read for a while, their tenant being above its high; and for how long.
+    /// Requests that were not read for a while, their tenant being above its high; and for how
+    /// long.
     pub(crate) held_back: Stat,
     pub(crate) held_back_time: Stat,
 }
@@ -96,15 +99,30 @@ impl Service {
             held_back_time: builder.stat("held_back_time", Unit::Nanoseconds),
         };
         // The root, the tenants, and a group for each connection.
-        let groups_max = settings.connections_max.saturating_add(tenants.len() as u32 + 1);
+        let groups_max = settings
+            .connections_max
+            .saturating_add(tenants.len() as u32 + 1);
         let builder = builder.max(settings.budget).groups_max(groups_max);
-        // No credit in advance: a connection charges a few times in its life and would gain nothing, and what idle
-        // connections have as credit would count towards high. The audit is for `verify` at the end.
-        let runtime = builder.batch(Bytes(0)).delay_max(LOOK_AGAIN).audit(true).build()?;
+        // No credit in advance: a connection charges a few times in its life and would gain
+        // nothing, and what idle connections have as credit would count towards high. The audit is
+        // for `verify` at the end.
+        let runtime = builder
+            .batch(Bytes(0))
+            .delay_max(LOOK_AGAIN)
+            .audit(true)
+            .build()?;
         let root = runtime.root();
-        let tenant = |&name: &&str| Ok((name.to_string(), root.create(name, Limits::new().high(settings.high))?));
+        let tenant = |&name: &&str| {
+            Ok((
+                name.to_string(),
+                root.create(name, Limits::new().high(settings.high))?,
+            ))
+        };
         Ok(Self {
-            tenants: tenants.iter().map(tenant).collect::<Result<_, CreateError>>()?,
+            tenants: tenants
+                .iter()
+                .map(tenant)
+                .collect::<Result<_, CreateError>>()?,
             runtime,
             items,
             settings,
@@ -119,9 +137,13 @@ impl Service {
         self.most_open.load(Ordering::Relaxed)
     }
 
-    /// Serves until it is told to stop, then those that it has accepted until they go. Returns how many were closed
-    /// before their peers did so.
-    pub(crate) async fn serve(self: Arc<Self>, listener: TcpListener, mut stop: oneshot::Receiver<()>) -> usize {
+    /// Serves until it is told to stop, then those that it has accepted until they go. Returns how
+    /// many were closed before their peers did so.
+    pub(crate) async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        mut stop: oneshot::Receiver<()>,
+    ) -> usize {
         let mut connections = JoinSet::new();
         let mut closed = 0;
         loop {
@@ -141,7 +163,8 @@ impl Service {
         while let Ok(Some(ended)) = timeout(self.settings.patience, connections.join_next()).await {
             closed += usize::from(!is_fine(ended));
         }
-        // A tenant that is still there is idle. What its task holds goes with it: buffers, charges, the group.
+        // A tenant that is still there is idle. What its task holds goes with it: buffers, charges,
+        // the group.
         closed += connections.len();
         connections.shutdown().await;
         closed
@@ -168,11 +191,13 @@ impl Service {
 
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, Closed>>) -> Result<T, Closed> {
         let patience = self.settings.patience;
-        timeout(patience, work).await.map_err(|_| Closed::TooSlow(patience))?
+        timeout(patience, work)
+            .await
+            .map_err(|_| Closed::TooSlow(patience))?
     }
 
-    /// The tenant of the connection. Until it is known nothing is charged to any tenant: a name is short, and so is
-    /// patience.
+    /// The tenant of the connection. Until it is known nothing is charged to any tenant: a name is
+    /// short, and so is patience.
     async fn greeting(&self, stream: &mut TcpStream) -> Result<&Group, Closed> {
         let mut name = [0; u8::MAX as usize];
         let name = &mut name[..stream.read_u8().await?.into()];
@@ -235,16 +260,17 @@ impl<'a> Connection<'a> {
     /// Charged, then allocated.
     async fn buffer(&self, bytes: u32) -> Result<Charged<Vec<u8>>, ChargeError> {
         self.hold_back(bytes.into()).await;
-        // If the budget is used up it waits in line. Here as there, whichever tenant waits holds nothing; so a charge
-        // that brings the tenant above its high is not delayed itself, but those that come after it are.
+        // If the budget is used up it waits in line. Here as there, whichever tenant waits holds
+        // nothing; so a charge that brings the tenant above its high is not delayed itself, but
+        // those that come after it are.
         let charge = self.group.charge_async(bytes as usize).undelayed().await?;
         Ok(Charged::new(vec![0; bytes as usize], charge))
     }
     // ANCHOR_END: buffer
 
-    /// Back-pressure: while the tenant is above its high the rest of a request stays in the socket, its window closes,
-    /// and the peer stops sending. How long to wait for the next look says the kernel's formula: it grows with what the
-    /// tenant is above, and with what is asked for.
+    /// Back-pressure: while the tenant is above its high the rest of a request stays in the socket,
+    /// its window closes, and the peer stops sending. How long to wait for the next look says the
+    /// kernel's formula: it grows with what the tenant is above, and with what is asked for.
     async fn hold_back(&self, bytes: u64) {
         let mut delay = self.group.high_delay(Bytes(bytes));
         if delay.is_zero() {

@@ -14,7 +14,8 @@ pub(crate) fn resident() -> Option<(u64, u64)> {
     Some((bytes("VmRSS:")?, bytes("VmHWM:")?))
 }
 
-/// So many files may be open from here on: shells give a process 1,024 at first and let it take more.
+/// So many files may be open from here on: shells give a process 1,024 at first and let it take
+/// more.
 #[cfg(target_os = "linux")]
 pub(crate) fn allow_files(wanted: u64) -> io::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -28,8 +29,12 @@ pub(crate) fn allow_files(wanted: u64) -> io::Result<()> {
             "this takes {wanted} open files, and the hard limit is {maximum}: raise it (ulimit -Hn), or ask for fewer"
         )));
     }
-    let new = Rlimit { current: Some(wanted), maximum };
-    setrlimit(Resource::Nofile, new).map_err(|error| io::Error::from_raw_os_error(error.raw_os_error()))
+    let new = Rlimit {
+        current: Some(wanted),
+        maximum,
+    };
+    setrlimit(Resource::Nofile, new)
+        .map_err(|error| io::Error::from_raw_os_error(error.raw_os_error()))
 }
 
 /// Other systems say so at the first file too many.

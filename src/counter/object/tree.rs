@@ -1,7 +1,9 @@
-//! Words that all counters of a tree share, and the one way in which charging speaks to the policies above it.
+//! Words that all counters of a tree share, and the one way in which charging speaks to the
+//! policies above it.
 //!
-//! Charging knows marks: numbers and bits in a counter. Where a counter has a mark, a slow function calls the policies;
-//! where it has none, charging calls no policy. A tree of bare counters has no policies at all.
+//! Charging knows marks: numbers and bits in a counter. Where a counter has a mark, a slow function
+//! calls the policies; where it has none, charging calls no policy. A tree of bare counters has no
+//! policies at all.
 
 use std::ptr::NonNull;
 
@@ -55,7 +57,11 @@ pub(crate) struct TreeCounts {
 }
 
 impl Tree {
-    pub(crate) fn new(config: CounterConfig, pool: Shared<Cache>, policies: Option<Box<dyn Policies>>) -> Arc<Tree> {
+    pub(crate) fn new(
+        config: CounterConfig,
+        pool: Shared<Cache>,
+        policies: Option<Box<dyn Policies>>,
+    ) -> Arc<Tree> {
         static NUMBERS: StatU32 = StatU32::new(1);
         Arc::new(Tree {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -79,9 +85,13 @@ impl Tree {
         self.policies.as_deref()
     }
 
-    /// The tree's lock. Its holder waits for threads in transit, so a thread that waits for it is in none.
+    /// The tree's lock. Its holder waits for threads in transit, so a thread that waits for it is
+    /// in none.
     pub(crate) fn lock(&self, _: &impl MayWait) -> LockGuard<'_, Stocks> {
-        debug_assert!(!is_in_transit(), "the holder of the lock may wait for this thread");
+        debug_assert!(
+            !is_in_transit(),
+            "the holder of the lock may wait for this thread"
+        );
         self.stocks.lock()
     }
 
@@ -91,20 +101,33 @@ impl Tree {
 
     /// Audited live charge of one counter, over all threads.
     pub(crate) fn audited_live(&self, counter: &Counter) -> i64 {
-        let cells = self.registry.blocks().filter_map(|block| block.audit.get(counter.index)).map(Tally::net);
-        // Cumulative counts wrap, and so do their sums: the difference is right. `verify` compares it only where no thread
-        // charges, and its caller orders itself after all threads that did.
-        cells.fold(counter.usage.audit_shared.load(Ordering::Relaxed), u64::wrapping_add).cast_signed()
+        let cells = self
+            .registry
+            .blocks()
+            .filter_map(|block| block.audit.get(counter.index))
+            .map(Tally::net);
+        // Cumulative counts wrap, and so do their sums: the difference is right. `verify` compares
+        // it only where no thread charges, and its caller orders itself after all threads that did.
+        cells
+            .fold(
+                counter.usage.audit_shared.load(Ordering::Relaxed),
+                u64::wrapping_add,
+            )
+            .cast_signed()
     }
 
     /// Credit of one counter, over all threads.
     pub(crate) fn credit(&self, counter: &Counter) -> u64 {
-        self.registry.listed().filter_map(|block| block.slot(counter.index)).map(Slot::available).sum()
+        self.registry
+            .listed()
+            .filter_map(|block| block.slot(counter.index))
+            .map(Slot::available)
+            .sum()
     }
 }
 
-/// The tree of a counter. Only roots hold counted references: if each group changed the count, all threads would write
-/// one word.
+/// The tree of a counter. Only roots hold counted references: if each group changed the count, all
+/// threads would write one word.
 pub(crate) struct OfTree {
     tree: NonNull<Tree>,
     /// The root's alone.
@@ -115,12 +138,18 @@ impl OfTree {
     pub(crate) fn root(tree: &Arc<Tree>) -> OfTree {
         // `counted` counts the tree again by this pointer, which is that of `Arc::into_raw`.
         let pointer = NonNull::new(Arc::as_ptr(tree).cast_mut());
-        OfTree { tree: pointer.expect("an Arc points somewhere"), _counted: Some(Arc::clone(tree)) }
+        OfTree {
+            tree: pointer.expect("an Arc points somewhere"),
+            _counted: Some(Arc::clone(tree)),
+        }
     }
 
     /// For a counter below, which ends before this one.
     pub(crate) fn below(&self) -> OfTree {
-        OfTree { tree: self.tree, _counted: None }
+        OfTree {
+            tree: self.tree,
+            _counted: None,
+        }
     }
 
     #[inline]
@@ -143,34 +172,39 @@ impl OfTree {
 
 /// Questions and reports of charging to a tree's policies: one object for each tree.
 ///
-/// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone` and `usage_moved`, and in a slow path
-/// of `above_max`, may hold the tree's lock or be in transit: these call no foreign code and take only locks that rank
-/// after the tree's. The caller of `server`, `release` and `stock_moved` holds no lock.
+/// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone` and
+/// `usage_moved`, and in a slow path of `above_max`, may hold the tree's lock or be in transit:
+/// these call no foreign code and take only locks that rank after the tree's. The caller of
+/// `server`, `release` and `stock_moved` holds no lock.
 pub(crate) trait Policies: Send + Sync {
-    /// A walk has added `n` units at `counter`, where charges wait for room. Whether the units may stay.
+    /// A walk has added `n` units at `counter`, where charges wait for room. Whether the units may
+    /// stay.
     fn may_barge(&self, counter: &Counter, n: u64) -> bool;
 
-    /// A walk subtracts `n` units that [`may_barge`](Self::may_barge) let stay: a level above has refused.
+    /// A walk subtracts `n` units that [`may_barge`](Self::may_barge) let stay: a level above has
+    /// refused.
     fn barge_undone(&self, counter: &Counter, n: u64);
 
-    /// A charge went above the max of `counter`, by force or where max is only observed. In a slow path, or outside of
-    /// any and not in transit.
+    /// A charge went above the max of `counter`, by force or where max is only observed. In a slow
+    /// path, or outside of any and not in transit.
     fn above_max(&self, counter: &Counter);
 
-    /// Usage or a max has moved at a counter where charges wait for room, whose mark of excess or of pressure is wrong, or
-    /// whose usage is to be reclaimed in the background.
+    /// Usage or a max has moved at a counter where charges wait for room, whose mark of excess or
+    /// of pressure is wrong, or whose usage is to be reclaimed in the background.
     fn usage_moved(&self, counter: &Counter);
 
-    /// Looks at a counter in the place of an allocator, at the levels above it, and gives up the handle that the list
-    /// has. The caller holds no lock and runs no slow path.
+    /// Looks at a counter in the place of an allocator, at the levels above it, and gives up the
+    /// handle that the list has. The caller holds no lock and runs no slow path.
     fn look_again(&self, counter: &'static Object);
 
-    /// Function that serves the counters that a thread has scheduled: a list, each with a handle. It calls foreign
-    /// code. A function, because the policies may go with the last of those counters.
+    /// Function that serves the counters that a thread has scheduled: a list, each with a handle.
+    /// It calls foreign code. A function, because the policies may go with the last of those
+    /// counters.
     fn server(&self) -> fn(*const ());
 
-    /// Releases the object of a group that this thread has claimed, and then the handle on its parent. The caller drops
-    /// the result outside of any slow path: with the root's incarnation the tree ends.
+    /// Releases the object of a group that this thread has claimed, and then the handle on its
+    /// parent. The caller drops the result outside of any slow path: with the root's incarnation
+    /// the tree ends.
     fn release(&self, group: &Counter) -> Option<Incarnation>;
 
     /// A charge has moved a batch between the stock of `counter` and the counters.
@@ -188,7 +222,8 @@ pub(crate) enum StockMove {
 /// A few counters; the list of a group that is created allocates nothing.
 pub(crate) type Counters = SmallVec<[Kept; 8]>;
 
-/// The open stocks, which `stocks` keeps, and scratch for drains so that they allocate only when they grow.
+/// The open stocks, which `stocks` keeps, and scratch for drains so that they allocate only when
+/// they grow.
 #[derive(Default)]
 pub(crate) struct Stocks {
     /// Each at the index that `Counter::opened` has.
@@ -214,8 +249,8 @@ pub(crate) struct Claim {
     pub(crate) units: u64,
 }
 
-// SAFETY: a thread uses the pointers within one drain, while the registry keeps its blocks; between drains the list is
-// empty.
+// SAFETY: a thread uses the pointers within one drain, while the registry keeps its blocks; between
+// drains the list is empty.
 #[allow(unsafe_code)]
 unsafe impl Send for Claim {}
 
@@ -229,7 +264,10 @@ pub(crate) struct Hierarchy {
 impl Hierarchy {
     fn new() -> Hierarchy {
         let shard = |_| CachePadded::new(Lock::new(Rank::Hierarchy, Shard::default()));
-        Hierarchy { shards: (0..SHARDS).map(shard).collect(), hasher: NameHasher::default() }
+        Hierarchy {
+            shards: (0..SHARDS).map(shard).collect(),
+            hasher: NameHasher::default(),
+        }
     }
 }
 
@@ -249,14 +287,15 @@ pub(crate) struct Shard {
 
 /// A group that a search finds by its name.
 pub(in crate::counter) struct NamedGroup {
-    /// The low half of the name's hash. So a search reads a group only where the hashes are the same, and the table grows
-    /// without reading any group.
+    /// The low half of the name's hash. So a search reads a group only where the hashes are the
+    /// same, and the table grows without reading any group.
     pub(in crate::counter) hash: u32,
     /// The number of its object.
     pub(in crate::counter) number: u32,
 }
 
-/// Place where a listing of a group's children goes on. A thread that unlinks the child moves the cursor on.
+/// Place where a listing of a group's children goes on. A thread that unlinks the child moves the
+/// cursor on.
 pub(in crate::counter) struct Cursor {
     pub(in crate::counter) number: u64,
     pub(in crate::counter) at: Option<Kept>,

@@ -8,8 +8,9 @@ use crate::group::charge::Charge;
 use crate::group::error::ChargeError;
 use crate::units::Bytes;
 
-/// One place in line for a queue of waiters, as a channel has: a [`ChargeFuture`] waits for the bytes of the first one,
-/// and then for those of the next. Each charge of the queue is of the future's group.
+/// One place in line for a queue of waiters, as a channel has: a [`ChargeFuture`] waits for the
+/// bytes of the first one, and then for those of the next. Each charge of the queue is of the
+/// future's group.
 ///
 /// ```
 /// use std::future::Future;
@@ -32,34 +33,44 @@ use crate::units::Bytes;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait QueuePlace: Sealed {
-    /// Returns true if a drop of `charge` now would serve this future and no other charge. Then the holder of `charge`
-    /// may use it in place of the charge that this future waits for, so that no byte goes up the tree and comes back.
-    /// The future then waits for the next waiter of the queue ([`wait_for`](Self::wait_for)), or is dropped.
+    /// Returns true if a drop of `charge` now would serve this future and no other charge. Then the
+    /// holder of `charge` may use it in place of the charge that this future waits for, so that no
+    /// byte goes up the tree and comes back. The future then waits for the next waiter of the queue
+    /// ([`wait_for`](Self::wait_for)), or is dropped.
     ///
-    /// The result is true if the future is in line for bytes of the charge's group, at most as many as the charge has,
-    /// and no other charge waits at the group or above it. It is false if the group or one above it is above a limit or
-    /// only [counts](crate::expert::Inspect::set_observe_only), if the group is offline, and inside a reclaimer. Then
-    /// drop the charge, which serves the line.
+    /// The result is true if the future is in line for bytes of the charge's group, at most as many
+    /// as the charge has, and no other charge waits at the group or above it. It is false if the
+    /// group or one above it is above a limit or only
+    /// [counts](crate::expert::Inspect::set_observe_only), if the group is offline, and inside a
+    /// reclaimer. Then drop the charge, which serves the line.
     ///
-    /// The call takes no lock, runs no foreign code, does not block, and loads a few words for each level. After true,
-    /// other charges may barge past this future anew, as they may past the next charge in line.
+    /// The call takes no lock, runs no foreign code, does not block, and loads a few words for each
+    /// level. After true, other charges may barge past this future anew, as they may past the next
+    /// charge in line.
     fn is_served_by(&self, charge: &Charge) -> bool;
 
-    /// Changes the number of bytes that the future waits for; it keeps its place in line. Returns false if the wait has
-    /// ended: the next poll returns how. The call may run wakers of charges in line on this thread.
+    /// Changes the number of bytes that the future waits for; it keeps its place in line. Returns
+    /// false if the wait has ended: the next poll returns how. The call may run wakers of charges
+    /// in line on this thread.
     fn wait_for(&mut self, bytes: Bytes) -> bool;
 
-    /// Takes the result of the wait, which a poll would return. `None`: the line has not decided yet, or a delay above
-    /// a [high](crate::Limits::high) is left. The call runs no reclaimer and no hook, so a waker may make it.
+    /// Takes the result of the wait, which a poll would return. `None`: the line has not decided
+    /// yet, or a delay above a [high](crate::Limits::high) is left. The call runs no reclaimer and
+    /// no hook, so a waker may make it.
     ///
-    /// With `next` the future then takes a place in line anew, behind all that wait: for that many bytes, and with that
-    /// waker. It takes none if reclaimers have to be asked first, or a victim has to be chosen. Then
-    /// [`waits_in_line`](Self::waits_in_line) is false, the next waiter needs a future of its own, and a poll panics. A
-    /// [timeout](ChargeFuture::timeout) goes on from the first poll.
-    fn take_decided(&mut self, next: Option<(Bytes, &Waker)>) -> Option<Result<Charge, ChargeError>>;
+    /// With `next` the future then takes a place in line anew, behind all that wait: for that many
+    /// bytes, and with that waker. It takes none if reclaimers have to be asked first, or a victim
+    /// has to be chosen. Then [`waits_in_line`](Self::waits_in_line) is false, the next waiter
+    /// needs a future of its own, and a poll panics. A [timeout](ChargeFuture::timeout) goes on
+    /// from the first poll.
+    fn take_decided(
+        &mut self,
+        next: Option<(Bytes, &Waker)>,
+    ) -> Option<Result<Charge, ChargeError>>;
 
-    /// Returns true if the future is in line. The wait may have ended: the next poll returns how. A future that is
-    /// pending and not in line is charged already, and only waits for the delay above a [high](crate::Limits::high).
+    /// Returns true if the future is in line. The wait may have ended: the next poll returns how. A
+    /// future that is pending and not in line is charged already, and only waits for the delay
+    /// above a [high](crate::Limits::high).
     fn waits_in_line(&self) -> bool;
 }
 
@@ -70,7 +81,9 @@ impl Sealed for ChargeFuture {}
 
 impl QueuePlace for ChargeFuture {
     fn is_served_by(&self, charge: &Charge) -> bool {
-        let Stage::InLine(in_line) = &self.state else { return false };
+        let Stage::InLine(in_line) = &self.state else {
+            return false;
+        };
         charge.header == self.group.header && in_line.ticket.is_served_by(charge.bytes)
     }
 
@@ -86,8 +99,13 @@ impl QueuePlace for ChargeFuture {
         waits
     }
 
-    fn take_decided(&mut self, next: Option<(Bytes, &Waker)>) -> Option<Result<Charge, ChargeError>> {
-        let Stage::InLine(in_line) = &mut self.state else { return None };
+    fn take_decided(
+        &mut self,
+        next: Option<(Bytes, &Waker)>,
+    ) -> Option<Result<Charge, ChargeError>> {
+        let Stage::InLine(in_line) = &mut self.state else {
+            return None;
+        };
         let (ended, level) = in_line.take_decided(self.group.first())?;
         let bytes = self.bytes;
         // Before any foreign code: a clone that panics gives these bytes back.
@@ -96,7 +114,9 @@ impl QueuePlace for ChargeFuture {
             Err(failure) => Err(ChargeError::new(failure, self.group.first(), bytes)),
         };
         match next {
-            Some((Bytes(next), waker)) if in_line.wait_again(&level, next, waker) => self.bytes = next,
+            Some((Bytes(next), waker)) if in_line.wait_again(&level, next, waker) => {
+                self.bytes = next
+            }
             _ => drop(mem::replace(&mut self.state, Stage::Done)),
         }
         Some(ended)
@@ -125,7 +145,10 @@ mod tests {
     fn groups() -> [(Runtime, Group); 2] {
         [Runtime::builder().batch(64), Runtime::builder().batch(0)].map(|builder| {
             let runtime = builder.audit(true).build().unwrap();
-            let group = runtime.root().create("q", Limits::new().max(10 << 10)).unwrap();
+            let group = runtime
+                .root()
+                .create("q", Limits::new().max(10 << 10))
+                .unwrap();
             (runtime, group)
         })
     }
@@ -173,7 +196,8 @@ mod tests {
         }
     }
 
-    /// After a queue has handed a charge to one waiter, other charges may pass the next waiter anew.
+    /// After a queue has handed a charge to one waiter, other charges may pass the next waiter
+    /// anew.
     #[test]
     fn others_pass_the_next_as_they_passed_the_first() {
         for (_runtime, group) in groups() {
@@ -181,14 +205,18 @@ mod tests {
             let queue = place(&group, 8 * KIB);
             for _next in 0..3 {
                 (0..8).for_each(|_| drop(charge(&group, KIB)));
-                assert!(group.try_charge(Bytes(KIB)).is_err(), "as many bytes have passed as it waits for");
+                assert!(
+                    group.try_charge(Bytes(KIB)).is_err(),
+                    "as many bytes have passed as it waits for"
+                );
                 assert!(queue.is_served_by(&held));
             }
             drop((queue, held));
         }
     }
 
-    /// The place stays where it is in line, whatever it is for: fewer bytes that fit are charged at once.
+    /// The place stays where it is in line, whatever it is for: fewer bytes that fit are charged at
+    /// once.
     #[test]
     fn the_place_is_for_other_bytes() {
         for (_runtime, group) in groups() {
@@ -197,16 +225,23 @@ mod tests {
             let behind = place(&group, KIB);
             assert!(queue.wait_for(Bytes(2 * KIB)));
             drop(held);
-            assert_eq!((group.waiting_count(), group.live()), (0, 3 * KIB), "the one behind has its bytes as well");
+            assert_eq!(
+                (group.waiting_count(), group.live()),
+                (0, 3 * KIB),
+                "the one behind has its bytes as well"
+            );
             assert!(!queue.wait_for(Bytes(KIB)), "it has its bytes");
-            let Poll::Ready(Ok(charge)) = poll(&mut queue) else { panic!("2 KiB fit") };
+            let Poll::Ready(Ok(charge)) = poll(&mut queue) else {
+                panic!("2 KiB fit")
+            };
             assert_eq!(charge.bytes(), 2 * KIB);
             assert!(!queue.wait_for(Bytes(KIB)), "it is over");
             drop((behind, charge));
         }
     }
 
-    /// Once it is decided the place goes behind all that wait, for the next one. Each charge is returned once.
+    /// Once it is decided the place goes behind all that wait, for the next one. Each charge is
+    /// returned once.
     #[test]
     fn the_place_goes_behind() {
         for (_runtime, group) in groups() {
@@ -216,15 +251,31 @@ mod tests {
             let next = Some((Bytes(5 * KIB), Waker::noop()));
             assert!(queue.take_decided(next).is_none(), "it waits");
             drop(held);
-            let first = queue.take_decided(next).expect("it is first").expect("10 KiB are free");
+            let first = queue
+                .take_decided(next)
+                .expect("it is first")
+                .expect("10 KiB are free");
             assert!(queue.waits_in_line() && queue.take_decided(next).is_none());
             drop(first);
-            assert_eq!((group.waiting_count(), group.live()), (1, 10 * KIB), "the other one has its bytes");
+            assert_eq!(
+                (group.waiting_count(), group.live()),
+                (1, 10 * KIB),
+                "the other one has its bytes"
+            );
             drop(other);
-            let second = queue.take_decided(None).expect("it is first").expect("10 KiB are free");
-            assert_eq!((second.bytes(), group.live(), group.waiting_count()), (5 * KIB, 5 * KIB, 0));
+            let second = queue
+                .take_decided(None)
+                .expect("it is first")
+                .expect("10 KiB are free");
+            assert_eq!(
+                (second.bytes(), group.live(), group.waiting_count()),
+                (5 * KIB, 5 * KIB, 0)
+            );
             assert!(!queue.waits_in_line() && queue.take_decided(next).is_none());
-            assert!(catch_unwind(AssertUnwindSafe(|| poll(&mut queue))).is_err(), "the result was taken");
+            assert!(
+                catch_unwind(AssertUnwindSafe(|| poll(&mut queue))).is_err(),
+                "the result was taken"
+            );
         }
     }
 
@@ -245,8 +296,16 @@ mod tests {
             let _registration = group.register_reclaimer(Arc::new(Empty), Priority::NORMAL);
             let mut queue = place(&group, 10 * KIB);
             drop(held);
-            let first = queue.take_decided(Some((Bytes(KIB), Waker::noop()))).expect("it is first");
-            assert_eq!((first.expect("10 KiB are free").bytes(), queue.waits_in_line()), (10 * KIB, false));
+            let first = queue
+                .take_decided(Some((Bytes(KIB), Waker::noop())))
+                .expect("it is first");
+            assert_eq!(
+                (
+                    first.expect("10 KiB are free").bytes(),
+                    queue.waits_in_line()
+                ),
+                (10 * KIB, false)
+            );
         }
     }
 
@@ -256,8 +315,13 @@ mod tests {
         for (_runtime, group) in groups() {
             let held = charge(&group, 10 * KIB);
             let mut queue = place(&group, 10 * KIB);
-            group.set_max(Bytes(5 * KIB)).expect("a max below what is held");
-            let refused = queue.take_decided(None).expect("10 KiB never fit").expect_err("the same");
+            group
+                .set_max(Bytes(5 * KIB))
+                .expect("a max below what is held");
+            let refused = queue
+                .take_decided(None)
+                .expect("10 KiB never fit")
+                .expect_err("the same");
             assert!(matches!(refused, ChargeError::Limit(_)), "{refused}");
             drop(held);
         }
@@ -266,7 +330,8 @@ mod tests {
     /// A waker whose clones panic.
     #[allow(unsafe_code)]
     fn uncloned() -> Waker {
-        static VTABLE: RawWakerVTable = RawWakerVTable::new(|_| panic!("a clone"), |_| (), |_| (), |_| ());
+        static VTABLE: RawWakerVTable =
+            RawWakerVTable::new(|_| panic!("a clone"), |_| (), |_| (), |_| ());
         // SAFETY: these functions do nothing with the pointer, on any thread.
         unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &VTABLE)) }
     }
@@ -279,7 +344,9 @@ mod tests {
             let mut queue = place(&group, 10 * KIB);
             drop(held);
             let waker = uncloned();
-            let taken = catch_unwind(AssertUnwindSafe(|| queue.take_decided(Some((Bytes(KIB), &waker)))));
+            let taken = catch_unwind(AssertUnwindSafe(|| {
+                queue.take_decided(Some((Bytes(KIB), &waker)))
+            }));
             assert!(taken.is_err());
             assert_eq!((group.live(), group.waiting_count()), (0, 0));
             assert!(poll(&mut queue).is_pending(), "it is over");
@@ -292,7 +359,9 @@ mod tests {
     #[test]
     fn a_delay_is_left_to_the_poll() {
         for (_runtime, group) in groups() {
-            group.set_limits(Limits::new().high(Bytes(KIB))).expect("a high below the max");
+            group
+                .set_limits(Limits::new().high(Bytes(KIB)))
+                .expect("a high below the max");
             let held = group.force_charge(Bytes(10 * KIB));
             let mut queue = place(&group, 10 * KIB);
             drop(held);

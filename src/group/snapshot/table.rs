@@ -22,8 +22,8 @@ const GAP: &str = "  ";
 /// For a limit that the group does not have.
 const NONE: &str = "-";
 
-/// Prints the rows with the columns that every table has, with those of the limits, figures and events that some row
-/// has, and with those of `stats`.
+/// Prints the rows with the columns that every table has, with those of the limits, figures and
+/// events that some row has, and with those of `stats`.
 pub(in crate::group) struct Table<'a> {
     pub(in crate::group) rows: &'a [SnapshotRow],
     pub(in crate::group) stats: Vec<(&'a str, Unit)>,
@@ -41,7 +41,11 @@ impl Table<'_> {
     fn column(&self, head: &str, cell: impl Fn(&SnapshotRow) -> String) -> Column {
         let cells: Vec<String> = self.rows.iter().map(cell).collect();
         let lengths = cells.iter().map(|cell| length(cell)).chain([length(head)]);
-        Column { width: GAP.len() + lengths.max().unwrap_or(0), head: head.to_string(), cells }
+        Column {
+            width: GAP.len() + lengths.max().unwrap_or(0),
+            head: head.to_string(),
+            cells,
+        }
     }
 
     /// The columns of figures, from left to right.
@@ -49,7 +53,9 @@ impl Table<'_> {
         let any = |is: fn(&SnapshotRow) -> bool| self.rows.iter().any(is);
         let mut columns = vec![
             self.column("live", |row| Bytes(row.live).to_string()),
-            self.column("%max", |row| row.percent_of_max.map_or(NONE.to_string(), percent)),
+            self.column("%max", |row| {
+                row.percent_of_max.map_or(NONE.to_string(), percent)
+            }),
             self.column("max", |row| limit(row.max)),
         ];
         if any(|row| row.high < u64::MAX) {
@@ -65,7 +71,10 @@ impl Table<'_> {
             let figure = |head: &str, figure: fn(&Ledger) -> u64| {
                 self.column(head, |row| Bytes(figure(&row.ledger)).to_string())
             };
-            columns.extend([figure("reserved", Ledger::reserved), figure("allocated", Ledger::allocated)]);
+            columns.extend([
+                figure("reserved", Ledger::reserved),
+                figure("allocated", Ledger::allocated),
+            ]);
             if any(|row| row.ledger.unpaid() > 0) {
                 columns.push(figure("unpaid", Ledger::unpaid));
             }
@@ -81,9 +90,24 @@ impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let events: Vec<String> = self.rows.iter().map(events).collect();
         let has_events = events.iter().any(|text| !text.is_empty());
-        let events_longest = events.iter().map(|text| length(text)).chain([length("events")]).max().unwrap_or(0);
-        let events_least = if has_events { GAP.len() + events_longest.min(EVENTS_LEAST) } else { 0 };
-        let path_longest = self.rows.iter().map(|row| length(&row.path)).chain([length("path")]).max().unwrap_or(0);
+        let events_longest = events
+            .iter()
+            .map(|text| length(text))
+            .chain([length("events")])
+            .max()
+            .unwrap_or(0);
+        let events_least = if has_events {
+            GAP.len() + events_longest.min(EVENTS_LEAST)
+        } else {
+            0
+        };
+        let path_longest = self
+            .rows
+            .iter()
+            .map(|row| length(&row.path))
+            .chain([length("path")])
+            .max()
+            .unwrap_or(0);
 
         let mut columns = self.figures();
         let width = |columns: &[Column]| columns.iter().map(|column| column.width).sum::<usize>();
@@ -95,11 +119,11 @@ impl fmt::Display for Table<'_> {
         let left = WIDTH.saturating_sub(width(&columns));
         let path_width = path_longest.min(left.saturating_sub(events_least).max(PATH_LEAST));
         let events_width = left.saturating_sub(path_width + GAP.len());
-        columns.extend(
-            self.stats
-                .iter()
-                .map(|&(name, unit)| self.column(name, |row| figure(row.stats.get(name).copied().unwrap_or(0), unit))),
-        );
+        columns.extend(self.stats.iter().map(|&(name, unit)| {
+            self.column(name, |row| {
+                figure(row.stats.get(name).copied().unwrap_or(0), unit)
+            })
+        }));
 
         let line = |path: &str, cell: &dyn Fn(&Column) -> String, events: &str| {
             let path = shortened_front(path, path_width);
@@ -114,9 +138,17 @@ impl fmt::Display for Table<'_> {
             line.truncate(line.trim_end().len());
             line
         };
-        writeln!(f, "{}", line("path", &|column| column.head.clone(), "events"))?;
+        writeln!(
+            f,
+            "{}",
+            line("path", &|column| column.head.clone(), "events")
+        )?;
         for (number, (row, events)) in self.rows.iter().zip(&events).enumerate() {
-            writeln!(f, "{}", line(&row.path, &|column| column.cells[number].clone(), events))?;
+            writeln!(
+                f,
+                "{}",
+                line(&row.path, &|column| column.cells[number].clone(), events)
+            )?;
         }
         Ok(())
     }
@@ -130,7 +162,9 @@ fn length(text: &str) -> usize {
 fn shortened_front(text: &str, most: usize) -> String {
     match length(text).checked_sub(most) {
         None | Some(0) => text.to_string(),
-        Some(more) => std::iter::once('…').chain(text.chars().skip(more + 1)).collect(),
+        Some(more) => std::iter::once('…')
+            .chain(text.chars().skip(more + 1))
+            .collect(),
     }
 }
 
@@ -138,20 +172,34 @@ fn shortened_back(text: &str, most: usize) -> String {
     if length(text) <= most {
         text.to_string()
     } else {
-        text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+        text.chars()
+            .take(most.saturating_sub(1))
+            .chain(['…'])
+            .collect()
     }
 }
 
 fn events(row: &SnapshotRow) -> String {
-    row.events().map(|(event, count)| format!("{} {count}", event.name())).collect::<Vec<_>>().join(", ")
+    row.events()
+        .map(|(event, count)| format!("{} {count}", event.name()))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn percent(percent: u64) -> String {
-    if percent > 999 { ">999%".to_string() } else { format!("{percent}%") }
+    if percent > 999 {
+        ">999%".to_string()
+    } else {
+        format!("{percent}%")
+    }
 }
 
 fn limit(bytes: u64) -> String {
-    if bytes == u64::MAX { NONE.to_string() } else { Bytes(bytes).to_string() }
+    if bytes == u64::MAX {
+        NONE.to_string()
+    } else {
+        Bytes(bytes).to_string()
+    }
 }
 
 fn figure(figure: i64, unit: Unit) -> String {

@@ -10,7 +10,8 @@ pub(crate) use shuttle::{lazy_static, thread_local};
 /// A thread that parks for so long at most looks again on its own: no other thread need unpark it.
 const LOOKS_AGAIN: Duration = Duration::from_millis(10);
 
-/// Time stands still: until another thread unparks this one. A park that only spaces out looks ends at any moment.
+/// Time stands still: until another thread unparks this one. A park that only spaces out looks ends
+/// at any moment.
 pub(crate) fn park(most: Option<Duration>) {
     match most {
         Some(most) if most <= LOOKS_AGAIN => yield_now(),

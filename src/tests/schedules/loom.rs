@@ -24,10 +24,18 @@ fn explore(mut builder: Builder, f: impl Fn() + Sync + Send + 'static) {
         }
     });
     // Loom does not say whether it has tried them all or stopped because of `LOOM_MAX_DURATION`.
-    let stopped = builder.max_duration.is_some_and(|most| began.elapsed() >= most);
+    let stopped = builder
+        .max_duration
+        .is_some_and(|most| began.elapsed() >= most);
     let thread = std::thread::current();
-    let (model, end) = (thread.name().unwrap_or("a model"), if stopped { "stopped" } else { "complete" });
-    println!("{model}: {} schedules, {end}", schedules.load(Ordering::Relaxed));
+    let (model, end) = (
+        thread.name().unwrap_or("a model"),
+        if stopped { "stopped" } else { "complete" },
+    );
+    println!(
+        "{model}: {} schedules, {end}",
+        schedules.load(Ordering::Relaxed)
+    );
 }
 
 pub(crate) fn model(f: impl Fn() + Sync + Send + 'static) {

@@ -1,6 +1,7 @@
-//! Under Miri a model is one schedule, which the seed of the run chooses. Miri finds what loom does not look at: a use
-//! of memory that aliasing, its end or its bytes forbid, and a race on what is no atomic. Threads, locks and time are those
-//! of the standard library; the barrier pair is a fence in each model.
+//! Under Miri a model is one schedule, which the seed of the run chooses. Miri finds what loom does
+//! not look at: a use of memory that aliasing, its end or its bytes forbid, and a race on what is
+//! no atomic. Threads, locks and time are those of the standard library; the barrier pair is a
+//! fence in each model.
 
 pub(crate) use std::sync::{Condvar, Mutex};
 pub(crate) use std::thread::{JoinHandle, spawn};

@@ -1,10 +1,12 @@
-//! Scenarios of shuttle run as random schedules in bursts, schedules with priorities, or one that a failure has
-//! printed. The file imports nothing of the crate, because the models of `memcg-kmem` share it.
+//! Scenarios of shuttle run as random schedules in bursts, schedules with priorities, or one that a
+//! failure has printed. The file imports nothing of the crate, because the models of `memcg-kmem`
+//! share it.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use shuttle::scheduler::{
-    DataSource as _, PctScheduler, RandomDataSource, ReplayScheduler, Schedule, Scheduler, Task, TaskId,
+    DataSource as _, PctScheduler, RandomDataSource, ReplayScheduler, Schedule, Scheduler, Task,
+    TaskId,
 };
 use shuttle::{Config, MaxSteps, Runner};
 
@@ -26,10 +28,17 @@ pub(super) fn check(schedules: usize, scenario: fn()) {
         let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
         return run(ReplayScheduler::new_from_encoded(text.trim()), scenario);
     }
-    let number = |name, default| std::env::var(name).map_or(default, |set| set.parse().expect("a number"));
-    let (seed, schedules) = (number("SHUTTLE_SEED", SEED), schedules * number("SHUTTLE_RUNS", 1) as usize);
+    let number =
+        |name, default| std::env::var(name).map_or(default, |set| set.parse().expect("a number"));
+    let (seed, schedules) = (
+        number("SHUTTLE_SEED", SEED),
+        schedules * number("SHUTTLE_RUNS", 1) as usize,
+    );
     run(Bursts::new(seed, schedules), scenario);
-    run(PctScheduler::new_from_seed(seed, DEPTH, schedules), scenario);
+    run(
+        PctScheduler::new_from_seed(seed, DEPTH, schedules),
+        scenario,
+    );
     println!("{} schedules", 2 * schedules);
 }
 
@@ -50,14 +59,22 @@ impl<T: Send + 'static> Threads<T> {
     }
 
     /// One more thread, which does `work` with what it is given.
-    pub(super) fn add<G: Send + 'static>(&mut self, given: G, work: impl FnOnce(G) -> T + Send + 'static) {
+    pub(super) fn add<G: Send + 'static>(
+        &mut self,
+        given: G,
+        work: impl FnOnce(G) -> T + Send + 'static,
+    ) {
         self.0.push(Box::new(move || work(given)));
     }
 
-    /// Runs all threads and waits for all. What they return is in the order in which they were added.
+    /// Runs all threads and waits for all. What they return is in the order in which they were
+    /// added.
     pub(super) fn join(self) -> Vec<T> {
         let threads: Vec<_> = self.0.into_iter().map(shuttle::thread::spawn).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
     }
 }
 
@@ -66,9 +83,10 @@ const LENGTHS: u32 = 8;
 
 /// A random scheduler whose threads run in bursts.
 ///
-/// Shuttle's own random scheduler chooses anew at each step, so a thread hardly ever gets through a whole operation
-/// while another one stands still. Most races need just that, once or twice. Here a run has a mean length of bursts,
-/// from one step to a hundred or so, and a pause point or a yield ends a burst.
+/// Shuttle's own random scheduler chooses anew at each step, so a thread hardly ever gets through a
+/// whole operation while another one stands still. Most races need just that, once or twice. Here a
+/// run has a mean length of bursts, from one step to a hundred or so, and a pause point or a yield
+/// ends a burst.
 struct Bursts {
     left: usize,
     rng: SmallRng,
@@ -80,7 +98,12 @@ struct Bursts {
 impl Bursts {
     fn new(seed: u64, schedules: usize) -> Self {
         let rng = SmallRng::seed_from_u64(seed);
-        Bursts { left: schedules, rng, mean: 1, data: RandomDataSource::initialize(seed) }
+        Bursts {
+            left: schedules,
+            rng,
+            mean: 1,
+            data: RandomDataSource::initialize(seed),
+        }
     }
 }
 
@@ -91,7 +114,12 @@ impl Scheduler for Bursts {
         Some(Schedule::new(self.data.reinitialize()))
     }
 
-    fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, yields: bool) -> Option<TaskId> {
+    fn next_task(
+        &mut self,
+        runnable: &[&Task],
+        current: Option<TaskId>,
+        yields: bool,
+    ) -> Option<TaskId> {
         let goes_on = current.filter(|current| runnable.iter().any(|task| task.id() == *current));
         if !yields && !self.rng.random_ratio(1, self.mean) && goes_on.is_some() {
             return goes_on;

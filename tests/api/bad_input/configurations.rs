@@ -58,10 +58,17 @@ fn configurations_that_do_not_hold() {
         ),
         (
             Runtime::builder().max(100).budget(Bytes(101)),
-            BuildError::BudgetAboveMax { budget: Bytes(101), max: Bytes(100) },
+            BuildError::BudgetAboveMax {
+                budget: Bytes(101),
+                max: Bytes(100),
+            },
             "a budget of 101 B for credit of threads is above the root's max, 100 B",
         ),
-        (Runtime::builder().groups_max(0), BuildError::NoGroups, "groups_max is 0, and the root is a group already"),
+        (
+            Runtime::builder().groups_max(0),
+            BuildError::NoGroups,
+            "groups_max is 0, and the root is a group already",
+        ),
         (
             with(&[""]),
             BuildError::CounterName(String::new()),
@@ -79,7 +86,10 @@ fn configurations_that_do_not_hold() {
         ),
         (
             with_most(1_024),
-            BuildError::TooManyCounters { counters: 1_025, most: 1_024 },
+            BuildError::TooManyCounters {
+                counters: 1_025,
+                most: 1_024,
+            },
             "1025 counters for each group, memory included; at most 1024",
         ),
         (
@@ -99,7 +109,10 @@ fn configurations_that_do_not_hold() {
         ),
         (
             with_stats(&too_many),
-            BuildError::TooManyStats { items: 65, most: 64 },
+            BuildError::TooManyStats {
+                items: 65,
+                most: 64,
+            },
             "65 items of the statistics, those built in included; at most 64",
         ),
         (
@@ -109,12 +122,18 @@ fn configurations_that_do_not_hold() {
         ),
         (
             with_tier(&[]),
-            BuildError::Tier { name: "toptier".into(), node: None },
+            BuildError::Tier {
+                name: "toptier".into(),
+                node: None,
+            },
             "tier \"toptier\" is of no node of the topology",
         ),
         (
             with_tier(&[0, 7]),
-            BuildError::Tier { name: "toptier".into(), node: Some(NodeId::new(7)) },
+            BuildError::Tier {
+                name: "toptier".into(),
+                node: Some(NodeId::new(7)),
+            },
             "tier \"toptier\" is of no node of the topology: there is no node 7",
         ),
     ] {
@@ -133,9 +152,16 @@ fn the_largest_configuration() {
         .groups_max(u32::MAX)
         .audit(true);
     for adaptive in [false, true] {
-        let runtime = largest.clone().adaptive(adaptive).build().expect("at the edge");
+        let runtime = largest
+            .clone()
+            .adaptive(adaptive)
+            .build()
+            .expect("at the edge");
         let root = runtime.root();
-        let held = [root.try_charge(5).expect("room"), root.try_charge(1 << 41).expect("room")];
+        let held = [
+            root.try_charge(5).expect("room"),
+            root.try_charge(1 << 41).expect("room"),
+        ];
         assert_eq!(root.live(), (1 << 41) + 5);
         assert!(runtime.verify().is_ok());
         drop(held);

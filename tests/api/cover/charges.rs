@@ -14,10 +14,16 @@ fn a_group_that_has_not_asked_has_the_sum() {
 #[test]
 fn what_is_not_reserved_is_forced_and_goes_back() {
     let runtime = runtime();
-    let query = runtime.root().create("q", Limits::new().max(200).cover_allocations()).unwrap();
+    let query = runtime
+        .root()
+        .create("q", Limits::new().max(200).cover_allocations())
+        .unwrap();
     let charge = query.try_charge(100).unwrap();
     let mut object = Object::of(&query, 250);
-    assert_eq!((query.live(), query.forced(), query.ledger().unpaid()), (250, 50, 150));
+    assert_eq!(
+        (query.live(), query.forced(), query.ledger().unpaid()),
+        (250, 50, 150)
+    );
     assert!(query.run(memcg::Group::checkpoint).is_err(), "above max");
     object.shrink(100);
     assert!(query.run(memcg::Group::checkpoint).is_ok());
@@ -34,12 +40,27 @@ fn what_is_not_reserved_is_forced_and_goes_back() {
 #[test]
 fn a_charge_that_goes_first_leaves_what_is_allocated() {
     let runtime = runtime();
-    let query = runtime.root().create("q", Limits::new().max(100).cover_allocations()).unwrap();
+    let query = runtime
+        .root()
+        .create("q", Limits::new().max(100).cover_allocations())
+        .unwrap();
     let charge = query.try_charge(100).unwrap();
     let object = Object::of(&query, 40);
     drop(charge);
-    assert_eq!((query.live(), query.forced(), query.peak()), (40, 0, 100), "never forced, never missing");
-    assert_eq!(query.try_charge(101).unwrap_err().to_string().split(':').next(), Some("/q refused 101 B for /q"));
+    assert_eq!(
+        (query.live(), query.forced(), query.peak()),
+        (40, 0, 100),
+        "never forced, never missing"
+    );
+    assert_eq!(
+        query
+            .try_charge(101)
+            .unwrap_err()
+            .to_string()
+            .split(':')
+            .next(),
+        Some("/q refused 101 B for /q")
+    );
     let all = query.try_charge(100).unwrap();
     assert_figures(&query, [100, 100, 40, 0]);
     drop((object, all));
@@ -71,7 +92,10 @@ fn parts_of_a_charge() {
 #[test]
 fn each_verb_reserves() {
     let runtime = runtime();
-    let query = runtime.root().create("q", Limits::new().max(1_000).cover_allocations()).unwrap();
+    let query = runtime
+        .root()
+        .create("q", Limits::new().max(1_000).cover_allocations())
+        .unwrap();
     let object = Object::of(&query, 10);
     let charge: [fn(&Group) -> Charge; 7] = [
         |group| group.try_charge(7).unwrap(),
@@ -80,7 +104,11 @@ fn each_verb_reserves() {
         |group| group.try_charge_with(7, OnFull::Start).unwrap(),
         |group| group.try_charge_with(7, OnFull::IfRoom).ok().unwrap(),
         |group| group.try_charge_with(7, OnFull::Reclaim).unwrap(),
-        |group| group.try_charge_with(7, OnFull::Wait(std::time::Duration::ZERO)).unwrap(),
+        |group| {
+            group
+                .try_charge_with(7, OnFull::Wait(std::time::Duration::ZERO))
+                .unwrap()
+        },
     ];
     let held: Vec<Charge> = charge.iter().map(|charge| charge(&query)).collect();
     assert_figures(&query, [49, 49, 10, 0]);
@@ -113,7 +141,12 @@ fn more_is_given_back_than_was_reserved() {
     query.raw().uncharge(50); // a bug
     assert_figures(&query, [60, 0, 60, 60]);
     assert_eq!(runtime.counts().underflows, 1);
-    assert!(runtime.verify().to_string().ends_with("/q: 30 uncharged that were never charged"));
+    assert!(
+        runtime
+            .verify()
+            .to_string()
+            .ends_with("/q: 30 uncharged that were never charged")
+    );
     let charge = query.try_charge(70).unwrap();
     assert_figures(&query, [70, 70, 60, 0]);
     drop((charge, object));
@@ -142,12 +175,18 @@ fn what_is_not_charged_leaves_nothing() {
     let query = covering(&tenant, "q");
     let operator = query.create("op", Limits::new().max(80)).unwrap();
     let object = Object::of(&query, 30);
-    assert!(matches!(operator.try_charge(81), Err(ChargeError::Limit(_))));
+    assert!(matches!(
+        operator.try_charge(81),
+        Err(ChargeError::Limit(_))
+    ));
     assert!(matches!(query.try_charge(101), Err(ChargeError::Limit(_))));
     assert_figures(&query, [30, 0, 30, 30]);
     assert_figures(&operator, [0; 4]);
     let beside = tenant.try_charge(60).unwrap();
-    assert!(matches!(operator.try_charge(50), Err(ChargeError::Limit(_))), "refused at the tenant");
+    assert!(
+        matches!(operator.try_charge(50), Err(ChargeError::Limit(_))),
+        "refused at the tenant"
+    );
     assert_figures(&operator, [0; 4]);
     // A future that waits, and is dropped.
     let mut waits = Box::pin(operator.charge_async(50));

@@ -19,11 +19,18 @@ fn a_group_goes_offline_while_it_covers() {
     assert_figures(&query, [100, 100, 60, 0]);
     assert_figures(&parent, [105, 100, 65, 0]);
     let own = parent.ledger_local();
-    assert_eq!((own.reserved(), own.allocated(), parent.live_local()), (100, 65, 105));
+    assert_eq!(
+        (own.reserved(), own.allocated(), parent.live_local()),
+        (100, 65, 105)
+    );
     drop((charge, query));
     assert_figures(&parent, [65, 0, 65, 60]);
     assert_verified(&runtime);
-    assert_eq!((runtime.group_count(), runtime.dying_count()), (2, 1), "the object keeps its group");
+    assert_eq!(
+        (runtime.group_count(), runtime.dying_count()),
+        (2, 1),
+        "the object keeps its group"
+    );
     drop(object);
     assert_eq!((runtime.group_count(), runtime.dying_count()), (2, 0));
     drop(next);
@@ -37,8 +44,12 @@ fn groups_below_go_offline() {
     let query = covering(&runtime.root(), "q");
     let operators = ["a", "b"].map(|name| query.create(name, Limits::new()).unwrap());
     let charge = operators[0].try_charge(100).unwrap();
-    let objects = operators.each_ref().map(|operator| Object::of(operator, 70));
-    operators.iter().for_each(|operator| operator.offline().unwrap());
+    let objects = operators
+        .each_ref()
+        .map(|operator| Object::of(operator, 70));
+    operators
+        .iter()
+        .for_each(|operator| operator.offline().unwrap());
     assert_figures(&query, [140, 100, 140, 40]);
     query.offline().unwrap();
     assert_figures(&runtime.root(), [140, 100, 140, 40]);
@@ -61,18 +72,30 @@ fn an_object_outlives_charge_group_and_runtime() {
     std::thread::spawn(move || drop(object)).join().unwrap();
 }
 
-/// The next group in an object begins at zero, and covers only where it asks. Nothing of the ones before is left.
+/// The next group in an object begins at zero, and covers only where it asks. Nothing of the ones
+/// before is left.
 #[test]
 fn the_next_group_in_the_object_begins_at_zero() {
     let runtime = runtime();
     let mut bytes = Vec::new();
     for round in 0..600_usize {
-        let limits = if round % 4 == 0 { Limits::new() } else { Limits::new().cover_allocations() };
+        let limits = if round % 4 == 0 {
+            Limits::new()
+        } else {
+            Limits::new().cover_allocations()
+        };
         let query = runtime.root().scope(round as u64, limits).unwrap();
         assert_figures(&query, [0; 4]);
-        let (charge, object) = (query.try_charge(100).unwrap(), Object::of(&query, round % 150 + 1));
+        let (charge, object) = (
+            query.try_charge(100).unwrap(),
+            Object::of(&query, round % 150 + 1),
+        );
         let size = round as u64 % 150 + 1;
-        let live = if query.limits().cover_allocations { size.max(100) } else { size + 100 };
+        let live = if query.limits().cover_allocations {
+            size.max(100)
+        } else {
+            size + 100
+        };
         assert_eq!(query.live(), live);
         if round % 2 == 0 {
             std::thread::spawn(move || drop(object)).join().unwrap();
@@ -95,7 +118,9 @@ fn a_thread_ends_with_objects() {
     let charge = query.try_charge(100).unwrap();
     let objects: Vec<Object> = std::thread::scope(|scope| {
         let allocate = || Object::of(&query, 10);
-        (0..20).map(|_| scope.spawn(allocate).join().unwrap()).collect()
+        (0..20)
+            .map(|_| scope.spawn(allocate).join().unwrap())
+            .collect()
     });
     assert_figures(&query, [200, 100, 200, 100]);
     drop((charge, objects));

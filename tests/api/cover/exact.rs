@@ -22,14 +22,25 @@ fn runtime() -> LeftEmpty {
 #[test]
 fn what_was_given_back_is_there_at_once() {
     let runtime = runtime();
-    let query = runtime.root().create("q", Limits::new().max(64 * KIB).cover_allocations()).unwrap();
+    let query = runtime
+        .root()
+        .create("q", Limits::new().max(64 * KIB).cover_allocations())
+        .unwrap();
     for round in 0..3 {
         query.raw().try_charge_with(60 * KIB, OnFull::Now).unwrap();
         query.raw().uncharge(60 * KIB);
-        assert_eq!((query.usage(), query.live(), query.memory().stocked()), (0, 0, 0), "round {round}");
+        assert_eq!(
+            (query.usage(), query.live(), query.memory().stocked()),
+            (0, 0, 0),
+            "round {round}"
+        );
         drop(query.try_charge(60 * KIB).unwrap());
         drop(query.try_charge_with(60 * KIB, OnFull::Now).unwrap());
-        drop(query.try_charge_with(60 * KIB, OnFull::Wait(Duration::ZERO)).unwrap());
+        drop(
+            query
+                .try_charge_with(60 * KIB, OnFull::Wait(Duration::ZERO))
+                .unwrap(),
+        );
     }
     assert_eq!(query.events().get(Event::Oom), 0);
 }
@@ -38,11 +49,16 @@ fn what_was_given_back_is_there_at_once() {
 #[test]
 fn a_waiter_gets_what_is_given_back() {
     let runtime = runtime();
-    let query = runtime.root().create("q", Limits::new().max(64 * KIB).cover_allocations()).unwrap();
+    let query = runtime
+        .root()
+        .create("q", Limits::new().max(64 * KIB).cover_allocations())
+        .unwrap();
     query.raw().try_charge_with(50 * KIB, OnFull::Now).unwrap();
     thread::scope(|scope| {
         let waits = scope.spawn(|| {
-            query.try_charge_with(60 * KIB, OnFull::Wait(Duration::from_secs(60))).map(|charge| charge.bytes())
+            query
+                .try_charge_with(60 * KIB, OnFull::Wait(Duration::from_secs(60)))
+                .map(|charge| charge.bytes())
         });
         while query.waiting_count() == 0 {
             thread::yield_now();
@@ -63,7 +79,9 @@ fn a_waiter_gets_what_is_freed() {
     assert_eq!(query.ledger().unpaid(), 1 << 20);
     thread::scope(|scope| {
         let waits = scope.spawn(|| {
-            tenant.try_charge_with(1_000 * KIB, OnFull::Wait(Duration::from_secs(60))).map(|held| held.bytes())
+            tenant
+                .try_charge_with(1_000 * KIB, OnFull::Wait(Duration::from_secs(60)))
+                .map(|held| held.bytes())
         });
         while tenant.waiting_count() == 0 {
             thread::yield_now();
@@ -79,10 +97,15 @@ fn a_waiter_gets_what_is_freed() {
 #[test]
 fn idle_groups_hold_nothing_of_their_tenant() {
     let runtime = runtime();
-    let tenant = runtime.root().create("t", Limits::new().max(64 * MIB)).unwrap();
+    let tenant = runtime
+        .root()
+        .create("t", Limits::new().max(64 * MIB))
+        .unwrap();
     let queries: Vec<Group> = (0..1_000_u64)
         .map(|number| {
-            let query = tenant.create(number, Limits::new().cover_allocations()).unwrap();
+            let query = tenant
+                .create(number, Limits::new().cover_allocations())
+                .unwrap();
             query.raw().try_charge_with(63 * KIB, OnFull::Now).unwrap();
             let object = Object::of(&query, 3 * KIB);
             query.raw().uncharge(63 * KIB);
@@ -90,7 +113,10 @@ fn idle_groups_hold_nothing_of_their_tenant() {
             query
         })
         .collect();
-    assert_eq!((tenant.live(), queries.iter().map(Group::live).sum::<u64>()), (0, 0));
+    assert_eq!(
+        (tenant.live(), queries.iter().map(Group::live).sum::<u64>()),
+        (0, 0)
+    );
     assert_eq!(tenant.try_charge(64 * MIB).unwrap().bytes(), 64 << 20);
 }
 
@@ -98,7 +124,10 @@ fn idle_groups_hold_nothing_of_their_tenant() {
 #[test]
 fn credit_of_others_is_drained_before_a_refusal() {
     let runtime = Runtime::builder().adaptive(false).build().unwrap();
-    let tenant = runtime.root().create("t", Limits::new().max(16 * MIB)).unwrap();
+    let tenant = runtime
+        .root()
+        .create("t", Limits::new().max(16 * MIB))
+        .unwrap();
     let query = covering(&tenant, "q");
     let beside = tenant.create("beside", Limits::new()).unwrap();
     let (held, ends) = (Barrier::new(2), Barrier::new(2));
@@ -115,20 +144,26 @@ fn credit_of_others_is_drained_before_a_refusal() {
         // The credit is in no usage if more bytes are reserved.
         drop(Object::of(&query, KIB));
         let charge = query.try_charge(4 * MIB).unwrap();
-        assert_eq!((query.usage(), query.live(), query.memory().stocked()), (4 << 20, 4 << 20, 0));
+        assert_eq!(
+            (query.usage(), query.live(), query.memory().stocked()),
+            (4 << 20, 4 << 20, 0)
+        );
         drop(charge);
         ends.wait();
     });
     assert_verified(&runtime);
 }
 
-/// 4 of 10 MiB are allocated at all times. A neighbour's charge of 8 MiB never fits, whoever takes the unpaid bytes over
-/// and gives them back meanwhile.
+/// 4 of 10 MiB are allocated at all times. A neighbour's charge of 8 MiB never fits, whoever takes
+/// the unpaid bytes over and gives them back meanwhile.
 #[test]
 fn no_neighbour_is_admitted_while_unpaid_bytes_are_taken_over() {
     for by_operator in [false, true] {
         let runtime = runtime();
-        let tenant = runtime.root().create("t", Limits::new().max(10 * MIB)).unwrap();
+        let tenant = runtime
+            .root()
+            .create("t", Limits::new().max(10 * MIB))
+            .unwrap();
         let query = covering(&tenant, "q");
         let operator = query.create("op", Limits::new()).unwrap();
         let neighbour = tenant.create("n", Limits::new()).unwrap();
@@ -153,15 +188,29 @@ fn no_neighbour_is_admitted_while_unpaid_bytes_are_taken_over() {
                 }
             });
             for _ in 0..3_000 {
-                assert!(neighbour.try_charge_with(8 * MIB, OnFull::Now).is_err(), "of an operator: {by_operator}");
+                assert!(
+                    neighbour.try_charge_with(8 * MIB, OnFull::Now).is_err(),
+                    "of an operator: {by_operator}"
+                );
             }
             while taken.load(Ordering::Relaxed) < 100 {
                 thread::yield_now();
             }
             ends.store(true, Ordering::Relaxed);
         });
-        assert_eq!(low.into_inner(), 0, "looks that found less than what is allocated");
-        assert_eq!((query.live(), tenant.live(), tenant.events().get(Event::Overcharge)), (4 << 20, 4 << 20, 0));
+        assert_eq!(
+            low.into_inner(),
+            0,
+            "looks that found less than what is allocated"
+        );
+        assert_eq!(
+            (
+                query.live(),
+                tenant.live(),
+                tenant.events().get(Event::Overcharge)
+            ),
+            (4 << 20, 4 << 20, 0)
+        );
         assert_verified(&runtime);
         drop(object);
         assert_eq!(tenant.live(), 0);
@@ -197,14 +246,19 @@ fn a_waiter_needs_no_room_for_what_is_unpaid() {
     query.raw().try_charge(50).unwrap();
     let beside = tenant.try_charge(10).unwrap();
     let charge = waits(60, &|| query.raw().uncharge(50));
-    assert_eq!((query.live(), tenant.live(), query.ledger().unpaid()), (90, 100, 30));
+    assert_eq!(
+        (query.live(), tenant.live(), query.ledger().unpaid()),
+        (90, 100, 30)
+    );
     drop((charge, object, more, beside));
     assert_eq!(tenant.live(), 0);
     assert_verified(&runtime);
 }
 
 fn query_charge(query: &Group, bytes: usize) -> memcg::Charge {
-    query.try_charge_with(bytes, OnFull::Wait(Duration::from_secs(60))).unwrap()
+    query
+        .try_charge_with(bytes, OnFull::Wait(Duration::from_secs(60)))
+        .unwrap()
 }
 
 /// A refusal says what is missing, less what the group is charged for already.
@@ -220,15 +274,22 @@ fn a_refusal_is_short_by_what_it_adds() {
     assert_eq!(query.try_charge(80).unwrap().bytes(), 80);
 }
 
-/// Credit of a group that covers is in its usage as far as it is unpaid alone: a level above takes no more off.
+/// Credit of a group that covers is in its usage as far as it is unpaid alone: a level above takes
+/// no more off.
 #[test]
 fn credit_that_is_paid_for_is_live_above() {
-    let builder = Runtime::builder().audit(true).batch(64 * KIB).adaptive(false);
+    let builder = Runtime::builder()
+        .audit(true)
+        .batch(64 * KIB)
+        .adaptive(false);
     let runtime = LeftEmpty::by(assert_verified, builder.build().unwrap());
     let root = runtime.root();
     let query = covering(&root, "q");
     let reserved = query.try_charge(100 * KIB).unwrap();
     let objects: Vec<Object> = (0..4).map(|_| Object::of(&query, KIB)).collect();
-    assert_eq!((root.usage(), root.live(), query.live()), (100 << 10, 100 << 10, 100 << 10));
+    assert_eq!(
+        (root.usage(), root.live(), query.live()),
+        (100 << 10, 100 << 10, 100 << 10)
+    );
     drop((objects, reserved));
 }

@@ -16,12 +16,29 @@ fn a_parent_that_has_not_asked_has_the_sum() {
     let tenant = group(&runtime, "t");
     let [one, two] = ["one", "two"].map(|name| covering(&tenant, name));
     let plain = tenant.create("plain", Limits::new()).unwrap();
-    let held = [one.try_charge(100).unwrap(), plain.try_charge(7).unwrap(), tenant.try_charge(1).unwrap()];
-    let objects = [Object::of(&one, 30), Object::of(&two, 200), Object::of(&plain, 11), Object::of(&tenant, 3)];
+    let held = [
+        one.try_charge(100).unwrap(),
+        plain.try_charge(7).unwrap(),
+        tenant.try_charge(1).unwrap(),
+    ];
+    let objects = [
+        Object::of(&one, 30),
+        Object::of(&two, 200),
+        Object::of(&plain, 11),
+        Object::of(&tenant, 3),
+    ];
     assert_figures(&tenant, [322, 108, 244, 200]);
     assert_figures(&runtime.root(), [322, 108, 244, 200]);
     let own = tenant.ledger_local();
-    assert_eq!((own.reserved(), own.allocated(), own.unpaid(), tenant.live_local()), (1, 3, 0, 4));
+    assert_eq!(
+        (
+            own.reserved(),
+            own.allocated(),
+            own.unpaid(),
+            tenant.live_local()
+        ),
+        (1, 3, 0, 4)
+    );
     assert_verified(&runtime);
     drop((held, objects));
     assert_figures(&tenant, [0; 4]);
@@ -37,7 +54,11 @@ fn a_charge_leaves_and_enters_groups_that_cover() {
     let object = Object::of(&query, 50);
     let mut charge = sorts.try_charge(80).unwrap();
     charge.transfer(&scans).unwrap();
-    assert_eq!((sorts.live(), scans.live(), query.live(), tenant.live()), (0, 80, 80, 80), "the query has it already");
+    assert_eq!(
+        (sorts.live(), scans.live(), query.live(), tenant.live()),
+        (0, 80, 80, 80),
+        "the query has it already"
+    );
     charge.transfer(&query).unwrap();
     assert_eq!((scans.live(), query.live(), tenant.live()), (0, 80, 80));
     assert!(charge.transfer(&plain).is_err(), "130 of 100");
@@ -45,7 +66,10 @@ fn a_charge_leaves_and_enters_groups_that_cover() {
     charge.transfer(&plain).unwrap();
     assert_eq!((plain.live(), query.live(), tenant.live()), (50, 50, 100));
     charge.transfer(&sorts).unwrap();
-    assert_eq!((plain.live(), sorts.live(), query.live(), tenant.live()), (0, 50, 50, 50));
+    assert_eq!(
+        (plain.live(), sorts.live(), query.live(), tenant.live()),
+        (0, 50, 50, 50)
+    );
     charge.transfer(&tenant).unwrap();
     assert_eq!((sorts.live(), query.live(), tenant.live()), (0, 50, 100));
     charge.transfer(&sorts).unwrap();
@@ -59,16 +83,29 @@ fn a_charge_leaves_and_enters_groups_that_cover() {
 #[test]
 fn each_level_refuses_for_itself() {
     let runtime = runtime();
-    let query = runtime.root().create("q", Limits::new().max(100).cover_allocations()).unwrap();
+    let query = runtime
+        .root()
+        .create("q", Limits::new().max(100).cover_allocations())
+        .unwrap();
     let operators = ["a", "b"].map(|name| query.create(name, Limits::new().max(60)).unwrap());
-    let _objects = operators.each_ref().map(|operator| Object::of(operator, 50));
+    let _objects = operators
+        .each_ref()
+        .map(|operator| Object::of(operator, 50));
     assert_eq!(query.live(), 100);
-    let _charges = operators.each_ref().map(|operator| operator.try_charge(50).unwrap());
+    let _charges = operators
+        .each_ref()
+        .map(|operator| operator.try_charge(50).unwrap());
     assert_eq!(query.live(), 100, "paid");
     let refused = operators[0].try_charge(11).unwrap_err();
-    assert!(refused.to_string().starts_with("/q/a refused 11 B"), "{refused}");
+    assert!(
+        refused.to_string().starts_with("/q/a refused 11 B"),
+        "{refused}"
+    );
     let refused = operators[0].try_charge(10).unwrap_err();
-    assert!(refused.to_string().starts_with("/q refused 10 B"), "{refused}");
+    assert!(
+        refused.to_string().starts_with("/q refused 10 B"),
+        "{refused}"
+    );
     assert_eq!(operators[0].live(), 50);
 }
 
@@ -78,7 +115,9 @@ fn a_charge_in_line_waits_for_enough() {
     for depth in 0..3 {
         let runtime = runtime();
         let tenant = runtime.root().create("t", Limits::new().max(100)).unwrap();
-        let query = (0..depth).fold(covering(&tenant, "q"), |above, _| above.create("below", Limits::new()).unwrap());
+        let query = (0..depth).fold(covering(&tenant, "q"), |above, _| {
+            above.create("below", Limits::new()).unwrap()
+        });
         let mut held = tenant.try_charge(80).unwrap();
         let mut waits = pin!(query.charge_async(30));
         assert!(poll_for(&mut waits, Duration::ZERO).is_pending());
@@ -87,9 +126,13 @@ fn a_charge_in_line_waits_for_enough() {
             held.shrink(1);
             give.send(held).unwrap();
         });
-        let mut held = back.recv_timeout(Duration::from_secs(20)).expect("the thread goes on");
+        let mut held = back
+            .recv_timeout(Duration::from_secs(20))
+            .expect("the thread goes on");
         assert_eq!((tenant.waiting_count(), tenant.usage()), (1, 79));
         held.shrink(9);
-        assert!(matches!(poll_for(&mut waits, Duration::ZERO), Poll::Ready(Ok(charge)) if charge.bytes() == 30));
+        assert!(
+            matches!(poll_for(&mut waits, Duration::ZERO), Poll::Ready(Ok(charge)) if charge.bytes() == 30)
+        );
     }
 }

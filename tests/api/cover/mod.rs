@@ -1,7 +1,8 @@
 //! Groups whose usage is the larger of what is reserved and what is allocated, and the ledger.
 //!
-//! * `charges`: what becomes of a charge; `levels`: groups below each other; `exact`: nothing stays charged, and no
-//!   neighbour is let in; `ends`: groups and runtimes that go; `random`: against a count by hand;
+//! * `charges`: what becomes of a charge; `levels`: groups below each other; `exact`: nothing stays
+//!   charged, and no neighbour is let in; `ends`: groups and runtimes that go; `random`: against a
+//!   count by hand;
 //! * `shown`: tables, statistics, `verify`, checkpoints.
 
 mod charges;
@@ -26,7 +27,10 @@ pub(crate) struct Object {
 impl Object {
     /// Allocates for the thread's current group.
     pub(crate) fn new(bytes: usize) -> Object {
-        Object { owner: Owner::charge(bytes), bytes }
+        Object {
+            owner: Owner::charge(bytes),
+            bytes,
+        }
     }
 
     /// Allocates for a group.
@@ -59,7 +63,10 @@ impl Drop for Object {
 
 /// In the end it adds up.
 pub(crate) fn runtime() -> LeftEmpty {
-    LeftEmpty::by(assert_verified, Runtime::builder().audit(true).build().unwrap())
+    LeftEmpty::by(
+        assert_verified,
+        Runtime::builder().audit(true).build().unwrap(),
+    )
 }
 
 /// A group that does not cover.
@@ -69,15 +76,27 @@ pub(crate) fn group(runtime: &Runtime, name: &str) -> Group {
 
 /// A group below that covers.
 pub(crate) fn covering(above: &Group, name: &str) -> Group {
-    above.create(name, Limits::new().cover_allocations()).unwrap()
+    above
+        .create(name, Limits::new().cover_allocations())
+        .unwrap()
 }
 
 /// Live, reserved, allocated, unpaid.
 #[track_caller]
 pub(crate) fn assert_figures(group: &Group, figures: [u64; 4]) {
     let ledger = group.ledger();
-    let now = [group.live(), ledger.reserved(), ledger.allocated(), ledger.unpaid()];
-    assert_eq!(now, figures, "live, reserved, allocated, unpaid of {}", group.path());
+    let now = [
+        group.live(),
+        ledger.reserved(),
+        ledger.allocated(),
+        ledger.unpaid(),
+    ];
+    assert_eq!(
+        now,
+        figures,
+        "live, reserved, allocated, unpaid of {}",
+        group.path()
+    );
     assert_eq!(ledger.max_error(), 0);
 }
 

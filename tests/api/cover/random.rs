@@ -26,10 +26,18 @@ struct Held {
 impl Scene {
     fn new() -> Scene {
         let runtime = super::runtime();
-        let tenant = runtime.root().create("t", Limits::new().max(4 << 20)).unwrap();
+        let tenant = runtime
+            .root()
+            .create("t", Limits::new().max(4 << 20))
+            .unwrap();
         let query = covering(&tenant, "q");
-        let [one, two] = ["one", "two"].map(|name| query.create(name, Limits::new().max(3 << 20)).unwrap());
-        Scene { runtime, tenant, groups: [query, one, two] }
+        let [one, two] =
+            ["one", "two"].map(|name| query.create(name, Limits::new().max(3 << 20)).unwrap());
+        Scene {
+            runtime,
+            tenant,
+            groups: [query, one, two],
+        }
     }
 
     fn step(&self, held: &mut Held, random: &mut SmallRng) {
@@ -41,10 +49,20 @@ impl Scene {
                 let charge = self.groups[at].try_charge(bytes);
                 held.charges.extend(charge.ok().map(|charge| (at, charge)));
             }
-            2 => held.charges.push((at, self.groups[at].force_charge(bytes / 4))),
-            3 | 4 => held.objects.push((at, bytes as u64 / 2, Object::of(&self.groups[at], bytes / 2))),
-            5 if !held.charges.is_empty() => drop(held.charges.swap_remove(last(held.charges.len(), random))),
-            6 | 7 if !held.objects.is_empty() => drop(held.objects.swap_remove(last(held.objects.len(), random))),
+            2 => held
+                .charges
+                .push((at, self.groups[at].force_charge(bytes / 4))),
+            3 | 4 => held.objects.push((
+                at,
+                bytes as u64 / 2,
+                Object::of(&self.groups[at], bytes / 2),
+            )),
+            5 if !held.charges.is_empty() => {
+                drop(held.charges.swap_remove(last(held.charges.len(), random)))
+            }
+            6 | 7 if !held.objects.is_empty() => {
+                drop(held.objects.swap_remove(last(held.objects.len(), random)))
+            }
             8 => {
                 if let Some((of, charge)) = held.charges.last_mut()
                     && charge.transfer(&self.groups[at]).is_ok()
@@ -64,16 +82,30 @@ impl Scene {
     #[track_caller]
     fn assert_counts(&self, held: &[Held]) {
         let of = |below: &dyn Fn(usize) -> bool| {
-            let charges = held.iter().flat_map(|held| &held.charges).filter(|(at, _)| below(*at));
-            let objects = held.iter().flat_map(|held| &held.objects).filter(|(at, ..)| below(*at));
+            let charges = held
+                .iter()
+                .flat_map(|held| &held.charges)
+                .filter(|(at, _)| below(*at));
+            let objects = held
+                .iter()
+                .flat_map(|held| &held.objects)
+                .filter(|(at, ..)| below(*at));
             let reserved = charges.map(|(_, charge)| charge.bytes()).sum::<u64>();
             (reserved, objects.map(|(_, bytes, _)| bytes).sum::<u64>())
         };
         for (number, group) in self.groups.iter().enumerate() {
             let (reserved, allocated) = of(&|at| number == 0 || at == number);
             let ledger = group.ledger();
-            assert_eq!((ledger.reserved(), ledger.allocated()), (reserved, allocated), "{}", group.path());
-            assert_eq!((ledger.unpaid(), ledger.max_error()), (allocated.saturating_sub(reserved), 0));
+            assert_eq!(
+                (ledger.reserved(), ledger.allocated()),
+                (reserved, allocated),
+                "{}",
+                group.path()
+            );
+            assert_eq!(
+                (ledger.unpaid(), ledger.max_error()),
+                (allocated.saturating_sub(reserved), 0)
+            );
             assert_eq!(group.live(), reserved.max(allocated), "{}", group.path());
         }
         assert_eq!(self.tenant.live(), self.groups[0].live());
@@ -84,7 +116,8 @@ impl Scene {
 #[test]
 fn random_steps_add_up() {
     for seed in 0..4 {
-        let (scene, mut held, mut random) = (Scene::new(), Held::default(), SmallRng::seed_from_u64(seed));
+        let (scene, mut held, mut random) =
+            (Scene::new(), Held::default(), SmallRng::seed_from_u64(seed));
         for step in 0..1_500 {
             scene.step(&mut held, &mut random);
             if step % 50 == 0 {
@@ -105,13 +138,19 @@ fn random_steps_of_threads_add_up() {
                 .map(|thread| {
                     let scene = &scene;
                     scope.spawn(move || {
-                        let (mut held, mut random) = (Held::default(), SmallRng::seed_from_u64(seed * 100 + thread));
+                        let (mut held, mut random) = (
+                            Held::default(),
+                            SmallRng::seed_from_u64(seed * 100 + thread),
+                        );
                         (0..3_000).for_each(|_| scene.step(&mut held, &mut random));
                         held
                     })
                 })
                 .collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
         });
         memcg::allocator::settle();
         scene.assert_counts(&held);

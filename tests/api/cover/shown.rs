@@ -7,38 +7,78 @@ use super::{Object, assert_figures, covering, group, runtime};
 fn a_subtree_has_what_its_groups_have() {
     let runtime = runtime();
     let acme = group(&runtime, "acme");
-    let queries = [1_u64, 2].map(|number| acme.create(number, Limits::new().cover_allocations()).unwrap());
-    let charges = queries.each_ref().map(|query| query.try_charge(100).unwrap());
+    let queries = [1_u64, 2].map(|number| {
+        acme.create(number, Limits::new().cover_allocations())
+            .unwrap()
+    });
+    let charges = queries
+        .each_ref()
+        .map(|query| query.try_charge(100).unwrap());
     let objects = queries.each_ref().map(|query| Object::of(query, 130));
     // Its objects outlive it.
     queries[1].offline().unwrap();
     assert_figures(&queries[0], [130, 100, 130, 30]);
     assert_figures(&acme, [260, 200, 260, 60]);
     assert_figures(&runtime.root(), [260, 200, 260, 60]);
-    assert_eq!((acme.allocated_local(), queries[0].allocated_local()), (0, 130));
+    assert_eq!(
+        (acme.allocated_local(), queries[0].allocated_local()),
+        (0, 130)
+    );
     assert_eq!(runtime.root().ledger_local().allocated(), 0);
     let (ours, object) = (acme.try_charge(1_000).unwrap(), Object::of(&acme, 7));
-    // Beside its own bytes what the group that went offline left behind, and nothing of the other one.
+    // Beside its own bytes what the group that went offline left behind, and nothing of the other
+    // one.
     let local = acme.ledger_local();
-    assert_eq!((local.reserved(), local.allocated(), local.unpaid()), (1_100, 137, 30));
-    assert_eq!((acme.live_local(), queries[0].ledger_local()), (1_137, queries[0].ledger()));
+    assert_eq!(
+        (local.reserved(), local.allocated(), local.unpaid()),
+        (1_100, 137, 30)
+    );
+    assert_eq!(
+        (acme.live_local(), queries[0].ledger_local()),
+        (1_137, queries[0].ledger())
+    );
     drop((object, ours));
 
     let snapshot = runtime.snapshot();
-    let row = |path: &str| snapshot.rows().iter().find(|row| row.path == path).unwrap().ledger;
-    assert_eq!((row("/acme").allocated(), row("/acme/1").unpaid()), (260, 30));
+    let row = |path: &str| {
+        snapshot
+            .rows()
+            .iter()
+            .find(|row| row.path == path)
+            .unwrap()
+            .ledger
+    };
+    assert_eq!(
+        (row("/acme").allocated(), row("/acme/1").unpaid()),
+        (260, 30)
+    );
     let shallow = runtime.root().snapshot(0);
-    assert_eq!((shallow.rows().len(), shallow.rows()[0].ledger.allocated()), (1, 260));
+    assert_eq!(
+        (shallow.rows().len(), shallow.rows()[0].ledger.allocated()),
+        (1, 260)
+    );
     let table = snapshot.to_string();
-    let [head, root, ..] = table.lines().collect::<Vec<_>>()[..] else { panic!("{table}") };
-    assert!(head.contains("reserved") && head.contains("allocated") && head.contains("unpaid"), "{table}");
+    let [head, root, ..] = table.lines().collect::<Vec<_>>()[..] else {
+        panic!("{table}")
+    };
+    assert!(
+        head.contains("reserved") && head.contains("allocated") && head.contains("unpaid"),
+        "{table}"
+    );
     assert!(root.contains("260 B") && root.contains("60 B"), "{table}");
-    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    assert!(
+        table.lines().all(|line| line.chars().count() <= 80),
+        "{table}"
+    );
     drop((objects, charges));
-    assert!(!runtime.snapshot().to_string().contains("allocated"), "a table without objects has no column for them");
+    assert!(
+        !runtime.snapshot().to_string().contains("allocated"),
+        "a table without objects has no column for them"
+    );
 }
 
-/// A group whose parent went offline, too, left its objects to the nearest group above that is online.
+/// A group whose parent went offline, too, left its objects to the nearest group above that is
+/// online.
 #[test]
 fn a_dying_group_leaves_its_objects_to_a_group_online() {
     let runtime = runtime();
@@ -48,8 +88,23 @@ fn a_dying_group_leaves_its_objects_to_a_group_online() {
     let object = Object::of(&query, 30);
     query.offline().unwrap();
     session.offline().unwrap();
-    let row = |of: &Runtime| of.snapshot().rows().iter().find(|row| row.path == "/acme").unwrap().ledger.allocated();
-    assert_eq!((acme.ledger_local().allocated(), acme.ledger().allocated(), row(&runtime)), (30, 30, 30));
+    let row = |of: &Runtime| {
+        of.snapshot()
+            .rows()
+            .iter()
+            .find(|row| row.path == "/acme")
+            .unwrap()
+            .ledger
+            .allocated()
+    };
+    assert_eq!(
+        (
+            acme.ledger_local().allocated(),
+            acme.ledger().allocated(),
+            row(&runtime)
+        ),
+        (30, 30, 30)
+    );
     drop(object);
     assert_eq!(acme.ledger().allocated(), 0);
 }
@@ -61,7 +116,10 @@ fn objects_of_a_dying_group_are_paid_for() {
     let acme = group(&runtime, "acme");
     let query = covering(&acme, "query");
     let parts = ["one", "two"].map(|name| query.create(name, Limits::new()).unwrap());
-    let (charge, objects) = (query.try_charge(100).unwrap(), parts.each_ref().map(|part| Object::of(part, 70)));
+    let (charge, objects) = (
+        query.try_charge(100).unwrap(),
+        parts.each_ref().map(|part| Object::of(part, 70)),
+    );
     for part in &parts {
         part.offline().unwrap();
         for level in [&query, &acme, &runtime.root()] {
@@ -69,21 +127,41 @@ fn objects_of_a_dying_group_are_paid_for() {
             assert_eq!(level.snapshot(0).rows()[0].ledger, query.ledger());
         }
     }
-    assert_eq!((query.ledger_local(), acme.ledger_local().allocated()), (query.ledger(), 0));
+    assert_eq!(
+        (query.ledger_local(), acme.ledger_local().allocated()),
+        (query.ledger(), 0)
+    );
     drop((charge, objects));
 }
 
-const LEDGER: [(&str, Stat); 3] =
-    [("reserved", Stat::RESERVED), ("allocated", Stat::ALLOCATED), ("unpaid", Stat::UNPAID)];
+const LEDGER: [(&str, Stat); 3] = [
+    ("reserved", Stat::RESERVED),
+    ("allocated", Stat::ALLOCATED),
+    ("unpaid", Stat::UNPAID),
+];
 
 /// The items of the ledger in an exact read: of the subtree, and of the group alone.
 #[track_caller]
 fn assert_items(group: &Group, subtree: [i64; 3], local: [i64; 3]) {
     let now = group.read(Freshness::Exact);
-    assert_eq!(LEDGER.map(|(_, stat)| now.get(stat)), subtree, "of {}", group.path());
-    assert_eq!(LEDGER.map(|(_, stat)| now.local(stat)), local, "of {} alone", group.path());
+    assert_eq!(
+        LEDGER.map(|(_, stat)| now.get(stat)),
+        subtree,
+        "of {}",
+        group.path()
+    );
+    assert_eq!(
+        LEDGER.map(|(_, stat)| now.local(stat)),
+        local,
+        "of {} alone",
+        group.path()
+    );
     let bounds = LEDGER.map(|(_, stat)| now.max_error_of(stat));
-    assert_eq!((bounds, now.get(Stat::ANON)), ([0; 3], 4_096), "another item is beside them");
+    assert_eq!(
+        (bounds, now.get(Stat::ANON)),
+        ([0; 3], 4_096),
+        "another item is beside them"
+    );
     assert_eq!(subtree[1].cast_unsigned(), group.ledger().allocated());
 }
 
@@ -91,10 +169,17 @@ fn assert_items(group: &Group, subtree: [i64; 3], local: [i64; 3]) {
 fn statistics_have_the_ledger() {
     let runtime = runtime();
     let acme = group(&runtime, "acme");
-    let queries = [1_u64, 2].map(|number| acme.create(number, Limits::new().cover_allocations()).unwrap());
+    let queries = [1_u64, 2].map(|number| {
+        acme.create(number, Limits::new().cover_allocations())
+            .unwrap()
+    });
     queries[0].stat_add(Stat::ANON, 4_096);
     let charge = queries[0].try_charge(100).unwrap();
-    let objects = [Object::of(&queries[0], 137), Object::of(&acme, 11), Object::of(&queries[1], 5)];
+    let objects = [
+        Object::of(&queries[0], 137),
+        Object::of(&acme, 11),
+        Object::of(&queries[1], 5),
+    ];
     queries[1].offline().unwrap();
     assert_items(&queries[0], [100, 137, 37], [100, 137, 37]);
     assert_items(&acme, [100, 153, 42], [0, 16, 5]);
@@ -106,9 +191,17 @@ fn statistics_have_the_ledger() {
         assert_eq!(figures, [(0, u64::MAX); 3], "they were not read");
     }
     let snapshot = runtime.snapshot();
-    let row = snapshot.rows().iter().find(|row| row.path == "/acme").unwrap();
+    let row = snapshot
+        .rows()
+        .iter()
+        .find(|row| row.path == "/acme")
+        .unwrap();
     assert_eq!(LEDGER.map(|(name, _)| row.stats[name]), [100, 153, 42]);
-    assert!(LEDGER.iter().all(|&(name, _)| snapshot.items().any(|item| item == (name, Unit::Bytes))));
+    assert!(
+        LEDGER
+            .iter()
+            .all(|&(name, _)| snapshot.items().any(|item| item == (name, Unit::Bytes)))
+    );
     let table = snapshot.with_stats(&["unpaid"]).to_string();
     assert!(table.lines().nth(2).unwrap().ends_with("42 B"), "{table}");
     drop((objects, charge));
@@ -129,7 +222,11 @@ fn no_thread_adds_to_the_ledger() {
         assert_eq!(runtime.counts().foreign_stats, 2 * number, "{name}");
         let mut builder = Runtime::builder();
         let own = builder.stat(name, Unit::Bytes);
-        assert_eq!(builder.build().unwrap_err(), BuildError::StatName(name.to_string()), "a name means one thing");
+        assert_eq!(
+            builder.build().unwrap_err(),
+            BuildError::StatName(name.to_string()),
+            "a name means one thing"
+        );
         assert_ne!(own, stat);
         assert_eq!(format!("{stat:?}"), format!("Stat({name})"));
     }
@@ -140,7 +237,10 @@ fn no_thread_adds_to_the_ledger() {
 #[test]
 fn a_checkpoint_sees_what_is_unpaid() {
     let runtime = runtime();
-    let query = runtime.root().create("q", Limits::new().max(1 << 20).cover_allocations()).unwrap();
+    let query = runtime
+        .root()
+        .create("q", Limits::new().max(1 << 20).cover_allocations())
+        .unwrap();
     let _charge = query.try_charge(1 << 20).unwrap();
     let mut objects = Vec::new();
     query.run(|| {
@@ -150,7 +250,10 @@ fn a_checkpoint_sees_what_is_unpaid() {
             assert_eq!(Group::checkpoint().is_ok(), allocated <= 1 << 20);
         }
         let error = Group::checkpoint().unwrap_err().to_string();
-        assert!(error.starts_with("/q refuses a checkpoint of /q"), "{error}");
+        assert!(
+            error.starts_with("/q refuses a checkpoint of /q"),
+            "{error}"
+        );
     });
     drop(objects);
     assert!(query.run(Group::checkpoint).is_ok());
@@ -164,10 +267,17 @@ fn verify_finds_a_ledger_that_does_not_add_up() {
     let object = Object::of(&query, 100);
     query.raw().uncharge(40); // a bug: the object has them
     let verdict = runtime.verify();
-    let ledger: Vec<_> = verdict.faults().iter().filter(|fault| fault.kind == FaultKind::Ledger).collect();
+    let ledger: Vec<_> = verdict
+        .faults()
+        .iter()
+        .filter(|fault| fault.kind == FaultKind::Ledger)
+        .collect();
     assert_eq!(ledger.len(), 2, "of the root and of the group: {verdict}");
     assert_eq!((ledger[1].expected, ledger[1].found), (60, 100));
-    assert_eq!(ledger[1].to_string(), "/q: 100 are counted as allocated, 60 are or may be: 40 too many");
+    assert_eq!(
+        ledger[1].to_string(),
+        "/q: 100 are counted as allocated, 60 are or may be: 40 too many"
+    );
     query.raw().force_charge(40);
     assert!(runtime.verify().is_ok());
     drop(object);

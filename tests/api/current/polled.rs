@@ -32,7 +32,9 @@ impl Stream for Places {
     type Item = String;
 
     fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<String>> {
-        let Some(left) = self.0.checked_sub(1) else { return Poll::Ready(None) };
+        let Some(left) = self.0.checked_sub(1) else {
+            return Poll::Ready(None);
+        };
         self.0 = left;
         Poll::Ready(Some(here()))
     }
@@ -51,8 +53,17 @@ fn a_stream_runs_in_its_group() {
     let [a, b] = groups(&runtime, ["a", "b"]);
     let mut stream = StreamIn(Places(2).in_group(&a));
     assert_eq!(b.run(|| next(Pin::new(&mut stream))).as_deref(), Some("/a"));
-    let end = move || (next(Pin::new(&mut stream)), next(Pin::new(&mut stream)), here());
-    assert_eq!(thread::spawn(end).join().unwrap(), (Some("/a".into()), None, String::new()));
+    let end = move || {
+        (
+            next(Pin::new(&mut stream)),
+            next(Pin::new(&mut stream)),
+            here(),
+        )
+    };
+    assert_eq!(
+        thread::spawn(end).join().unwrap(),
+        (Some("/a".into()), None, String::new())
+    );
 }
 
 /// Without a type: the wrapper is polled where it stands, and where it is pinned for good.

@@ -45,7 +45,9 @@ fn a_forgotten_guard_keeps_its_group() {
         assert_eq!(here(), "/acme/query");
         query.offline().unwrap();
         drop(query);
-        let next: Vec<Group> = (0..100).map(|n| acme.create(n, Limits::new()).unwrap()).collect();
+        let next: Vec<Group> = (0..100)
+            .map(|n| acme.create(n, Limits::new()).unwrap())
+            .collect();
         assert_eq!(here(), "/acme", "offline: the group above");
         assert!(next.iter().all(|group| group.id() != id) && acme.live() == 0);
         // A guard further out is not made to wait for it.
@@ -65,7 +67,10 @@ fn a_group_that_goes_offline_is_the_next_above() {
     query.run(|| {
         query.offline().unwrap();
         assert_eq!(here(), "/acme");
-        assert!(Group::current().unwrap().try_charge(100).is_ok(), "the group above takes charges");
+        assert!(
+            Group::current().unwrap().try_charge(100).is_ok(),
+            "the group above takes charges"
+        );
         acme.offline_tree();
         assert_eq!(here(), "/");
         runtime.root().offline_tree();
@@ -91,7 +96,8 @@ fn a_switch_moves_no_credit() {
     assert_eq!((runtime.root().usage(), runtime.counts()), (usage, counts));
 }
 
-/// The groups that the thread should be in: guards by number, newest last; `None` is the bottom of a closure.
+/// The groups that the thread should be in: guards by number, newest last; `None` is the bottom of
+/// a closure.
 type Oracle = Vec<(Option<usize>, usize)>;
 
 struct Random<'a> {
@@ -105,7 +111,10 @@ struct Random<'a> {
 
 impl Random<'_> {
     fn assert_here(&self) {
-        let expected = self.oracle.last().map(|&(_, group)| self.groups[group].path());
+        let expected = self
+            .oracle
+            .last()
+            .map(|&(_, group)| self.groups[group].path());
         assert_eq!(here(), expected.unwrap_or_default(), "{:?}", self.oracle);
     }
 
@@ -139,7 +148,10 @@ impl Random<'_> {
                         self.assert_here();
                         self.steps(depth + 1, 6);
                     });
-                    let bottom = self.oracle.iter().position(|&(entered, _)| entered == Some(usize::MAX - marked));
+                    let bottom = self
+                        .oracle
+                        .iter()
+                        .position(|&(entered, _)| entered == Some(usize::MAX - marked));
                     self.oracle.truncate(bottom.expect("the closure"));
                 }
                 _ => {}
@@ -159,7 +171,13 @@ fn any_order_of_guards_and_closures() {
         // A thread of its own: what is forgotten stays there.
         thread::spawn(move || {
             let rng = SmallRng::seed_from_u64(seed);
-            let mut random = Random { rng, groups: &all, guards: Vec::new(), numbers: 0, oracle: Vec::new() };
+            let mut random = Random {
+                rng,
+                groups: &all,
+                guards: Vec::new(),
+                numbers: 0,
+                oracle: Vec::new(),
+            };
             random.steps(0, 40);
         })
         .join()

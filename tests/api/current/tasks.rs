@@ -1,4 +1,5 @@
-//! Futures that run in groups, on the executors of tokio: each poll and each drop is in the task's own group.
+//! Futures that run in groups, on the executors of tokio: each poll and each drop is in the task's
+//! own group.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -25,7 +26,12 @@ impl Drops {
     #[track_caller]
     fn assert(&self, expected: &[(&str, usize)]) {
         let seen = self.0.lock().unwrap();
-        assert!(seen.iter().map(|(path, &count)| (path.as_str(), count)).eq(expected.iter().copied()), "{seen:?}");
+        assert!(
+            seen.iter()
+                .map(|(path, &count)| (path.as_str(), count))
+                .eq(expected.iter().copied()),
+            "{seen:?}"
+        );
     }
 }
 
@@ -51,7 +57,10 @@ async fn tasks_take_turns_on_one_thread() {
     let [a, b] = groups(&runtime, ["a", "b"]);
     let drops = Drops::default();
     let there = tokio::spawn(turns("/b", 50, drops.one()).in_group(&b));
-    tokio::join!(turns("/a", 50, drops.one()).in_group(&a), turns("", 50, drops.one()));
+    tokio::join!(
+        turns("/a", 50, drops.one()).in_group(&a),
+        turns("", 50, drops.one())
+    );
     there.await.unwrap();
     assert_eq!(here(), "");
     drops.assert(&[("", 1), ("/a", 1), ("/b", 1)]);
@@ -95,17 +104,25 @@ async fn what_a_task_spawns_has_no_group() {
         let blocking = spawn_blocking(here);
         let group = Group::current().unwrap();
         let run = spawn_blocking(move || group.run(here));
-        [spawned.await.unwrap(), wrapped.await.unwrap(), blocking.await.unwrap(), run.await.unwrap()]
+        [
+            spawned.await.unwrap(),
+            wrapped.await.unwrap(),
+            blocking.await.unwrap(),
+            run.await.unwrap(),
+        ]
     };
     assert_eq!(work.in_group(&a).await, ["", "/a", "", "/a"]);
 }
 
-/// A task that polls many futures of many groups in one poll, as `FuturesUnordered` does, and itself is in a group.
+/// A task that polls many futures of many groups in one poll, as `FuturesUnordered` does, and
+/// itself is in a group.
 #[test]
 fn many_groups_in_one_poll() {
     let runtime = runtime();
     let [outer] = groups(&runtime, ["outer"]);
-    let all: Vec<Group> = (0..64).map(|name| runtime.root().create(name, Limits::new()).unwrap()).collect();
+    let all: Vec<Group> = (0..64)
+        .map(|name| runtime.root().create(name, Limits::new()).unwrap())
+        .collect();
     let drops = Drops::default();
     let mut futures: Vec<_> = all
         .iter()
@@ -123,7 +140,12 @@ fn many_groups_in_one_poll() {
     });
     let mut paths: Vec<String> = all.iter().map(Group::path).collect();
     paths.sort();
-    drops.assert(&paths.iter().map(|path| (path.as_str(), 1)).collect::<Vec<_>>());
+    drops.assert(
+        &paths
+            .iter()
+            .map(|path| (path.as_str(), 1))
+            .collect::<Vec<_>>(),
+    );
 }
 
 #[test]
@@ -140,7 +162,12 @@ fn a_drop_outside_of_any_poll() {
         .in_group(&a)
     };
     let mut polled = Box::pin(new());
-    assert!(polled.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(
+        polled
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+    );
     b.run(|| drop(polled));
     drop(new()); // never polled
     thread::spawn({
@@ -153,7 +180,10 @@ fn a_drop_outside_of_any_poll() {
     drop(new()); // in a group that is offline, and so in the root
     drops.assert(&[("/", 1), ("/a", 3)]);
     drop(a);
-    assert_eq!((here(), runtime.root().children().len()), (String::new(), 1));
+    assert_eq!(
+        (here(), runtime.root().children().len()),
+        (String::new(), 1)
+    );
 }
 
 /// A guard that a future holds over an await ends with the poll: it does not get into other tasks.
@@ -161,7 +191,9 @@ fn a_drop_outside_of_any_poll() {
 fn a_guard_over_an_await_ends_with_the_poll() {
     let runtime = runtime();
     let [a, b] = groups(&runtime, ["a", "b"]);
-    let executor = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let executor = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     let work = async {
         let guard = b.enter();
         assert_eq!(here(), "/b");

@@ -12,14 +12,17 @@ use memcg::{EnterGuard, Group};
 use super::{groups, here, runtime};
 use crate::cover::Object;
 
-/// A thread begins without a group, also one that is started inside of a scope. A job of a pool is given its own.
+/// A thread begins without a group, also one that is started inside of a scope. A job of a pool is
+/// given its own.
 #[test]
 fn a_thread_begins_without_a_group() {
     let runtime = runtime();
     let [a] = groups(&runtime, ["a"]);
     let seen = a.run(|| {
         let job = a.clone();
-        thread::spawn(move || (here(), job.run(here), here())).join().unwrap()
+        thread::spawn(move || (here(), job.run(here), here()))
+            .join()
+            .unwrap()
     });
     assert_eq!(seen, (String::new(), "/a".into(), String::new()));
 }
@@ -43,7 +46,8 @@ thread_local! {
     static SECOND: RefCell<Option<Last>> = const { RefCell::new(None) };
 }
 
-/// A guard in a thread-local ends with it, and the thread's other destructors may still ask and switch.
+/// A guard in a thread-local ends with it, and the thread's other destructors may still ask and
+/// switch.
 #[test]
 fn destructors_of_a_thread() {
     let runtime = runtime();
@@ -66,7 +70,10 @@ fn destructors_of_a_thread() {
     }
     drop(sender);
     let seen: Vec<String> = seen.into_iter().collect();
-    assert!(seen.iter().all(|path| path.is_empty() || path == "/a"), "{seen:?}");
+    assert!(
+        seen.iter().all(|path| path.is_empty() || path == "/a"),
+        "{seen:?}"
+    );
     assert!(seen.len() >= 2, "{seen:?}");
     a.offline().unwrap();
     assert_eq!(runtime.root().children().len(), 0);
@@ -98,7 +105,8 @@ fn allocate(group: &Group, times: usize) {
     });
 }
 
-/// A thread keeps where its slot lies, for objects. Its destructors run on after another thread has got the slot.
+/// A thread keeps where its slot lies, for objects. Its destructors run on after another thread has
+/// got the slot.
 #[test]
 fn a_destructor_allocates_beside_the_next_thread() {
     let runtime = runtime();
@@ -107,7 +115,8 @@ fn a_destructor_allocates_beside_the_next_thread() {
     let ends = {
         let (a, step) = (a.clone(), step.clone());
         thread::spawn(move || {
-            // Before the first object, so that the destructor runs after the one that gives the block up.
+            // Before the first object, so that the destructor runs after the one that gives the
+            // block up.
             AT_END.set(Some(AllocatesAtEnd(a.clone(), step)));
             // The second time the stock is open.
             allocate(&a, 1);
@@ -128,7 +137,10 @@ fn a_destructor_allocates_beside_the_next_thread() {
     next.join().unwrap();
     settle();
     a.memory().drain();
-    assert_eq!((a.usage(), a.allocated_local(), runtime.counts().underflows), (0, 0, 0));
+    assert_eq!(
+        (a.usage(), a.allocated_local(), runtime.counts().underflows),
+        (0, 0, 0)
+    );
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
 }
@@ -174,7 +186,10 @@ fn a_thread_of_the_c_library() {
         *KEY.lock().unwrap() = Some(key);
         let mut thread = std::mem::zeroed();
         let given = Box::into_raw(Box::new(a.clone())).cast();
-        assert_eq!(libc::pthread_create(&mut thread, ptr::null(), body, given), 0);
+        assert_eq!(
+            libc::pthread_create(&mut thread, ptr::null(), body, given),
+            0
+        );
         assert_eq!(libc::pthread_join(thread, ptr::null_mut()), 0);
         assert_eq!(libc::pthread_key_delete(key), 0);
     }

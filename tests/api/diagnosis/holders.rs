@@ -1,4 +1,5 @@
-//! A refusal names the groups that hold the memory: children of the group that refused, the largest first.
+//! A refusal names the groups that hold the memory: children of the group that refused, the largest
+//! first.
 
 use memcg::expert::Inspect as _;
 use memcg::{Bytes, ChargeError, Group, OnFull, OverLimitError};
@@ -15,12 +16,25 @@ fn assert_holders(refusal: &OverLimitError, expected: &[(&Group, u64)]) {
 fn the_largest_three() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "a", 100 * MIB);
-        let sizes = [("small", 1), ("hog", 60), ("middle", 20), ("large", 15), ("idle", 0)];
+        let sizes = [
+            ("small", 1),
+            ("hog", 60),
+            ("middle", 20),
+            ("large", 15),
+            ("idle", 0),
+        ];
         let children = sizes.map(|(name, _)| create(&group, name));
-        let _held: Vec<_> = children.iter().zip(sizes).map(|(child, (_, mib))| charge(child, mib * MIB)).collect();
+        let _held: Vec<_> = children
+            .iter()
+            .zip(sizes)
+            .map(|(child, (_, mib))| charge(child, mib * MIB))
+            .collect();
         let refusal = refused(&children[4], 8 * MIB);
         let [_, hog, middle, large, _] = &children;
-        assert_holders(&refusal, &[(hog, 60 * MIB), (middle, 20 * MIB), (large, 15 * MIB)]);
+        assert_holders(
+            &refusal,
+            &[(hog, 60 * MIB), (middle, 20 * MIB), (large, 15 * MIB)],
+        );
         let text = refusal.to_string();
         let start = "/a refused 8 MiB for /a/idle: short by 4 MiB, usage 96 MiB of max 100 MiB";
         let most = "; most in /a/hog 60 MiB, /a/middle 20 MiB, /a/large 15 MiB; ";
@@ -36,10 +50,17 @@ fn with_all_that_is_below_them() {
         let group = limited(&runtime.root(), "a", 100 * MIB);
         let (child, _other) = (create(&group, "child"), create(&group, "other"));
         let grandchild = create(&child, "grandchild");
-        let _held = [charge(&grandchild, 30 * MIB), charge(&child, 10 * MIB), charge(&group, 60 * MIB)];
+        let _held = [
+            charge(&grandchild, 30 * MIB),
+            charge(&child, 10 * MIB),
+            charge(&group, 60 * MIB),
+        ];
         let refusal = refused(&grandchild, MIB);
         assert_holders(&refusal, &[(&child, 40 * MIB)]);
-        assert!(refusal.to_string().contains("; most in /a/child 40 MiB; "), "{refusal}");
+        assert!(
+            refusal.to_string().contains("; most in /a/child 40 MiB; "),
+            "{refusal}"
+        );
     }
 }
 
@@ -71,18 +92,24 @@ fn as_of_that_moment() {
         hog.offline().expect("no children");
         drop(hog);
         let (holder, usage) = refusal.holders().next().expect("one child");
-        assert_eq!((holder.path().as_str(), usage, holder.is_offline()), ("/a/hog", 90 * MIB, true));
+        assert_eq!(
+            (holder.path().as_str(), usage, holder.is_offline()),
+            ("/a/hog", 90 * MIB, true)
+        );
     }
 }
 
-/// Too many to look at while a thread waits for an answer: no group is named, and it can be asked for.
+/// Too many to look at while a thread waits for an answer: no group is named, and it can be asked
+/// for.
 #[test]
 fn not_of_very_many() {
     for builder in kinds() {
         for (count, named) in [(256, 3), (257, 0)] {
             let runtime = left_empty(build(builder.clone()));
             let group = limited(&runtime.root(), "a", 100 * MIB);
-            let children: Vec<_> = (0..count).map(|number| create(&group, &number.to_string())).collect();
+            let children: Vec<_> = (0..count)
+                .map(|number| create(&group, &number.to_string()))
+                .collect();
             let _held: Vec<_> = children.iter().map(|child| charge(child, KIB)).collect();
             let _more = charge(&children[7], MIB);
             let refusal = refused(&group, 100 * MIB);
@@ -99,11 +126,20 @@ fn in_every_refusal() {
         let group = limited(&runtime.root(), "a", 100 * MIB);
         let hog = create(&group, "hog");
         let _held = charge(&hog, 100 * MIB);
-        let error =
-            group.try_charge_with(Bytes(MIB), OnFull::Wait(std::time::Duration::from_millis(1))).expect_err("full");
-        let ChargeError::TimedOut { refusal, .. } = &error else { panic!("{error}") };
+        let error = group
+            .try_charge_with(
+                Bytes(MIB),
+                OnFull::Wait(std::time::Duration::from_millis(1)),
+            )
+            .expect_err("full");
+        let ChargeError::TimedOut { refusal, .. } = &error else {
+            panic!("{error}")
+        };
         assert_holders(refusal, &[(&hog, 100 * MIB)]);
-        assert!(error.to_string().contains("most in /a/hog 100 MiB"), "{error}");
+        assert!(
+            error.to_string().contains("most in /a/hog 100 MiB"),
+            "{error}"
+        );
     }
 }
 
@@ -112,7 +148,10 @@ fn in_every_refusal() {
 fn of_the_level_that_refused() {
     for builder in kinds() {
         let runtime = left_empty(build(builder.max(memcg::Limit::Bytes(100 * MIB))));
-        let (top, other) = (create(&runtime.root(), "top"), create(&runtime.root(), "other"));
+        let (top, other) = (
+            create(&runtime.root(), "top"),
+            create(&runtime.root(), "other"),
+        );
         let inner = create(&top, "inner");
         let _held = [charge(&inner, 30 * MIB), charge(&other, 70 * MIB)];
         let refusal = refused(&inner, MIB);
@@ -127,9 +166,15 @@ fn a_further_counter() {
     let swap = builder.counter("swap", memcg::Unit::Bytes);
     let runtime = left_empty(build(builder));
     let group = create(&runtime.root(), "a");
-    group.counter(swap).expect("declared").set_max(10).expect("a number");
+    group
+        .counter(swap)
+        .expect("declared")
+        .set_max(10)
+        .expect("a number");
     let child = create(&group, "child");
     let _held = charge(&child, MIB);
-    let Err(ChargeError::Limit(refusal)) = child.try_charge_set(&[(swap, 11)]) else { panic!("refused") };
+    let Err(ChargeError::Limit(refusal)) = child.try_charge_set(&[(swap, 11)]) else {
+        panic!("refused")
+    };
     assert!(refusal.holders().all(|(_, usage)| usage <= 10), "{refusal}");
 }

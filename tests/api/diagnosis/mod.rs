@@ -1,4 +1,5 @@
-//! A group at its limit names the groups that hold its memory, the charges that wait, and the events.
+//! A group at its limit names the groups that hold its memory, the charges that wait, and the
+//! events.
 //!
 //! * `holders`: in the refusal; `top`: on request.
 
@@ -8,7 +9,9 @@ mod top;
 use memcg::{Bytes, ChargeError, Group, OverLimitError};
 
 pub(crate) use crate::support::reclaimers::{KIB, MIB};
-pub(crate) use crate::support::trees::{build, charge, create, kinds, left_empty, limited, runtimes};
+pub(crate) use crate::support::trees::{
+    build, charge, create, kinds, left_empty, limited, runtimes,
+};
 
 /// The refusal of a charge that does not fit.
 #[track_caller]

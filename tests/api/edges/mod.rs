@@ -2,7 +2,10 @@
 //!
 //! Fork and seccomp stand in `system`: each runs in a process of its own.
 
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 mod system;
 
 use std::cell::{Cell, RefCell};
@@ -16,7 +19,11 @@ use thread_local::ThreadLocal;
 
 fn configs() -> [CounterConfig; 3] {
     let config = CounterConfig::new().audit(true);
-    [config.clone().adaptive(false), config.clone(), config.barrier(BarrierMode::Fence)]
+    [
+        config.clone().adaptive(false),
+        config.clone(),
+        config.barrier(BarrierMode::Fence),
+    ]
 }
 
 /// A counter and its child.
@@ -58,8 +65,9 @@ thread_local! {
     static LATER: RefCell<Option<AtExit>> = const { RefCell::new(None) };
 }
 
-/// Each destructor leaves one unit. One is registered before the thread's first charge and one after it, so whatever
-/// the order of destructors is, one of them runs when the thread's stock is gone.
+/// Each destructor leaves one unit. One is registered before the thread's first charge and one
+/// after it, so whatever the order of destructors is, one of them runs when the thread's stock is
+/// gone.
 #[test]
 fn a_thread_charges_in_a_thread_local_destructor() {
     let neighbours: Arc<ThreadLocal<Cell<u64>>> = Arc::default();
@@ -128,20 +136,28 @@ fn the_pressure_hook_uses_the_tree() {
         let calls = Arc::new(AtomicU64::new(0));
         let (target, counted) = (cell.clone(), calls.clone());
         let root = PageCounter::root(config.on_pressure(move |pressure| {
-            let counter = target.lock().expect("no panic holds it").clone().expect("set before the first charge");
+            let counter = target
+                .lock()
+                .expect("no panic holds it")
+                .clone()
+                .expect("set before the first charge");
             let call = counted.fetch_add(1, Ordering::Relaxed);
             assert_eq!(pressure.level, counter.id());
             assert!(pressure.want() > 0 && pressure.want() <= pressure.requested);
             counter.uncharge(2);
             counter.try_charge(1).expect("two were freed");
             counter.force_charge(1);
-            counter.try_charge(1_000).expect_err("refused inside the hook, which is not called again for it");
+            counter
+                .try_charge(1_000)
+                .expect_err("refused inside the hook, which is not called again for it");
             counter.uncharge(2);
             let child = counter.child();
             child.try_charge(1).expect("the freed ones");
             drop(child);
             counter.drain();
-            counter.set_max(counter.max()).expect("nothing more is live");
+            counter
+                .set_max(counter.max())
+                .expect("nothing more is live");
             assert!(counter.verify().is_ok());
             counter.try_charge(2).expect("the freed ones");
             // The first time something is freed, the second time not.
@@ -158,7 +174,10 @@ fn the_pressure_hook_uses_the_tree() {
         a.try_charge(100).expect("100 of 100");
         a.try_charge(10).expect("the hook freed ten");
         assert_eq!((a.live(), calls.load(Ordering::Relaxed)), (100, 1));
-        assert_eq!(a.try_charge(10).expect_err("the hook freed nothing").level, a.id());
+        assert_eq!(
+            a.try_charge(10).expect_err("the hook freed nothing").level,
+            a.id()
+        );
         assert_eq!((a.live(), calls.load(Ordering::Relaxed)), (100, 2));
         assert_sound(&root, 100);
         *cell.lock().expect("no panic holds it") = None;
@@ -167,7 +186,11 @@ fn the_pressure_hook_uses_the_tree() {
 
 #[test]
 fn a_hook_that_panics_leaves_the_tree_whole() {
-    let root = PageCounter::root(CounterConfig::new().audit(true).on_pressure(|_| panic!("the hook's own fault")));
+    let root = PageCounter::root(
+        CounterConfig::new()
+            .audit(true)
+            .on_pressure(|_| panic!("the hook's own fault")),
+    );
     let a = root.child();
     a.set_max(100).expect("nothing is charged yet");
     a.try_charge(90).expect("90 of 100");
@@ -184,7 +207,11 @@ fn a_hook_that_panics_leaves_the_tree_whole() {
 
 #[test]
 fn the_largest_settings_are_taken() {
-    let config = CounterConfig::new().batch(u64::MAX).budget(u64::MAX).max(u64::MAX).audit(true);
+    let config = CounterConfig::new()
+        .batch(u64::MAX)
+        .budget(u64::MAX)
+        .max(u64::MAX)
+        .audit(true);
     let (root, a) = with_child(config);
     a.set_batch(u64::MAX);
     a.set_min(u64::MAX);
@@ -209,13 +236,26 @@ fn more_is_uncharged_than_charged(config: CounterConfig) {
     // With a stock the surplus poses as credit until that is called in.
     root.drain();
     assert_eq!((a.usage(), a.live()), (0, 0), "clamped");
-    assert_eq!((sibling.live(), root.live()), (20, 20), "the others keep what is theirs");
+    assert_eq!(
+        (sibling.live(), root.live()),
+        (20, 20),
+        "the others keep what is theirs"
+    );
     assert_eq!(root.counts().underflows, 1);
     let verdict = root.verify();
-    let fault = verdict.faults().iter().find(|fault| fault.kind == FaultKind::Underflow);
+    let fault = verdict
+        .faults()
+        .iter()
+        .find(|fault| fault.kind == FaultKind::Underflow);
     let fault = fault.unwrap_or_else(|| panic!("no underflow in: {verdict}"));
-    assert_eq!((fault.counter, fault.expected.abs_diff(fault.found)), (a.id(), 7));
-    assert!(fault.to_string().contains(&a.id().to_string()) && fault.to_string().contains('7'), "{fault}");
+    assert_eq!(
+        (fault.counter, fault.expected.abs_diff(fault.found)),
+        (a.id(), 7)
+    );
+    assert!(
+        fault.to_string().contains(&a.id().to_string()) && fault.to_string().contains('7'),
+        "{fault}"
+    );
     // Later charges are right, and what is charged is never taken for the missing units.
     for _ in 0..200 {
         a.try_charge(1).expect("unlimited");
@@ -247,12 +287,25 @@ fn uncharged_without_any_charge() {
         root.drain();
         assert_eq!((a.usage(), sibling.live(), root.live()), (0, 20, 20));
         assert!(root.counts().underflows > 0);
-        assert!(root.verify().faults().iter().any(|fault| fault.counter == a.id()));
+        assert!(
+            root.verify()
+                .faults()
+                .iter()
+                .any(|fault| fault.counter == a.id())
+        );
         drop(a);
-        assert_eq!((sibling.live(), root.live()), (20, 20), "it takes nothing along when it goes");
+        assert_eq!(
+            (sibling.live(), root.live()),
+            (20, 20),
+            "it takes nothing along when it goes"
+        );
         let next = root.child();
         next.try_charge(5).expect("unlimited");
-        assert_eq!((next.live(), root.live()), (5, 25), "a thread that has its slots now starts clean");
+        assert_eq!(
+            (next.live(), root.live()),
+            (5, 25),
+            "a thread that has its slots now starts clean"
+        );
     }
 }
 
@@ -270,19 +323,31 @@ fn verify_names_counter_and_amount() {
         let verdict = root.verify();
         assert!(!verdict.is_ok() && verdict.audited());
         let fault = verdict.faults().first().expect("something is wrong");
-        assert_eq!((fault.counter, fault.kind), (leaf.id(), FaultKind::Identity));
+        assert_eq!(
+            (fault.counter, fault.kind),
+            (leaf.id(), FaultKind::Identity)
+        );
         assert_eq!(fault.expected - fault.found, 4);
         assert_eq!(verdict.faults().len(), 1, "and nowhere else: {verdict}");
         let text = verdict.to_string();
-        assert!(text.contains(&leaf.id().to_string()) && text.contains('4'), "{text}");
+        assert!(
+            text.contains(&leaf.id().to_string()) && text.contains('4'),
+            "{text}"
+        );
         a.cancel(4);
         root.cancel(4);
-        assert!(root.verify().faults().iter().all(|fault| fault.expected - fault.found == 4));
+        assert!(
+            root.verify()
+                .faults()
+                .iter()
+                .all(|fault| fault.expected - fault.found == 4)
+        );
         assert_eq!(root.verify().faults().len(), 3, "each level lacks the same");
     }
 }
 
-/// Without the second count, `verify` sees what the levels say of each other, and says that this is all it did.
+/// Without the second count, `verify` sees what the levels say of each other, and says that this is
+/// all it did.
 #[test]
 fn verify_without_audit_compares_the_levels() {
     let root = PageCounter::root(CounterConfig::new().batch(0));
@@ -291,8 +356,14 @@ fn verify_without_audit_compares_the_levels() {
     assert!(root.verify().is_ok() && !root.verify().audited());
     root.cancel(3);
     let verdict = root.verify();
-    let fault = verdict.faults().first().expect("the child holds more than the root");
-    assert_eq!((fault.counter, fault.kind), (root.id(), FaultKind::Children));
+    let fault = verdict
+        .faults()
+        .first()
+        .expect("the child holds more than the root");
+    assert_eq!(
+        (fault.counter, fault.kind),
+        (root.id(), FaultKind::Children)
+    );
     assert_eq!(fault.expected.abs_diff(fault.found), 3);
 }
 

@@ -1,6 +1,7 @@
 //! Fork without exec, and a system that takes the barrier away.
 //!
-//! Both change the whole process, so each test starts this program again for itself alone and looks at how it ends.
+//! Both change the whole process, so each test starts this program again for itself alone and looks
+//! at how it ends.
 
 // Neither fork nor a seccomp filter has a safe form.
 #![allow(unsafe_code)]
@@ -47,8 +48,8 @@ fn fork_and_go_on(config: CounterConfig) {
     other.with(&a, |a| a.try_charge(2)).expect("unlimited");
     a.try_charge(1).expect("unlimited");
     let (usage, stocked) = (root.usage(), root.stocked());
-    // SAFETY: the other thread waits on a channel and holds no lock; the child calls nothing but the counters and what
-    // the test's messages need, and leaves by `_exit`.
+    // SAFETY: the other thread waits on a channel and holds no lock; the child calls nothing but
+    // the counters and what the test's messages need, and leaves by `_exit`.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork: {}", std::io::Error::last_os_error());
     if child == 0 {
@@ -63,8 +64,15 @@ fn fork_and_go_on(config: CounterConfig) {
     // SAFETY: waits for our own child; `status` is ours.
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(waited, child);
-    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the child ended with {status}");
-    assert_eq!((root.usage(), root.stocked(), root.live()), (usage, stocked, 3), "the parent saw nothing of it");
+    assert!(
+        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
+        "the child ended with {status}"
+    );
+    assert_eq!(
+        (root.usage(), root.stocked(), root.live()),
+        (usage, stocked, 3),
+        "the parent saw nothing of it"
+    );
     other.with(&a, |a| a.uncharge(3));
     root.drain();
     assert_eq!(root.usage(), 0);
@@ -74,7 +82,11 @@ fn fork_and_go_on(config: CounterConfig) {
 fn fork_without_exec() {
     alone("edges::system::fork_without_exec", &[], || {
         fork_and_go_on(CounterConfig::new().adaptive(false));
-        fork_and_go_on(CounterConfig::new().adaptive(false).barrier(BarrierMode::Fence));
+        fork_and_go_on(
+            CounterConfig::new()
+                .adaptive(false)
+                .barrier(BarrierMode::Fence),
+        );
         fork_and_go_on(CounterConfig::new());
     });
 }
@@ -106,16 +118,26 @@ fn barrier_fails_later(config: CounterConfig) {
 
     denied.with(&a, PageCounter::drain);
     // Without a stock nothing was to be drained, and the barrier is not missed.
-    let state = if before.1 > 0 { BarrierState::Degraded } else { BarrierState::Membarrier };
+    let state = if before.1 > 0 {
+        BarrierState::Degraded
+    } else {
+        BarrierState::Membarrier
+    };
     assert_eq!(root.barrier(), state);
-    assert_eq!((root.usage(), root.stocked(), root.live()), (before.0, before.1, 1), "nothing is lost");
+    assert_eq!(
+        (root.usage(), root.stocked(), root.live()),
+        (before.0, before.1, 1),
+        "nothing is lost"
+    );
     assert!(root.verify().is_ok(), "{}", root.verify());
 
     // The bytes fit without the owner's credit only, which may stay out of reach.
     let charged = denied.with(&a, |a| a.try_charge(999)).map_or(0, |()| 999);
     assert_eq!((root.live(), a.live()), (1 + charged, 1 + charged));
     assert_eq!(root.usage(), root.live() + root.stocked());
-    denied.with(&a, |a| a.try_charge(1_000)).expect_err("1001 of 1000, whatever the barrier does");
+    denied
+        .with(&a, |a| a.try_charge(1_000))
+        .expect_err("1001 of 1000, whatever the barrier does");
     assert!(root.usage() <= 1_000, "limits hold");
     denied.with(&a, |a| a.force_charge(5_000));
     assert_eq!(a.live(), 5_001 + charged);
@@ -147,9 +169,13 @@ fn barrier_fails_later(config: CounterConfig) {
 
 #[test]
 fn a_barrier_that_fails_later_loses_nothing() {
-    alone("edges::system::a_barrier_that_fails_later_loses_nothing", &[], || {
-        barrier_fails_later(CounterConfig::new().adaptive(false));
-        barrier_fails_later(CounterConfig::new().adaptive(true));
-        barrier_fails_later(CounterConfig::new().adaptive(false).batch(0));
-    });
+    alone(
+        "edges::system::a_barrier_that_fails_later_loses_nothing",
+        &[],
+        || {
+            barrier_fails_later(CounterConfig::new().adaptive(false));
+            barrier_fails_later(CounterConfig::new().adaptive(true));
+            barrier_fails_later(CounterConfig::new().adaptive(false).batch(0));
+        },
+    );
 }

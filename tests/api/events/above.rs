@@ -19,12 +19,21 @@ fn each_level_in_its_own_name() {
         oom(&one);
         oom(&other);
         oom(&other);
-        let expected =
-            [("/", vec![1, 2, 3]), ("/top", vec![1, 2, 3]), ("/top/one", vec![1]), ("/top/other", vec![1, 2])];
+        let expected = [
+            ("/", vec![1, 2, 3]),
+            ("/top", vec![1, 2, 3]),
+            ("/top/one", vec![1]),
+            ("/top/other", vec![1, 2]),
+        ];
         for ((recorder, _), (group, counts)) in recorders.iter().zip(expected) {
             let all: Vec<Notified> = counts
                 .into_iter()
-                .map(|count| Notified { group: group.into(), event: Event::Oom, count, times: 1 })
+                .map(|count| Notified {
+                    group: group.into(),
+                    event: Event::Oom,
+                    count,
+                    times: 1,
+                })
                 .collect();
             assert_eq!(recorder.take(), all);
         }
@@ -44,7 +53,10 @@ fn a_thread_that_is_below() {
             oom(&group);
             inner.offline_tree();
         }
-        assert_eq!((recorder.times(), top.events().local().get(Event::Oom)), (20, 0));
+        assert_eq!(
+            (recorder.times(), top.events().local().get(Event::Oom)),
+            (20, 0)
+        );
     }
 }
 
@@ -60,7 +72,11 @@ fn no_thread_beside_or_below() {
             (recorder, subscription)
         });
         oom(&below);
-        assert!(recorders.iter().all(|(recorder, _)| recorder.take().is_empty()));
+        assert!(
+            recorders
+                .iter()
+                .all(|(recorder, _)| recorder.take().is_empty())
+        );
         assert_eq!(top.events().local().get(Event::Oom), 1);
     }
 }

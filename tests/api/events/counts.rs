@@ -26,10 +26,21 @@ fn names() {
     ];
     for (event, name) in named {
         assert_eq!(event.name(), name);
-        assert_eq!(Event::ALL.iter().filter(|&&other| other == event).count(), 1, "{name}");
+        assert_eq!(
+            Event::ALL.iter().filter(|&&other| other == event).count(),
+            1,
+            "{name}"
+        );
     }
     assert_eq!(Event::ALL.len(), named.len());
-    assert_eq!(Event::ALL.iter().map(|event| event.name()).collect::<BTreeSet<_>>().len(), named.len());
+    assert_eq!(
+        Event::ALL
+            .iter()
+            .map(|event| event.name())
+            .collect::<BTreeSet<_>>()
+            .len(),
+        named.len()
+    );
 }
 
 /// It stays as it was, whatever happens.
@@ -37,10 +48,24 @@ fn names() {
 fn it_is_of_one_moment() {
     for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
-        let before = [group.events(), group.events().local(), runtime.root().events()];
+        let before = [
+            group.events(),
+            group.events().local(),
+            runtime.root().events(),
+        ];
         oom(&group);
-        assert!(before.iter().all(|events| events.iter().all(|(_, count)| count == 0)));
-        assert_eq!((group.events().get(Event::Oom), before[0].clone().get(Event::Oom)), (1, 0));
+        assert!(
+            before
+                .iter()
+                .all(|events| events.iter().all(|(_, count)| count == 0))
+        );
+        assert_eq!(
+            (
+                group.events().get(Event::Oom),
+                before[0].clone().get(Event::Oom)
+            ),
+            (1, 0)
+        );
         assert!(format!("{:?}", group.events()).contains("oom"));
     }
 }
@@ -56,8 +81,14 @@ fn it_keeps_what_it_needs() {
         group.offline().expect("no children");
         drop(group);
         let other = create(&runtime.root(), "q");
-        assert_eq!((events.get(Event::Oom), other.events().get(Event::Oom)), (1, 0));
-        assert!(!events.wait(Event::Oom, Duration::from_millis(1)), "another group's events are not its");
+        assert_eq!(
+            (events.get(Event::Oom), other.events().get(Event::Oom)),
+            (1, 0)
+        );
+        assert!(
+            !events.wait(Event::Oom, Duration::from_millis(1)),
+            "another group's events are not its"
+        );
         drop(runtime);
         assert!(!events.wait(Event::Max, Duration::from_millis(1)));
         assert_eq!(events.get(Event::Oom), 1);

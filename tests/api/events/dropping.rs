@@ -28,7 +28,10 @@ fn nothing_more_is_told() {
 fn it_waits_for_a_call() {
     for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
-        let (began, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (began, ended) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicBool::new(false)),
+        );
         let subscription = {
             let (began, ended) = (Arc::clone(&began), Arc::clone(&ended));
             group.on_event(Event::Oom, move |_| {

@@ -18,7 +18,11 @@ fn charge_and_give_back() {
             recorder.and(&group, Event::Oom, move |happened| {
                 lock(&kept).push(other.try_charge(1_000).expect("no limit there"));
                 drop(other.force_charge(10_000));
-                drop(other.try_charge_with(10, OnFull::Wait(Duration::from_secs(1))).expect("no limit there"));
+                drop(
+                    other
+                        .try_charge_with(10, OnFull::Wait(Duration::from_secs(1)))
+                        .expect("no limit there"),
+                );
                 // Here there is no room: refused, and told again.
                 if happened.count() < 3 {
                     oom(&happened.group());
@@ -26,7 +30,14 @@ fn charge_and_give_back() {
             })
         };
         oom(&group);
-        assert_eq!((recorder.times(), group.events().get(Event::Oom), other.live()), (3, 3, 3_000));
+        assert_eq!(
+            (
+                recorder.times(),
+                group.events().get(Event::Oom),
+                other.live()
+            ),
+            (3, 3, 3_000)
+        );
         assert_eq!(group.events().get(Event::Panic), 0);
         assert_sound(&runtime);
         lock(&kept).clear();
@@ -57,7 +68,9 @@ fn change_the_tree_and_its_limits() {
         let _subscription = {
             let root = root.clone();
             recorder.and(&group, Event::Oom, move |happened| {
-                let new = root.create("new", Limits::new().low(1)).expect("a free name");
+                let new = root
+                    .create("new", Limits::new().low(1))
+                    .expect("a free name");
                 assert!(root.children().contains(&new) && new.usage() == 0);
                 new.offline().expect("no children");
                 assert_eq!(happened.group().set_max(100).expect("a number"), 0);
@@ -67,16 +80,27 @@ fn change_the_tree_and_its_limits() {
             })
         };
         oom(&group);
-        assert_eq!((recorder.times(), group.max(), group.events().get(Event::Panic)), (1, 100, 0));
+        assert_eq!(
+            (
+                recorder.times(),
+                group.max(),
+                group.events().get(Event::Panic)
+            ),
+            (1, 100, 0)
+        );
         drop(group.try_charge(100).expect("it has been raised"));
     }
 }
 
-/// Make room for a thread that has just been refused, so that the next is not; wake the charges that wait.
+/// Make room for a thread that has just been refused, so that the next is not; wake the charges
+/// that wait.
 #[test]
 fn make_room() {
     for runtime in runtimes() {
-        let group = runtime.root().create("q", Limits::new().max(100)).expect("a free name");
+        let group = runtime
+            .root()
+            .create("q", Limits::new().max(100))
+            .expect("a free name");
         let held = Arc::new(Mutex::new(Some(group.force_charge(100))));
         let recorder = Recorder::default();
         let _subscription = {
@@ -110,7 +134,10 @@ fn subscribe_and_end() {
         for _ in 0..3 {
             oom(&group);
         }
-        assert_eq!((recorder.take().len(), lock(&more).len(), later.times()), (1, 1, 2));
+        assert_eq!(
+            (recorder.take().len(), lock(&more).len(), later.times()),
+            (1, 1, 2)
+        );
         lock(&more).clear();
     }
 }
@@ -120,20 +147,32 @@ fn subscribe_and_end() {
 fn wait_with_a_limit() {
     for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
-        let small = runtime.root().create("small", Limits::new().max(10)).expect("a free name");
+        let small = runtime
+            .root()
+            .create("small", Limits::new().max(10))
+            .expect("a free name");
         let _held = small.force_charge(10);
         let (recorder, waited) = (Recorder::default(), Arc::new(AtomicU64::new(0)));
         let _subscription = {
             let (small, waited) = (small.clone(), Arc::clone(&waited));
             recorder.and(&group, Event::Oom, move |_| {
                 match small.try_charge_with(1, OnFull::Wait(Duration::from_millis(5))) {
-                    Err(ChargeError::TimedOut { .. } | ChargeError::Limit(_)) => waited.fetch_add(1, Ordering::SeqCst),
+                    Err(ChargeError::TimedOut { .. } | ChargeError::Limit(_)) => {
+                        waited.fetch_add(1, Ordering::SeqCst)
+                    }
                     other => panic!("{other:?}"),
                 };
             })
         };
         oom(&group);
-        assert_eq!((recorder.times(), waited.load(Ordering::SeqCst), small.waiting_count()), (1, 1, 0));
+        assert_eq!(
+            (
+                recorder.times(),
+                waited.load(Ordering::SeqCst),
+                small.waiting_count()
+            ),
+            (1, 1, 0)
+        );
         assert_eq!(group.events().get(Event::Panic), 0);
     }
 }
@@ -142,7 +181,10 @@ fn wait_with_a_limit() {
 #[test]
 fn after_the_slow_path() {
     for runtime in runtimes() {
-        let group = runtime.root().create("q", Limits::new().max(100)).expect("a free name");
+        let group = runtime
+            .root()
+            .create("q", Limits::new().max(100))
+            .expect("a free name");
         let (recorder, seen) = (Recorder::default(), Arc::new(Mutex::new(Vec::new())));
         let _subscription = {
             let seen = Arc::clone(&seen);

@@ -16,11 +16,18 @@ fn by_the_thread_that_counted() {
         let thread_of_calls = Arc::new(std::sync::Mutex::new(Vec::new()));
         let _subscription = {
             let calls = Arc::clone(&thread_of_calls);
-            recorder.and(&group, Event::Oom, move |_| super::lock(&calls).push(thread::current().id()))
+            recorder.and(&group, Event::Oom, move |_| {
+                super::lock(&calls).push(thread::current().id())
+            })
         };
         oom(&group);
         // Told by the time the charge has come back.
-        let notified = |count, times| Notified { group: "/q".into(), event: Event::Oom, count, times };
+        let notified = |count, times| Notified {
+            group: "/q".into(),
+            event: Event::Oom,
+            count,
+            times,
+        };
         assert_eq!(recorder.take(), [notified(1, 1)]);
         let other = {
             let group = group.clone();
@@ -75,11 +82,18 @@ fn several() {
     for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         let recorders: Vec<Recorder> = (0..10).map(|_| Recorder::default()).collect();
-        let subscriptions: Vec<_> = recorders.iter().map(|recorder| recorder.listen(&group, Event::Oom)).collect();
+        let subscriptions: Vec<_> = recorders
+            .iter()
+            .map(|recorder| recorder.listen(&group, Event::Oom))
+            .collect();
         for (round, subscription) in subscriptions.into_iter().enumerate() {
             oom(&group);
             for (number, recorder) in recorders.iter().enumerate() {
-                assert_eq!(recorder.take().len(), usize::from(number >= round), "{number} in round {round}");
+                assert_eq!(
+                    recorder.take().len(),
+                    usize::from(number >= round),
+                    "{number} in round {round}"
+                );
             }
             drop(subscription);
         }
@@ -93,7 +107,9 @@ fn one_that_panics_about_panics() {
         let group = full(&runtime.root(), "q");
         let recorder = Recorder::default();
         let _subscriptions = [
-            recorder.and(&group, Event::Panic, |_| panic!("on purpose, about a panic")),
+            recorder.and(&group, Event::Panic, |_| {
+                panic!("on purpose, about a panic")
+            }),
             Recorder::default().and(&group, Event::Oom, |_| panic!("on purpose")),
         ];
         oom(&group);
@@ -110,8 +126,10 @@ fn at_a_group_that_is_offline() {
     for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         let (recorder, above) = (Recorder::default(), Recorder::default());
-        let subscriptions =
-            [recorder.listen(&group, Event::Overcharge), above.listen(&runtime.root(), Event::Overcharge)];
+        let subscriptions = [
+            recorder.listen(&group, Event::Overcharge),
+            above.listen(&runtime.root(), Event::Overcharge),
+        ];
         group.offline().expect("no children");
         drop(group.force_charge(1));
         assert_eq!((recorder.times(), above.times()), (1, 1));
@@ -139,7 +157,11 @@ fn several_happenings_in_one_call() {
         oom(&group);
         oom(&group);
         let notified = recorder.take();
-        assert_eq!(notified.iter().map(|notified| notified.times).sum::<u64>(), 12, "{notified:?}");
+        assert_eq!(
+            notified.iter().map(|notified| notified.times).sum::<u64>(),
+            12,
+            "{notified:?}"
+        );
         assert_eq!(group.events().get(Event::Oom), 12);
     }
 }

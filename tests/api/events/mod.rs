@@ -1,8 +1,9 @@
 //! Events that are waited for and listened to.
 //!
-//! * `counts`: what a snapshot shows; `waiting`: until the next, blocking or as a future; `listening`: calls of foreign
-//!   code; `inside`: what a listener may do; `dropping`: when it ends; `panics`: when it panics; `above`: at a group
-//!   above; `racing`: nothing is lost between threads.
+//! * `counts`: what a snapshot shows; `waiting`: until the next, blocking or as a future;
+//!   `listening`: calls of foreign code; `inside`: what a listener may do; `dropping`: when it
+//!   ends; `panics`: when it panics; `above`: at a group above; `racing`: nothing is lost between
+//!   threads.
 
 mod above;
 mod counts;
@@ -24,7 +25,9 @@ pub(crate) use crate::support::waiters::{Polled, WATCHDOG, Wakes, block_on, join
 /// Makes a group where nothing fits: each charge that is refused is one *oom*.
 #[track_caller]
 pub(crate) fn full(parent: &Group, name: &str) -> Group {
-    parent.create(name, Limits::new().max(0)).expect("a name that is free")
+    parent
+        .create(name, Limits::new().max(0))
+        .expect("a name that is free")
 }
 
 /// One *oom* of a group without room.
@@ -67,7 +70,12 @@ impl Recorder {
 
     fn note(&self, happened: &Happened) {
         let (event, count, times) = (happened.event(), happened.count(), happened.times());
-        let notified = Notified { group: happened.group().path(), event, count, times };
+        let notified = Notified {
+            group: happened.group().path(),
+            event,
+            count,
+            times,
+        };
         lock(&self.0).push(notified);
     }
 

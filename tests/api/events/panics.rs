@@ -1,4 +1,5 @@
-//! Listeners that panic: counted, whatever they panic with, and the thread is outside of foreign code afterwards.
+//! Listeners that panic: counted, whatever they panic with, and the thread is outside of foreign
+//! code afterwards.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,10 +20,14 @@ impl Wake for Calls {
     }
 }
 
-/// A drop on this thread still waits for a call on another one: this thread does not count as inside foreign code.
+/// A drop on this thread still waits for a call on another one: this thread does not count as
+/// inside foreign code.
 #[track_caller]
 fn assert_waits_for_calls(group: &Group) {
-    let (began, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (began, ended) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
     let subscription = {
         let (began, ended) = (Arc::clone(&began), Arc::clone(&ended));
         group.on_event(Event::Oom, move |_| {
@@ -47,12 +52,20 @@ fn a_listener_that_panics() {
             let top = create(&runtime.root(), "top");
             let group = full(&top, "q");
             let (bad, good) = (Recorder::default(), Recorder::default());
-            let subscriptions =
-                [bad.and(&group, Event::Oom, move |_| panic_with(depth)), good.listen(&group, Event::Oom)];
+            let subscriptions = [
+                bad.and(&group, Event::Oom, move |_| panic_with(depth)),
+                good.listen(&group, Event::Oom),
+            ];
             for round in 1..=3 {
                 oom(&group);
                 assert_eq!((bad.take().len(), good.take().len()), (1, 1), "{depth}");
-                assert_eq!((group.events().local().get(Event::Panic), top.events().get(Event::Panic)), (round, round));
+                assert_eq!(
+                    (
+                        group.events().local().get(Event::Panic),
+                        top.events().get(Event::Panic)
+                    ),
+                    (round, round)
+                );
             }
             drop(subscriptions);
             assert_waits_for_calls(&group);
@@ -66,7 +79,11 @@ fn a_waker_that_panics() {
         for runtime in runtimes() {
             let group = full(&runtime.root(), "q");
             let mut changed = Polled::new(group.events().changed(Event::Oom));
-            assert!(changed.poll_with(&Waker::from(Arc::new(Calls(depth)))).is_pending());
+            assert!(
+                changed
+                    .poll_with(&Waker::from(Arc::new(Calls(depth))))
+                    .is_pending()
+            );
             oom(&group);
             assert!(changed.poll().is_ready());
             assert_waits_for_calls(&group);
@@ -87,7 +104,8 @@ impl Wake for Drops {
     fn wake(self: Arc<Self>) {}
 }
 
-/// A listener's captured value panics when it is dropped: that is counted, and nothing keeps the group.
+/// A listener's captured value panics when it is dropped: that is counted, and nothing keeps the
+/// group.
 #[test]
 fn a_listener_whose_drop_panics() {
     for depth in DEPTHS {

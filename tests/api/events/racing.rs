@@ -1,4 +1,5 @@
-//! Between threads nothing is lost: a thread that counts tells, or is told of by whichever other thread does.
+//! Between threads nothing is lost: a thread that counts tells, or is told of by whichever other
+//! thread does.
 
 use std::sync::Barrier;
 use std::thread;
@@ -27,8 +28,15 @@ fn all_of_it_is_told() {
                 });
             }
         });
-        assert_eq!((top.events().get(Event::Oom), recorder.times()), (6_000, 6_000));
+        assert_eq!(
+            (top.events().get(Event::Oom), recorder.times()),
+            (6_000, 6_000)
+        );
         let notified = recorder.take();
-        assert!(notified.iter().all(|notified| notified.times >= 1 && notified.count <= 6_000));
+        assert!(
+            notified
+                .iter()
+                .all(|notified| notified.times >= 1 && notified.count <= 6_000)
+        );
     }
 }

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use memcg::expert::Inspect as _;
 use memcg::{Event, OnFull};
 
-use super::{Polled, WATCHDOG, Wakes, block_on, build, create, full, join, kinds, left_empty, oom, runtimes};
+use super::{
+    Polled, WATCHDOG, Wakes, block_on, build, create, full, join, kinds, left_empty, oom, runtimes,
+};
 
 const SHORT: Duration = Duration::from_millis(30);
 
@@ -31,11 +33,19 @@ fn what_has_happened_already() {
         let events = group.events();
         oom(&group);
         for _ in 0..2 {
-            assert!(events.wait(Event::Oom, Duration::ZERO) && events.wait(Event::Oom, Duration::MAX));
+            assert!(
+                events.wait(Event::Oom, Duration::ZERO) && events.wait(Event::Oom, Duration::MAX)
+            );
             assert_eq!(block_on(events.changed(Event::Oom)), 1);
         }
-        assert!(!events.wait(Event::Overcharge, Duration::ZERO), "another event");
-        assert!(!group.events().wait(Event::Oom, Duration::ZERO), "a newer snapshot");
+        assert!(
+            !events.wait(Event::Overcharge, Duration::ZERO),
+            "another event"
+        );
+        assert!(
+            !group.events().wait(Event::Oom, Duration::ZERO),
+            "a newer snapshot"
+        );
     }
 }
 
@@ -106,7 +116,11 @@ fn a_future_that_is_dropped() {
         drop(future);
         oom(&group);
         assert_eq!(wakes.count(), 0);
-        assert_eq!(std::sync::Arc::strong_count(&wakes), 1, "no listener keeps its waker");
+        assert_eq!(
+            std::sync::Arc::strong_count(&wakes),
+            1,
+            "no listener keeps its waker"
+        );
         let mut future = Polled::new(group.events().changed(Event::Oom));
         assert!(future.poll().is_pending());
         oom(&group);
@@ -120,12 +134,21 @@ fn local_or_not() {
         let root = runtime.root();
         let top = create(&root, "top");
         let group = full(&top, "q");
-        let mut all = [&group, &top, &root].map(|group| Polled::new(group.events().changed(Event::Oom)));
-        let mut local = [&group, &top, &root].map(|group| Polled::new(group.events().local().changed(Event::Oom)));
-        assert!(all.iter_mut().chain(&mut local).all(|future| future.poll().is_pending()));
+        let mut all =
+            [&group, &top, &root].map(|group| Polled::new(group.events().changed(Event::Oom)));
+        let mut local = [&group, &top, &root]
+            .map(|group| Polled::new(group.events().local().changed(Event::Oom)));
+        assert!(
+            all.iter_mut()
+                .chain(&mut local)
+                .all(|future| future.poll().is_pending())
+        );
         oom(&group);
         assert_eq!(all.each_mut().map(Polled::poll), [Poll::Ready(1); 3]);
-        assert_eq!(local.each_mut().map(Polled::poll), [Poll::Ready(1), Poll::Pending, Poll::Pending]);
+        assert_eq!(
+            local.each_mut().map(Polled::poll),
+            [Poll::Ready(1), Poll::Pending, Poll::Pending]
+        );
         assert_eq!(local.each_ref().map(Polled::wakes), [1, 0, 0]);
     }
 }
@@ -135,7 +158,9 @@ fn local_or_not() {
 fn many_at_once() {
     for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
-        let mut futures: Vec<_> = (0..100).map(|_| Polled::new(group.events().changed(Event::Oom))).collect();
+        let mut futures: Vec<_> = (0..100)
+            .map(|_| Polled::new(group.events().changed(Event::Oom)))
+            .collect();
         assert!(futures.iter_mut().all(|future| future.poll().is_pending()));
         let threads: Vec<_> = (0..8)
             .map(|_| {
@@ -144,7 +169,11 @@ fn many_at_once() {
             })
             .collect();
         oom(&group);
-        assert!(futures.iter_mut().all(|future| (future.wakes(), future.poll()) == (1, Poll::Ready(1))));
+        assert!(
+            futures
+                .iter_mut()
+                .all(|future| (future.wakes(), future.poll()) == (1, Poll::Ready(1)))
+        );
         assert!(threads.into_iter().all(join));
     }
 }
@@ -153,7 +182,9 @@ fn many_at_once() {
 #[test]
 fn every_event() {
     for builder in kinds() {
-        let runtime = left_empty(build(builder.delay_max(Duration::ZERO).oom_time(Duration::ZERO)));
+        let runtime = left_empty(build(
+            builder.delay_max(Duration::ZERO).oom_time(Duration::ZERO),
+        ));
         let root = runtime.root();
         let futures = Event::ALL.map(|event| {
             let mut future = Polled::new(root.events().changed(event));
@@ -162,7 +193,12 @@ fn every_event() {
         });
         super::waiting::everything(&root);
         for (event, mut future) in futures {
-            assert_eq!((future.wakes(), future.poll().is_ready()), (1, true), "{event:?}: {:?}", root.events());
+            assert_eq!(
+                (future.wakes(), future.poll().is_ready()),
+                (1, true),
+                "{event:?}: {:?}",
+                root.events()
+            );
         }
         root.children().iter().for_each(memcg::Group::offline_tree);
     }
@@ -172,12 +208,18 @@ fn every_event() {
 fn everything(root: &memcg::Group) {
     use memcg::{Limit, Limits, OomPolicy, Priority};
     let max = Limits::new().max(100);
-    let low = root.create("low", max.low(Limit::Unlimited)).expect("a free name");
-    let below = low.create("below", Limits::new().low(Limit::Unlimited)).expect("a free name");
+    let low = root
+        .create("low", max.low(Limit::Unlimited))
+        .expect("a free name");
+    let below = low
+        .create("below", Limits::new().low(Limit::Unlimited))
+        .expect("a free name");
     let (cache, registration) = super::Cache::of(&below, 50, &super::Log::default());
     drop(low.try_charge(100).expect("from the protected"));
     drop((registration, cache));
-    let high = root.create("high", Limits::new().high(1)).expect("a free name");
+    let high = root
+        .create("high", Limits::new().high(1))
+        .expect("a free name");
     drop(high.try_charge(2).expect("high refuses no charge"));
     let domain = root.create("domain", max).expect("a free name");
     domain.set_oom_policy(OomPolicy::Choose);
@@ -186,19 +228,28 @@ fn everything(root: &memcg::Group) {
     let held = domain.force_charge(101);
     assert!(domain.try_charge(1).is_err());
     drop((held, hook));
-    let observed = root.create("observed", max.pressure_levels(50, 90)).expect("a free name");
+    let observed = root
+        .create("observed", max.pressure_levels(50, 90))
+        .expect("a free name");
     observed.set_observe_only(true);
     drop(observed.try_charge(101).expect("no thread is refused"));
     let waits = root.create("waits", max).expect("a free name");
     let held = waits.force_charge(100);
-    assert!(waits.try_charge_with(1, OnFull::Wait(Duration::ZERO)).is_err());
+    assert!(
+        waits
+            .try_charge_with(1, OnFull::Wait(Duration::ZERO))
+            .is_err()
+    );
     drop(held);
-    let task = waits.create("task", Limits::new().tasks(1)).expect("a free name");
+    let task = waits
+        .create("task", Limits::new().tasks(1))
+        .expect("a free name");
     let held = task.force_charge(100);
     assert!(task.try_charge_with(1, OnFull::Wait(WATCHDOG)).is_err());
     drop(held);
     let panics = root.create("panics", Limits::new()).expect("a free name");
-    let registration = panics.register_reclaimer(super::call(|_, _| panic!("on purpose")), Priority::NORMAL);
+    let registration =
+        panics.register_reclaimer(super::call(|_, _| panic!("on purpose")), Priority::NORMAL);
     let held = panics.force_charge(1);
     assert_eq!(panics.reclaim(1).expect("not inside a reclaimer").panics, 1);
     drop((registration, held));

@@ -10,7 +10,8 @@ use crate::support::crowds::{crowd, pair};
 
 const ROUNDS: u64 = if cfg!(debug_assertions) { 400 } else { 10_000 };
 
-/// A thread that sees a group offline may count on all of it: its name is free, and its parent may go.
+/// A thread that sees a group offline may count on all of it: its name is free, and its parent may
+/// go.
 #[test]
 fn a_group_that_is_seen_offline_is_out_of_the_way() {
     let runtime = left_empty(build(fixed()));
@@ -57,12 +58,25 @@ fn nothing_is_born_below_a_tree_that_went_offline() {
             Some((first, second))
         },
         |_, (top, middle), (), made| {
-            let below = made.into_iter().flat_map(|(first, second)| [Some(first), second]).flatten();
-            for group in [top.clone(), middle].into_iter().chain(below.inspect(|_| comes += 1)) {
-                assert!(group.is_offline() && group.try_charge(1).is_err(), "{}", group.path());
+            let below = made
+                .into_iter()
+                .flat_map(|(first, second)| [Some(first), second])
+                .flatten();
+            for group in [top.clone(), middle]
+                .into_iter()
+                .chain(below.inspect(|_| comes += 1))
+            {
+                assert!(
+                    group.is_offline() && group.try_charge(1).is_err(),
+                    "{}",
+                    group.path()
+                );
                 assert_eq!(runtime.group(&group.path()), None);
             }
-            assert_eq!((runtime.group_count(), top.children(), root.children()), (1, vec![], vec![]));
+            assert_eq!(
+                (runtime.group_count(), top.children(), root.children()),
+                (1, vec![], vec![])
+            );
         },
     );
     assert!(comes > 0, "they never met");
@@ -87,18 +101,26 @@ fn subtrees_that_overlap_go_offline_at_once() {
             let below = [top, middle, leaf];
             let mine = &below[who..];
             mine[0].offline_tree();
-            assert!(mine.iter().all(|group| group.is_offline() && group.children().is_empty()));
+            assert!(
+                mine.iter()
+                    .all(|group| group.is_offline() && group.children().is_empty())
+            );
         },
         |round, (groups, held), _| {
             assert!(groups.iter().all(Group::is_offline), "round {round}");
-            assert_eq!((runtime.group_count(), runtime.dying_count(), root.live()), (1, 4, 4), "round {round}");
+            assert_eq!(
+                (runtime.group_count(), runtime.dying_count(), root.live()),
+                (1, 4, 4),
+                "round {round}"
+            );
             drop(groups);
             drop(held);
         },
     );
 }
 
-/// The runtime goes while a thread creates a group: the thread has one that is offline, or the error says why not.
+/// The runtime goes while a thread creates a group: the thread has one that is offline, or the
+/// error says why not.
 #[test]
 fn a_runtime_goes_while_a_group_is_made() {
     let mut made = [0_u64; 2];
@@ -122,14 +144,24 @@ fn a_runtime_goes_while_a_group_is_made() {
         |round, (parent, _), (), late| {
             made[usize::from(late.is_some())] += 1;
             let root = parent.parent().expect("the root");
-            assert!(parent.is_offline() && root.is_offline() && parent.children().is_empty(), "round {round}");
+            assert!(
+                parent.is_offline() && root.is_offline() && parent.children().is_empty(),
+                "round {round}"
+            );
             let Some((group, held)) = late else { return };
             assert!(group.is_offline(), "round {round}");
             let bytes = held.as_ref().map_or(0, Charge::bytes);
             assert_eq!((group.live(), root.live()), (bytes, bytes), "round {round}");
             drop((group, held));
-            assert_eq!((root.usage(), root.memory().stocked_bound()), (0, 0), "round {round}");
+            assert_eq!(
+                (root.usage(), root.memory().stocked_bound()),
+                (0, 0),
+                "round {round}"
+            );
         },
     );
-    assert!(made.iter().all(|&rounds| rounds > 0), "{made:?}: they never met");
+    assert!(
+        made.iter().all(|&rounds| rounds > 0),
+        "{made:?}: they never met"
+    );
 }

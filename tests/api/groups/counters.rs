@@ -2,15 +2,18 @@
 
 use memcg::expert::{FixedBatch, Inspect};
 use memcg::{
-    Bytes, Charge, ChargeError, Counter, CounterConfig, Freshness, Group, Limit, Limits, PageCounter, Runtime,
-    RuntimeBuilder, Stat,
+    Bytes, Charge, ChargeError, Counter, CounterConfig, Freshness, Group, Limit, Limits,
+    PageCounter, Runtime, RuntimeBuilder, Stat,
 };
 
 use super::{Other, assert_empty, assert_sound, build, charge, create, kinds, left_empty};
 
 fn with_spill_and_swap(mut builder: RuntimeBuilder) -> (Runtime, [Counter; 3]) {
-    let counters =
-        [Counter::MEMORY, builder.counter("spill", memcg::Unit::Bytes), builder.counter("swap", memcg::Unit::Bytes)];
+    let counters = [
+        Counter::MEMORY,
+        builder.counter("spill", memcg::Unit::Bytes),
+        builder.counter("swap", memcg::Unit::Bytes),
+    ];
     (build(builder), counters)
 }
 
@@ -28,24 +31,55 @@ fn a_set_is_charged_as_one() {
             let limited = group.counter(counter).expect("declared");
             assert_eq!(limited.set_max(100).expect("a number"), 0);
         }
-        let amounts =
-            move |bytes: [u64; 3]| [(counters[0], bytes[0]), (counters[1], bytes[1]), (counters[2], bytes[2])];
+        let amounts = move |bytes: [u64; 3]| {
+            [
+                (counters[0], bytes[0]),
+                (counters[1], bytes[1]),
+                (counters[2], bytes[2]),
+            ]
+        };
         let set = group.try_charge_set(&amounts([60, 70, 0])).expect("room");
         assert_eq!(set.each_ref().map(Charge::bytes), [60, 70, 0]);
         assert_eq!(live(&group, counters), [60, 70, 0]);
-        for (full, name, bytes) in
-            [(0, None, [41, 30, 100]), (1, Some("spill"), [40, 31, 100]), (2, Some("swap"), [40, 30, 101])]
-        {
-            let refused = other.with(&group, move |group| group.try_charge_set(&amounts(bytes)).expect_err("too much"));
-            let ChargeError::Limit(refusal) = &refused else { panic!("{refused}") };
-            assert_eq!((refusal.counter(), refusal.requested()), (name, bytes[full]));
-            assert_eq!((refusal.group(), refusal.requester(), refusal.max()), (&group, &group, 100));
-            assert_eq!(refused.to_string().contains(" of spill "), full == 1, "{refused}");
+        for (full, name, bytes) in [
+            (0, None, [41, 30, 100]),
+            (1, Some("spill"), [40, 31, 100]),
+            (2, Some("swap"), [40, 30, 101]),
+        ] {
+            let refused = other.with(&group, move |group| {
+                group.try_charge_set(&amounts(bytes)).expect_err("too much")
+            });
+            let ChargeError::Limit(refusal) = &refused else {
+                panic!("{refused}")
+            };
+            assert_eq!(
+                (refusal.counter(), refusal.requested()),
+                (name, bytes[full])
+            );
+            assert_eq!(
+                (refusal.group(), refusal.requester(), refusal.max()),
+                (&group, &group, 100)
+            );
+            assert_eq!(
+                refused.to_string().contains(" of spill "),
+                full == 1,
+                "{refused}"
+            );
             assert_eq!(live(&group, counters), [60, 70, 0], "none of it is left");
-            assert_eq!(group.counter(counters[full]).expect("declared").refused_count(), 1);
+            assert_eq!(
+                group
+                    .counter(counters[full])
+                    .expect("declared")
+                    .refused_count(),
+                1
+            );
             assert_sound(&runtime);
         }
-        let rest = other.with(&group, move |group| group.try_charge_set(&amounts([40, 30, 100])).expect("to the byte"));
+        let rest = other.with(&group, move |group| {
+            group
+                .try_charge_set(&amounts([40, 30, 100]))
+                .expect("to the byte")
+        });
         assert_eq!(live(&runtime.root(), counters), [100, 100, 100]);
         drop(set);
         assert_eq!(live(&group, counters), [40, 30, 100]);
@@ -58,8 +92,13 @@ fn a_set_is_charged_as_one() {
 fn one_counter_may_stand_in_a_set_twice_or_not_at_all() {
     let (runtime, counters @ [memory, spill, _]) = with_spill_and_swap(super::fixed());
     let root = runtime.root();
-    let set = root.try_charge_set(&[(spill, 3), (memory, 5), (spill, 4)]).expect("room");
-    assert_eq!((set.each_ref().map(Charge::bytes), live(&root, counters)), ([3, 5, 4], [5, 7, 0]));
+    let set = root
+        .try_charge_set(&[(spill, 3), (memory, 5), (spill, 4)])
+        .expect("room");
+    assert_eq!(
+        (set.each_ref().map(Charge::bytes), live(&root, counters)),
+        ([3, 5, 4], [5, 7, 0])
+    );
     let [] = root.try_charge_set(&[]).expect("nothing");
     drop(set);
     assert_empty(&runtime);
@@ -70,23 +109,34 @@ fn every_counter_has_figures_of_its_own() {
     for builder in kinds() {
         let (runtime, [memory, spill, swap]) = with_spill_and_swap(builder);
         let group = create(&runtime.root(), "q");
-        let names = [memory, spill, swap].map(|counter| group.counter(counter).expect("declared").name().to_string());
+        let names = [memory, spill, swap]
+            .map(|counter| group.counter(counter).expect("declared").name().to_string());
         assert_eq!(names, ["memory", "spill", "swap"]);
         let spilt = group.counter(spill).expect("declared");
         let window = spilt.peak_window();
         let held = group.try_charge_set(&[(spill, 30)]).expect("room");
         assert_eq!((spilt.live(), spilt.usage() - spilt.stocked()), (30, 30));
-        assert!(spilt.peak() >= 30 && window.peak() >= 30 && spilt.stocked() <= spilt.stocked_bound());
+        assert!(
+            spilt.peak() >= 30 && window.peak() >= 30 && spilt.stocked() <= spilt.stocked_bound()
+        );
         assert_eq!((group.usage(), group.peak()), (0, 0));
         assert_eq!(spilt.set_max(20).expect("a number"), 10);
-        assert_eq!((spilt.max(), spilt.forced(), group.max()), (20, 10, u64::MAX));
+        assert_eq!(
+            (spilt.max(), spilt.forced(), group.max()),
+            (20, 10, u64::MAX)
+        );
         spilt.set_batch(0);
         spilt.drain();
         assert_eq!((spilt.usage(), spilt.stocked()), (30, 0));
         // A percentage of the same counter above.
         let half: Limit = "50%".parse().expect("a percentage");
         assert!(spilt.set_max(half).is_err(), "the root's spill has no max");
-        runtime.root().counter(spill).expect("declared").set_max(80).expect("a number");
+        runtime
+            .root()
+            .counter(spill)
+            .expect("declared")
+            .set_max(80)
+            .expect("a number");
         spilt.set_max(half).expect("of 80");
         assert_eq!((spilt.max(), runtime.root().max()), (40, u64::MAX));
         drop((window, held, group));
@@ -101,7 +151,9 @@ fn a_group_stays_until_its_last_counter_is_free() {
         let (runtime, [memory, spill, swap]) = with_spill_and_swap(builder);
         let group = create(&runtime.root(), "q");
         let id = group.id();
-        let [memory, spill, swap] = group.try_charge_set(&[(memory, 5), (spill, 7), (swap, 0)]).expect("room");
+        let [memory, spill, swap] = group
+            .try_charge_set(&[(memory, 5), (spill, 7), (swap, 0)])
+            .expect("room");
         group.offline().expect("no children");
         drop(group);
         runtime.settle();
@@ -109,7 +161,10 @@ fn a_group_stays_until_its_last_counter_is_free() {
         drop(memory);
         drop(spill);
         let found = runtime.find(id).expect("kept by zero bytes of swap");
-        assert_eq!((swap.group(), found.path().as_str(), found.is_offline()), (found.clone(), "/q", true));
+        assert_eq!(
+            (swap.group(), found.path().as_str(), found.is_offline()),
+            (found.clone(), "/q", true)
+        );
         assert_sound(&runtime);
         drop(found);
         drop(swap);
@@ -125,27 +180,57 @@ fn a_group_stays_until_its_last_counter_is_free() {
 #[test]
 fn a_counter_of_another_builder_is_unknown() {
     let (mut ours, mut theirs) = (Runtime::builder(), Runtime::builder());
-    let (spill, swap) = (ours.counter("spill", memcg::Unit::Bytes), theirs.counter("swap", memcg::Unit::Bytes));
+    let (spill, swap) = (
+        ours.counter("spill", memcg::Unit::Bytes),
+        theirs.counter("swap", memcg::Unit::Bytes),
+    );
     let [ours, theirs] = [ours, theirs].map(|builder| builder.build().expect("a configuration"));
-    assert_eq!(ours.root().counter(spill).expect("declared").name(), "spill");
-    for unknown in [ours.root().counter(swap).map(drop), ours.root().try_charge_set(&[(swap, 1)]).map(drop)] {
-        assert!(matches!(unknown, Err(ChargeError::UnknownCounter { counter: 1, .. })));
+    assert_eq!(
+        ours.root().counter(spill).expect("declared").name(),
+        "spill"
+    );
+    for unknown in [
+        ours.root().counter(swap).map(drop),
+        ours.root().try_charge_set(&[(swap, 1)]).map(drop),
+    ] {
+        assert!(matches!(
+            unknown,
+            Err(ChargeError::UnknownCounter { counter: 1, .. })
+        ));
     }
-    let held = [spill, Counter::MEMORY].map(|counter| ours.root().try_charge_set(&[(counter, 7)]).expect("room"));
-    assert_eq!((held.map(|[charge]| charge.bytes()), ours.root().live()), ([7, 7], 0));
-    assert!(matches!(ours.root().counter(swap), Err(ChargeError::UnknownCounter { counter: 1, .. })));
-    assert!(theirs.root().try_charge_set(&[(Counter::MEMORY, 1), (spill, 1)]).is_err());
+    let held = [spill, Counter::MEMORY]
+        .map(|counter| ours.root().try_charge_set(&[(counter, 7)]).expect("room"));
+    assert_eq!(
+        (held.map(|[charge]| charge.bytes()), ours.root().live()),
+        ([7, 7], 0)
+    );
+    assert!(matches!(
+        ours.root().counter(swap),
+        Err(ChargeError::UnknownCounter { counter: 1, .. })
+    ));
+    assert!(
+        theirs
+            .root()
+            .try_charge_set(&[(Counter::MEMORY, 1), (spill, 1)])
+            .is_err()
+    );
     assert_eq!(theirs.root().live(), 0);
 }
 
-/// A further counter has no place in reclaim: the group that is in excess is counted for memory alone.
+/// A further counter has no place in reclaim: the group that is in excess is counted for memory
+/// alone.
 #[test]
 fn a_group_in_excess_is_so_for_memory_alone() {
     let mut builder = Runtime::builder().batch(Bytes(0)).audit(true);
     let spill = builder.counter("spill", memcg::Unit::Bytes);
     let runtime = builder.build().expect("a counter");
-    let group = runtime.root().create("q", Limits::new().soft(5)).expect("a name");
-    let held = group.try_charge_set(&[(Counter::MEMORY, 10), (spill, 10)]).expect("room");
+    let group = runtime
+        .root()
+        .create("q", Limits::new().soft(5))
+        .expect("a name");
+    let held = group
+        .try_charge_set(&[(Counter::MEMORY, 10), (spill, 10)])
+        .expect("room");
     assert_eq!(runtime.root().descendants_in_excess(), 1);
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
@@ -157,7 +242,15 @@ fn a_group_in_excess_is_so_for_memory_alone() {
 fn figures<K>(counter: &PageCounter<K>) -> [u64; 7] {
     let stock = [counter.usage(), counter.live(), counter.stocked()];
     let [live, peak] = [stock[1], counter.peak()];
-    [stock[0], live, stock[2], counter.forced(), peak, counter.max(), counter.refused_count()]
+    [
+        stock[0],
+        live,
+        stock[2],
+        counter.forced(),
+        peak,
+        counter.max(),
+        counter.refused_count(),
+    ]
 }
 
 #[test]
@@ -165,9 +258,12 @@ fn the_counter_of_a_group_is_a_page_counter_that_keeps_the_group() {
     let (runtime, [memory, spill, _]) = with_spill_and_swap(super::fixed());
     let group = create(&runtime.root(), "q");
     let counters = [memory, spill].map(|counter| group.counter(counter).expect("declared"));
-    let set = group.try_charge_set(&[(memory, 10), (spill, 10)]).expect("room");
+    let set = group
+        .try_charge_set(&[(memory, 10), (spill, 10)])
+        .expect("room");
     for counter in &counters {
-        let alone = PageCounter::root(CounterConfig::new().batch(counter.batch()).adaptive(false)).child();
+        let alone =
+            PageCounter::root(CounterConfig::new().batch(counter.batch()).adaptive(false)).child();
         alone.try_charge(10).expect("room");
         counter.set_max(300_000).expect("a number");
         alone.set_max(300_000).expect("room");
@@ -175,11 +271,21 @@ fn the_counter_of_a_group_is_a_page_counter_that_keeps_the_group() {
         assert_eq!(counter.drain(), alone.drain());
         assert_eq!(figures(counter), figures(&alone));
     }
-    assert_eq!(counters.each_ref().map(|counter| counter.name().to_string()), ["memory", "spill"]);
+    assert_eq!(
+        counters
+            .each_ref()
+            .map(|counter| counter.name().to_string()),
+        ["memory", "spill"]
+    );
     assert!(counters[0] == group.counter(memory).expect("declared") && counters[0] != counters[1]);
     // The statistics are the group's, whichever counter reads them.
     counters[1].stat_add(Stat::SOCK, 7);
-    assert_eq!(counters.each_ref().map(|counter| counter.read(Freshness::Exact).get(Stat::SOCK)), [7, 7]);
+    assert_eq!(
+        counters
+            .each_ref()
+            .map(|counter| counter.read(Freshness::Exact).get(Stat::SOCK)),
+        [7, 7]
+    );
     // The counter keeps the group's object, also offline.
     group.offline().expect("no children");
     drop((group, set));
@@ -190,15 +296,24 @@ fn the_counter_of_a_group_is_a_page_counter_that_keeps_the_group() {
     assert_eq!(runtime.dying_count(), 0);
 }
 
-/// Whatever the caller takes out of a set, and in whichever order: each charge gives its own bytes back.
+/// Whatever the caller takes out of a set, and in whichever order: each charge gives its own bytes
+/// back.
 #[test]
 fn a_set_that_is_taken_apart_loses_no_bytes() {
     for builder in kinds() {
         let (runtime, counters) = with_spill_and_swap(builder);
         let group = create(&runtime.root(), "q");
-        let charge = || group.try_charge_set(&counters.map(|counter| (counter, 10))).expect("room");
+        let charge = || {
+            group
+                .try_charge_set(&counters.map(|counter| (counter, 10)))
+                .expect("room")
+        };
         let first = charge().into_iter().next();
-        assert_eq!(live(&group, counters), [10, 0, 0], "the iterator has dropped the others");
+        assert_eq!(
+            live(&group, counters),
+            [10, 0, 0],
+            "the iterator has dropped the others"
+        );
         let [_, second, _] = charge();
         assert_eq!(live(&group, counters), [10, 10, 0]);
         let [third, ..] = charge();
@@ -218,14 +333,34 @@ fn each_counter_of_a_set_hits_its_own_stock() {
     let (runtime, counters) = with_spill_and_swap(super::fixed());
     let group = create(&runtime.root(), "q");
     let usage = || counters.map(|counter| group.counter(counter).expect("declared").usage());
-    let first = group.try_charge_set(&counters.map(|counter| (counter, 10))).expect("no limit");
-    assert_eq!((usage(), live(&group, counters)), ([64; 3], [10; 3]), "a batch each");
-    let second = group.try_charge_set(&counters.map(|counter| (counter, 20))).expect("no limit");
-    assert_eq!((usage(), live(&group, counters)), ([64; 3], [30; 3]), "paid from it");
+    let first = group
+        .try_charge_set(&counters.map(|counter| (counter, 10)))
+        .expect("no limit");
+    assert_eq!(
+        (usage(), live(&group, counters)),
+        ([64; 3], [10; 3]),
+        "a batch each"
+    );
+    let second = group
+        .try_charge_set(&counters.map(|counter| (counter, 20)))
+        .expect("no limit");
+    assert_eq!(
+        (usage(), live(&group, counters)),
+        ([64; 3], [30; 3]),
+        "paid from it"
+    );
     drop((first, second));
-    assert_eq!((usage(), live(&group, counters)), ([64; 3], [0; 3]), "and kept for the next set");
+    assert_eq!(
+        (usage(), live(&group, counters)),
+        ([64; 3], [0; 3]),
+        "and kept for the next set"
+    );
     group.counter(counters[1]).expect("declared").drain();
-    assert_eq!(usage(), [64, 0, 64], "a drain takes the credit of one counter");
+    assert_eq!(
+        usage(),
+        [64, 0, 64],
+        "a drain takes the credit of one counter"
+    );
     drop(group);
     assert_empty(&runtime);
 }
@@ -233,17 +368,25 @@ fn each_counter_of_a_set_hits_its_own_stock() {
 #[test]
 fn a_group_has_as_many_counters_as_can_be() {
     let mut builder = super::fixed();
-    let declared: Vec<Counter> =
-        (1..1_024).map(|number| builder.counter(&format!("c{number}"), memcg::Unit::Bytes)).collect();
+    let declared: Vec<Counter> = (1..1_024)
+        .map(|number| builder.counter(&format!("c{number}"), memcg::Unit::Bytes))
+        .collect();
     let runtime = left_empty(build(builder));
     let group = create(&runtime.root(), "q");
     let set = [declared[1_022], declared[511], Counter::MEMORY, declared[0]];
-    let _held = group.try_charge_set(&set.map(|counter| (counter, 3))).expect("no limit");
+    let _held = group
+        .try_charge_set(&set.map(|counter| (counter, 3)))
+        .expect("no limit");
     let names = set.map(|counter| group.counter(counter).expect("declared").name().to_string());
     assert_eq!(names, ["c1023", "c512", "memory", "c1"]);
     let counters = [Counter::MEMORY].into_iter().chain(declared);
-    let live: Vec<u64> = counters.map(|counter| group.counter(counter).expect("declared").live()).collect();
+    let live: Vec<u64> = counters
+        .map(|counter| group.counter(counter).expect("declared").live())
+        .collect();
     let charged: Vec<usize> = (0..1_024).filter(|&number| live[number] == 3).collect();
-    assert_eq!((charged, live.iter().sum::<u64>()), (vec![0, 1, 512, 1_023], 12));
+    assert_eq!(
+        (charged, live.iter().sum::<u64>()),
+        (vec![0, 1, 512, 1_023], 12)
+    );
     assert_sound(&runtime);
 }

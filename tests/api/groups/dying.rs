@@ -1,5 +1,5 @@
-//! Calls on a group that went offline: read it, set it, charge it by force, all while credit of several threads waits
-//! for its barrier.
+//! Calls on a group that went offline: read it, set it, charge it by force, all while credit of
+//! several threads waits for its barrier.
 
 use memcg::expert::Inspect;
 use memcg::{Charge, Group, Limit, Runtime};
@@ -9,8 +9,14 @@ use super::{Other, assert_sound, charge, create, runtimes};
 /// A group of which two threads have a charge and credit, offline; its handle; its charges.
 fn dying(runtime: &Runtime, other: &Other) -> (Group, [Charge; 2]) {
     let group = create(&runtime.root(), "q");
-    drop((charge(&group, 1), other.with(&group, |group| drop(charge(group, 1)))));
-    let held = [charge(&group, 10), other.with(&group, |group| charge(group, 20))];
+    drop((
+        charge(&group, 1),
+        other.with(&group, |group| drop(charge(group, 1))),
+    ));
+    let held = [
+        charge(&group, 10),
+        other.with(&group, |group| charge(group, 20)),
+    ];
     group.offline().expect("no children");
     (group, held)
 }
@@ -84,16 +90,37 @@ fn what_may_still_be_done() {
             let (group, held) = dying(&runtime, &other);
             act(&group);
             act(&group);
-            let bounds = [group.memory().stocked_bound(), root.memory().stocked_bound()];
-            assert!(bounds[0] <= 256 && bounds[1] <= 3 * 256, "{what}: {bounds:?}");
-            assert_eq!((group.live(), root.live(), group.path().as_str()), (30, 35, "/q"), "{what}");
-            assert!(root.memory().stocked() <= root.memory().stocked_bound(), "{what}");
+            let bounds = [
+                group.memory().stocked_bound(),
+                root.memory().stocked_bound(),
+            ];
+            assert!(
+                bounds[0] <= 256 && bounds[1] <= 3 * 256,
+                "{what}: {bounds:?}"
+            );
+            assert_eq!(
+                (group.live(), root.live(), group.path().as_str()),
+                (30, 35, "/q"),
+                "{what}"
+            );
+            assert!(
+                root.memory().stocked() <= root.memory().stocked_bound(),
+                "{what}"
+            );
             assert!(group.try_charge(1).is_err(), "{what}");
             assert_sound(&runtime);
             drop((held, group));
             runtime.settle();
-            assert_eq!((runtime.dying_count(), root.live(), stays.usage()), (0, 5, root.usage()), "{what}");
-            assert_eq!(stays.memory().stocked_bound(), root.memory().stocked_bound(), "{what}");
+            assert_eq!(
+                (runtime.dying_count(), root.live(), stays.usage()),
+                (0, 5, root.usage()),
+                "{what}"
+            );
+            assert_eq!(
+                stays.memory().stocked_bound(),
+                root.memory().stocked_bound(),
+                "{what}"
+            );
             // A limit still finds all credit.
             root.set_max(100).expect("a number");
             let rest = charge(&stays, 95);

@@ -1,4 +1,5 @@
-//! Limits of a group: a max below usage, percentages that follow, protection that leaves with its group.
+//! Limits of a group: a max below usage, percentages that follow, protection that leaves with its
+//! group.
 
 use memcg::errors::LimitError;
 use memcg::expert::FixedBatch;
@@ -11,7 +12,8 @@ fn percent(text: &str) -> Limit {
     text.parse().expect("a percentage")
 }
 
-/// All limits that are named are set, or none, whichever of them is refused. A limit that is not named stays.
+/// All limits that are named are set, or none, whichever of them is refused. A limit that is not
+/// named stays.
 #[test]
 fn limits_are_set_together_or_not_at_all() {
     for builder in kinds() {
@@ -19,21 +21,51 @@ fn limits_are_set_together_or_not_at_all() {
         let group = create(&runtime.root(), "q");
         let held = charge(&group, 50);
         let set = Limits::new().min(1).low(2).soft(5).high(30).max(40);
-        assert_eq!(group.set_limits(set).expect("numbers"), 20, "more is above high than above max");
+        assert_eq!(
+            group.set_limits(set).expect("numbers"),
+            20,
+            "more is above high than above max"
+        );
         assert_eq!(group.limits(), set);
-        let (other, part) = (Limits::new().min(6).low(7).soft(8).high(90).max(100), Limit::percent(10));
-        for refused in [other.min(part), other.low(part), other.soft(part), other.high(part), other.max(part)] {
+        let (other, part) = (
+            Limits::new().min(6).low(7).soft(8).high(90).max(100),
+            Limit::percent(10),
+        );
+        for refused in [
+            other.min(part),
+            other.low(part),
+            other.soft(part),
+            other.high(part),
+            other.max(part),
+        ] {
             let error = group.set_limits(refused).expect_err("of nothing");
-            assert!(matches!(error, LimitError::NoLimitedAncestor { .. }), "{error}");
+            assert!(
+                matches!(error, LimitError::NoLimitedAncestor { .. }),
+                "{error}"
+            );
             assert_eq!(group.limits(), set);
         }
-        let error = group.set_limits(other.cover_allocations()).expect_err("too late");
-        assert_eq!(error.to_string(), "/q does not cover allocations: a group asks for that when it is created");
+        let error = group
+            .set_limits(other.cover_allocations())
+            .expect_err("too late");
+        assert_eq!(
+            error.to_string(),
+            "/q does not cover allocations: a group asks for that when it is created"
+        );
         assert_eq!(group.limits(), set);
-        assert_eq!(group.set_limits(Limits::new()).expect("nothing is named"), 0);
-        assert_eq!(group.set_limits(Limits::new().max(45)).expect("a number"), 5);
+        assert_eq!(
+            group.set_limits(Limits::new()).expect("nothing is named"),
+            0
+        );
+        assert_eq!(
+            group.set_limits(Limits::new().max(45)).expect("a number"),
+            5
+        );
         assert_eq!(group.limits(), set.max(45));
-        let covers = runtime.root().create("covers", other.cover_allocations()).expect("a free name");
+        let covers = runtime
+            .root()
+            .create("covers", other.cover_allocations())
+            .expect("a free name");
         assert_eq!(covers.set_limits(covers.limits()).expect("as they are"), 0);
         drop((held, group, covers));
     }
@@ -51,14 +83,26 @@ fn what_is_forced_stands_apart() {
             match step * 7 % 11 {
                 0..=3 => held.extend(leaf.try_charge(Bytes(step % 90)).ok()),
                 4 | 5 => held.push(leaf.force_charge(Bytes(step % 50))),
-                6 => drop(groups[1].set_max(Limit::Bytes(step * 13 % 700)).expect("a number")),
-                7 => drop(runtime.root().set_max(Limit::Bytes(step * 17 % 900)).expect("a number")),
+                6 => drop(
+                    groups[1]
+                        .set_max(Limit::Bytes(step * 13 % 700))
+                        .expect("a number"),
+                ),
+                7 => drop(
+                    runtime
+                        .root()
+                        .set_max(Limit::Bytes(step * 17 % 900))
+                        .expect("a number"),
+                ),
                 _ if held.is_empty() => {}
                 _ => drop(held.swap_remove(step as usize % held.len())),
             }
             let sum: u64 = held.iter().map(memcg::Charge::bytes).sum();
             for group in &groups {
-                assert!(group.usage() - group.forced() <= group.max(), "step {step}: {group:?}");
+                assert!(
+                    group.usage() - group.forced() <= group.max(),
+                    "step {step}: {group:?}"
+                );
                 assert_eq!(group.live(), sum, "step {step}");
                 let excess = group.usage().saturating_sub(group.max());
                 assert_eq!(group.forced(), excess, "step {step}: {group:?}");
@@ -68,7 +112,8 @@ fn what_is_forced_stands_apart() {
     }
 }
 
-/// A refusal closes the stocks below a max. Once the max is raised they open again, and keep credit.
+/// A refusal closes the stocks below a max. Once the max is raised they open again, and keep
+/// credit.
 #[test]
 fn stocks_open_again_below_a_raised_max() {
     let runtime = left_empty(build(super::fixed()));
@@ -86,24 +131,46 @@ fn stocks_open_again_below_a_raised_max() {
 fn percentages_follow_the_nearest_max_above() {
     let runtime = left_empty(build(bare().max(1_000)));
     let root = runtime.root();
-    let acme = root.create("acme", Limits::new().max(percent("50%")).low(percent("10%"))).expect("the root has a max");
+    let acme = root
+        .create(
+            "acme",
+            Limits::new().max(percent("50%")).low(percent("10%")),
+        )
+        .expect("the root has a max");
     let free = create(&acme, "free");
-    let query = free.create("q", Limits::new().max(percent("20%")).min(percent("5%"))).expect("acme has a max");
+    let query = free
+        .create("q", Limits::new().max(percent("20%")).min(percent("5%")))
+        .expect("acme has a max");
     let figures = |group: &Group| (group.max(), group.min(), group.low());
-    assert_eq!((figures(&acme), figures(&free), figures(&query)), ((500, 0, 100), (u64::MAX, 0, 0), (100, 25, 0)));
+    assert_eq!(
+        (figures(&acme), figures(&free), figures(&query)),
+        ((500, 0, 100), (u64::MAX, 0, 0), (100, 25, 0))
+    );
     root.set_max(2_000).expect("a number");
-    assert_eq!((figures(&acme), figures(&query)), ((1_000, 0, 200), (200, 50, 0)), "nested");
+    assert_eq!(
+        (figures(&acme), figures(&query)),
+        ((1_000, 0, 200), (200, 50, 0)),
+        "nested"
+    );
     free.set_max(300).expect("a number");
     assert_eq!(figures(&query), (60, 15, 0), "a nearer one");
     free.set_max(Limit::Unlimited).expect("none");
     assert_eq!(figures(&query), (200, 50, 0), "and gone again");
     acme.set_max(400).expect("a number");
     root.set_max(10_000).expect("a number");
-    assert_eq!((figures(&acme), figures(&query)), ((400, 0, 1_000), (80, 20, 0)), "a number does not follow");
+    assert_eq!(
+        (figures(&acme), figures(&query)),
+        ((400, 0, 1_000), (80, 20, 0)),
+        "a number does not follow"
+    );
     let limits = query.limits();
     assert_eq!(
         (limits.max, limits.min, limits.low),
-        (Some(percent("20%")), Some(percent("5%")), Some(Limit::Bytes(0)))
+        (
+            Some(percent("20%")),
+            Some(percent("5%")),
+            Some(Limit::Bytes(0))
+        )
     );
     assert_eq!(acme.limits().max, Some(Limit::Bytes(400)));
     // A charge above what a percentage has become.
@@ -123,29 +190,69 @@ fn a_percentage_without_a_limited_ancestor() {
     let root = runtime.root();
     let acme = create(&root, "acme");
     let refuse = |group: &Group, error: LimitError, wanted: &str| match error {
-        LimitError::NoLimitedAncestor { group: named, limit, percent: of, .. } => {
-            assert_eq!((&named, limit, of.to_string().as_str()), (group, wanted, "25%"));
+        LimitError::NoLimitedAncestor {
+            group: named,
+            limit,
+            percent: of,
+            ..
+        } => {
+            assert_eq!(
+                (&named, limit, of.to_string().as_str()),
+                (group, wanted, "25%")
+            );
         }
         other => panic!("{other}"),
     };
     let quarter = percent("25%");
-    refuse(&root, root.set_max(quarter).expect_err("nothing above"), "max");
-    refuse(&acme, acme.set_max(quarter).expect_err("no max above"), "max");
-    refuse(&acme, acme.set_limits(Limits::new().min(quarter)).expect_err("no max above"), "min");
-    refuse(&acme, acme.set_limits(Limits::new().low(quarter)).expect_err("no max above"), "low");
+    refuse(
+        &root,
+        root.set_max(quarter).expect_err("nothing above"),
+        "max",
+    );
+    refuse(
+        &acme,
+        acme.set_max(quarter).expect_err("no max above"),
+        "max",
+    );
+    refuse(
+        &acme,
+        acme.set_limits(Limits::new().min(quarter))
+            .expect_err("no max above"),
+        "min",
+    );
+    refuse(
+        &acme,
+        acme.set_limits(Limits::new().low(quarter))
+            .expect_err("no max above"),
+        "low",
+    );
     assert_eq!((acme.max(), acme.min(), acme.low()), (u64::MAX, 0, 0));
     assert_eq!(
         acme.limits(),
-        Limits::new().max(Limit::Unlimited).min(0).low(0).soft(Limit::Unlimited).high(Limit::Unlimited)
+        Limits::new()
+            .max(Limit::Unlimited)
+            .min(0)
+            .low(0)
+            .soft(Limit::Unlimited)
+            .high(Limit::Unlimited)
     );
     match acme.create("q", Limits::new().low(quarter)) {
         Err(memcg::errors::CreateError::Limit(error)) => refuse(&acme, error, "low"),
         other => panic!("{other:?}"),
     }
-    assert_eq!((runtime.group("/acme/q"), runtime.group_count()), (None, 2), "nothing was made");
+    assert_eq!(
+        (runtime.group("/acme/q"), runtime.group_count()),
+        (None, 2),
+        "nothing was made"
+    );
     // Its own max is no help; one above is.
     acme.set_max(100).expect("a number");
-    refuse(&acme, acme.set_limits(Limits::new().low(quarter)).expect_err("its own does not count"), "low");
+    refuse(
+        &acme,
+        acme.set_limits(Limits::new().low(quarter))
+            .expect_err("its own does not count"),
+        "low",
+    );
     root.set_max(400).expect("a number");
     acme.set_max(quarter).expect("the root's");
     // The max goes: what it made stays.
@@ -160,13 +267,21 @@ fn protection_is_told_to_the_parent() {
     for builder in kinds() {
         let runtime = left_empty(build(builder.max(1_000).budget(Bytes(1_000))));
         let root = runtime.root();
-        let acme = root.create("acme", Limits::new().min(percent("5%")).low(90)).expect("a max above");
+        let acme = root
+            .create("acme", Limits::new().min(percent("5%")).low(90))
+            .expect("a max above");
         let held = charge(&acme, 70);
-        let told = || (root.memory().children_min_usage(), root.memory().children_low_usage());
+        let told = || {
+            (
+                root.memory().children_min_usage(),
+                root.memory().children_low_usage(),
+            )
+        };
         assert_eq!(told(), (50, acme.usage().min(90)));
         root.set_max(400).expect("a number");
         assert_eq!((told().0, acme.min()), (20, 20));
-        acme.set_limits(Limits::new().min(Limit::Unlimited)).expect("all of it");
+        acme.set_limits(Limits::new().min(Limit::Unlimited))
+            .expect("all of it");
         assert_eq!((told().0, acme.min()), (acme.usage(), u64::MAX));
         assert_sound(&runtime);
         drop(held);
@@ -178,19 +293,32 @@ fn protection_is_told_to_the_parent() {
 #[test]
 fn a_budget_bounds_what_is_stranded() {
     for budget in [0, 100, 128, 700] {
-        let runtime = build(Runtime::builder().audit(true).batch(Bytes(64)).adaptive(false).budget(Bytes(budget)));
+        let runtime = build(
+            Runtime::builder()
+                .audit(true)
+                .batch(Bytes(64))
+                .adaptive(false)
+                .budget(Bytes(budget)),
+        );
         let root = runtime.root();
         let others = [Other::spawn(), Other::spawn()];
         let mut held = Vec::new();
         for number in 0..20 {
             let group = create(&root, &number.to_string());
             held.push(charge(&group, 3));
-            held.extend(others.each_ref().map(|other| other.with(&group, |group| charge(group, 3))));
+            held.extend(
+                others
+                    .each_ref()
+                    .map(|other| other.with(&group, |group| charge(group, 3))),
+            );
             if number % 3 == 0 {
                 group.offline().expect("no children");
             }
             let (stocked, bound) = (root.memory().stocked(), root.memory().stocked_bound());
-            assert!(stocked <= bound && bound <= budget, "{stocked} of {bound} of {budget}");
+            assert!(
+                stocked <= bound && bound <= budget,
+                "{stocked} of {bound} of {budget}"
+            );
         }
         assert_sound(&runtime);
         assert_eq!(root.live(), 180);

@@ -1,10 +1,12 @@
-//! Groups as a program that embeds them meets them: where a group is, when it goes, whose a charge may become.
+//! Groups as a program that embeds them meets them: where a group is, when it goes, whose a charge
+//! may become.
 //!
 //! * `tree`: which group is found where, while others come and go;
 //! * `offline`: admission stops, names are free, barriers are few;
 //! * `dying`: what may still be done to a group that went offline;
 //! * `outlive`: charges and handles that outlive their group and their runtime;
-//! * `at_once`: what two do to one place of the tree, `settings`: to a group and to what is being made below it;
+//! * `at_once`: what two do to one place of the tree, `settings`: to a group and to what is being
+//!   made below it;
 //! * `first_use`: what a group has from its first use on;
 //! * `most`: many threads and the configured most groups;
 //! * `races`: a group that goes offline under a group's hands;
@@ -42,7 +44,10 @@ pub(crate) fn bare() -> RuntimeBuilder {
 
 /// A batch of 64 bytes that stays open.
 pub(crate) fn fixed() -> RuntimeBuilder {
-    Runtime::builder().audit(true).batch(Bytes(64)).adaptive(false)
+    Runtime::builder()
+        .audit(true)
+        .batch(Bytes(64))
+        .adaptive(false)
 }
 
 /// Every kind of stock, on the hit path and beside it.
@@ -72,7 +77,10 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
     assert_sound(runtime);
     let root = runtime.root();
     root.memory().drain();
-    assert_eq!((root.usage(), root.forced(), runtime.dying_count()), (0, 0, 0));
+    assert_eq!(
+        (root.usage(), root.forced(), runtime.dying_count()),
+        (0, 0, 0)
+    );
     assert_sound(runtime);
 }
 
@@ -82,5 +90,7 @@ pub(crate) fn left_empty(runtime: Runtime) -> LeftEmpty {
 
 /// One after the other, a runtime of each kind.
 pub(crate) fn runtimes() -> impl Iterator<Item = LeftEmpty> {
-    kinds().into_iter().map(|builder| left_empty(build(builder)))
+    kinds()
+        .into_iter()
+        .map(|builder| left_empty(build(builder)))
 }

@@ -24,8 +24,15 @@ fn fill(root: &Group, most: u32) -> Vec<Group> {
     loop {
         match root.create(&format!("fill{}", groups.len()), Limits::new()) {
             Ok(group) => groups.push(group),
-            Err(CreateError::Full { parent, name, most: said }) => {
-                assert_eq!((&parent, name, said), (root, format!("fill{}", groups.len()), most));
+            Err(CreateError::Full {
+                parent,
+                name,
+                most: said,
+            }) => {
+                assert_eq!(
+                    (&parent, name, said),
+                    (root, format!("fill{}", groups.len()), most)
+                );
                 return groups;
             }
             Err(other) => panic!("{other}"),
@@ -33,7 +40,8 @@ fn fill(root: &Group, most: u32) -> Vec<Group> {
     }
 }
 
-/// Every group is refused now and then; there are never more, and at rest there is room for exactly as many again.
+/// Every group is refused now and then; there are never more, and at rest there is room for exactly
+/// as many again.
 #[test]
 fn there_are_never_more_and_at_rest_as_many_as_configured() {
     const MOST: u32 = 10;
@@ -50,7 +58,8 @@ fn there_are_never_more_and_at_rest_as_many_as_configured() {
                 for step in 0..30 {
                     match root.create(&format!("{who}.{step}"), Limits::new()) {
                         Ok(group) => {
-                            // Each group that is counted here is online: the tree counts it for as long, and longer.
+                            // Each group that is counted here is online: the tree counts it for as
+                            // long, and longer.
                             let before = there.fetch_add(1, Ordering::SeqCst);
                             assert!(before < MOST, "{} groups, at most {MOST}", before + 1);
                             drop(group.try_charge(10).expect("no limit"));
@@ -73,8 +82,14 @@ fn there_are_never_more_and_at_rest_as_many_as_configured() {
             |round, (), _| {
                 assert_eq!(there.load(Ordering::SeqCst), 1);
                 let groups = fill(&root, MOST);
-                assert_eq!((groups.len(), runtime.group_count(), runtime.dying_count()), (9, 10, 0), "round {round}");
-                groups.iter().for_each(|group| group.offline().expect("no children"));
+                assert_eq!(
+                    (groups.len(), runtime.group_count(), runtime.dying_count()),
+                    (9, 10, 0),
+                    "round {round}"
+                );
+                groups
+                    .iter()
+                    .for_each(|group| group.offline().expect("no children"));
             },
         );
         assert!(refused.into_inner() > 0, "they never met the mark");
@@ -96,7 +111,10 @@ fn a_charge_of_another_thread_keeps_the_place_and_its_credit_does_not() {
         });
         group.offline().expect("no children");
         drop(group);
-        assert!(matches!(root.create("q", Limits::new()), Err(CreateError::Full { most: 2, .. })));
+        assert!(matches!(
+            root.create("q", Limits::new()),
+            Err(CreateError::Full { most: 2, .. })
+        ));
         other.run(move || drop(held));
         create(&root, "q").offline().expect("no children");
     }

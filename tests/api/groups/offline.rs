@@ -1,22 +1,30 @@
-//! Offline: admission stops, the name is free, what is charged stays charged, and one barrier serves many.
+//! Offline: admission stops, the name is free, what is charged stays charged, and one barrier
+//! serves many.
 
 use memcg::errors::CreateError;
 use memcg::expert::{FixedBatch, Inspect};
 use memcg::{Bytes, ChargeError, Group, Limit, Limits, Runtime};
 
-use super::{Other, assert_empty, assert_sound, build, charge, create, fixed, left_empty, runtimes};
+use super::{
+    Other, assert_empty, assert_sound, build, charge, create, fixed, left_empty, runtimes,
+};
 
 #[track_caller]
 fn assert_refused(group: &Group, bytes: u64) {
     match group.try_charge(Bytes(bytes)) {
-        Err(ChargeError::Offline { group: named, requested, .. }) => {
+        Err(ChargeError::Offline {
+            group: named,
+            requested,
+            ..
+        }) => {
             assert_eq!((&named, requested), (group, bytes));
         }
         other => panic!("{other:?}"),
     }
 }
 
-/// The statement: a charge that begins after `offline` has returned is refused, also on a thread that has credit.
+/// The statement: a charge that begins after `offline` has returned is refused, also on a thread
+/// that has credit.
 #[test]
 fn no_group_is_admitted_afterwards() {
     for runtime in runtimes() {
@@ -35,11 +43,17 @@ fn no_group_is_admitted_afterwards() {
                 for bytes in [1, 0, 63, 64, u64::MAX] {
                     assert_refused(group, bytes);
                 }
-                assert!(matches!(mine.try_grow(1), Err(ChargeError::Offline { requested: 1, .. })));
+                assert!(matches!(
+                    mine.try_grow(1),
+                    Err(ChargeError::Offline { requested: 1, .. })
+                ));
                 assert_eq!(mine.bytes(), 1);
                 // Memory that exists already is charged all the same.
                 mine.force_grow(5);
-                assert_eq!((mine.bytes(), group.force_charge(7).bytes(), mine.shrink(6)), (6, 7, 6));
+                assert_eq!(
+                    (mine.bytes(), group.force_charge(7).bytes(), mine.shrink(6)),
+                    (6, 7, 6)
+                );
                 assert_refused(group, 1);
             });
         }
@@ -66,7 +80,11 @@ fn by_its_only_charger_it_needs_no_barrier() {
                 assert_eq!(root.live(), 103);
                 drop(held);
             }
-            assert_eq!((root.usage(), root.memory().stocked_bound()), (0, 0), "its credit is back at once");
+            assert_eq!(
+                (root.usage(), root.memory().stocked_bound()),
+                (0, 0),
+                "its credit is back at once"
+            );
             assert_eq!(runtime.dying_count(), 1, "for want of the handle");
             drop(group);
             assert_eq!(runtime.dying_count(), 0);
@@ -79,16 +97,23 @@ fn by_its_only_charger_it_needs_no_barrier() {
 fn one_barrier_serves_many() {
     for further in [0, 2] {
         let mut builder = Runtime::builder().batch(memcg::Bytes(64)).adaptive(false);
-        let counters: Vec<_> =
-            (0..further).map(|number| builder.counter(&format!("c{number}"), memcg::Unit::Bytes)).collect();
+        let counters: Vec<_> = (0..further)
+            .map(|number| builder.counter(&format!("c{number}"), memcg::Unit::Bytes))
+            .collect();
         let runtime = left_empty(build(builder));
         let root = runtime.root();
         let other = Other::spawn();
         let charged = |root: &Group| {
             let group = create(root, "q");
-            let counters: Vec<_> = counters.iter().copied().chain([memcg::Counter::MEMORY]).collect();
+            let counters: Vec<_> = counters
+                .iter()
+                .copied()
+                .chain([memcg::Counter::MEMORY])
+                .collect();
             let charge_all = move |group: &Group| {
-                counters.iter().for_each(|&counter| drop(group.try_charge_set(&[(counter, 3)]).expect("room")));
+                counters.iter().for_each(|&counter| {
+                    drop(group.try_charge_set(&[(counter, 3)]).expect("room"))
+                });
             };
             charge_all(&group);
             other.with(&group, charge_all);
@@ -101,8 +126,13 @@ fn one_barrier_serves_many() {
             charged(&root).offline().expect("no children");
         }
         let barriers = runtime.counts().barriers - before;
-        println!("{further} further counters: {barriers} barriers for 640 groups that two threads charged");
-        assert!((1..=10).contains(&barriers), "{barriers} barriers for 640 groups, {further} further counters");
+        println!(
+            "{further} further counters: {barriers} barriers for 640 groups that two threads charged"
+        );
+        assert!(
+            (1..=10).contains(&barriers),
+            "{barriers} barriers for 640 groups, {further} further counters"
+        );
 
         // By hand: one for all that wait, none for nothing.
         runtime.settle();
@@ -157,19 +187,42 @@ fn a_limit_settles_what_it_needs() {
 fn it_protects_no_group_and_takes_no_children() {
     let runtime = left_empty(build(fixed()));
     let root = runtime.root();
-    let acme = root.create("acme", Limits::new().min(50).low(90)).expect("a name");
+    let acme = root
+        .create("acme", Limits::new().min(50).low(90))
+        .expect("a name");
     let _held = charge(&acme, 70);
-    assert_eq!((root.memory().children_min_usage(), root.memory().children_low_usage()), (50, acme.usage().min(90)));
-    acme.offline().expect("no children");
-    assert_eq!((root.memory().children_min_usage(), root.memory().children_low_usage()), (0, 0));
-    acme.set_limits(Limits::new().min(60)).expect("does nothing");
-    acme.set_limits(Limits::new().low("max".parse::<Limit>().expect("a limit"))).expect("does nothing");
     assert_eq!(
-        (acme.min(), acme.low(), root.memory().children_min_usage(), root.memory().children_low_usage()),
+        (
+            root.memory().children_min_usage(),
+            root.memory().children_low_usage()
+        ),
+        (50, acme.usage().min(90))
+    );
+    acme.offline().expect("no children");
+    assert_eq!(
+        (
+            root.memory().children_min_usage(),
+            root.memory().children_low_usage()
+        ),
+        (0, 0)
+    );
+    acme.set_limits(Limits::new().min(60))
+        .expect("does nothing");
+    acme.set_limits(Limits::new().low("max".parse::<Limit>().expect("a limit")))
+        .expect("does nothing");
+    assert_eq!(
+        (
+            acme.min(),
+            acme.low(),
+            root.memory().children_min_usage(),
+            root.memory().children_low_usage()
+        ),
         (0, 0, 0, 0)
     );
     match acme.create("late", Limits::new()) {
-        Err(CreateError::Offline { parent, name }) => assert_eq!((parent, name.as_str()), (acme.clone(), "late")),
+        Err(CreateError::Offline { parent, name }) => {
+            assert_eq!((parent, name.as_str()), (acme.clone(), "late"))
+        }
         other => panic!("{other:?}"),
     }
     assert_sound(&runtime);
@@ -195,7 +248,10 @@ fn a_tree_goes_as_one() {
             assert!(group.is_offline() && group.children().is_empty());
             assert_refused(group, 1);
         }
-        assert_eq!((runtime.group_count(), root.live(), acme.live()), (1, 330, 330));
+        assert_eq!(
+            (runtime.group_count(), root.live(), acme.live()),
+            (1, 330, 330)
+        );
         assert_sound(&runtime);
         drop(groups);
         drop(acme);
@@ -206,7 +262,11 @@ fn a_tree_goes_as_one() {
 /// To read the tree settles nothing: a monitor that looks after each release costs no barrier.
 #[test]
 fn a_reader_runs_no_barrier() {
-    let runtime = Runtime::builder().adaptive(false).audit(true).build().expect("a configuration");
+    let runtime = Runtime::builder()
+        .adaptive(false)
+        .audit(true)
+        .build()
+        .expect("a configuration");
     let root = runtime.root();
     // The first child takes the root's own stock.
     let _stays = create(&root, "stays");
@@ -214,7 +274,12 @@ fn a_reader_runs_no_barrier() {
     for number in 0..40 {
         let group = create(&root, &number.to_string());
         drop(charge(&group, 10));
-        std::thread::scope(|scope| scope.spawn(|| drop(charge(&group, 10))).join().expect("charged"));
+        std::thread::scope(|scope| {
+            scope
+                .spawn(|| drop(charge(&group, 10)))
+                .join()
+                .expect("charged")
+        });
         group.offline().expect("no children");
         assert_eq!((root.live(), root.usage()), (0, root.memory().stocked()));
         assert_eq!(root.live_local(), 0);
@@ -224,7 +289,14 @@ fn a_reader_runs_no_barrier() {
     assert_eq!(runtime.counts().barriers, before);
     assert!(root.usage() > 0 && root.usage() <= root.memory().stocked_bound());
     runtime.settle();
-    assert_eq!((runtime.counts().barriers, root.usage(), runtime.dying_count()), (before + 1, 0, 0));
+    assert_eq!(
+        (
+            runtime.counts().barriers,
+            root.usage(),
+            runtime.dying_count()
+        ),
+        (before + 1, 0, 0)
+    );
 }
 
 /// A group that one barrier serves is one of 64, however many counters it has.
@@ -241,11 +313,20 @@ fn at_most_64_groups_are_unsettled() {
         for number in 1..=256 {
             let group = create(&runtime.root(), &number.to_string());
             drop(charge(&group, 10));
-            std::thread::scope(|scope| scope.spawn(|| drop(charge(&group, 10))).join().expect("charged"));
+            std::thread::scope(|scope| {
+                scope
+                    .spawn(|| drop(charge(&group, 10)))
+                    .join()
+                    .expect("charged")
+            });
             group.offline().expect("no children");
             drop(group);
             let barriers = runtime.counts().barriers - before;
-            assert_eq!((runtime.dying_count(), barriers), (number % 64, number as u64 / 64), "{further} further");
+            assert_eq!(
+                (runtime.dying_count(), barriers),
+                (number % 64, number as u64 / 64),
+                "{further} further"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Charges and handles that outlive their group and their runtime, and what is left when the last of them goes.
+//! Charges and handles that outlive their group and their runtime, and what is left when the last
+//! of them goes.
 
 use memcg::{Bytes, ChargeError, Group};
 
@@ -15,14 +16,21 @@ fn a_charge_outlives_every_handle() {
         root.children()[0].offline_tree();
         drop((acme, query));
         runtime.settle();
-        assert_eq!((runtime.dying_count(), runtime.group_count(), root.live()), (2, 1, 10), "its parent stays with it");
+        assert_eq!(
+            (runtime.dying_count(), runtime.group_count(), root.live()),
+            (2, 1, 10),
+            "its parent stays with it"
+        );
         let found = runtime.find(id).expect("still there");
         assert_eq!((found.path().as_str(), found.live()), ("/acme/q17", 10));
         assert_eq!(held.group(), found);
         drop(found);
         assert_sound(&runtime);
         Other::spawn().run(move || drop(held));
-        assert_eq!((runtime.find(id), runtime.dying_count(), root.usage()), (None, 0, 0));
+        assert_eq!(
+            (runtime.find(id), runtime.dying_count(), root.usage()),
+            (None, 0, 0)
+        );
     }
 }
 
@@ -38,7 +46,11 @@ fn a_charge_outlives_its_runtime() {
         let query = held[0].group();
         assert_eq!((query.path().as_str(), query.live()), ("/acme/q17", 60));
         let root = query.ancestors().last().expect("the root");
-        assert_eq!((root.usage(), root.live(), root.memory().stocked_bound()), (60, 60, 0), "all credit is back");
+        assert_eq!(
+            (root.usage(), root.live(), root.memory().stocked_bound()),
+            (60, 60, 0),
+            "all credit is back"
+        );
         let mut last = held.pop().expect("three");
         let part = last.split(12).expect("of 30");
         other.run(move || drop(held));
@@ -56,7 +68,9 @@ fn a_charge_outlives_its_runtime() {
 fn a_guard_of_zero_bytes_keeps_its_group() {
     type Make = fn(&Group) -> memcg::Charge;
     let ways: [(&str, Make); 6] = [
-        ("try_charge(0)", |group| group.try_charge(0).expect("zero bytes fit")),
+        ("try_charge(0)", |group| {
+            group.try_charge(0).expect("zero bytes fit")
+        }),
         ("charge(0)", |group| group.force_charge(0)),
         ("shrink to 0", |group| {
             let mut charge = charge(group, 9);
@@ -85,8 +99,16 @@ fn a_guard_of_zero_bytes_keeps_its_group() {
             let id = group.id();
             drop(group);
             runtime.settle();
-            assert_eq!((runtime.dying_count(), runtime.root().usage()), (1, 0), "{way}");
-            assert_eq!((guard.group().id(), guard.group().path().as_str()), (id, "/q"), "{way}");
+            assert_eq!(
+                (runtime.dying_count(), runtime.root().usage()),
+                (1, 0),
+                "{way}"
+            );
+            assert_eq!(
+                (guard.group().id(), guard.group().path().as_str()),
+                (id, "/q"),
+                "{way}"
+            );
             // More of them, each with a handle of its own.
             let (zero, none) = (guard.take(), guard.split(0).expect("of 0"));
             assert!(guard.split(1).is_err() && guard.shrink(1) == 0, "{way}");
@@ -96,12 +118,20 @@ fn a_guard_of_zero_bytes_keeps_its_group() {
             drop(none);
             // With bytes again: from here on those keep it.
             guard.force_grow(5);
-            assert_eq!((runtime.dying_count(), runtime.root().live()), (1, 5), "{way}");
+            assert_eq!(
+                (runtime.dying_count(), runtime.root().live()),
+                (1, 5),
+                "{way}"
+            );
             assert_eq!(guard.shrink(5), 5);
             assert_eq!(runtime.dying_count(), 1, "{way}");
             guard.force_grow(3);
             drop(guard);
-            assert_eq!((runtime.dying_count(), runtime.find(id)), (0, None), "{way}");
+            assert_eq!(
+                (runtime.dying_count(), runtime.find(id)),
+                (0, None),
+                "{way}"
+            );
         }
     }
 }
@@ -137,7 +167,10 @@ fn what_is_forgotten_stays_for_ever() {
     let root = runtime.root();
     let [bytes, none] = ["bytes", "none"].map(|name| create(&root, name));
     let ids = [bytes.id(), none.id()];
-    assert_eq!((charge(&bytes, 10).forget(), charge(&none, 0).forget()), (10, 0));
+    assert_eq!(
+        (charge(&bytes, 10).forget(), charge(&none, 0).forget()),
+        (10, 0)
+    );
     for group in [bytes, none] {
         group.offline().expect("no children");
     }

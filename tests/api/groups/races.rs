@@ -8,14 +8,19 @@ use memcg::{Bytes, Group, Runtime};
 
 use super::{build, create, left_empty};
 
-const ROUNDS: u64 = if cfg!(debug_assertions) { 2_000 } else { 60_000 };
+const ROUNDS: u64 = if cfg!(debug_assertions) {
+    2_000
+} else {
+    60_000
+};
 
 /// Hits, and stocks that are open whatever happens.
 fn open() -> Runtime {
     build(Runtime::builder().batch(Bytes(64)).adaptive(false))
 }
 
-/// Writes to memory that no cache has, so that the next store of this thread is late for all others.
+/// Writes to memory that no cache has, so that the next store of this thread is late for all
+/// others.
 struct Cold {
     memory: Vec<u8>,
     at: u64,
@@ -23,19 +28,26 @@ struct Cold {
 
 impl Cold {
     fn new() -> Self {
-        Self { memory: vec![0; 256 << 20], at: 1 }
+        Self {
+            memory: vec![0; 256 << 20],
+            at: 1,
+        }
     }
 
     fn write(&mut self) {
         for _ in 0..6 {
-            self.at = self.at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            self.at = self
+                .at
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             let at = (self.at >> 33) as usize % self.memory.len();
             self.memory[at] = 1;
         }
     }
 }
 
-/// A thread that knows that the group is offline is refused, whatever was put into the stock meanwhile.
+/// A thread that knows that the group is offline is refused, whatever was put into the stock
+/// meanwhile.
 #[test]
 fn a_late_put_admits_no_group() {
     let runtime = left_empty(open());
@@ -64,13 +76,19 @@ fn a_late_put_admits_no_group() {
         for round in 1..=ROUNDS {
             let group = create(&root, "q");
             drop(group.try_charge(1));
-            groups.send((round, group.clone())).expect("the charger takes groups");
+            groups
+                .send((round, group.clone()))
+                .expect("the charger takes groups");
             (0..round % 5_000).for_each(|_| std::hint::spin_loop());
             group.offline().expect("no children");
             gone.store(round, Ordering::Release);
         }
         drop(groups);
-        assert_eq!(charger.join().expect("no panic"), 0, "charges that began after offline, of {ROUNDS}");
+        assert_eq!(
+            charger.join().expect("no panic"),
+            0,
+            "charges that began after offline, of {ROUNDS}"
+        );
     });
 }
 
@@ -91,7 +109,10 @@ fn a_guard_that_turns_over_keeps_its_group() {
                 guard.shrink(1);
                 guard.force_grow(1);
             }
-            assert_eq!((guard.group().usage(), guard.group().path().as_str()), (1, "/q"));
+            assert_eq!(
+                (guard.group().usage(), guard.group().path().as_str()),
+                (1, "/q")
+            );
         }
         drop(groups);
     });

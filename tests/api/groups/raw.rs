@@ -1,4 +1,5 @@
-//! Charges without a guard: figures as of guards, what they keep, and what giving back too much does.
+//! Charges without a guard: figures as of guards, what they keep, and what giving back too much
+//! does.
 
 use std::thread;
 
@@ -16,8 +17,14 @@ fn an_amount_keeps_its_group_and_no_amount_keeps_none() {
         group.raw().try_charge(0).expect("online");
         group.raw().try_charge(10).expect("room");
         group.offline().expect("no children");
-        assert!(matches!(group.raw().try_charge(0), Err(ChargeError::Offline { requested: 0, .. })));
-        assert!(matches!(group.raw().try_charge(1), Err(ChargeError::Offline { requested: 1, .. })));
+        assert!(matches!(
+            group.raw().try_charge(0),
+            Err(ChargeError::Offline { requested: 0, .. })
+        ));
+        assert!(matches!(
+            group.raw().try_charge(1),
+            Err(ChargeError::Offline { requested: 1, .. })
+        ));
         assert_eq!(group.raw().force_charge(5), 5, "by force, also offline");
         drop(group);
         runtime.settle();
@@ -55,13 +62,16 @@ fn a_guard_becomes_a_word_and_a_number_and_a_guard_again() {
     assert_eq!(runtime.find(id).map(|group| group.live()), Some(20));
     let back = move || {
         for (word, bytes) in raw {
-            // SAFETY: each is from `into_raw`, and this is its one use, in two parts where it has bytes.
+            // SAFETY: each is from `into_raw`, and this is its one use, in two parts where it has
+            // bytes.
             let parts = unsafe {
                 let word = word as *const ();
                 if bytes == 0 {
                     vec![Charge::from_raw(word, 0)]
                 } else {
-                    [1, bytes - 1].map(|part| Charge::from_raw(word, part)).into()
+                    [1, bytes - 1]
+                        .map(|part| Charge::from_raw(word, part))
+                        .into()
                 }
             };
             assert!(parts.iter().all(|part| part.group().id() == id));
@@ -71,7 +81,8 @@ fn a_guard_becomes_a_word_and_a_number_and_a_guard_again() {
     assert_eq!(runtime.find(id), None);
 }
 
-/// More than the group has: its usage ends at zero, the others keep theirs, and the verdict names it.
+/// More than the group has: its usage ends at zero, the others keep theirs, and the verdict names
+/// it.
 #[test]
 fn too_much_given_back_is_counted_and_taken_from_no_other_group() {
     for batch in [0, 64] {
@@ -84,7 +95,11 @@ fn too_much_given_back_is_counted_and_taken_from_no_other_group() {
         assert_eq!((group.live(), other.live(), root.live()), (0, 500, 500));
         assert_eq!(runtime.counts().underflows, 1);
         let verdict = runtime.verify();
-        let fault = verdict.faults().iter().find(|fault| fault.kind == FaultKind::Underflow).expect("one fault");
+        let fault = verdict
+            .faults()
+            .iter()
+            .find(|fault| fault.kind == FaultKind::Underflow)
+            .expect("one fault");
         assert_eq!(fault.path.as_deref(), Some("/q"));
         // It goes on without stock, and exactly.
         group.raw().try_charge(7).expect("room");
@@ -96,10 +111,16 @@ fn too_much_given_back_is_counted_and_taken_from_no_other_group() {
     }
 }
 
-/// The handle is gone, and what was given back too much was a guard's: the guard's drop must not reach the next group.
+/// The handle is gone, and what was given back too much was a guard's: the guard's drop must not
+/// reach the next group.
 #[test]
 fn a_guard_whose_bytes_were_given_back_by_amount_finds_its_own_group() {
-    for builder in [fixed().audit(false), bare().audit(false), bare(), Runtime::builder().batch(Bytes(64))] {
+    for builder in [
+        fixed().audit(false),
+        bare().audit(false),
+        bare(),
+        Runtime::builder().batch(Bytes(64)),
+    ] {
         let runtime = build(builder);
         let root = runtime.root();
         let group = create(&root, "q");
@@ -109,18 +130,29 @@ fn a_guard_whose_bytes_were_given_back_by_amount_finds_its_own_group() {
         group.offline().expect("no children");
         drop(group);
         runtime.settle();
-        let next: Vec<Group> = (0..100).map(|number| create(&root, &format!("next{number}"))).collect();
+        let next: Vec<Group> = (0..100)
+            .map(|number| create(&root, &format!("next{number}")))
+            .collect();
         let held: Vec<Charge> = next.iter().map(|next| charge(next, 50)).collect();
-        assert_eq!((guard.bytes(), guard.group().path()), (40, "/q".to_owned()), "no other group has the object");
+        assert_eq!(
+            (guard.bytes(), guard.group().path()),
+            (40, "/q".to_owned()),
+            "no other group has the object"
+        );
         drop(guard);
         assert!(next.iter().all(|next| next.live() == 50));
         assert_eq!(root.live(), 5_000);
-        assert_eq!((runtime.counts().underflows, runtime.dying_count()), (1, 1), "counted, and kept");
+        assert_eq!(
+            (runtime.counts().underflows, runtime.dying_count()),
+            (1, 1),
+            "counted, and kept"
+        );
         drop(held);
     }
 }
 
-/// The amounts of guards whose bytes were given back by amount pass 2^63, once by merging and once by growing.
+/// The amounts of guards whose bytes were given back by amount pass 2^63, once by merging and once
+/// by growing.
 #[test]
 fn a_guard_holds_no_more_than_a_counter_counts() {
     const HALF: u64 = 1 << 62;
@@ -128,7 +160,11 @@ fn a_guard_holds_no_more_than_a_counter_counts() {
     let runtime = build(bare().audit(false));
     let root = runtime.root();
     let group = create(&root, "q");
-    let mut guards = [group.force_charge(Bytes(HALF)), group.force_charge(Bytes(0)), group.force_charge(Bytes(0))];
+    let mut guards = [
+        group.force_charge(Bytes(HALF)),
+        group.force_charge(Bytes(0)),
+        group.force_charge(Bytes(0)),
+    ];
     let more = || {
         group.raw().uncharge(Bytes(group.usage()));
         group.force_charge(Bytes(HALF))
@@ -149,9 +185,14 @@ fn a_guard_holds_no_more_than_a_counter_counts() {
     let id = group.id();
     group.offline().expect("no children");
     drop(group);
-    let next: Vec<Group> = (0..100).map(|number| create(&root, &format!("next{number}"))).collect();
+    let next: Vec<Group> = (0..100)
+        .map(|number| create(&root, &format!("next{number}")))
+        .collect();
     assert_eq!(runtime.dying_count(), 1, "guards live");
-    assert_eq!(runtime.find(id).map(|group| group.path()).as_deref(), Some("/q"));
+    assert_eq!(
+        runtime.find(id).map(|group| group.path()).as_deref(),
+        Some("/q")
+    );
     drop(guards);
     assert!(next.iter().all(|next| next.usage() == 0));
 }
@@ -171,13 +212,23 @@ fn guards_of_any_amounts_keep_their_group() {
         };
         let guards: Vec<Charge> = thread::scope(|scope| {
             let each = || (0..4 / threads).map(|_| make()).collect::<Vec<Charge>>();
-            (0..threads).flat_map(|_| scope.spawn(each).join().expect("no panic")).collect()
+            (0..threads)
+                .flat_map(|_| scope.spawn(each).join().expect("no panic"))
+                .collect()
         });
-        assert_eq!(guards.iter().map(|guard| u128::from(guard.bytes())).sum::<u128>(), 1 << 64);
+        assert_eq!(
+            guards
+                .iter()
+                .map(|guard| u128::from(guard.bytes()))
+                .sum::<u128>(),
+            1 << 64
+        );
         group.offline().expect("no children");
         drop(group);
         assert_eq!(runtime.dying_count(), 1, "guards live");
-        let next: Vec<Group> = (0..80).map(|number| create(&root, &format!("next{number}"))).collect();
+        let next: Vec<Group> = (0..80)
+            .map(|number| create(&root, &format!("next{number}")))
+            .collect();
         let held: Vec<Charge> = next.iter().map(|next| charge(next, 100)).collect();
         assert!(guards.iter().all(|guard| guard.group().path() == "/q"));
         drop(guards);
@@ -186,19 +237,25 @@ fn guards_of_any_amounts_keep_their_group() {
     }
 }
 
-/// Amounts that a thread has charged in another runtime do not make its first amounts here go uncounted.
+/// Amounts that a thread has charged in another runtime do not make its first amounts here go
+/// uncounted.
 #[test]
 fn a_guard_finds_its_own_group_after_amounts_in_another_runtime() {
     let other = build(fixed());
-    let others: Vec<Group> = (0..300).map(|number| create(&other.root(), &format!("other{number}"))).collect();
+    let others: Vec<Group> = (0..300)
+        .map(|number| create(&other.root(), &format!("other{number}")))
+        .collect();
     for group in &others {
         group.raw().try_charge(1).expect("room");
         group.raw().uncharge(1);
     }
     let runtime = build(fixed().audit(false));
-    // The objects of these go to the groups that come, and with them places whose pages the thread has.
+    // The objects of these go to the groups that come, and with them places whose pages the thread
+    // has.
     drop(others);
-    let groups: Vec<Group> = (0..20).map(|number| create(&runtime.root(), &format!("q{number}"))).collect();
+    let groups: Vec<Group> = (0..20)
+        .map(|number| create(&runtime.root(), &format!("q{number}")))
+        .collect();
     for (at, group) in groups.into_iter().enumerate() {
         drop(charge(&group, 64)); // there is credit: what follows hits
         let guard = charge(&group, 40);
@@ -207,12 +264,18 @@ fn a_guard_finds_its_own_group_after_amounts_in_another_runtime() {
         let path = group.path();
         drop(group);
         runtime.settle();
-        let next: Vec<Group> = (0..5).map(|number| create(&runtime.root(), &format!("next{number} of {at}"))).collect();
+        let next: Vec<Group> = (0..5)
+            .map(|number| create(&runtime.root(), &format!("next{number} of {at}")))
+            .collect();
         assert_eq!(guard.group().path(), path, "no other group has the object");
         drop(guard);
         assert!(next.iter().all(|next| next.live() == 0));
     }
-    assert_eq!((runtime.counts().underflows, runtime.dying_count()), (20, 20), "counted, and kept");
+    assert_eq!(
+        (runtime.counts().underflows, runtime.dying_count()),
+        (20, 20),
+        "counted, and kept"
+    );
 }
 
 /// Too much was given back, and no guard is left: the object is used again.

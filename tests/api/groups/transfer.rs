@@ -2,7 +2,10 @@
 
 use memcg::{ChargeError, Group, Runtime};
 
-use super::{Other, assert_empty, assert_sound, bare, build, charge, create, fixed, kinds, left_empty, runtimes};
+use super::{
+    Other, assert_empty, assert_sound, bare, build, charge, create, fixed, kinds, left_empty,
+    runtimes,
+};
 
 /// R{A{B, C}, D}
 fn tree(runtime: &Runtime) -> [Group; 5] {
@@ -28,10 +31,23 @@ fn a_refusal_leaves_all_as_it_was() {
         let _beside = other.with(c, |c| charge(c, 30));
         let mut held = charge(d, 21);
         let before = live(&groups);
-        let Err(ChargeError::Limit(refusal)) = held.transfer(c) else { panic!("30 + 21 > 50") };
-        assert_eq!((refusal.requester(), refusal.requested(), refusal.usage(), refusal.max()), (c, 21, 30, 50));
+        let Err(ChargeError::Limit(refusal)) = held.transfer(c) else {
+            panic!("30 + 21 > 50")
+        };
+        assert_eq!(
+            (
+                refusal.requester(),
+                refusal.requested(),
+                refusal.usage(),
+                refusal.max()
+            ),
+            (c, 21, 30, 50)
+        );
         assert!(refusal.group() == c || refusal.group() == a);
-        assert_eq!((live(&groups), held.bytes(), held.group()), (before, 21, d.clone()));
+        assert_eq!(
+            (live(&groups), held.bytes(), held.group()),
+            (before, 21, d.clone())
+        );
         assert_eq!(a.refused_count() + c.refused_count(), 1);
         assert_sound(&runtime);
         // To the byte it fits.
@@ -52,16 +68,24 @@ fn not_to_a_group_that_is_offline() {
             let gone = charge(c, 3);
             c.offline().expect("no children");
             match held.transfer(c) {
-                Err(ChargeError::Offline { group, requested, .. }) => assert_eq!((&group, requested), (c, bytes)),
+                Err(ChargeError::Offline {
+                    group, requested, ..
+                }) => assert_eq!((&group, requested), (c, bytes)),
                 other => panic!("{other:?}"),
             }
-            assert_eq!((live(&groups), held.group()), ([bytes + 3, bytes + 3, bytes, 3, 0], b.clone()));
+            assert_eq!(
+                (live(&groups), held.group()),
+                ([bytes + 3, bytes + 3, bytes, 3, 0], b.clone())
+            );
             // From one, yes: what is left behind finds a new home.
             b.offline().expect("no children");
             held.transfer(a).expect("online");
             let mut gone = gone;
             gone.transfer(root).expect("online");
-            assert_eq!((live(&groups), runtime.dying_count()), ([bytes + 3, bytes, 0, 0, 0], 2));
+            assert_eq!(
+                (live(&groups), runtime.dying_count()),
+                ([bytes + 3, bytes, 0, 0, 0], 2)
+            );
             drop(groups);
             assert_eq!(runtime.dying_count(), 0, "nothing is left in them");
             assert_sound(&runtime);
@@ -72,16 +96,24 @@ fn not_to_a_group_that_is_offline() {
 #[test]
 fn not_to_another_runtime() {
     let [ours, theirs] = [build(fixed()), build(bare())];
-    let (here, there) = (create(&ours.root(), "here"), create(&theirs.root(), "there"));
+    let (here, there) = (
+        create(&ours.root(), "here"),
+        create(&theirs.root(), "there"),
+    );
     for bytes in [0, 10] {
         let mut held = charge(&here, bytes);
         for to in [&there, &theirs.root()] {
             match held.transfer(to) {
-                Err(ChargeError::OtherRuntime { from, to: named }) => assert_eq!((&from, &named), (&here, to)),
+                Err(ChargeError::OtherRuntime { from, to: named }) => {
+                    assert_eq!((&from, &named), (&here, to))
+                }
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!((held.group(), here.live(), theirs.root().live()), (here.clone(), bytes, 0));
+        assert_eq!(
+            (held.group(), here.live(), theirs.root().live()),
+            (here.clone(), bytes, 0)
+        );
     }
     drop((here, there));
     assert_empty(&ours);
@@ -117,16 +149,29 @@ fn of_a_further_counter_to_the_same_one() {
     let runtime = left_empty(build(builder));
     let groups = tree(&runtime);
     let [root, _, b, _, d] = &groups;
-    let mut charges = b.try_charge_set(&[(memcg::Counter::MEMORY, 5), (spill, 7)]).expect("room");
-    d.counter(spill).expect("declared").set_max(6).expect("a number");
-    let Err(ChargeError::Limit(refusal)) = charges[1].transfer(d) else { panic!("7 > 6") };
+    let mut charges = b
+        .try_charge_set(&[(memcg::Counter::MEMORY, 5), (spill, 7)])
+        .expect("room");
+    d.counter(spill)
+        .expect("declared")
+        .set_max(6)
+        .expect("a number");
+    let Err(ChargeError::Limit(refusal)) = charges[1].transfer(d) else {
+        panic!("7 > 6")
+    };
     assert_eq!((refusal.counter(), refusal.group()), (Some("spill"), d));
-    d.counter(spill).expect("declared").set_max(7).expect("a number");
+    d.counter(spill)
+        .expect("declared")
+        .set_max(7)
+        .expect("a number");
     charges[1].transfer(d).expect("7 fit");
     let live_spilt = |group: &Group| group.counter(spill).expect("declared").live();
     assert_eq!((live_spilt(root), live_spilt(b), live_spilt(d)), (7, 0, 7));
     assert_eq!(live(&groups), [5, 5, 5, 0, 0]);
-    assert_eq!((charges[1].group(), charges[0].group()), (d.clone(), b.clone()));
+    assert_eq!(
+        (charges[1].group(), charges[0].group()),
+        (d.clone(), b.clone())
+    );
     let [mut memory, spilt] = charges;
     assert!(memory.merge(spilt).is_err(), "two counters");
     drop(memory);

@@ -11,10 +11,16 @@ use super::{assert_empty, assert_sound, bare, build, charge, create};
 fn names_of_every_length_are_told_apart() {
     let runtime = build(bare());
     let root = runtime.root();
-    let names = || (1..=Group::NAME_MAX).flat_map(|length| ["a", "b"].map(|last| "x".repeat(length - 1) + last));
+    let names = || {
+        (1..=Group::NAME_MAX)
+            .flat_map(|length| ["a", "b"].map(|last| "x".repeat(length - 1) + last))
+    };
     let groups: Vec<Group> = names().map(|name| create(&root, &name)).collect();
     for (name, group) in names().zip(&groups) {
-        assert_eq!((&*group.name(), group.path()), (name.as_str(), format!("/{name}")));
+        assert_eq!(
+            (&*group.name(), group.path()),
+            (name.as_str(), format!("/{name}"))
+        );
         assert_eq!(runtime.group(&group.path()).as_ref(), Some(group));
         assert!(root.create(&name, Limits::new()).is_err());
         assert_eq!(runtime.group(&format!("/{name}/{name}")), None);
@@ -24,7 +30,11 @@ fn names_of_every_length_are_told_apart() {
         group.offline().expect("no children");
     }
     for (number, (name, group)) in names().zip(&groups).enumerate() {
-        assert_eq!(runtime.group(&format!("/{name}")), (number % 2 == 1).then(|| group.clone()), "{name}");
+        assert_eq!(
+            runtime.group(&format!("/{name}")),
+            (number % 2 == 1).then(|| group.clone()),
+            "{name}"
+        );
         assert_eq!(group.name(), name);
     }
     assert_eq!(root.children().len(), groups.len() / 2);
@@ -36,7 +46,9 @@ fn names_of_every_length_are_told_apart() {
 fn handles_of_one_group_are_one_group() {
     let runtime = build(bare());
     let root = runtime.root();
-    let groups: Vec<Group> = (0..20).map(|number| create(&root, &number.to_string())).collect();
+    let groups: Vec<Group> = (0..20)
+        .map(|number| create(&root, &number.to_string()))
+        .collect();
     let mut seen: HashSet<Group> = groups.iter().cloned().collect();
     seen.extend(root.children());
     seen.extend(groups.iter().map(|group| charge(group, 1).group()));
@@ -59,12 +71,29 @@ fn a_deep_tree_goes_on_a_small_stack() {
         let held = charge(&leaf, 7);
         assert_eq!(leaf.path().len(), 2 * LEVELS);
         // The printed line is of one length, however deep the group is.
-        let refused = leaf.try_charge(memcg::Bytes(u64::MAX)).expect_err("too much").to_string();
-        let taken = leaf.parent().expect("not the root").create("x", Limits::new()).expect_err("taken").to_string();
+        let refused = leaf
+            .try_charge(memcg::Bytes(u64::MAX))
+            .expect_err("too much")
+            .to_string();
+        let taken = leaf
+            .parent()
+            .expect("not the root")
+            .create("x", Limits::new())
+            .expect_err("taken")
+            .to_string();
         let shown = format!("{}…{}", "/x".repeat(48), &"/x".repeat(80)[1..]);
-        assert!(refused.contains(&format!(" for {shown}: ")) && refused.len() < 1_000, "{refused}");
-        assert!(taken.starts_with("no group \"x\" in /x/x") && taken.len() < 500, "{taken}");
-        assert_eq!((runtime.root().live(), leaf.ancestors().count()), (7, LEVELS));
+        assert!(
+            refused.contains(&format!(" for {shown}: ")) && refused.len() < 1_000,
+            "{refused}"
+        );
+        assert!(
+            taken.starts_with("no group \"x\" in /x/x") && taken.len() < 500,
+            "{taken}"
+        );
+        assert_eq!(
+            (runtime.root().live(), leaf.ancestors().count()),
+            (7, LEVELS)
+        );
         runtime.group("/x").expect("the first").offline_tree();
         assert_eq!((runtime.dying_count(), runtime.group_count()), (LEVELS, 1));
         assert_sound(&runtime);
@@ -72,23 +101,41 @@ fn a_deep_tree_goes_on_a_small_stack() {
         drop(held);
         assert_empty(&runtime);
     };
-    let thread = std::thread::Builder::new().stack_size(512 << 10).spawn(deep);
-    thread.expect("a thread starts").join().expect("the chain goes without recursion");
+    let thread = std::thread::Builder::new()
+        .stack_size(512 << 10)
+        .spawn(deep);
+    thread
+        .expect("a thread starts")
+        .join()
+        .expect("the chain goes without recursion");
 }
 
 #[test]
 fn the_table_lists_the_groups_online() {
     let runtime = build(bare().max(memcg::Limit::mib(1)));
-    let acme = runtime.root().create("acme", Limits::new().max(100)).expect("a name");
+    let acme = runtime
+        .root()
+        .create("acme", Limits::new().max(100))
+        .expect("a name");
     let query = create(&acme, "q17");
     let gone = create(&acme, "gone");
     let (_held, _left) = (charge(&query, 60), charge(&gone, 30));
     assert!(query.try_charge(11).is_err());
     gone.offline().expect("no children");
     let table = runtime.snapshot();
-    let rows: Vec<_> =
-        table.rows().iter().map(|row| (row.path.as_str(), row.live, row.peak, row.max, row.refused)).collect();
-    assert_eq!(rows, [("/", 90, 90, 1 << 20, 0), ("/acme", 90, 90, 100, 1), ("/acme/q17", 60, 60, u64::MAX, 0)]);
+    let rows: Vec<_> = table
+        .rows()
+        .iter()
+        .map(|row| (row.path.as_str(), row.live, row.peak, row.max, row.refused))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            ("/", 90, 90, 1 << 20, 0),
+            ("/acme", 90, 90, 100, 1),
+            ("/acme/q17", 60, 60, u64::MAX, 0)
+        ]
+    );
     assert!(table.rows().iter().all(|row| row.usage == row.live));
     let expected = "\
 path       live  %max    max  events

@@ -1,8 +1,9 @@
 //! Observe-only: limits of a subtree that are counted, and refuse and delay no group.
 //!
-//! * `through`: what is let through, and what is said of it; `switching`: on and off, at whatever usage;
-//! * `subtree`: for which groups it holds; `waiting`: charges that wait when it begins; `pressure`: no group is asked
-//!   for anything.
+//! * `through`: what is let through, and what is said of it; `switching`: on and off, at whatever
+//!   usage;
+//! * `subtree`: for which groups it holds; `waiting`: charges that wait when it begins; `pressure`:
+//!   no group is asked for anything.
 
 mod pressure;
 mod subtree;

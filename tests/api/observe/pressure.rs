@@ -12,16 +12,26 @@ use super::{Cache, KIB, Log, charge, create, limited, locals, runtimes};
 fn no_group_is_asked() {
     for runtime in runtimes() {
         let log = Log::default();
-        let limits = Limits::new().max(Limit::Bytes(10 * KIB)).high(Limit::Bytes(5 * KIB));
+        let limits = Limits::new()
+            .max(Limit::Bytes(10 * KIB))
+            .high(Limit::Bytes(5 * KIB));
         let group = runtime.root().create("q", limits).expect("a free name");
         let (cache, _registration) = Cache::of(&group, 4 * KIB, &log);
         group.set_observe_only(true);
         let _held = charge(&group, 100 * KIB);
         group.set_max(Limit::Bytes(KIB)).expect("a number");
-        group.set_limits(Limits::new().high(Limit::Bytes(KIB))).expect("a number");
+        group
+            .set_limits(Limits::new().high(Limit::Bytes(KIB)))
+            .expect("a number");
         assert!(log.is_empty() && cache.bytes() == 4 * KIB);
         // A group that asks for itself is answered, and a limit above is another matter.
-        assert_eq!(group.reclaim(Bytes(KIB)).expect("not inside a reclaimer").freed, KIB);
+        assert_eq!(
+            group
+                .reclaim(Bytes(KIB))
+                .expect("not inside a reclaimer")
+                .freed,
+            KIB
+        );
         assert!(!log.is_empty());
     }
 }
@@ -34,7 +44,11 @@ fn a_limit_above_asks_those_below() {
         group.set_observe_only(true);
         let (cache, _registration) = Cache::of(&group, 80 * KIB, &Log::default());
         let _held = charge(&group, 50 * KIB);
-        assert!(cache.bytes() <= 50 * KIB && top.usage() <= 100 * KIB, "{}", cache.bytes());
+        assert!(
+            cache.bytes() <= 50 * KIB && top.usage() <= 100 * KIB,
+            "{}",
+            cache.bytes()
+        );
     }
 }
 

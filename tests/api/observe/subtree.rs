@@ -1,4 +1,5 @@
-//! Observe-only holds for the group and all below it, whenever they are created; for no group above, for none beside.
+//! Observe-only holds for the group and all below it, whenever they are created; for no group
+//! above, for none beside.
 
 use memcg::expert::Inspect;
 use memcg::{Bytes, Event, Limit, Limits};
@@ -37,7 +38,10 @@ fn children_that_are_made_later() {
         let later = limited(&late, "later", KIB);
         assert!(late.is_observe_only() && later.is_observe_only());
         let held = charge(&later, 20 * KIB);
-        assert_eq!((locals(&later), locals(&late), locals(&top)), ([1, 1, 0], [1, 1, 0], [0; 3]));
+        assert_eq!(
+            (locals(&later), locals(&late), locals(&top)),
+            ([1, 1, 0], [1, 1, 0], [0; 3])
+        );
         top.set_observe_only(false);
         assert!(!later.is_observe_only() && later.try_charge(1).is_err());
         // An object that is used again remembers nothing.
@@ -61,10 +65,19 @@ fn limits_above_hold() {
         group.set_observe_only(true);
         let _held = charge(&group, 90 * KIB);
         let refused = group.try_charge(Bytes(11 * KIB)).expect_err("top is full");
-        let memcg::ChargeError::Limit(refusal) = refused else { panic!("{refused}") };
+        let memcg::ChargeError::Limit(refusal) = refused else {
+            panic!("{refused}")
+        };
         assert_eq!((refusal.group(), refusal.requester()), (&top, &group));
         assert_eq!(top.events().local().get(Event::Oom), 1);
-        assert_eq!((group.live(), top.live(), top.events().local().get(Event::Observed)), (90 * KIB, 90 * KIB, 0));
+        assert_eq!(
+            (
+                group.live(),
+                top.live(),
+                top.events().local().get(Event::Observed)
+            ),
+            (90 * KIB, 90 * KIB, 0)
+        );
     }
 }
 
@@ -89,11 +102,19 @@ fn each_level_that_is_passed() {
         let inner = limited(&top, "inner", 20 * KIB);
         let leaf = limited(&inner, "leaf", 10 * KIB);
         top.set_observe_only(true);
-        let steps = [(10, [0, 0, 0]), (10, [0, 0, 1]), (10, [0, 1, 2]), (10, [1, 2, 3])];
+        let steps = [
+            (10, [0, 0, 0]),
+            (10, [0, 0, 1]),
+            (10, [0, 1, 2]),
+            (10, [1, 2, 3]),
+        ];
         let mut held = Vec::new();
         for (kib, passed) in steps {
             held.push(charge(&leaf, kib * KIB));
-            assert_eq!([&top, &inner, &leaf].map(|group| group.events().local().get(Event::Observed)), passed);
+            assert_eq!(
+                [&top, &inner, &leaf].map(|group| group.events().local().get(Event::Observed)),
+                passed
+            );
         }
     }
 }
@@ -105,7 +126,9 @@ fn the_whole_tree() {
         let runtime = left_empty(build(builder.max(Limit::Bytes(100 * KIB))));
         let root = runtime.root();
         root.set_observe_only(true);
-        let half = root.create("half", Limits::new().max(Limit::percent(50))).expect("a free name");
+        let half = root
+            .create("half", Limits::new().max(Limit::percent(50)))
+            .expect("a free name");
         assert_eq!(half.max(), 50 * KIB);
         let held = charge(&half, 500 * KIB);
         assert_eq!((locals(&root), locals(&half)), ([1, 1, 0], [1, 1, 0]));

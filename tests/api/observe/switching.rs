@@ -19,7 +19,9 @@ fn off_while_usage_is_above_max() {
         assert_eq!((group.live(), group.max()), (30 * KIB, 10 * KIB));
         assert_eq!(group.forced(), 20 * KIB, "above max, as by force");
         let refused = group.try_charge(1).expect_err("full");
-        assert!(matches!(&refused, ChargeError::Limit(by) if by.group() == &group && by.max() == 10 * KIB));
+        assert!(
+            matches!(&refused, ChargeError::Limit(by) if by.group() == &group && by.max() == 10 * KIB)
+        );
         assert_sound(&runtime);
         held.shrink(Bytes(21 * KIB));
         assert_eq!((group.live(), group.forced()), (9 * KIB, 0));
@@ -112,6 +114,11 @@ fn at_its_end_reclaim_is_asked() {
         assert!(log.is_empty());
         group.set_observe_only(false);
         drop(charge(&group, KIB));
-        assert!(cache.bytes() <= 9 * KIB && group.forced() == 0, "{} and {}", cache.bytes(), group.forced());
+        assert!(
+            cache.bytes() <= 9 * KIB && group.forced() == 0,
+            "{} and {}",
+            cache.bytes(),
+            group.forced()
+        );
     }
 }

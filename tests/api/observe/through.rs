@@ -7,7 +7,8 @@ use memcg::expert::Inspect as _;
 use memcg::{Bytes, Event, Limit, Limits, OnFull};
 
 use super::{
-    KIB, assert_sound, block_on, build, charge, create, kinds, left_empty, limited, locals, runtimes, stocked,
+    KIB, assert_sound, block_on, build, charge, create, kinds, left_empty, limited, locals,
+    runtimes, stocked,
 };
 
 #[test]
@@ -21,14 +22,18 @@ fn above_max() {
         let _second = charge(&below, 8 * KIB);
         assert_eq!((locals(&group), locals(&below)), ([1, 1, 0], [0; 3]));
         let _third = charge(&group, 100 * KIB);
-        assert_eq!((locals(&group), group.live(), group.refused_count()), ([2, 2, 0], 116 * KIB, 0));
+        assert_eq!(
+            (locals(&group), group.live(), group.refused_count()),
+            ([2, 2, 0], 116 * KIB, 0)
+        );
         assert_eq!(runtime.root().events().get(Event::Observed), 2);
         assert_eq!(group.max(), 10 * KIB, "the limit is what it was");
         assert_sound(&runtime);
     }
 }
 
-/// A batch would pass the max, and the charge that needs it fits: the thread takes no batch, and counts nothing.
+/// A batch would pass the max, and the charge that needs it fits: the thread takes no batch, and
+/// counts nothing.
 #[test]
 fn a_batch_is_not_counted() {
     let runtime = build(stocked().adaptive(false));
@@ -48,15 +53,26 @@ fn in_every_form() {
         let long = Duration::from_secs(600);
         let mut held = [
             charge(&group, 11 * KIB),
-            group.try_charge_with(Bytes(11 * KIB), OnFull::Wait(long)).expect("let through"),
+            group
+                .try_charge_with(Bytes(11 * KIB), OnFull::Wait(long))
+                .expect("let through"),
             block_on(group.charge_async(Bytes(11 * KIB))).expect("let through"),
-            group.try_charge_with(Bytes(11 * KIB), OnFull::Refuse).expect("let through"),
-            group.try_charge_with(Bytes(11 * KIB), OnFull::Wait(long)).expect("let through"),
-            group.try_charge_with(Bytes(11 * KIB), OnFull::Reclaim).expect("let through"),
+            group
+                .try_charge_with(Bytes(11 * KIB), OnFull::Refuse)
+                .expect("let through"),
+            group
+                .try_charge_with(Bytes(11 * KIB), OnFull::Wait(long))
+                .expect("let through"),
+            group
+                .try_charge_with(Bytes(11 * KIB), OnFull::Reclaim)
+                .expect("let through"),
         ];
         held[0].try_grow(Bytes(11 * KIB)).expect("let through");
         assert_eq!((group.live(), locals(&group)), (77 * KIB, [7, 7, 0]));
-        assert_eq!((group.waiting_count(), group.events().get(Event::OomKill)), (0, 0));
+        assert_eq!(
+            (group.waiting_count(), group.events().get(Event::OomKill)),
+            (0, 0)
+        );
         let mut moved = create(&runtime.root(), "elsewhere").force_charge(Bytes(5 * KIB));
         moved.transfer(&group).expect("let through");
         assert_eq!((group.live(), locals(&group)[1]), (82 * KIB, 8));
@@ -68,11 +84,16 @@ fn in_every_form() {
 fn above_high() {
     for builder in kinds() {
         let runtime = left_empty(build(builder.delay_max(Duration::from_secs(600))));
-        let group = runtime.root().create("q", Limits::new().high(Limit::Bytes(KIB))).expect("a free name");
+        let group = runtime
+            .root()
+            .create("q", Limits::new().high(Limit::Bytes(KIB)))
+            .expect("a free name");
         group.set_observe_only(true);
         let started = Instant::now();
         let _held: Vec<_> = (0..10).map(|_| charge(&group, 1_024 * KIB)).collect();
-        let _more = group.try_charge_with(Bytes(1_024 * KIB), OnFull::Reclaim).expect("no max");
+        let _more = group
+            .try_charge_with(Bytes(1_024 * KIB), OnFull::Reclaim)
+            .expect("no max");
         let delay = group.high_delay(Bytes(1_024 * KIB));
         assert_eq!(delay, Duration::ZERO);
         drop(block_on(group.charge_async(Bytes(1_024 * KIB))).expect("no max"));

@@ -16,7 +16,10 @@ fn a_charge_that_waits_is_let_through() {
         for waiter in &waiters {
             assert_eq!(waiter.wakes(), 1);
         }
-        let _charges = (waiters.each_mut().map(admitted), join(thread).expect("let through"));
+        let _charges = (
+            waiters.each_mut().map(admitted),
+            join(thread).expect("let through"),
+        );
         assert_eq!((group.waiting_count(), group.live()), (0, 28 * KIB));
     }
 }
@@ -31,7 +34,10 @@ fn a_charge_that_waits_above_waits_on() {
         let mut waiter = in_line(&group, 5 * KIB);
         assert_eq!((group.waiting_count(), top.waiting_count()), (1, 0));
         group.set_observe_only(true);
-        assert_eq!((group.waiting_count(), top.waiting_count(), waiter.wakes()), (0, 1, 0));
+        assert_eq!(
+            (group.waiting_count(), top.waiting_count(), waiter.wakes()),
+            (0, 1, 0)
+        );
         drop(held.1);
         drop(admitted(&mut waiter));
         drop((held.0, waiter, group, top));
@@ -64,7 +70,11 @@ fn on_and_off_while_threads_wait() {
                 .map(|_| {
                     scope.spawn(|| {
                         for _ in 0..200 {
-                            drop(group.try_charge_with(Bytes(6 * KIB), OnFull::Wait(WATCHDOG)).expect("its turn"));
+                            drop(
+                                group
+                                    .try_charge_with(Bytes(6 * KIB), OnFull::Wait(WATCHDOG))
+                                    .expect("its turn"),
+                            );
                         }
                     })
                 })

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use memcg::expert::FixedBatch;
 use memcg::expert::Inspect as _;
-use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Event, Group, Limit, Limits, Runtime, RuntimeBuilder};
+use memcg::{
+    Bytes, Charge, ChargeError, ChargeFuture, Event, Group, Limit, Limits, Runtime, RuntimeBuilder,
+};
 
 use super::{adaptive_groups, assert_groups_sound, bare_groups, create};
 use crate::support::reclaimers::{Cache, KIB, Log, MIB};
@@ -20,15 +22,25 @@ fn high(bytes: u64) -> Limits {
 
 #[track_caller]
 fn assert_no_max_no_oom(group: &Group) {
-    let counts = [Event::Max, Event::Oom, Event::OomKill, Event::OomGroupKill].map(|event| group.events().get(event));
+    let counts = [Event::Max, Event::Oom, Event::OomKill, Event::OomGroupKill]
+        .map(|event| group.events().get(event));
     assert_eq!(counts, [0; 4], "{}", group.path());
 }
 
 /// 31M of anonymous memory, a page after the other in the kernel's test; here a MiB.
 fn over_high_is_no_failure(builder: RuntimeBuilder) {
-    let runtime = builder.delay_max(Duration::from_millis(20)).build().expect("a configuration");
+    let runtime = builder
+        .delay_max(Duration::from_millis(20))
+        .build()
+        .expect("a configuration");
     let group = create(&runtime.root(), "q", high(30 * MIB));
-    let held: Vec<_> = (0..31).map(|_| group.try_charge(Bytes(MIB)).expect("high refuses no charge")).collect();
+    let held: Vec<_> = (0..31)
+        .map(|_| {
+            group
+                .try_charge(Bytes(MIB))
+                .expect("high refuses no charge")
+        })
+        .collect();
     assert_eq!(group.live(), 31 * MIB);
     assert!(group.events().get(Event::High) > 0);
     assert_no_max_no_oom(&group);
@@ -50,7 +62,10 @@ fn a_cache_stays_close_to_high(builder: RuntimeBuilder) {
         cache.add(MIB).expect("high refuses no charge");
     }
     let live = group.live();
-    assert!(live.abs_diff(30 * MIB) <= (live + 30 * MIB) / 100 * 5, "{live}");
+    assert!(
+        live.abs_diff(30 * MIB) <= (live + 30 * MIB) / 100 * 5,
+        "{live}"
+    );
     assert_eq!(live, cache.bytes());
     assert!(group.events().get(Event::High) > 0);
     assert_no_max_no_oom(&group);
@@ -63,14 +78,18 @@ twins! {
     s042_adaptive(adaptive_groups()),
 }
 
-/// The kernel's one call populates 200M page by page, so that throttling begins in the middle of it. Here a call that
-/// is refused takes nothing, so 200M in one charge are refused at a max of 140M, and its event tells so; what the
-/// statement is about is shown by the two halves: 200M in one go through a cache, and one charge far above high, whose
-/// delay is over when it returns.
+/// The kernel's one call populates 200M page by page, so that throttling begins in the middle of
+/// it. Here a call that is refused takes nothing, so 200M in one charge are refused at a max of
+/// 140M, and its event tells so; what the statement is about is shown by the two halves: 200M in
+/// one go through a cache, and one charge far above high, whose delay is over when it returns.
 fn one_big_charge_is_throttled_at_once(builder: RuntimeBuilder) {
     let delay = Duration::from_millis(300);
     let runtime = builder.delay_max(delay).build().expect("a configuration");
-    let group = create(&runtime.root(), "q", high(30 * MIB).max(Limit::Bytes(140 * MIB)));
+    let group = create(
+        &runtime.root(),
+        "q",
+        high(30 * MIB).max(Limit::Bytes(140 * MIB)),
+    );
     let (cache, registration) = Cache::of(&group, 0, &Log::default());
     for _ in 0..200 {
         cache.add(MIB).expect("high keeps it below max");
@@ -79,8 +98,14 @@ fn one_big_charge_is_throttled_at_once(builder: RuntimeBuilder) {
     assert!(noticed > 0 && group.live() < 140 * MIB);
     drop((registration, cache));
     let started = Instant::now();
-    let held = group.try_charge(Bytes(100 * MIB)).expect("high refuses no charge");
-    assert!(started.elapsed() >= delay, "while the call is in progress: {:?}", started.elapsed());
+    let held = group
+        .try_charge(Bytes(100 * MIB))
+        .expect("high refuses no charge");
+    assert!(
+        started.elapsed() >= delay,
+        "while the call is in progress: {:?}",
+        started.elapsed()
+    );
     assert!(group.events().get(Event::High) > noticed);
     assert_no_max_no_oom(&group);
     assert_groups_sound(&runtime);
@@ -121,14 +146,26 @@ fn over(builder: RuntimeBuilder, bytes: u64) -> (Runtime, Group, Charge) {
 fn penalties(builder: &RuntimeBuilder) {
     for (mib, millis) in PENALTIES {
         let (runtime, group, _held) = over(builder.clone(), mib * MIB);
-        assert_eq!(group.high_delay(Bytes(BATCH)).as_millis(), u128::from(millis), "{mib} MiB");
+        assert_eq!(
+            group.high_delay(Bytes(BATCH)).as_millis(),
+            u128::from(millis),
+            "{mib} MiB"
+        );
         drop(runtime);
         let (runtime, group, held) = over(builder.clone(), mib * MIB - BATCH);
         let mut future = group.charge_async(Bytes(BATCH));
         let charge = polled(&mut future);
         // Below 10 ms no group sleeps.
-        assert_eq!((charge.is_ready(), group.usage()), (millis <= 10, mib * MIB), "{mib} MiB");
-        assert_eq!(group.events().local().get(Event::High), u64::from(mib > 100), "{mib} MiB");
+        assert_eq!(
+            (charge.is_ready(), group.usage()),
+            (millis <= 10, mib * MIB),
+            "{mib} MiB"
+        );
+        assert_eq!(
+            group.events().local().get(Event::High),
+            u64::from(mib > 100),
+            "{mib} MiB"
+        );
         assert_groups_sound(&runtime);
         drop((charge, future, held));
     }
@@ -172,27 +209,55 @@ fn s044_scales_with_what_is_charged() {
         let delay = group.high_delay(Bytes(bytes));
         // The kernel rounds before it scales: 4 x 57 is 228.
         let off = delay.as_millis().abs_diff(millis);
-        assert!(off <= u128::from(bytes / BATCH), "{mib} MiB, {bytes}: {delay:?}, not {millis} ms");
+        assert!(
+            off <= u128::from(bytes / BATCH),
+            "{mib} MiB, {bytes}: {delay:?}, not {millis} ms"
+        );
     }
 }
 
 /// The greatest of all levels counts, and a cap of the runtime's own.
 #[test]
 fn s044_of_all_ancestors_the_greatest() {
-    let runtime = bare_groups().delay_max(Duration::from_millis(500)).build().expect("a configuration");
+    let runtime = bare_groups()
+        .delay_max(Duration::from_millis(500))
+        .build()
+        .expect("a configuration");
     let outer = create(&runtime.root(), "outer", high(100 * MIB));
     let inner = create(&outer, "inner", high(50 * MIB));
     let leaf = create(&inner, "leaf", Limits::new());
     let mut held = leaf.force_charge(Bytes(51 * MIB));
     // 1 of 50: as 2 of 100.
-    assert_eq!((leaf.high_delay(Bytes(BATCH)).as_millis(), outer.high_delay(Bytes(BATCH))), (25, Duration::ZERO));
+    assert_eq!(
+        (
+            leaf.high_delay(Bytes(BATCH)).as_millis(),
+            outer.high_delay(Bytes(BATCH))
+        ),
+        (25, Duration::ZERO)
+    );
     let other = outer.force_charge(Bytes(52 * MIB));
-    assert_eq!((leaf.high_delay(Bytes(BATCH)).as_millis(), outer.high_delay(Bytes(BATCH)).as_millis()), (57, 57));
+    assert_eq!(
+        (
+            leaf.high_delay(Bytes(BATCH)).as_millis(),
+            outer.high_delay(Bytes(BATCH)).as_millis()
+        ),
+        (57, 57)
+    );
     held.force_grow(Bytes(MIB));
     // 2 of 50 is more than 4 of 100 is: the same.
-    assert_eq!((leaf.high_delay(Bytes(BATCH)).as_millis(), outer.high_delay(Bytes(BATCH)).as_millis()), (102, 102));
+    assert_eq!(
+        (
+            leaf.high_delay(Bytes(BATCH)).as_millis(),
+            outer.high_delay(Bytes(BATCH)).as_millis()
+        ),
+        (102, 102)
+    );
     held.force_grow(Bytes(7 * MIB));
-    assert_eq!(leaf.high_delay(Bytes(BATCH)), Duration::from_millis(500), "the cap");
+    assert_eq!(
+        leaf.high_delay(Bytes(BATCH)),
+        Duration::from_millis(500),
+        "the cap"
+    );
     drop((held, other));
 }
 
@@ -202,8 +267,18 @@ fn s044_below_ten_milliseconds_is_ignored() {
     for builder in [bare_groups(), adaptive_groups()] {
         let (_runtime, group, held) = over(builder, 101 * MIB - BATCH);
         let charge = polled(&mut group.charge_async(Bytes(BATCH)));
-        assert_eq!((charge.is_ready(), group.high_delay(Bytes(BATCH)).as_millis()), (true, 6));
-        assert_eq!(group.events().local().get(Event::High), 1, "noticed all the same");
+        assert_eq!(
+            (
+                charge.is_ready(),
+                group.high_delay(Bytes(BATCH)).as_millis()
+            ),
+            (true, 6)
+        );
+        assert_eq!(
+            group.events().local().get(Event::High),
+            1,
+            "noticed all the same"
+        );
         drop((charge, held));
     }
 }
@@ -212,7 +287,11 @@ fn s044_below_ten_milliseconds_is_ignored() {
 #[test]
 fn s046_a_hit_does_not_look() {
     let page = 4 * KIB;
-    let builder = Runtime::builder().audit(true).batch(Bytes(BATCH)).adaptive(false).delay_max(Duration::ZERO);
+    let builder = Runtime::builder()
+        .audit(true)
+        .batch(Bytes(BATCH))
+        .adaptive(false)
+        .delay_max(Duration::ZERO);
     let runtime = builder.build().expect("a configuration");
     let group = create(&runtime.root(), "q", high(MIB));
     let above = group.force_charge(Bytes(2 * MIB));
@@ -220,7 +299,11 @@ fn s046_a_hit_does_not_look() {
     let mut held = Vec::new();
     for batch in 1..=3 {
         for _ in 0..64 {
-            held.push(group.try_charge(Bytes(page)).expect("high refuses no charge"));
+            held.push(
+                group
+                    .try_charge(Bytes(page))
+                    .expect("high refuses no charge"),
+            );
             assert_eq!(group.events().local().get(Event::High), batch);
         }
     }
@@ -231,9 +314,18 @@ fn s046_a_hit_does_not_look() {
 /// Outcome only: noticed, at most once a charge, and the charge is made.
 #[test]
 fn s046_adaptive() {
-    let runtime = adaptive_groups().delay_max(Duration::ZERO).build().expect("a configuration");
+    let runtime = adaptive_groups()
+        .delay_max(Duration::ZERO)
+        .build()
+        .expect("a configuration");
     let group = create(&runtime.root(), "q", high(MIB));
-    let held: Vec<_> = (0..1_000).map(|_| group.try_charge(Bytes(4 * KIB)).expect("high refuses no charge")).collect();
+    let held: Vec<_> = (0..1_000)
+        .map(|_| {
+            group
+                .try_charge(Bytes(4 * KIB))
+                .expect("high refuses no charge")
+        })
+        .collect();
     let noticed = group.events().local().get(Event::High);
     assert!((1..=1_000).contains(&noticed), "{noticed}");
     assert_eq!(group.live(), 4_000 * KIB);

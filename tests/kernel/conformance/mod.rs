@@ -1,17 +1,20 @@
-//! One test for each behaviour that the library takes over from the kernel or decides on purpose, named after
-//! the number of its statement.
+//! One test for each behaviour that the library takes over from the kernel or decides on purpose,
+//! named after the number of its statement.
 //!
-//! `T: R{A{B}}` reads: root R, child A, its child B. Where the outcome differs from the kernel's on purpose, the
-//! test's comment says how. A statement with exact stock numbers runs with a fixed stock (`adaptive(false)`), where
-//! they are promised; its twin runs with the adaptive stock, which promises the outcome only.
+//! `T: R{A{B}}` reads: root R, child A, its child B. Where the outcome differs from the kernel's on
+//! purpose, the test's comment says how. A statement with exact stock numbers runs with a fixed
+//! stock (`adaptive(false)`), where they are promised; its twin runs with the adaptive stock, which
+//! promises the outcome only.
 //!
-//! Some statements are the kernel's own tests, which `selftests` has: 48 is `test_memcg_oom_events`, 57 to 59 are
-//! `test_memcg_oom_group_leaf_events`, `..._parent_events` and `..._score_events`, 65 is `test_memcg_swap_max_peak`, 75
-//! is `test_kmem_memcg_deletion`, 82 are `test_percpu_basic`, `test_kmem_kernel_stacks` and `test_memcg_sock`. Of
-//! statement 88 `statistics/stats/visits.rs` has the figures, of 91 `stress/statistics` the threads.
+//! Some statements are the kernel's own tests, which `selftests` has: 48 is
+//! `test_memcg_oom_events`, 57 to 59 are `test_memcg_oom_group_leaf_events`, `..._parent_events`
+//! and `..._score_events`, 65 is `test_memcg_swap_max_peak`, 75 is `test_kmem_memcg_deletion`, 82
+//! are `test_percpu_basic`, `test_kmem_kernel_stacks` and `test_memcg_sock`. Of statement 88
+//! `statistics/stats/visits.rs` has the figures, of 91 `stress/statistics` the threads.
 
-/// Two tests of one statement: with a stock whose numbers are exact, or none, and with the adaptive one. Each has a name
-/// and the arguments of the function that holds the statement, once for each call.
+/// Two tests of one statement: with a stock whose numbers are exact, or none, and with the adaptive
+/// one. Each has a name and the arguments of the function that holds the statement, once for each
+/// call.
 macro_rules! twins {
     ($statement:ident: $($(#[$doc:meta])* $test:ident $(($($argument:expr),*))+,)+) => {
         $(
@@ -65,9 +68,12 @@ pub(crate) fn bare_groups() -> RuntimeBuilder {
     adaptive_groups().batch(Bytes(0))
 }
 
-/// Groups as they are by default, on a machine that stands still now and then: no charge is refused for that.
+/// Groups as they are by default, on a machine that stands still now and then: no charge is refused
+/// for that.
 pub(crate) fn adaptive_groups() -> RuntimeBuilder {
-    Runtime::builder().audit(true).reclaim_time(Duration::from_secs(600))
+    Runtime::builder()
+        .audit(true)
+        .reclaim_time(Duration::from_secs(600))
 }
 
 #[track_caller]

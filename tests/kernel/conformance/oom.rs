@@ -1,7 +1,9 @@
-//! Statements 47, 49, 56, 60 and 61: max with a policy that chooses, which level counts a kill, and which are notified.
+//! Statements 47, 49, 56, 60 and 61: max with a policy that chooses, which level counts a kill, and
+//! which are notified.
 //!
-//! A kill is a call of the cancel hook of a group, which is a process; where the kernel frees the memory itself, the
-//! process gives its charges up. The root counts as every other group does; the kernel's shows no events.
+//! A kill is a call of the cancel hook of a group, which is a process; where the kernel frees the
+//! memory itself, the process gives its charges up. The root counts as every other group does; the
+//! kernel's shows no events.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,8 +60,16 @@ fn a_charger_above_max_is_killed(builder: RuntimeBuilder) {
     for _ in 0..50 {
         cache.add(MIB).expect("it takes from itself");
     }
-    assert!(group.usage() <= 30 * MIB && group.live() > 0, "{}", group.usage());
-    assert_eq!((second.kills(), local(&group, Event::Oom)), (0, 1), "not for what can be reclaimed");
+    assert!(
+        group.usage() <= 30 * MIB && group.live() > 0,
+        "{}",
+        group.usage()
+    );
+    assert_eq!(
+        (second.kills(), local(&group, Event::Oom)),
+        (0, 1),
+        "not for what can be reclaimed"
+    );
     assert_groups_sound(&runtime);
 }
 
@@ -76,19 +86,40 @@ fn writing_max_below_pinned_memory(builder: RuntimeBuilder) {
     let process = Process::below(&group, "process");
     process.allocate(50 * MIB).expect("no limit yet");
     // O_NONBLOCK: written, and nothing else.
-    assert_eq!(group.memory().set_max_now(Limit::Bytes(40 * MIB)).expect("a number"), 10 * MIB);
-    assert_eq!((group.max(), group.live(), process.kills()), (40 * MIB, 50 * MIB, 0));
-    assert_eq!((count(&group, Event::Oom), count(&group, Event::OomKill)), (0, 0));
+    assert_eq!(
+        group
+            .memory()
+            .set_max_now(Limit::Bytes(40 * MIB))
+            .expect("a number"),
+        10 * MIB
+    );
+    assert_eq!(
+        (group.max(), group.live(), process.kills()),
+        (40 * MIB, 50 * MIB, 0)
+    );
+    assert_eq!(
+        (count(&group, Event::Oom), count(&group, Event::OomKill)),
+        (0, 0)
+    );
     // The other form comes back when it holds.
     assert_eq!(group.set_max(Limit::Bytes(30 * MIB)).expect("a number"), 0);
     assert!(group.usage() <= 30 * MIB, "{}", group.usage());
     process.wait_until_dead();
-    assert_eq!((process.kills(), local(process.group(), Event::OomKill)), (1, 1));
+    assert_eq!(
+        (process.kills(), local(process.group(), Event::OomKill)),
+        (1, 1)
+    );
     assert_eq!(local(&group, Event::Oom), 1);
     // Or when there is no group left.
     let pinned = group.try_charge(Bytes(20 * MIB)).expect("room");
-    assert_eq!(group.set_max(Limit::Bytes(MIB)).expect("a number"), 19 * MIB);
-    assert_eq!((group.live(), group.forced(), group.max()), (20 * MIB, 19 * MIB, MIB));
+    assert_eq!(
+        group.set_max(Limit::Bytes(MIB)).expect("a number"),
+        19 * MIB
+    );
+    assert_eq!(
+        (group.live(), group.forced(), group.max()),
+        (20 * MIB, 19 * MIB, MIB)
+    );
     assert_eq!(count(&group, Event::OomKill), 1);
     assert_groups_sound(&runtime);
     drop(pinned);
@@ -100,7 +131,8 @@ twins! {
     s049_adaptive(adaptive_groups()),
 }
 
-/// A{B}, B is killed for a limit of its own. Where the kernel's root shows nothing, ours shows what is below it.
+/// A{B}, B is killed for a limit of its own. Where the kernel's root shows nothing, ours shows what
+/// is below it.
 fn hierarchical_and_local(builder: RuntimeBuilder) {
     let runtime = build(builder);
     let root = runtime.root();
@@ -111,9 +143,17 @@ fn hierarchical_and_local(builder: RuntimeBuilder) {
     assert_cancelled(process.allocate(100 * MIB), &b);
     process.wait_until_dead();
     for event in [Event::OomKill, Event::Oom, Event::OomGroupKill] {
-        assert_eq!([&b, &a, &root].map(|group| count(group, event)), [1, 1, 1], "{event:?}");
+        assert_eq!(
+            [&b, &a, &root].map(|group| count(group, event)),
+            [1, 1, 1],
+            "{event:?}"
+        );
         // Local events are what the mount option shows.
-        assert_eq!([&b, &a, &root].map(|group| local(group, event)), [1, 0, 0], "{event:?}");
+        assert_eq!(
+            [&b, &a, &root].map(|group| local(group, event)),
+            [1, 0, 0],
+            "{event:?}"
+        );
     }
     assert_groups_sound(&runtime);
 }
@@ -124,7 +164,8 @@ twins! {
     s056_adaptive(adaptive_groups()),
 }
 
-/// A listener at each level above, and a thread that waits there: all are notified of what moved the count they read.
+/// A listener at each level above, and a thread that waits there: all are notified of what moved
+/// the count they read.
 fn each_ancestor_hears(builder: RuntimeBuilder) {
     let runtime = builder.build().expect("a configuration");
     let root = runtime.root();
@@ -150,7 +191,12 @@ fn each_ancestor_hears(builder: RuntimeBuilder) {
         .collect();
     assert!(b.try_charge(Bytes(2 * MIB)).is_err());
     let until = Instant::now() + PATIENCE;
-    let told = || heard.iter().map(|heard| heard.load(Ordering::SeqCst)).collect::<Vec<_>>();
+    let told = || {
+        heard
+            .iter()
+            .map(|heard| heard.load(Ordering::SeqCst))
+            .collect::<Vec<_>>()
+    };
     let counts = levels.map(|level| count(level, Event::Max));
     while told() != counts && Instant::now() < until {
         std::thread::yield_now();
@@ -160,7 +206,10 @@ fn each_ancestor_hears(builder: RuntimeBuilder) {
     for wait in waits {
         assert!(wait.join().expect("no panic"));
     }
-    assert!(!before[3].wait(Event::Max, Duration::ZERO), "nothing has happened there");
+    assert!(
+        !before[3].wait(Event::Max, Duration::ZERO),
+        "nothing has happened there"
+    );
     drop(subscriptions);
     assert_groups_sound(&runtime);
 }

@@ -22,13 +22,20 @@ fn refusal_names_the_level(config: CounterConfig) {
     b.try_charge(60).expect("60 of 100");
     let refused = b.try_charge(41).expect_err("101 of 100");
     assert_eq!((refused.level, refused.requester), (a.id(), b.id()));
-    assert_eq!((refused.requested, refused.usage, refused.max), (41, 60, 100));
+    assert_eq!(
+        (refused.requested, refused.usage, refused.max),
+        (41, 60, 100)
+    );
     assert_eq!([b.live(), a.live(), r.live()], [60; 3]);
-    assert_eq!((a.refused_count(), b.refused_count(), r.refused_count()), (1, 0, 0));
+    assert_eq!(
+        (a.refused_count(), b.refused_count(), r.refused_count()),
+        (1, 0, 0)
+    );
     assert_sound(&r);
 }
 
-/// T: R{A{B}}, A.max = 100: B takes 60, is refused 41 at A, and nothing of the refused charge stays anywhere.
+/// T: R{A{B}}, A.max = 100: B takes 60, is refused 41 at A, and nothing of the refused charge stays
+/// anywhere.
 #[test]
 fn s001_refusal_names_the_level_and_leaves_no_trace() {
     refusal_names_the_level(bare());
@@ -39,8 +46,8 @@ fn s001_refusal_names_the_level_and_leaves_no_trace() {
     assert_eq!([b.usage(), a.usage(), r.usage()], [60; 3]);
 }
 
-/// 1 with a fixed stock. Other than in the kernel the credit of the refusing subtree goes back before the refusal, so
-/// usage is what is live.
+/// 1 with a fixed stock. Other than in the kernel the credit of the refusing subtree goes back
+/// before the refusal, so usage is what is live.
 #[test]
 fn s001_refusal_returns_the_stock_first() {
     refusal_names_the_level(fixed());
@@ -78,7 +85,11 @@ fn forced_charge_exceeds_max(config: CounterConfig) {
     b.force_charge(150);
     assert_eq!([b.live(), a.live(), r.live()], [150; 3]);
     assert_eq!((a.usage(), a.forced(), a.forced_total()), (150, 50, 50));
-    assert_eq!((b.forced(), r.forced()), (0, 0), "only A has a limit to exceed");
+    assert_eq!(
+        (b.forced(), r.forced()),
+        (0, 0),
+        "only A has a limit to exceed"
+    );
     assert_eq!(b.try_charge(1).expect_err("already above").level, a.id());
     b.uncharge(51);
     assert_eq!((a.live(), a.forced()), (99, 0));
@@ -90,13 +101,14 @@ fn forced_charge_exceeds_max(config: CounterConfig) {
 
 twins! {
     forced_charge_exceeds_max:
-    /// A forced charge may exceed the limit; the next ordinary one is refused until enough is uncharged. The kernel does
-    /// not tell forced units from others; here `forced` counts them.
+    /// A forced charge may exceed the limit; the next ordinary one is refused until enough is
+    /// uncharged. The kernel does not tell forced units from others; here `forced` counts them.
     s003_forced_charge_exceeds_max(bare())(fixed()),
     s003_adaptive(adaptive()),
 }
 
-/// After 1 the kernel's B.peak is 101, a usage that never was. Here no refused charge enters a peak.
+/// After 1 the kernel's B.peak is 101, a usage that never was. Here no refused charge enters a
+/// peak.
 #[test]
 fn s005_refused_charge_enters_no_peak() {
     let (r, a, b) = limited(bare());
@@ -105,7 +117,8 @@ fn s005_refused_charge_enters_no_peak() {
     assert_eq!([b.peak(), a.peak(), r.peak()], [60; 3]);
 }
 
-/// 5 with a stock: the batch that the admitted charge took is in the peak, the refused charge is not.
+/// 5 with a stock: the batch that the admitted charge took is in the peak, the refused charge is
+/// not.
 #[test]
 fn s005_refused_charge_enters_no_peak_with_a_stock() {
     let (r, a, b) = limited(fixed());
@@ -120,7 +133,11 @@ fn s005_adaptive() {
     b.try_charge(60).expect("60 of 100");
     b.try_charge(41).expect_err("101 of 100");
     for counter in [&b, &a, &r] {
-        assert!((60..=100).contains(&counter.peak()), "peak {}", counter.peak());
+        assert!(
+            (60..=100).contains(&counter.peak()),
+            "peak {}",
+            counter.peak()
+        );
     }
 }
 
@@ -137,13 +154,14 @@ fn max_below_live_is_busy(config: CounterConfig) {
 
 twins! {
     max_below_live_is_busy:
-    /// A limit below what is charged is busy and changes nothing. Other than in the kernel, credit is no reason: it is
-    /// drained first.
+    /// A limit below what is charged is busy and changes nothing. Other than in the kernel, credit
+    /// is no reason: it is drained first.
     s006_max_below_live_is_busy(bare())(fixed()),
     s006_adaptive(adaptive()),
 }
 
-/// Charger and setter start together; in the end it cannot be that the limit was taken and usage is above it.
+/// Charger and setter start together; in the end it cannot be that the limit was taken and usage is
+/// above it.
 fn lowered_max_against_charge(config: impl Fn() -> CounterConfig) {
     const ROUNDS: u64 = 4_000;
     let r = PageCounter::root(config());
@@ -169,7 +187,10 @@ fn lowered_max_against_charge(config: impl Fn() -> CounterConfig) {
             end.wait();
             let charged = charged.load(Ordering::Relaxed);
             let (usage, max) = (r.usage(), r.max());
-            assert!(!(lowered && usage > 5), "round {round}: max 5 was taken, usage {usage}");
+            assert!(
+                !(lowered && usage > 5),
+                "round {round}: max 5 was taken, usage {usage}"
+            );
             assert!(usage <= max, "round {round}: usage {usage}, max {max}");
             assert_eq!(max, if lowered { 5 } else { 100 }, "round {round}");
             assert_eq!(r.live(), if charged { 10 } else { 0 }, "round {round}");
@@ -184,20 +205,29 @@ fn lowered_max_against_charge(config: impl Fn() -> CounterConfig) {
 
 twins! {
     lowered_max_against_charge:
-    /// A real race of two threads, many times; every order of the two is explored by the model of the same edge.
+    /// A real race of two threads, many times; every order of the two is explored by the model of
+    /// the same edge.
     s007_lowered_max_against_charge(bare)(fixed),
     s007_adaptive(adaptive),
 }
 
-/// The kernel rounds to pages (4097 bytes are one page, 4095 none) and clamps what is too large. Here a size is exact
-/// to the byte, and what does not fit is refused with the place of the fault.
+/// The kernel rounds to pages (4097 bytes are one page, 4095 none) and clamps what is too large.
+/// Here a size is exact to the byte, and what does not fit is refused with the place of the fault.
 #[test]
 fn s009_sizes_parse_to_the_byte() {
     let bytes = |text: &str| text.parse::<Bytes>().map(|bytes| bytes.as_u64());
-    for (text, expected) in
-        [("30M", 31_457_280), ("4097", 4_097), ("4095", 4_095), ("1K", 1_024), ("18446744073709551615", u64::MAX)]
-    {
-        assert_eq!(bytes(text).unwrap_or_else(|e| panic!("{text}: {e}")), expected, "{text}");
+    for (text, expected) in [
+        ("30M", 31_457_280),
+        ("4097", 4_097),
+        ("4095", 4_095),
+        ("1K", 1_024),
+        ("18446744073709551615", u64::MAX),
+    ] {
+        assert_eq!(
+            bytes(text).unwrap_or_else(|e| panic!("{text}: {e}")),
+            expected,
+            "{text}"
+        );
         match text.parse::<Limit>() {
             Ok(Limit::Bytes(found)) => assert_eq!(found, expected, "{text}"),
             other => panic!("{text}: {other:?}"),
@@ -220,10 +250,24 @@ fn s010_new_child_has_default_limits() {
     r.set_low(20);
     r.try_charge(1).expect("1 of 500");
     let child = r.child();
-    assert_eq!((child.max(), child.min(), child.low()), (PageCounter::UNLIMITED, 0, 0));
+    assert_eq!(
+        (child.max(), child.min(), child.low()),
+        (PageCounter::UNLIMITED, 0, 0)
+    );
     assert_eq!((child.usage(), child.live(), child.stocked()), (0, 0, 0));
-    assert_eq!((child.peak(), child.refused_count(), child.forced(), child.forced_total()), (0, 0, 0, 0));
-    assert_eq!((child.children_min_usage(), child.children_low_usage()), (0, 0));
+    assert_eq!(
+        (
+            child.peak(),
+            child.refused_count(),
+            child.forced(),
+            child.forced_total()
+        ),
+        (0, 0, 0, 0)
+    );
+    assert_eq!(
+        (child.children_min_usage(), child.children_low_usage()),
+        (0, 0)
+    );
     assert_eq!(child.batch(), r.batch());
     assert_eq!(child.parent().as_ref(), Some(&r));
 }

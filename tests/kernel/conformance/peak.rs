@@ -1,4 +1,5 @@
-//! Statements 62 to 64: peaks. A peak is the highest usage that admitted charges left behind, credit included.
+//! Statements 62 to 64: peaks. A peak is the highest usage that admitted charges left behind,
+//! credit included.
 
 use memcg::{CounterConfig, PageCounter};
 
@@ -36,8 +37,8 @@ fn peak_stays_when_usage_drops(config: CounterConfig) {
 
 twins! {
     peak_stays_when_usage_drops:
-    /// Fresh: nothing. After a burst: usage and peak show it. After the free: usage drops, the peak stays. (The
-    /// statement's statistics belong to another part.)
+    /// Fresh: nothing. After a burst: usage and peak show it. After the free: usage drops, the peak
+    /// stays. (The statement's statistics belong to another part.)
     s062_peak_stays_when_usage_drops(bare())(fixed()),
     s062_adaptive(adaptive()),
 }
@@ -51,11 +52,18 @@ fn windows_are_private(config: CounterConfig) {
     for window in [&first, &second, &third] {
         window.reset();
     }
-    assert!(a.peak() >= BURST, "the counter's own peak is no group's to reset");
+    assert!(
+        a.peak() >= BURST,
+        "the counter's own peak is no group's to reset"
+    );
     drop(second);
     let fourth = a.peak_window();
     fourth.reset();
-    assert!(first.peak() < BURST, "reset after the burst: {}", first.peak());
+    assert!(
+        first.peak() < BURST,
+        "reset after the burst: {}",
+        first.peak()
+    );
     burst(&a);
     assert!(a.peak() >= BURST && first.peak() >= BURST && fourth.peak() >= BURST);
     free(&a);
@@ -73,7 +81,8 @@ fn windows_are_private(config: CounterConfig) {
 
 twins! {
     windows_are_private:
-    /// Private windows on the peak, reset one by one, dropped in another order than they were reset.
+    /// Private windows on the peak, reset one by one, dropped in another order than they were
+    /// reset.
     s063_peak_windows_are_private(bare())(fixed()),
     s063_adaptive(adaptive()),
 }
@@ -92,7 +101,8 @@ fn s063_reset_window_starts_at_usage() {
     assert_eq!((r.peak(), window.peak()), (30, 15));
 }
 
-/// One unit makes a peak of a batch, as in the kernel: the credit counts against the limit, so it counts here.
+/// One unit makes a peak of a batch, as in the kernel: the credit counts against the limit, so it
+/// counts here.
 #[test]
 fn s064_peak_includes_credit() {
     let r = PageCounter::root(fixed());

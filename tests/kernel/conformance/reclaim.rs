@@ -1,4 +1,5 @@
-//! Statements 51 to 54: max and what is reclaimed for it, and what is reclaimed because a group asks.
+//! Statements 51 to 54: max and what is reclaimed for it, and what is reclaimed because a group
+//! asks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,9 +20,15 @@ fn nothing_fits_below_max_0(builder: RuntimeBuilder) {
     let (_cache, _registration) = Cache::of(&group, 0, &log);
     for bytes in [1, 4_096, MIB, u64::MAX] {
         let refused = group.try_charge(Bytes(bytes)).expect_err("max is 0");
-        assert!(matches!(&refused, ChargeError::Limit(by) if by.group() == &group), "{refused}");
+        assert!(
+            matches!(&refused, ChargeError::Limit(by) if by.group() == &group),
+            "{refused}"
+        );
     }
-    assert_eq!((group.usage(), group.peak(), runtime.root().usage()), (0, 0, 0));
+    assert_eq!(
+        (group.usage(), group.peak(), runtime.root().usage()),
+        (0, 0, 0)
+    );
     assert!(log.is_empty(), "an empty group is not asked");
     assert_groups_sound(&runtime);
 }
@@ -41,11 +48,17 @@ fn reclaim_to_a_goal(builder: RuntimeBuilder) {
     let (cache, _registration) = Cache::of(&group, 30 * MIB, &log);
     let goal = 30 * MIB;
     for _ in 0..16 {
-        let Some(want) = group.live().checked_sub(goal).filter(|&want| want > 0) else { break };
+        let Some(want) = group.live().checked_sub(goal).filter(|&want| want > 0) else {
+            break;
+        };
         let report = group.reclaim(Bytes(want)).expect("not inside a reclaimer");
         assert_eq!(report.requested, want);
         if report.freed >= want {
-            assert!(group.live() <= goal + goal * 3 / 100, "{report:?} left {}", group.live());
+            assert!(
+                group.live() <= goal + goal * 3 / 100,
+                "{report:?} left {}",
+                group.live()
+            );
         }
     }
     let live = group.live();
@@ -53,7 +66,12 @@ fn reclaim_to_a_goal(builder: RuntimeBuilder) {
     assert_eq!(live, cache.bytes() + pinned.bytes());
     for level in [&group, &runtime.root()] {
         for event in [Event::High, Event::Max, Event::Oom] {
-            assert_eq!(level.events().get(event), 0, "{event:?} of {}", level.path());
+            assert_eq!(
+                level.events().get(event),
+                0,
+                "{event:?} of {}",
+                level.path()
+            );
         }
     }
     assert_groups_sound(&runtime);
@@ -65,15 +83,18 @@ fn s053_reclaim_to_a_goal() {
     reclaim_to_a_goal(adaptive_groups());
 }
 
-/// A(max 30M){B(max 60M){C}}: A refuses what C is charged, and A and what is above it show the event. The kernel's
-/// root shows none; here it is a group like all others.
+/// A(max 30M){B(max 60M){C}}: A refuses what C is charged, and A and what is above it show the
+/// event. The kernel's root shows none; here it is a group like all others.
 fn the_refusing_level_counts(builder: RuntimeBuilder) {
     let runtime = builder.build().expect("a configuration");
     let a = create(&runtime.root(), "a", max(30 * MIB));
     let b = create(&a, "b", max(60 * MIB));
     let c = create(&b, "c", Limits::new());
     let refused = c.try_charge(Bytes(40 * MIB)).expect_err("A is smaller");
-    assert!(matches!(&refused, ChargeError::Limit(by) if by.group() == &a && by.requester() == &c), "{refused}");
+    assert!(
+        matches!(&refused, ChargeError::Limit(by) if by.group() == &a && by.requester() == &c),
+        "{refused}"
+    );
     let local = |group: &Group| group.events().local().get(Event::Max);
     let all = |group: &Group| group.events().get(Event::Max);
     assert!(local(&a) >= 1);
@@ -89,9 +110,9 @@ fn s054_the_refusing_level_counts() {
     the_refusing_level_counts(adaptive_groups());
 }
 
-/// A reclaimer has no memory to wait for: its own charge counts `max` where it does not fit, and never `oom`. Here it
-/// is refused; the kernel, which may not refuse it, lets it through (`PF_MEMALLOC` in `try_charge_memcg`). The same
-/// inside a cancel hook (`task_in_memcg_oom`).
+/// A reclaimer has no memory to wait for: its own charge counts `max` where it does not fit, and
+/// never `oom`. Here it is refused; the kernel, which may not refuse it, lets it through
+/// (`PF_MEMALLOC` in `try_charge_memcg`). The same inside a cancel hook (`task_in_memcg_oom`).
 fn inside_reclaim_nothing_counts_as_oom(builder: RuntimeBuilder) {
     let runtime = builder.build().expect("a configuration");
     let root = runtime.root();
@@ -118,14 +139,22 @@ fn inside_reclaim_nothing_counts_as_oom(builder: RuntimeBuilder) {
     group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
     let inside = refused.load(Ordering::SeqCst);
     assert!(inside > 0 && counts(Event::Panic) == (0, 0));
-    assert_eq!((counts(Event::Max), counts(Event::Oom)), ((inside, inside), (0, 0)));
+    assert_eq!(
+        (counts(Event::Max), counts(Event::Oom)),
+        ((inside, inside), (0, 0))
+    );
     assert_eq!(group.refused_count(), inside, "refused it is");
     // The charge that it is asked for counts, once.
     drop(registration);
     group.set_oom_policy(OomPolicy::Choose);
     let hook = group.on_cancel(move |cancel| charges(&cancel.group()));
-    group.try_charge(Bytes(MIB)).expect_err("it is the victim itself");
-    assert_eq!((refused.load(Ordering::SeqCst), counts(Event::Oom)), (inside + 1, (1, 1)));
+    group
+        .try_charge(Bytes(MIB))
+        .expect_err("it is the victim itself");
+    assert_eq!(
+        (refused.load(Ordering::SeqCst), counts(Event::Oom)),
+        (inside + 1, (1, 1))
+    );
     drop((hook, pinned));
     assert_groups_sound(&runtime);
 }

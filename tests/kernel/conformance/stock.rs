@@ -1,6 +1,7 @@
 //! Statements 11 to 26: what the stock may hold, and that it never shows in an outcome.
 //!
-//! Work on shared counters is counted by what can be seen of it: a walk up the tree changes usage or the counts.
+//! Work on shared counters is counted by what can be seen of it: a walk up the tree changes usage
+//! or the counts.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,22 +14,32 @@ use super::{Other, adaptive, assert_sound, fixed};
 
 const BATCH: u64 = 64;
 
-/// T: R{A}, one thread: the first charge takes a batch, the next 63 touch nothing shared, the 65th takes another.
+/// T: R{A}, one thread: the first charge takes a batch, the next 63 touch nothing shared, the 65th
+/// takes another.
 #[test]
 fn s011_a_batch_serves_64_charges() {
     let r = PageCounter::root(fixed());
     let a = r.child();
     a.try_charge(1).expect("unlimited");
-    assert_eq!((a.usage(), r.usage(), a.live(), a.stocked()), (64, 64, 1, 63));
+    assert_eq!(
+        (a.usage(), r.usage(), a.live(), a.stocked()),
+        (64, 64, 1, 63)
+    );
     let before = r.counts();
     for charged in 2..=64 {
         a.try_charge(1).expect("unlimited");
         assert_eq!((a.usage(), r.usage(), a.live()), (64, 64, charged));
     }
     a.try_charge(1).expect("unlimited");
-    assert_eq!((a.usage(), r.usage(), a.live(), a.stocked()), (128, 128, 65, 63));
+    assert_eq!(
+        (a.usage(), r.usage(), a.live(), a.stocked()),
+        (128, 128, 65, 63)
+    );
     let after = r.counts();
-    assert_eq!((after.drains, after.barriers, after.drained), (before.drains, before.barriers, before.drained));
+    assert_eq!(
+        (after.drains, after.barriers, after.drained),
+        (before.drains, before.barriers, before.drained)
+    );
     assert_sound(&r);
 }
 
@@ -86,13 +97,14 @@ fn credit_of_another_thread_is_found(config: CounterConfig, exact: bool) {
 
 twins! {
     credit_of_another_thread_is_found:
-    /// The kernel drains asynchronously and may reclaim or kill while the credit is on its way. Here it is back before
-    /// the second try.
+    /// The kernel drains asynchronously and may reclaim or kill while the credit is on its way.
+    /// Here it is back before the second try.
     s014_no_refusal_while_credit_is_stranded(fixed(), true),
     s014_adaptive(adaptive(), false),
 }
 
-/// Each of four threads holds a quarter of the limit at most, so no group may ever be refused, wherever the credit is.
+/// Each of four threads holds a quarter of the limit at most, so no group may ever be refused,
+/// wherever the credit is.
 fn threads_within_the_limit(config: CounterConfig, quarter: u64) {
     let r = PageCounter::root(config.budget(1 << 20));
     let a = r.child();
@@ -117,7 +129,10 @@ fn threads_within_the_limit(config: CounterConfig, quarter: u64) {
     });
     // A thread that is suspended in the middle of a walk may cost a refusal, which is counted.
     let (refusals, excused) = (refusals.into_inner(), r.counts().refused_in_transit);
-    assert!(refusals <= excused, "{refusals} refusals, {excused} of them excused");
+    assert!(
+        refusals <= excused,
+        "{refusals} refusals, {excused} of them excused"
+    );
     assert_eq!(r.live(), 0);
     assert_sound(&r);
 }
@@ -182,8 +197,13 @@ fn usage_is_live_and_stock(config: CounterConfig) {
     let (c, d) = (a.child(), a.child());
     // Each entry with the entries of its subtree.
     let subtrees: [&[usize]; 5] = [&[0, 1, 2, 3, 4], &[1, 3, 4], &[2], &[3], &[4]];
-    let tree: Vec<Tally> =
-        [r.clone(), a, b, c, d].into_iter().map(|counter| Tally { counter, live: AtomicI64::new(0) }).collect();
+    let tree: Vec<Tally> = [r.clone(), a, b, c, d]
+        .into_iter()
+        .map(|counter| Tally {
+            counter,
+            live: AtomicI64::new(0),
+        })
+        .collect();
     for round in 0..30_u64 {
         std::thread::scope(|scope| {
             for thread in 0..3 {
@@ -192,11 +212,26 @@ fn usage_is_live_and_stock(config: CounterConfig) {
             }
         });
         for (tally, subtree) in tree.iter().zip(subtrees) {
-            let live: i64 = subtree.iter().map(|&index| tree[index].live.load(Ordering::Relaxed)).sum();
+            let live: i64 = subtree
+                .iter()
+                .map(|&index| tree[index].live.load(Ordering::Relaxed))
+                .sum();
             let counter = &tally.counter;
-            assert_eq!(counter.live() as i64, live, "round {round}: {}", counter.id());
-            assert_eq!(counter.usage(), counter.live() + counter.stocked(), "round {round}");
-            assert!(counter.stocked() <= counter.stocked_bound(), "round {round}");
+            assert_eq!(
+                counter.live() as i64,
+                live,
+                "round {round}: {}",
+                counter.id()
+            );
+            assert_eq!(
+                counter.usage(),
+                counter.live() + counter.stocked(),
+                "round {round}"
+            );
+            assert!(
+                counter.stocked() <= counter.stocked_bound(),
+                "round {round}"
+            );
         }
         assert_sound(&r);
     }
@@ -204,13 +239,14 @@ fn usage_is_live_and_stock(config: CounterConfig) {
 
 twins! {
     usage_is_live_and_stock:
-    /// The accounting identity at rest, after random charges, frees, limits, drains and passing children.
+    /// The accounting identity at rest, after random charges, frees, limits, drains and passing
+    /// children.
     s015_usage_is_live_and_stock_at_rest(fixed()),
     s015_adaptive(adaptive()),
 }
 
-/// Charge and uncharge of one unit, a million times: usage moves once, and nothing else is ever counted. (The
-/// kernel's versions without credit on uncharge walked every second time.)
+/// Charge and uncharge of one unit, a million times: usage moves once, and nothing else is ever
+/// counted. (The kernel's versions without credit on uncharge walked every second time.)
 fn free_and_charge_again_is_local(config: CounterConfig) {
     let r = PageCounter::root(config);
     let a = r.child();
@@ -226,7 +262,10 @@ fn free_and_charge_again_is_local(config: CounterConfig) {
         assert_eq!(r.usage(), usage);
     }
     let after = r.counts();
-    assert_eq!((after.drains, after.barriers, after.drained), (before.drains, before.barriers, before.drained));
+    assert_eq!(
+        (after.drains, after.barriers, after.drained),
+        (before.drains, before.barriers, before.drained)
+    );
     assert_eq!(r.live(), 0);
     assert_sound(&r);
 }
@@ -244,7 +283,9 @@ fn drain_is_complete(config: CounterConfig) {
     for (thread, other) in others.iter().enumerate() {
         for (index, leaf) in leaves.iter().enumerate() {
             let leaf = leaf.clone();
-            other.run(move || leaf.try_charge((thread + index) as u64)).expect("unlimited");
+            other
+                .run(move || leaf.try_charge((thread + index) as u64))
+                .expect("unlimited");
         }
     }
     let stocked = r.stocked();
@@ -259,7 +300,8 @@ fn drain_is_complete(config: CounterConfig) {
 
 twins! {
     drain_is_complete:
-    /// When a drain returns, no credit is left below, on whatever thread; no group had to cooperate.
+    /// When a drain returns, no credit is left below, on whatever thread; no group had to
+    /// cooperate.
     s020_drain_is_complete_on_return(fixed()),
     s020_adaptive(adaptive()),
 }
@@ -283,13 +325,19 @@ fn gone_counter_returns_its_stock(config: CounterConfig) {
         let stocked = a.stocked();
         assert_eq!(r.usage(), usage + stocked);
         drop(a);
-        assert_eq!(r.usage(), usage, "exactly the stock of the gone counter leaves");
+        assert_eq!(
+            r.usage(),
+            usage,
+            "exactly the stock of the gone counter leaves"
+        );
     }
     drop(others);
     // The next users of the threads' ids and of the counter's slots start clean.
     let next = r.child();
     let handle = next.clone();
-    Other::spawn().run(move || handle.try_charge(7)).expect("unlimited");
+    Other::spawn()
+        .run(move || handle.try_charge(7))
+        .expect("unlimited");
     assert_eq!((next.live(), r.live()), (7, 107));
     r.drain();
     assert_eq!((next.usage(), r.usage()), (7, 107));
@@ -299,8 +347,8 @@ fn gone_counter_returns_its_stock(config: CounterConfig) {
 
 twins! {
     gone_counter_returns_its_stock:
-    /// A counter goes while other threads hold credit for it: the parent loses exactly that credit, once, and threads
-    /// that end later do no harm.
+    /// A counter goes while other threads hold credit for it: the parent loses exactly that credit,
+    /// once, and threads that end later do no harm.
     s021_gone_counter_returns_its_stock_once(fixed()),
     s021_adaptive(adaptive()),
 }
@@ -323,8 +371,8 @@ fn walks_in_turn(config: CounterConfig, rounds: u64) -> u64 {
     walks
 }
 
-/// Any number of counters keeps its stock: 63 of 64 charges hit. (Seven slots a processor thrash from the eighth
-/// counter on.)
+/// Any number of counters keeps its stock: 63 of 64 charges hit. (Seven slots a processor thrash
+/// from the eighth counter on.)
 #[test]
 fn s023_many_counters_in_turn_keep_their_hits() {
     assert_eq!(walks_in_turn(fixed(), 10 * BATCH), 32 * 10);
@@ -335,18 +383,26 @@ fn s023_adaptive() {
     walks_in_turn(adaptive(), 10 * BATCH);
 }
 
-/// A hook that charges and uncharges the tree that is under pressure, and is refused in there as well.
+/// A hook that charges and uncharges the tree that is under pressure, and is refused in there as
+/// well.
 fn charge_inside_the_hook(config: CounterConfig) {
     let cell: Arc<Mutex<Option<PageCounter>>> = Arc::default();
     let (calls, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (target, hook_calls, hook_refused) = (cell.clone(), calls.clone(), refused.clone());
     let r = PageCounter::root(config.on_pressure(move |_| {
         hook_calls.fetch_add(1, Ordering::Relaxed);
-        let counter = target.lock().expect("no thread panics with it").clone().expect("set before the first charge");
+        let counter = target
+            .lock()
+            .expect("no thread panics with it")
+            .clone()
+            .expect("set before the first charge");
         counter.try_charge(1).expect("95 and 1 of 100");
         counter.uncharge(1);
         counter.drain();
-        hook_refused.fetch_add(u64::from(counter.try_charge(50).is_err()), Ordering::Relaxed);
+        hook_refused.fetch_add(
+            u64::from(counter.try_charge(50).is_err()),
+            Ordering::Relaxed,
+        );
         counter.uncharge(20);
         20
     }));
@@ -356,7 +412,11 @@ fn charge_inside_the_hook(config: CounterConfig) {
     a.try_charge(95).expect("95 of 100");
     a.try_charge(10).expect("the hook made room");
     assert_eq!((a.live(), r.live()), (85, 85));
-    assert_eq!(refused.load(Ordering::Relaxed), 1, "refused inside the hook, without a deadlock");
+    assert_eq!(
+        refused.load(Ordering::Relaxed),
+        1,
+        "refused inside the hook, without a deadlock"
+    );
     assert_eq!(calls.load(Ordering::Relaxed), 1, "pressure does not nest");
     assert_sound(&r);
     *cell.lock().expect("no thread panics with it") = None;
@@ -364,16 +424,26 @@ fn charge_inside_the_hook(config: CounterConfig) {
 
 twins! {
     charge_inside_the_hook:
-    /// A charge from any callback of ours never waits for itself. A signal handler is out of scope, as for malloc.
+    /// A charge from any callback of ours never waits for itself. A signal handler is out of scope,
+    /// as for malloc.
     s025_charge_inside_a_callback(fixed()),
     s025_adaptive(adaptive()),
 }
 
-/// One life of two counters that are charged together, the second first, and sometimes drained alone.
-fn paired_life([memory, memsw]: &[PageCounter; 2], seed: u64, mut each: impl FnMut(&PageCounter, &PageCounter)) {
+/// One life of two counters that are charged together, the second first, and sometimes drained
+/// alone.
+fn paired_life(
+    [memory, memsw]: &[PageCounter; 2],
+    seed: u64,
+    mut each: impl FnMut(&PageCounter, &PageCounter),
+) {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut held = Vec::new();
-    let uncharge = |units| [memory, memsw].into_iter().for_each(|counter| counter.uncharge(units));
+    let uncharge = |units| {
+        [memory, memsw]
+            .into_iter()
+            .for_each(|counter| counter.uncharge(units))
+    };
     for _ in 0..5_000 {
         match rng.random_range(0..100) {
             0 => drop(memory.drain()),
@@ -381,7 +451,9 @@ fn paired_life([memory, memsw]: &[PageCounter; 2], seed: u64, mut each: impl FnM
             2 => drop(memory.drain() + memsw.drain()),
             3..55 => {
                 let units = rng.random_range(0..90);
-                [memsw, memory].into_iter().for_each(|counter| counter.try_charge(units).expect("unlimited"));
+                [memsw, memory]
+                    .into_iter()
+                    .for_each(|counter| counter.try_charge(units).expect("unlimited"));
                 held.push(units);
             }
             _ => held.pop().into_iter().for_each(uncharge),
@@ -396,13 +468,20 @@ fn paired_life([memory, memsw]: &[PageCounter; 2], seed: u64, mut each: impl FnM
 fn independent_stocks_differ_by_the_bound(config: impl Fn() -> CounterConfig) {
     let roots = [(); 2].map(|()| PageCounter::root(config()));
     let mut lower = 0;
-    paired_life(&roots.each_ref().map(PageCounter::child), 26, |memory, memsw| {
-        lower += usize::from(memsw.usage() < memory.usage());
-        let bound = memory.stocked_bound().max(memsw.stocked_bound());
-        assert!(memory.stocked().abs_diff(memsw.stocked()) <= bound);
-        assert!(memsw.usage() + bound >= memory.usage(), "lower than memory by more than the bound");
-        assert!(bound <= 2 * BATCH, "one thread, two batches");
-    });
+    paired_life(
+        &roots.each_ref().map(PageCounter::child),
+        26,
+        |memory, memsw| {
+            lower += usize::from(memsw.usage() < memory.usage());
+            let bound = memory.stocked_bound().max(memsw.stocked_bound());
+            assert!(memory.stocked().abs_diff(memsw.stocked()) <= bound);
+            assert!(
+                memsw.usage() + bound >= memory.usage(),
+                "lower than memory by more than the bound"
+            );
+            assert!(bound <= 2 * BATCH, "one thread, two batches");
+        },
+    );
     assert!(lower > 0, "the second read lower now and then");
     for root in &roots {
         let verdict = root.verify();
@@ -412,8 +491,9 @@ fn independent_stocks_differ_by_the_bound(config: impl Fn() -> CounterConfig) {
 
 twins! {
     independent_stocks_differ_by_the_bound:
-    /// Memory and memory + swap charged together, each with its own stock: the second may read lower than the first by
-    /// the stock's bound at most (the kernel: one batch a processor; here two batches a thread).
+    /// Memory and memory + swap charged together, each with its own stock: the second may read
+    /// lower than the first by the stock's bound at most (the kernel: one batch a processor; here
+    /// two batches a thread).
     s026_independent_stocks_differ_by_the_bound(fixed),
     s026_independent_adaptive(adaptive),
 }

@@ -1,10 +1,13 @@
-//! Statements 66 and 67: swap, which is a further counter that the owner of the memory charges when it spills.
+//! Statements 66 and 67: swap, which is a further counter that the owner of the memory charges when
+//! it spills.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use memcg::{Bytes, ChargeError, Counter, Event, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder};
+use memcg::{
+    Bytes, ChargeError, Counter, Event, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder,
+};
 
 use super::{adaptive_groups, assert_groups_sound, bare_groups, create};
 use crate::support::reclaimers::MIB;
@@ -14,19 +17,32 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 fn build(mut builder: RuntimeBuilder) -> (Runtime, Counter) {
     let swap = builder.counter("swap", memcg::Unit::Bytes);
-    let runtime = builder.oom_time(PATIENCE).reclaim_time(PATIENCE).build().expect("a configuration");
+    let runtime = builder
+        .oom_time(PATIENCE)
+        .reclaim_time(PATIENCE)
+        .build()
+        .expect("a configuration");
     runtime.root().set_oom_policy(OomPolicy::Choose);
     (runtime, swap)
 }
 
 fn set_swap_max(group: &Group, swap: Counter, bytes: u64) {
-    group.counter(swap).expect("declared").set_max(Limit::Bytes(bytes)).expect("a number");
+    group
+        .counter(swap)
+        .expect("declared")
+        .set_max(Limit::Bytes(bytes))
+        .expect("a number");
 }
 
-/// No swap at all: what is above max is an OOM, and each attempt to swap is counted with the counter.
+/// No swap at all: what is above max is an OOM, and each attempt to swap is counted with the
+/// counter.
 fn no_swap(builder: RuntimeBuilder) {
     let (runtime, swap) = build(builder);
-    let group = create(&runtime.root(), "q", Limits::new().max(Limit::Bytes(30 * MIB)));
+    let group = create(
+        &runtime.root(),
+        "q",
+        Limits::new().max(Limit::Bytes(30 * MIB)),
+    );
     set_swap_max(&group, swap, 0);
     let process = create(&group, "process", Limits::new());
     let (anon, registration) = Anon::of(&process, swap, MIB);
@@ -34,8 +50,17 @@ fn no_swap(builder: RuntimeBuilder) {
     let killed = anon.allocate(31 * MIB).expect_err("30 is all there is");
     assert!(matches!(&killed, ChargeError::Cancelled { .. }), "{killed}");
     let swap_of = group.counter(swap).expect("declared");
-    assert_eq!((swap_of.usage(), swap_of.peak(), group.live()), (0, 0, 30 * MIB));
-    assert_eq!((group.events().get(Event::Oom), group.events().get(Event::OomKill)), (1, 1));
+    assert_eq!(
+        (swap_of.usage(), swap_of.peak(), group.live()),
+        (0, 0, 30 * MIB)
+    );
+    assert_eq!(
+        (
+            group.events().get(Event::Oom),
+            group.events().get(Event::OomKill)
+        ),
+        (1, 1)
+    );
     // The swap fail event: refused there, and its max met.
     assert!(swap_of.refused_count() > 0 && swap_of.events().local().get(Event::Max) > 0);
     anon.exit();
@@ -49,7 +74,8 @@ twins! {
     s066_adaptive(adaptive_groups()),
 }
 
-/// The parent's swap is full: the child is refused there, keeps its memory, and no group is killed for swap.
+/// The parent's swap is full: the child is refused there, keeps its memory, and no group is killed
+/// for swap.
 fn swap_is_hierarchical(builder: RuntimeBuilder) {
     let (runtime, swap) = build(builder);
     let parent = create(&runtime.root(), "parent", Limits::new());
@@ -64,13 +90,29 @@ fn swap_is_hierarchical(builder: RuntimeBuilder) {
     };
     let (anon, registration) = Anon::of(&child, swap, MIB);
     anon.allocate(20 * MIB).expect("no limit");
-    let report = child.reclaim(Bytes(20 * MIB)).expect("not inside a reclaimer");
+    let report = child
+        .reclaim(Bytes(20 * MIB))
+        .expect("not inside a reclaimer");
     assert_eq!((report.freed, child.live()), (10 * MIB, 10 * MIB));
-    let refused = child.try_charge_set(&[(swap, MIB)]).expect_err("full above");
-    let ChargeError::Limit(refusal) = refused else { panic!("{refused}") };
-    assert_eq!((refusal.group(), refusal.requester(), refusal.counter()), (&parent, &child, Some("swap")));
+    let refused = child
+        .try_charge_set(&[(swap, MIB)])
+        .expect_err("full above");
+    let ChargeError::Limit(refusal) = refused else {
+        panic!("{refused}")
+    };
+    assert_eq!(
+        (refusal.group(), refusal.requester(), refusal.counter()),
+        (&parent, &child, Some("swap"))
+    );
     assert_eq!(child.live(), 10 * MIB, "memory is as it was");
-    let max = |group: &Group| group.counter(swap).expect("declared").events().local().get(Event::Max);
+    let max = |group: &Group| {
+        group
+            .counter(swap)
+            .expect("declared")
+            .events()
+            .local()
+            .get(Event::Max)
+    };
     assert!(max(&parent) > 0);
     assert_eq!((max(&child), max(&runtime.root())), (0, 0));
     for group in [&child, &parent, &runtime.root()] {

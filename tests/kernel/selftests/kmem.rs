@@ -1,11 +1,14 @@
-//! `test_kmem.c`: kernel memory, which here is what a service keeps about its own work, object by object.
+//! `test_kmem.c`: kernel memory, which here is what a service keeps about its own work, object by
+//! object.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::thread::available_parallelism;
 
 use memcg::kmem::{Kmem, NodeId, Placement};
-use memcg::{Bytes, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Stat, Unit};
+use memcg::{
+    Bytes, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Stat, Unit,
+};
 
 use super::{Cell, PAGE, assert_sound, build, create, stat};
 use crate::support::reclaimers::{MIB, lock};
@@ -24,11 +27,14 @@ fn max_vmstat_error() -> u64 {
 }
 
 fn hold(group: &Group, stat: Stat, bytes: u64) -> Kmem {
-    group.precharge(Bytes(bytes)).expect("no max").account_as(stat, &Placement::on(NodeId::new(0), Bytes(bytes)))
+    group
+        .precharge(Bytes(bytes))
+        .expect("no max")
+        .account_as(stat, &Placement::on(NodeId::new(0), Bytes(bytes)))
 }
 
-/// Dentries that no group uses: they stay when the process that looked for them has ended, until reclaim takes them,
-/// the oldest first.
+/// Dentries that no group uses: they stay when the process that looked for them has ended, until
+/// reclaim takes them, the oldest first.
 struct Dcache {
     group: Group,
     dentries: Mutex<VecDeque<Kmem>>,
@@ -36,8 +42,14 @@ struct Dcache {
 
 impl Dcache {
     fn of(group: &Group) -> (Registration, Arc<Dcache>) {
-        let dcache = Arc::new(Dcache { group: group.clone(), dentries: Mutex::default() });
-        (group.register_reclaimer(Arc::clone(&dcache) as Arc<dyn Reclaim>, Priority::NORMAL), dcache)
+        let dcache = Arc::new(Dcache {
+            group: group.clone(),
+            dentries: Mutex::default(),
+        });
+        (
+            group.register_reclaimer(Arc::clone(&dcache) as Arc<dyn Reclaim>, Priority::NORMAL),
+            dcache,
+        )
     }
 
     /// `alloc_dcache` in `test_kmem.c`: looks for so many files that do not exist.
@@ -61,7 +73,9 @@ impl Reclaim for Dcache {
         let mut freed = 0;
         while freed < want {
             // The dentry goes when the lock is free again.
-            let Some(dentry) = lock(&self.dentries).pop_front() else { break };
+            let Some(dentry) = lock(&self.dentries).pop_front() else {
+                break;
+            };
             freed += dentry.bytes();
         }
         freed
@@ -72,8 +86,8 @@ impl Reclaim for Dcache {
     }
 }
 
-/// `test_kmem_basic` in `test_kmem.c`: 100,000 dentries show in *slab*; high is set to 1M, and at least half of them
-/// go.
+/// `test_kmem_basic` in `test_kmem.c`: 100,000 dentries show in *slab*; high is set to 1M, and at
+/// least half of them go.
 fn test_kmem_basic(cell: Cell) {
     let runtime = cell.build();
     let group = create(&runtime.root(), "kmem_basic_test", Limits::new());
@@ -82,7 +96,9 @@ fn test_kmem_basic(cell: Cell) {
     let before = stat(&group, Stat::SLAB);
     assert!(before >= MIB, "{before}");
     // No group has to wait for RCU.
-    group.set_limits(Limits::new().high(Limit::Bytes(MIB))).expect("a number");
+    group
+        .set_limits(Limits::new().high(Limit::Bytes(MIB)))
+        .expect("a number");
     for after in [stat(&group, Stat::SLAB), group.usage(), group.live()] {
         assert!(after < before / 2, "{after} of {before}");
     }
@@ -91,12 +107,13 @@ fn test_kmem_basic(cell: Cell) {
     assert_sound(&runtime);
 }
 
-/// `test_kmem_memcg_deletion` in `test_kmem.c`: 100 groups come and go, in each of which 2 threads for each processor
-/// leave 100 dentries. What the parent holds is what its items come to.
+/// `test_kmem_memcg_deletion` in `test_kmem.c`: 100 groups come and go, in each of which 2 threads
+/// for each processor leave 100 dentries. What the parent holds is what its items come to.
 ///
-/// Each of those threads has ended with credit in its stock, in a group that is gone: with the default stock the
-/// parent's usage is larger than the sum by up to its `stocked_bound`, until that credit is settled or drained. So the
-/// sum is compared with what is live, and with usage once that is drained; without stock the bound is 0.
+/// Each of those threads has ended with credit in its stock, in a group that is gone: with the
+/// default stock the parent's usage is larger than the sum by up to its `stocked_bound`, until that
+/// credit is settled or drained. So the sum is compared with what is live, and with usage once that
+/// is drained; without stock the bound is 0.
 fn test_kmem_memcg_deletion(cell: Cell) {
     let runtime = cell.build();
     let parent = create(&runtime.root(), "kmem_memcg_deletion_test", Limits::new());
@@ -113,10 +130,22 @@ fn test_kmem_memcg_deletion(cell: Cell) {
         left.push((registration, dcache));
     }
     // *kernel* contains *slab* and *percpu* in the kernel; here each is an item of its own.
-    let items = [Stat::ANON, Stat::FILE, Stat::KERNEL, Stat::SLAB, Stat::PERCPU, Stat::SOCK];
+    let items = [
+        Stat::ANON,
+        Stat::FILE,
+        Stat::KERNEL,
+        Stat::SLAB,
+        Stat::PERCPU,
+        Stat::SOCK,
+    ];
     let sum: u64 = items.into_iter().map(|item| stat(&parent, item)).sum();
     assert_eq!(sum, 100 * 2 * processors() * 100 * DENTRY);
-    let assert_near = |current: u64| assert!(current.abs_diff(sum) < max_vmstat_error(), "{current}, not {sum}");
+    let assert_near = |current: u64| {
+        assert!(
+            current.abs_diff(sum) < max_vmstat_error(),
+            "{current}, not {sum}"
+        )
+    };
     assert_near(parent.live());
     let credit = parent.usage() - sum;
     assert!(credit <= parent.memory().stocked_bound(), "{credit}");
@@ -128,17 +157,20 @@ fn test_kmem_memcg_deletion(cell: Cell) {
     assert_eq!((parent.live(), runtime.dying_count()), (0, 0));
 }
 
-/// `test_kmem_kernel_stacks` in `test_kmem.c`: a process starts 1,000 threads, and *kernel_stack* is no less than a
-/// page for each. As in the kernel, the group that starts a thread is charged for its stack; what the thread does is no
-/// group's concern.
+/// `test_kmem_kernel_stacks` in `test_kmem.c`: a process starts 1,000 threads, and *kernel_stack*
+/// is no less than a page for each. As in the kernel, the group that starts a thread is charged for
+/// its stack; what the thread does is no group's concern.
 fn test_kmem_kernel_stacks(cell: Cell) {
     let mut builder = cell.builder();
     let kernel_stack = builder.stat_per_node("kernel_stack", Unit::Bytes);
     let runtime = build(builder);
     let group = create(&runtime.root(), "kmem_kernel_stacks_test", Limits::new());
     let process = Other::spawn();
-    let threads: Vec<Kmem> =
-        process.with(&group, move |group: &Group| (0..1_000).map(|_| hold(group, kernel_stack, PAGE)).collect());
+    let threads: Vec<Kmem> = process.with(&group, move |group: &Group| {
+        (0..1_000)
+            .map(|_| hold(group, kernel_stack, PAGE))
+            .collect()
+    });
     assert!(stat(&group, kernel_stack) >= 1_000 * PAGE);
     assert!(group.usage() >= 1_000 * PAGE && group.live() >= 1_000 * PAGE);
     drop((threads, process));
@@ -146,9 +178,10 @@ fn test_kmem_kernel_stacks(cell: Cell) {
     assert_sound(&runtime);
 }
 
-/// `test_kmem_dead_cgroups` in `test_kmem.c`: 30 groups come and go, each leaves 100 dentries, and none of them is
-/// dying afterwards. The kernel moves what they leave to their parent; here a group is dying until its owner does, or
-/// reclaim has taken it. Both are shown: no group has to wait for either.
+/// `test_kmem_dead_cgroups` in `test_kmem.c`: 30 groups come and go, each leaves 100 dentries, and
+/// none of them is dying afterwards. The kernel moves what they leave to their parent; here a group
+/// is dying until its owner does, or reclaim has taken it. Both are shown: no group has to wait for
+/// either.
 fn test_kmem_dead_cgroups(cell: Cell) {
     for reparented in [true, false] {
         let runtime = cell.build();
@@ -168,19 +201,31 @@ fn test_kmem_dead_cgroups(cell: Cell) {
             left.iter().for_each(|(_, dcache)| dcache.reparent(&parent));
         } else {
             // Their reclaimers are the parent's by now.
-            assert_eq!(parent.reclaim(Bytes(bytes)).expect("not inside a reclaimer").freed, bytes);
+            assert_eq!(
+                parent
+                    .reclaim(Bytes(bytes))
+                    .expect("not inside a reclaimer")
+                    .freed,
+                bytes
+            );
         }
         // The dentries alone: the rest of it has a handle on the group.
-        let left: Vec<_> = left.into_iter().map(|(_, dcache)| std::mem::take(&mut *lock(&dcache.dentries))).collect();
+        let left: Vec<_> = left
+            .into_iter()
+            .map(|(_, dcache)| std::mem::take(&mut *lock(&dcache.dentries)))
+            .collect();
         runtime.settle();
-        assert_eq!((runtime.dying_count(), parent.live()), (0, if reparented { bytes } else { 0 }));
+        assert_eq!(
+            (runtime.dying_count(), parent.live()),
+            (0, if reparented { bytes } else { 0 })
+        );
         assert_sound(&runtime);
         drop(left);
     }
 }
 
-/// `test_percpu_basic` in `test_kmem.c`: a tree of 1,000 groups, each of which has copies for each processor and an
-/// object in its parent. The parent's current is what *percpu* and *slab* come to.
+/// `test_percpu_basic` in `test_kmem.c`: a tree of 1,000 groups, each of which has copies for each
+/// processor and an object in its parent. The parent's current is what *percpu* and *slab* come to.
 fn test_percpu_basic(cell: Cell) {
     let runtime = cell.build();
     let parent = create(&runtime.root(), "percpu_basic_test", Limits::new());
@@ -192,12 +237,25 @@ fn test_percpu_basic(cell: Cell) {
         })
         .collect();
     let (percpu, slab) = (stat(&parent, Stat::PERCPU), stat(&parent, Stat::SLAB));
-    assert!(percpu >= 1_000 * 64 && slab == 1_000 * 1_024, "{percpu} and {slab}");
+    assert!(
+        percpu >= 1_000 * 64 && slab == 1_000 * 1_024,
+        "{percpu} and {slab}"
+    );
     for current in [parent.usage(), parent.live()] {
-        assert!(current > 0 && current.abs_diff(percpu + slab) < max_vmstat_error(), "{current}: {percpu} + {slab}");
+        assert!(
+            current > 0 && current.abs_diff(percpu + slab) < max_vmstat_error(),
+            "{current}: {percpu} + {slab}"
+        );
     }
     drop(children);
-    assert_eq!((stat(&parent, Stat::PERCPU), stat(&parent, Stat::SLAB), parent.live()), (0, 0, 0));
+    assert_eq!(
+        (
+            stat(&parent, Stat::PERCPU),
+            stat(&parent, Stat::SLAB),
+            parent.live()
+        ),
+        (0, 0, 0)
+    );
     assert_sound(&runtime);
 }
 

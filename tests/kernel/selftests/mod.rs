@@ -1,7 +1,9 @@
-//! The kernel's self-tests of its memory controller, `tools/testing/selftests/cgroup/test_memcontrol.c` and
-//! `test_kmem.c`: their scenarios, their sizes and their tolerances, on what users of groups read.
+//! The kernel's self-tests of its memory controller,
+//! `tools/testing/selftests/cgroup/test_memcontrol.c` and `test_kmem.c`: their scenarios, their
+//! sizes and their tolerances, on what users of groups read.
 //!
-//! Each scenario bears the name of the kernel's function, and runs in four cells, which are tests of their own:
+//! Each scenario bears the name of the kernel's function, and runs in four cells, which are tests
+//! of their own:
 //!
 //! | cell | stock | what children do not claim of their parent's protection |
 //! |---|---|---|
@@ -10,9 +12,9 @@
 //! | `stock` | as it is by default | protects no group |
 //! | `stock_recursive` | as it is by default | protects groups that use more |
 //!
-//! A page of the kernel's is one charge of 4 KiB here; nothing of it is allocated. `memory.current` is
-//! [`Group::usage`], and [`Group::live`] is held to the same tolerance. Where the default stock makes usage larger than
-//! a scenario allows, it says so and compares `live` alone.
+//! A page of the kernel's is one charge of 4 KiB here; nothing of it is allocated. `memory.current`
+//! is [`Group::usage`], and [`Group::live`] is held to the same tolerance. Where the default stock
+//! makes usage larger than a scenario allows, it says so and compares `live` alone.
 
 /// The four cells of each scenario, which is a function of its cell.
 macro_rules! matrix {
@@ -56,7 +58,10 @@ mod swap;
 
 use std::time::Duration;
 
-use memcg::{Bytes, ChargeError, Event, Freshness, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder, Stat};
+use memcg::{
+    Bytes, ChargeError, Event, Freshness, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder,
+    Stat,
+};
 
 use crate::support::processes::Process;
 
@@ -79,7 +84,11 @@ impl Cell {
             .recursive_protection(self.recursive)
             .reclaim_time(PATIENCE)
             .oom_time(PATIENCE);
-        if self.stock { builder } else { builder.batch(Bytes(0)) }
+        if self.stock {
+            builder
+        } else {
+            builder.batch(Bytes(0))
+        }
     }
 
     /// As the kernel has it: where reclaim brings nothing, a group is killed.
@@ -103,12 +112,14 @@ pub(crate) fn max(bytes: u64) -> Limits {
     Limits::new().max(Limit::Bytes(bytes))
 }
 
-/// `values_close` of the kernel's `cgroup_util.h`: they differ by no more than so many percent of their sum.
+/// `values_close` of the kernel's `cgroup_util.h`: they differ by no more than so many percent of
+/// their sum.
 pub(crate) fn values_close(a: u64, b: u64, percent: u64) -> bool {
     a.abs_diff(b) <= (a + b) / 100 * percent
 }
 
-/// `memory.current` is as close to `expected` as the kernel's test wants it, and so is what is live.
+/// `memory.current` is as close to `expected` as the kernel's test wants it, and so is what is
+/// live.
 #[track_caller]
 pub(crate) fn assert_current(group: &Group, expected: u64, percent: u64) {
     for (what, bytes) in [("usage", group.usage()), ("live", group.live())] {
@@ -120,12 +131,18 @@ pub(crate) fn assert_current(group: &Group, expected: u64, percent: u64) {
     }
 }
 
-/// One item as `memory.stat` shows it; no thread may change it meanwhile. A read that did not have to be exact is no
-/// further off than it says.
+/// One item as `memory.stat` shows it; no thread may change it meanwhile. A read that did not have
+/// to be exact is no further off than it says.
 #[track_caller]
 pub(crate) fn stat(group: &Group, stat: Stat) -> u64 {
-    let (shown, exact) = (group.read(Freshness::Threshold), group.read(Freshness::Exact).get(stat));
-    assert!(shown.get(stat).abs_diff(exact) <= shown.max_error_of(stat), "{shown:?}, exactly {exact}");
+    let (shown, exact) = (
+        group.read(Freshness::Threshold),
+        group.read(Freshness::Exact).get(stat),
+    );
+    assert!(
+        shown.get(stat).abs_diff(exact) <= shown.max_error_of(stat),
+        "{shown:?}, exactly {exact}"
+    );
     u64::try_from(exact).expect("what is held is not negative")
 }
 
@@ -134,8 +151,8 @@ pub(crate) fn count(group: &Group, event: Event) -> u64 {
     group.events().get(event)
 }
 
-/// `alloc_anon` of the kernel's `cgroup_util.c`, run as `cg_run` does: a process in `group` touches so many bytes, page
-/// after page, and exits. False: it was killed.
+/// `alloc_anon` of the kernel's `cgroup_util.c`, run as `cg_run` does: a process in `group` touches
+/// so many bytes, page after page, and exits. False: it was killed.
 #[track_caller]
 pub(crate) fn alloc_anon(group: &Group, bytes: u64) -> bool {
     let process = Process::below(group, "alloc_anon");

@@ -29,13 +29,17 @@ fn test_memcg_oom_events(cell: Cell) {
     let group = create(&runtime.root(), "memcg_test", max(30 * MIB));
     assert!(!alloc_anon(&group, 100 * MIB));
     assert!(group.children().is_empty(), "cgroup.procs");
-    assert_eq!([Event::Oom, Event::OomKill].map(|event| count(&group, event)), [1, 1]);
+    assert_eq!(
+        [Event::Oom, Event::OomKill].map(|event| count(&group, event)),
+        [1, 1]
+    );
     assert_eq!(group.live(), 0);
     assert_sound(&runtime);
 }
 
-/// `test_memcg_oom_group_leaf_events` in `test_memcontrol.c`: all of the child are killed and no group beside it. The
-/// parent counts it; with `memory_localevents`, which is `Events::local` here, it does not.
+/// `test_memcg_oom_group_leaf_events` in `test_memcontrol.c`: all of the child are killed and no
+/// group beside it. The parent counts it; with `memory_localevents`, which is `Events::local` here,
+/// it does not.
 fn test_memcg_oom_group_leaf_events(cell: Cell) {
     let runtime = cell.build();
     let parent = create(&runtime.root(), "memcg_test_0", Limits::new());
@@ -48,12 +52,15 @@ fn test_memcg_oom_group_leaf_events(cell: Cell) {
     assert!(count(&child, Event::OomKill) > 0);
     assert!(count(&parent, Event::OomKill) > 0);
     assert_eq!(parent.events().local().get(Event::OomKill), 0);
-    assert_eq!((beside.kills(), parent.live(), child.live()), (0, 60 * MIB, 0));
+    assert_eq!(
+        (beside.kills(), parent.live(), child.live()),
+        (0, 60 * MIB, 0)
+    );
     assert_sound(&runtime);
 }
 
-/// `test_memcg_oom_group_parent_events` in `test_memcontrol.c`: the parent's limit, and all in it are killed, wherever
-/// they are below.
+/// `test_memcg_oom_group_parent_events` in `test_memcontrol.c`: the parent's limit, and all in it
+/// are killed, wherever they are below.
 fn test_memcg_oom_group_parent_events(cell: Cell) {
     let runtime = cell.build();
     let parent = create(&runtime.root(), "memcg_test_0", max(80 * MIB));
@@ -68,9 +75,10 @@ fn test_memcg_oom_group_parent_events(cell: Cell) {
     assert_sound(&runtime);
 }
 
-/// `test_memcg_oom_group_score_events` in `test_memcontrol.c`: all are killed but a process with an `oom_score_adj` of
-/// -1000, which is exempt here. The kernel counts 3 kills of two processes: `oom_kill_process` in `mm/oom_kill.c` kills
-/// the victim, then every group in its group, the victim again. Here each is told once.
+/// `test_memcg_oom_group_score_events` in `test_memcontrol.c`: all are killed but a process with an
+/// `oom_score_adj` of -1000, which is exempt here. The kernel counts 3 kills of two processes:
+/// `oom_kill_process` in `mm/oom_kill.c` kills the victim, then every group in its group, the
+/// victim again. Here each is told once.
 fn test_memcg_oom_group_score_events(cell: Cell) {
     let runtime = cell.build();
     let group = create(&runtime.root(), "memcg_test_0", max(50 * MIB));
@@ -80,7 +88,10 @@ fn test_memcg_oom_group_score_events(cell: Cell) {
     let sleeper = alloc_anon_noexit(&group, "sleeper", MIB);
     assert!(!alloc_anon(&group, 100 * MIB));
     assert_killed(&[&sleeper]);
-    assert_eq!((count(&group, Event::OomKill), safe.kills(), safe.is_dead()), (2, 0, false));
+    assert_eq!(
+        (count(&group, Event::OomKill), safe.kills(), safe.is_dead()),
+        (2, 0, false)
+    );
     safe.allocate_by(PAGE, MIB).expect("it lives");
     assert_eq!(group.live(), 2 * MIB);
     assert_sound(&runtime);

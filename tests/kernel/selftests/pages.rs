@@ -1,9 +1,12 @@
-//! Pages and their holders: each is a charge of its own, and an item of the statistics says what it is for.
+//! Pages and their holders: each is a charge of its own, and an item of the statistics says what it
+//! is for.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use memcg::{Bytes, Charge, ChargeError, Group, Priority, Reclaim, ReclaimContext, Registration, Stat};
+use memcg::{
+    Bytes, Charge, ChargeError, Group, Priority, Reclaim, ReclaimContext, Registration, Stat,
+};
 
 use super::PAGE;
 use crate::support::reclaimers::lock;
@@ -37,12 +40,18 @@ pub(crate) struct PageCache {
 impl PageCache {
     /// Empty, and registered with the group.
     pub(crate) fn of(group: &Group) -> (Registration, Arc<PageCache>) {
-        let cache = Arc::new(PageCache { group: group.clone(), pages: Mutex::default() });
-        (group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL), cache)
+        let cache = Arc::new(PageCache {
+            group: group.clone(),
+            pages: Mutex::default(),
+        });
+        (
+            group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL),
+            cache,
+        )
     }
 
-    /// `alloc_pagecache` of the kernel's `cgroup_util.c`: the file grows by so many bytes, which are read page after
-    /// page. Reclaim may take from those that were read before.
+    /// `alloc_pagecache` of the kernel's `cgroup_util.c`: the file grows by so many bytes, which
+    /// are read page after page. Reclaim may take from those that were read before.
     pub(crate) fn alloc(&self, bytes: u64) -> Result<(), ChargeError> {
         for _ in 0..bytes / PAGE {
             let page = Page::of(&self.group, Stat::FILE)?;
@@ -57,7 +66,9 @@ impl Reclaim for PageCache {
         let mut freed = 0;
         while freed < want {
             // The page goes when the lock is free again.
-            let Some(page) = lock(&self.pages).pop_front() else { break };
+            let Some(page) = lock(&self.pages).pop_front() else {
+                break;
+            };
             drop(page);
             freed += PAGE;
         }

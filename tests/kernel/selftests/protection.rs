@@ -1,4 +1,5 @@
-//! `test_memcg_min` and `test_memcg_low`: what protects page cache from a neighbour, and what does not.
+//! `test_memcg_min` and `test_memcg_low`: what protects page cache from a neighbour, and what does
+//! not.
 
 use memcg::{Event, Group, Limit, Limits};
 
@@ -30,7 +31,8 @@ impl Kind {
     }
 }
 
-/// A(max 200M){B(50M){C 75M, D 25M, E 0, F 500M}, G}: C, D and E read 50M each and stay; G touches 148M, then 170M.
+/// A(max 200M){B(50M){C 75M, D 25M, E 0, F 500M}, G}: C, D and E read 50M each and stay; G touches
+/// 148M, then 170M.
 fn protection(cell: Cell, kind: Kind) {
     let runtime = cell.build();
     let a = create(&runtime.root(), "a", max(200 * MIB));
@@ -38,12 +40,15 @@ fn protection(cell: Cell, kind: Kind) {
     let g = create(&a, "g", Limits::new());
     let settings = [("c", 75), ("d", 25), ("e", 0), ("f", 500)];
     let leaves = settings.map(|(name, mib)| create(&b, name, kind.limits(mib)));
-    // Each reads on a thread that lives on, as the kernel's processes do, with whatever its stock keeps.
+    // Each reads on a thread that lives on, as the kernel's processes do, with whatever its stock
+    // keeps.
     let readers: Vec<_> = leaves[..3]
         .iter()
         .map(|leaf| {
             let (reader, (registration, cache)) = (Other::spawn(), PageCache::of(leaf));
-            reader.with(&cache, |cache| cache.alloc(50 * MIB)).expect("room for 150 of 200 MiB");
+            reader
+                .with(&cache, |cache| cache.alloc(50 * MIB))
+                .expect("room for 150 of 200 MiB");
             (reader, registration, cache)
         })
         .collect();
@@ -55,11 +60,27 @@ fn protection(cell: Cell, kind: Kind) {
     assert_current(&leaves[1], 21 * MIB, 20);
     assert_eq!(leaves[3].usage(), 0);
     // The memory that is left was protected.
-    assert_eq!((kind.effective(&b, &a), kind.effective(&g, &a)), (50 * MIB, 0));
+    assert_eq!(
+        (kind.effective(&b, &a), kind.effective(&g, &a)),
+        (50 * MIB, 0)
+    );
 
-    assert_eq!(alloc_anon(&g, 170 * MIB), kind == Kind::Low, "min is a limit to others, low is none");
-    assert_current(&b, if kind == Kind::Min { 50 * MIB } else { 30 * MIB }, 3);
-    // The target's own protection does not hold, and what it was in another reclaim is not remembered.
+    assert_eq!(
+        alloc_anon(&g, 170 * MIB),
+        kind == Kind::Low,
+        "min is a limit to others, low is none"
+    );
+    assert_current(
+        &b,
+        if kind == Kind::Min {
+            50 * MIB
+        } else {
+            30 * MIB
+        },
+        3,
+    );
+    // The target's own protection does not hold, and what it was in another reclaim is not
+    // remembered.
     assert!(reclaim_until(&leaves[0], 10 * MIB));
     assert_current(&leaves[0], 10 * MIB, 3);
     if kind == Kind::Low {
@@ -78,14 +99,14 @@ fn protection(cell: Cell, kind: Kind) {
     drop(readers);
 }
 
-/// `test_memcg_min` in `test_memcontrol.c`, with `test_memcg_protection`: 170M do not fit beside 50M in 200M, so the
-/// process that asks for them is killed.
+/// `test_memcg_min` in `test_memcontrol.c`, with `test_memcg_protection`: 170M do not fit beside
+/// 50M in 200M, so the process that asks for them is killed.
 fn test_memcg_min(cell: Cell) {
     protection(cell, Kind::Min);
 }
 
-/// `test_memcg_low` in `test_memcontrol.c`, with `test_memcg_protection`: low gives way, with an event, and in
-/// proportion.
+/// `test_memcg_low` in `test_memcontrol.c`, with `test_memcg_protection`: low gives way, with an
+/// event, and in proportion.
 fn test_memcg_low(cell: Cell) {
     protection(cell, Kind::Low);
 }

@@ -1,4 +1,5 @@
-//! `test_memcg_sock`: what a connection has in its buffers is the group's, and goes with the connection.
+//! `test_memcg_sock`: what a connection has in its buffers is the group's, and goes with the
+//! connection.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -27,14 +28,21 @@ struct Socket {
 
 impl Socket {
     fn of(group: &Group) -> Socket {
-        Socket { group: group.clone(), buffers: Mutex::default(), changed: Condvar::new() }
+        Socket {
+            group: group.clone(),
+            buffers: Mutex::default(),
+            changed: Condvar::new(),
+        }
     }
 
-    /// Waits for room; false once the other end has closed (ECONNRESET). The page is charged when there is room for it,
-    /// so no sender charges while the buffers are full.
+    /// Waits for room; false once the other end has closed (ECONNRESET). The page is charged when
+    /// there is room for it, so no sender charges while the buffers are full.
     fn write(&self) -> bool {
         let blocked = |buffers: &mut Buffers| buffers.pages.len() == ROOM && !buffers.closed;
-        let room = self.changed.wait_while(lock(&self.buffers), blocked).unwrap_or_else(PoisonError::into_inner);
+        let room = self
+            .changed
+            .wait_while(lock(&self.buffers), blocked)
+            .unwrap_or_else(PoisonError::into_inner);
         let open = !room.closed;
         drop(room);
         if open {
@@ -56,7 +64,9 @@ impl Socket {
 
     fn full(&self) -> MutexGuard<'_, Buffers> {
         let filling = |buffers: &mut Buffers| buffers.pages.len() < ROOM;
-        self.changed.wait_while(lock(&self.buffers), filling).unwrap_or_else(PoisonError::into_inner)
+        self.changed
+            .wait_while(lock(&self.buffers), filling)
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn close(&self) {
@@ -65,10 +75,10 @@ impl Socket {
     }
 }
 
-/// `test_memcg_sock` in `test_memcontrol.c`, with `tcp_server` and `tcp_client`: a server writes for as long as it can,
-/// a client reads a MiB 16 times and looks whether current has grown by what *sock* says. The kernel's test passes with
-/// one look that finds it so; here each does, for the client waits until the server cannot go on. Closed, nothing is
-/// left.
+/// `test_memcg_sock` in `test_memcontrol.c`, with `tcp_server` and `tcp_client`: a server writes
+/// for as long as it can, a client reads a MiB 16 times and looks whether current has grown by what
+/// *sock* says. The kernel's test passes with one look that finds it so; here each does, for the
+/// client waits until the server cannot go on. Closed, nothing is left.
 fn test_memcg_sock(cell: Cell) {
     let runtime = cell.build();
     let group = create(&runtime.root(), "memcg_test", Limits::new());
@@ -81,7 +91,10 @@ fn test_memcg_sock(cell: Cell) {
             drop(socket.full());
             let sock = stat(&group, Stat::SOCK);
             for current in [group.usage(), group.live()] {
-                assert!(values_close(current - allocated, sock, 10), "{current} - {allocated}, and {sock} in buffers");
+                assert!(
+                    values_close(current - allocated, sock, 10),
+                    "{current} - {allocated}, and {sock} in buffers"
+                );
             }
         }
         socket.close();

@@ -9,10 +9,16 @@ use super::{MAX, Scene, assert_adds_up, audited, build, fill, left_empty, take};
 fn no_more_than_a_batch_is_kept() {
     let scene = Scene::of(audited().batch(Bytes(128)));
     let charges: Vec<_> = (0..20).map(|_| take(&scene.stock, 10)).collect();
-    charges.into_iter().for_each(|charge| scene.stock.give_back(charge));
+    charges
+        .into_iter()
+        .for_each(|charge| scene.stock.give_back(charge));
     assert_eq!(scene.figures(), [120, 0, 120, 0, 120]);
     let large = take(&scene.stock, 129);
-    assert_eq!(scene.figures(), [129, 129, 129, 129, 0], "what is there, and nine bytes of the tree");
+    assert_eq!(
+        scene.figures(),
+        [129, 129, 129, 129, 0],
+        "what is there, and nine bytes of the tree"
+    );
     scene.stock.give_back(large);
     assert_eq!(scene.figures(), [0; 5], "it goes up the tree");
     fill_to(&scene, 128);
@@ -21,7 +27,10 @@ fn no_more_than_a_batch_is_kept() {
 /// The stock takes what fits.
 fn fill_to(scene: &Scene, credit: u64) {
     let missing = credit - scene.stock.credit();
-    let (all, more) = (take(&scene.stock, scene.stock.credit()), take(&scene.stock, missing));
+    let (all, more) = (
+        take(&scene.stock, scene.stock.credit()),
+        take(&scene.stock, missing),
+    );
     scene.stock.give_back(all);
     scene.stock.give_back(more);
     assert_eq!(scene.stock.credit(), credit);
@@ -30,14 +39,20 @@ fn fill_to(scene: &Scene, credit: u64) {
 #[test]
 fn a_charge_far_above_the_batch_goes_up() {
     let runtime = left_empty(build(audited().batch(Bytes(128))));
-    let queue = runtime.root().create("queue", Limits::new().max(Bytes(1 << 40))).expect("a name");
+    let queue = runtime
+        .root()
+        .create("queue", Limits::new().max(Bytes(1 << 40)))
+        .expect("a name");
     // The threads' stock would be open so far from the limit.
     let held = queue.try_charge(Bytes((1 << 40) - 100)).expect("room");
     let stock = CentralStock::of(&queue);
     assert!(super::open(&stock));
     fill(&stock, 100);
     stock.give_back(held);
-    assert_eq!((queue.usage(), queue.live(), queue.memory().stocked()), (100, 0, 100));
+    assert_eq!(
+        (queue.usage(), queue.live(), queue.memory().stocked()),
+        (100, 0, 100)
+    );
     let forced = queue.force_charge(Bytes(1 << 62));
     stock.give_back(forced);
     assert_eq!(queue.live(), 0);
@@ -51,7 +66,10 @@ fn batch_zero_keeps_nothing() {
         scene.stock.give_back(charge);
         assert_eq!(scene.figures(), [0; 5]);
     }
-    assert_eq!((scene.stock.release(), scene.queue.memory().stocked_bound()), (0, 0));
+    assert_eq!(
+        (scene.stock.release(), scene.queue.memory().stocked_bound()),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -59,7 +77,11 @@ fn batch_zero_later_empties_it() {
     for above in [false, true] {
         let scene = Scene::with_credit(600);
         let held = take(&scene.stock, 100);
-        let group = if above { scene.runtime.root() } else { scene.queue.clone() };
+        let group = if above {
+            scene.runtime.root()
+        } else {
+            scene.queue.clone()
+        };
         group.memory().set_batch(0);
         assert_eq!(scene.figures(), [100, 100, 100, 100, 0]);
         assert_eq!(scene.queue.memory().stocked_bound(), 0);
@@ -80,9 +102,19 @@ fn a_smaller_batch_is_the_next_bound() {
     scene.queue.memory().set_batch(200);
     assert_eq!(scene.figures(), [0; 5]);
     super::assert_opens_after_eight(&scene.stock);
-    let charges = [take(&scene.stock, 1), take(&scene.stock, 200), take(&scene.stock, 199)];
-    charges.into_iter().for_each(|charge| scene.stock.give_back(charge));
-    assert_eq!(scene.figures(), [200, 0, 200, 0, 200], "the second one found a byte there");
+    let charges = [
+        take(&scene.stock, 1),
+        take(&scene.stock, 200),
+        take(&scene.stock, 199),
+    ];
+    charges
+        .into_iter()
+        .for_each(|charge| scene.stock.give_back(charge));
+    assert_eq!(
+        scene.figures(),
+        [200, 0, 200, 0, 200],
+        "the second one found a byte there"
+    );
 }
 
 #[test]
@@ -90,7 +122,9 @@ fn a_quarter_of_the_budget_is_kept() {
     let scene = Scene::of(audited().budget(Bytes(400)));
     fill(&scene.stock, 100);
     let charges = [take(&scene.stock, 100), take(&scene.stock, 101)];
-    charges.into_iter().for_each(|charge| scene.stock.give_back(charge));
+    charges
+        .into_iter()
+        .for_each(|charge| scene.stock.give_back(charge));
     assert_eq!(scene.figures(), [100, 0, 100, 0, 100]);
     assert_eq!(scene.runtime.root().memory().stocked_bound(), 100);
 }
@@ -107,7 +141,11 @@ fn the_budget_follows_the_max_of_the_root() {
     assert_eq!(scene.stock.credit(), 100);
     let root = scene.runtime.root();
     assert_eq!(root.set_max(Bytes(64 * 20)).expect("a number"), 0);
-    assert!(root.memory().stocked_bound() <= 64 * 20 / 16, "{}", root.memory().stocked_bound());
+    assert!(
+        root.memory().stocked_bound() <= 64 * 20 / 16,
+        "{}",
+        root.memory().stocked_bound()
+    );
     assert!(scene.stock.credit() <= root.memory().stocked_bound());
 }
 
@@ -116,13 +154,22 @@ fn all_stocks_together_stay_within_the_budget() {
     const BUDGET: u64 = 400;
     let runtime = left_empty(build(audited().budget(Bytes(BUDGET))));
     let root = runtime.root();
-    let create =
-        |number: u64| CentralStock::of(&root.create(number, Limits::new().max(Bytes(MAX))).expect("a free number"));
+    let create = |number: u64| {
+        CentralStock::of(
+            &root
+                .create(number, Limits::new().max(Bytes(MAX)))
+                .expect("a free number"),
+        )
+    };
     let stocks: Vec<_> = (0..10).map(create).collect();
     // One after the other: as many as the budget has room for stay open.
     stocks.iter().for_each(|stock| _ = super::open(stock));
-    let check =
-        || assert!(root.memory().stocked() <= root.memory().stocked_bound() && root.memory().stocked_bound() <= BUDGET);
+    let check = || {
+        assert!(
+            root.memory().stocked() <= root.memory().stocked_bound()
+                && root.memory().stocked_bound() <= BUDGET
+        )
+    };
     for round in 0..10 {
         for stock in &stocks {
             let charges = [60, 40, 30].map(|bytes| take(stock, bytes));
@@ -132,12 +179,19 @@ fn all_stocks_together_stay_within_the_budget() {
             });
         }
         let open = stocks.iter().filter(|stock| stock.credit() > 0).count();
-        assert_eq!((open, root.memory().stocked()), (4, BUDGET), "round {round}: as many as the budget has room for");
+        assert_eq!(
+            (open, root.memory().stocked()),
+            (4, BUDGET),
+            "round {round}: as many as the budget has room for"
+        );
     }
     assert_adds_up(&runtime);
     // One closes, and another one opens.
     stocks[0].group().memory().set_batch(0);
-    assert_eq!((root.memory().stocked(), root.memory().stocked_bound()), (BUDGET - 100, BUDGET - 100));
+    assert_eq!(
+        (root.memory().stocked(), root.memory().stocked_bound()),
+        (BUDGET - 100, BUDGET - 100)
+    );
     assert!(super::open(&stocks[9]));
     fill(&stocks[9], 100);
     check();

@@ -3,7 +3,10 @@
 use memcg::expert::CentralStock;
 use memcg::{Bytes, Counter, Limits};
 
-use super::{MAX, Scene, assert_adds_up, assert_empty, audited, build, create, fill, kinds, left_empty, limited, take};
+use super::{
+    MAX, Scene, assert_adds_up, assert_empty, audited, build, create, fill, kinds, left_empty,
+    limited, take,
+};
 
 #[test]
 fn what_is_given_back_is_credit() {
@@ -41,12 +44,26 @@ fn the_next_charge_takes_it_and_usage_stays() {
 fn what_the_stock_lacks_comes_from_the_tree() {
     let scene = Scene::with_credit(300);
     let charge = take(&scene.stock, 400);
-    assert_eq!(scene.figures(), [400, 400, 400, 400, 0], "300 of the stock and 100 of the tree");
-    assert!(scene.stock.charge_if_room(601).is_none(), "more than the room");
+    assert_eq!(
+        scene.figures(),
+        [400, 400, 400, 400, 0],
+        "300 of the stock and 100 of the tree"
+    );
+    assert!(
+        scene.stock.charge_if_room(601).is_none(),
+        "more than the room"
+    );
     scene.stock.give_back(charge);
     assert_eq!(scene.figures(), [400, 0, 400, 0, 400]);
-    assert!(scene.stock.charge_if_room(1_001).is_none(), "more than the stock and the room together");
-    assert_eq!(scene.figures(), [400, 0, 400, 0, 400], "the stock is as it was");
+    assert!(
+        scene.stock.charge_if_room(1_001).is_none(),
+        "more than the stock and the room together"
+    );
+    assert_eq!(
+        scene.figures(),
+        [400, 0, 400, 0, 400],
+        "the stock is as it was"
+    );
 }
 
 #[test]
@@ -54,10 +71,16 @@ fn two_values_of_a_group_are_one_stock() {
     let scene = Scene::new();
     let [again, copy] = [CentralStock::of(&scene.queue), scene.stock.clone()];
     scene.stock.give_back(take(&again, 600));
-    assert_eq!([&scene.stock, &again, &copy].map(memcg::expert::CentralStock::credit), [600; 3]);
+    assert_eq!(
+        [&scene.stock, &again, &copy].map(memcg::expert::CentralStock::credit),
+        [600; 3]
+    );
     let _charge = take(&copy, 600);
     assert_eq!(
-        ([&scene.stock, &again, &copy].map(memcg::expert::CentralStock::credit), scene.queue.usage()),
+        (
+            [&scene.stock, &again, &copy].map(memcg::expert::CentralStock::credit),
+            scene.queue.usage()
+        ),
         ([0; 3], 600)
     );
 }
@@ -68,7 +91,10 @@ fn two_groups_have_two_stocks() {
     let other = CentralStock::of(&create(&scene.parent, "other"));
     assert!(super::open(&other));
     fill(&other, 200);
-    assert_eq!((scene.stock.credit(), other.credit(), scene.parent.usage()), (300, 200, 500));
+    assert_eq!(
+        (scene.stock.credit(), other.credit(), scene.parent.usage()),
+        (300, 200, 500)
+    );
     assert_eq!((other.release(), scene.stock.credit()), (200, 300));
 }
 
@@ -97,8 +123,11 @@ fn snapshot_and_verify_add_up_with_credit() {
         let _beside = sibling.try_charge(100).expect("room");
         assert_adds_up(&scene.runtime);
         let snapshot = scene.runtime.snapshot();
-        let rows: Vec<_> =
-            snapshot.rows().iter().map(|row| (row.path.as_str(), row.live, row.usage, row.own)).collect();
+        let rows: Vec<_> = snapshot
+            .rows()
+            .iter()
+            .map(|row| (row.path.as_str(), row.live, row.usage, row.own))
+            .collect();
         let expected = [
             ("/", 250, 700, Some(0)),
             ("/parent", 250, 700, Some(0)),
@@ -106,7 +135,12 @@ fn snapshot_and_verify_add_up_with_credit() {
             ("/parent/sibling", 100, 100, Some(100)),
         ];
         assert_eq!(rows, expected);
-        assert!(snapshot.rows()[..3].iter().all(|row| row.stocked_bound >= 450), "{snapshot}");
+        assert!(
+            snapshot.rows()[..3]
+                .iter()
+                .all(|row| row.stocked_bound >= 450),
+            "{snapshot}"
+        );
     }
 }
 
@@ -121,7 +155,12 @@ fn a_charge_of_another_group_is_dropped() {
         let charge = group.try_charge(200).expect("room");
         assert_eq!(group.live(), 200);
         scene.stock.give_back(charge);
-        assert_eq!((group.live(), scene.stock.credit()), (0, 100), "{}", group.path());
+        assert_eq!(
+            (group.live(), scene.stock.credit()),
+            (0, 100),
+            "{}",
+            group.path()
+        );
     }
     assert_eq!(scene.parent.usage(), 100);
     drop((sibling, root));
@@ -137,7 +176,10 @@ fn a_charge_of_another_counter_is_dropped() {
     let [charge] = scene.queue.try_charge_set(&[(spill, 200)]).expect("no max");
     scene.stock.give_back(charge);
     let spilt = scene.queue.counter(spill).expect("declared");
-    assert_eq!((spilt.live(), scene.stock.credit(), scene.queue.usage()), (0, 100, 100));
+    assert_eq!(
+        (spilt.live(), scene.stock.credit(), scene.queue.usage()),
+        (0, 100, 100)
+    );
     let memory = scene.queue.counter(Counter::MEMORY).expect("always there");
     assert_eq!((memory.usage(), memory.live()), (100, 0));
 }
@@ -152,13 +194,22 @@ fn a_charge_of_no_bytes_holds_the_group() {
     scene.stock.give_back(grown);
     assert_eq!(scene.figures(), [610, 0, 610, 0, 610]);
     scene.queue.offline().expect("no children");
-    let Scene { runtime, parent, queue, stock } = scene;
+    let Scene {
+        runtime,
+        parent,
+        queue,
+        stock,
+    } = scene;
     drop(queue);
     assert_eq!(runtime.dying_count(), 1);
     stock.give_back(empty);
     drop(stock);
     runtime.settle();
-    assert_eq!(runtime.dying_count(), 0, "the last handle was that of the charge");
+    assert_eq!(
+        runtime.dying_count(),
+        0,
+        "the last handle was that of the charge"
+    );
     drop(parent);
     assert_empty(&runtime);
 }
@@ -167,7 +218,9 @@ fn a_charge_of_no_bytes_holds_the_group() {
 fn parts_and_sums_of_charges_are_kept() {
     let scene = Scene::new();
     let mut charge = take(&scene.stock, 600);
-    scene.stock.give_back(charge.split(Bytes(100)).expect("a part"));
+    scene
+        .stock
+        .give_back(charge.split(Bytes(100)).expect("a part"));
     let other = take(&scene.stock, 100);
     charge.merge(other).expect("of one group");
     charge.shrink(50);
@@ -179,10 +232,16 @@ fn parts_and_sums_of_charges_are_kept() {
 #[test]
 fn a_charge_outside_the_stock_may_come_in() {
     let scene = Scene::new();
-    scene.stock.give_back(scene.queue.try_charge(300).expect("room"));
+    scene
+        .stock
+        .give_back(scene.queue.try_charge(300).expect("room"));
     assert_eq!(scene.figures(), [300, 0, 300, 0, 300]);
     drop(take(&scene.stock, 200));
-    assert_eq!(scene.figures(), [100, 0, 100, 0, 100], "a drop goes up the tree");
+    assert_eq!(
+        scene.figures(),
+        [100, 0, 100, 0, 100],
+        "a drop goes up the tree"
+    );
 }
 
 #[test]
@@ -192,7 +251,10 @@ fn the_root_has_one() {
         let stock = CentralStock::of(&runtime.root());
         assert!(super::open(&stock));
         fill(&stock, 200);
-        let group = runtime.root().create("first", Limits::new()).expect("a name");
+        let group = runtime
+            .root()
+            .create("first", Limits::new())
+            .expect("a name");
         assert!(group.try_charge(900).is_ok());
     }
 }

@@ -2,7 +2,9 @@
 
 use memcg::{ChargeError, Limit};
 
-use super::{MAX, PUTS_WHILE_CLOSED, Scene, assert_opens_after_eight, create, fill, is_kept, kinds, take};
+use super::{
+    MAX, PUTS_WHILE_CLOSED, Scene, assert_opens_after_eight, create, fill, is_kept, kinds, take,
+};
 
 #[test]
 fn a_charge_of_another_group_drains_it() {
@@ -46,8 +48,16 @@ fn a_lower_max_drains_it() {
     for at_parent in [false, true] {
         let scene = Scene::with_credit(900);
         let _held = take(&scene.stock, 200);
-        let level = if at_parent { &scene.parent } else { &scene.queue };
-        assert_eq!(level.set_max(Limit::Bytes(500)).expect("a number"), 0, "what is live fits");
+        let level = if at_parent {
+            &scene.parent
+        } else {
+            &scene.queue
+        };
+        assert_eq!(
+            level.set_max(Limit::Bytes(500)).expect("a number"),
+            0,
+            "what is live fits"
+        );
         assert_eq!(scene.figures(), [200, 200, 200, 200, 0]);
         assert_eq!(level.forced(), 0);
     }
@@ -57,7 +67,10 @@ fn a_lower_max_drains_it() {
 fn a_max_below_what_is_live_drains_it_too() {
     let scene = Scene::with_credit(900);
     let held = take(&scene.stock, 200);
-    assert_eq!(scene.parent.set_max(Limit::Bytes(150)).expect("a number"), 50);
+    assert_eq!(
+        scene.parent.set_max(Limit::Bytes(150)).expect("a number"),
+        50
+    );
     assert_eq!(scene.figures(), [200, 200, 200, 200, 0]);
     scene.stock.give_back(held);
     assert_eq!(scene.figures(), [0; 5]);
@@ -97,7 +110,11 @@ fn a_refusal_drains_it() {
     assert!(scene.parent.try_charge(550).is_err());
     assert_eq!(scene.parent.live(), 500);
     // If all credit would be too little, the charge is refused at once, or the credit is home.
-    assert!([0, 100].contains(&scene.stock.credit()), "{}", scene.stock.credit());
+    assert!(
+        [0, 100].contains(&scene.stock.credit()),
+        "{}",
+        scene.stock.credit()
+    );
     let _rest = scene.parent.try_charge(500).expect("what is left");
     assert_eq!((scene.stock.credit(), scene.parent.usage()), (0, MAX));
 }

@@ -12,9 +12,20 @@ use crate::support::reclaimers::{call, lock};
 fn a_forced_charge_leaves_nothing_to_take() {
     for at_parent in [false, true] {
         let scene = Scene::with_credit(600);
-        let group = if at_parent { &scene.parent } else { &scene.queue };
+        let group = if at_parent {
+            &scene.parent
+        } else {
+            &scene.queue
+        };
         let forced = group.force_charge(2_000);
-        assert_eq!((scene.stock.credit(), scene.parent.usage(), scene.parent.forced()), (0, 2_000, MAX));
+        assert_eq!(
+            (
+                scene.stock.credit(),
+                scene.parent.usage(),
+                scene.parent.forced()
+            ),
+            (0, 2_000, MAX)
+        );
         assert!(scene.stock.charge_if_room(1).is_none());
         drop(forced);
         drop(take(&scene.stock, 1));
@@ -25,7 +36,10 @@ fn a_forced_charge_leaves_nothing_to_take() {
 fn a_forced_charge_takes_the_credit_first() {
     let scene = Scene::with_credit(600);
     let _forced = scene.parent.force_charge(900);
-    assert_eq!((scene.figures(), scene.parent.forced()), ([0, 0, 900, 900, 0], 0));
+    assert_eq!(
+        (scene.figures(), scene.parent.forced()),
+        ([0, 0, 900, 900, 0], 0)
+    );
 }
 
 #[test]
@@ -33,28 +47,56 @@ fn above_max_nothing_is_kept() {
     let scene = Scene::with_credit(600);
     let mut forced = scene.queue.force_charge(2_000);
     for _ in 0..5 * PUTS_WHILE_CLOSED {
-        scene.stock.give_back(forced.split(Bytes(10)).expect("a part"));
-        assert_eq!((scene.stock.credit(), scene.queue.usage()), (0, forced.bytes()));
+        scene
+            .stock
+            .give_back(forced.split(Bytes(10)).expect("a part"));
+        assert_eq!(
+            (scene.stock.credit(), scene.queue.usage()),
+            (0, forced.bytes())
+        );
     }
     drop(forced);
-    assert!((0..=PUTS_WHILE_CLOSED).any(|_| is_kept(&scene.stock)), "below it credit is kept again");
+    assert!(
+        (0..=PUTS_WHILE_CLOSED).any(|_| is_kept(&scene.stock)),
+        "below it credit is kept again"
+    );
 }
 
 #[test]
 fn above_a_high_nothing_is_kept() {
     for at_parent in [false, true] {
         let scene = Scene::new();
-        let level = if at_parent { &scene.parent } else { &scene.queue };
-        assert_eq!(level.set_limits(Limits::new().high(Limit::Bytes(300))).expect("a number"), 0);
-        let mut held = scene.queue.try_charge_with(900, OnFull::Reclaim).expect("below max");
+        let level = if at_parent {
+            &scene.parent
+        } else {
+            &scene.queue
+        };
+        assert_eq!(
+            level
+                .set_limits(Limits::new().high(Limit::Bytes(300)))
+                .expect("a number"),
+            0
+        );
+        let mut held = scene
+            .queue
+            .try_charge_with(900, OnFull::Reclaim)
+            .expect("below max");
         for _ in 0..5 * PUTS_WHILE_CLOSED {
-            scene.stock.give_back(held.split(Bytes(10)).expect("a part"));
-            assert_eq!((scene.stock.credit(), scene.queue.usage()), (0, held.bytes()));
+            scene
+                .stock
+                .give_back(held.split(Bytes(10)).expect("a part"));
+            assert_eq!(
+                (scene.stock.credit(), scene.queue.usage()),
+                (0, held.bytes())
+            );
             assert!(scene.stock.charge_if_room(1).is_none());
             assert_eq!(scene.queue.usage(), held.bytes(), "nothing of it remains");
         }
         drop(held);
-        assert!((0..=PUTS_WHILE_CLOSED).any(|_| is_kept(&scene.stock)), "below it credit is kept again");
+        assert!(
+            (0..=PUTS_WHILE_CLOSED).any(|_| is_kept(&scene.stock)),
+            "below it credit is kept again"
+        );
     }
 }
 
@@ -63,25 +105,57 @@ fn a_high_below_usage_drains_it() {
     for at_parent in [false, true] {
         let scene = Scene::with_credit(900);
         let _held = take(&scene.stock, 400);
-        let level = if at_parent { &scene.parent } else { &scene.queue };
-        assert_eq!(level.set_limits(Limits::new().high(Limit::Bytes(300))).expect("a number"), 100);
+        let level = if at_parent {
+            &scene.parent
+        } else {
+            &scene.queue
+        };
+        assert_eq!(
+            level
+                .set_limits(Limits::new().high(Limit::Bytes(300)))
+                .expect("a number"),
+            100
+        );
         assert_eq!(scene.figures(), [400, 400, 400, 400, 0]);
         assert!(scene.stock.charge_if_room(1).is_none());
     }
 }
 
-/// The charge that goes above high is above it by more than the credit, so that no drain would help.
+/// The charge that goes above high is above it by more than the credit, so that no drain would
+/// help.
 #[test]
 fn no_credit_is_taken_above_a_high() {
     for at_parent in [false, true] {
         let scene = Scene::of(audited().batch(Bytes(100)));
         fill(&scene.stock, 80);
-        let level = if at_parent { &scene.parent } else { &scene.queue };
-        assert_eq!(level.set_limits(Limits::new().high(Limit::Bytes(300))).expect("a number"), 0);
-        let beside = create(if at_parent { &scene.parent } else { &scene.queue }, "beside");
-        let _held = beside.try_charge_with(900, OnFull::Reclaim).expect("below max");
+        let level = if at_parent {
+            &scene.parent
+        } else {
+            &scene.queue
+        };
+        assert_eq!(
+            level
+                .set_limits(Limits::new().high(Limit::Bytes(300)))
+                .expect("a number"),
+            0
+        );
+        let beside = create(
+            if at_parent {
+                &scene.parent
+            } else {
+                &scene.queue
+            },
+            "beside",
+        );
+        let _held = beside
+            .try_charge_with(900, OnFull::Reclaim)
+            .expect("below max");
         assert!(level.usage() > level.high());
-        assert!(scene.stock.charge_if_room(10).is_none(), "above high, with {} of credit", scene.stock.credit());
+        assert!(
+            scene.stock.charge_if_room(10).is_none(),
+            "above high, with {} of credit",
+            scene.stock.credit()
+        );
     }
 }
 
@@ -91,9 +165,17 @@ fn an_open_stock_takes_nothing_above_a_high() {
     let scene = Scene::of(audited().batch(Bytes(100)));
     fill(&scene.stock, 80);
     let part = take(&scene.stock, 30);
-    assert_eq!(scene.parent.set_limits(Limits::new().high(Limit::Bytes(300))).expect("a number"), 0);
+    assert_eq!(
+        scene
+            .parent
+            .set_limits(Limits::new().high(Limit::Bytes(300)))
+            .expect("a number"),
+        0
+    );
     let beside = create(&scene.parent, "beside");
-    let _held = beside.try_charge_with(900, OnFull::Reclaim).expect("below max");
+    let _held = beside
+        .try_charge_with(900, OnFull::Reclaim)
+        .expect("below max");
     let before = scene.stock.credit();
     scene.stock.give_back(part);
     assert_eq!((scene.stock.credit(), scene.parent.live()), (before, 900));
@@ -120,12 +202,16 @@ fn a_limit_that_only_counts_refuses_nothing() {
     assert_eq!(scene.queue.usage(), 300);
     scene.stock.give_back(held);
     let again = take(&scene.stock, 900);
-    assert!(scene.stock.charge_if_room(101).is_none(), "the parent's max holds");
+    assert!(
+        scene.stock.charge_if_room(101).is_none(),
+        "the parent's max holds"
+    );
     drop(again);
     assert_eq!(scene.queue.live(), 0);
 }
 
-/// Bytes that reclaim frees go up the tree at once, so that the charge that has asked for them finds them.
+/// Bytes that reclaim frees go up the tree at once, so that the charge that has asked for them
+/// finds them.
 #[test]
 fn inside_a_reclaimer_nothing_is_kept() {
     let scene = Scene::new();
@@ -134,7 +220,9 @@ fn inside_a_reclaimer_nothing_is_kept() {
     let reclaimer = call(move |_, _| {
         let charges = std::mem::take(&mut *lock(&gives));
         let bytes = charges.iter().map(memcg::Charge::bytes).sum();
-        charges.into_iter().for_each(|charge| stock.give_back(charge));
+        charges
+            .into_iter()
+            .for_each(|charge| stock.give_back(charge));
         bytes
     });
     let _registration = scene.queue.register_reclaimer(reclaimer, Priority::NORMAL);

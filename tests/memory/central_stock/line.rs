@@ -10,7 +10,10 @@ fn full() -> (Scene, memcg::Charge) {
     let scene = Scene::with_credit(MAX);
     let all = take(&scene.stock, MAX);
     assert_eq!(scene.figures(), [MAX, MAX, MAX, MAX, 0]);
-    assert!(scene.queue.memory().stocked_bound() > 0, "the stock is open");
+    assert!(
+        scene.queue.memory().stocked_bound() > 0,
+        "the stock is open"
+    );
     (scene, all)
 }
 
@@ -18,11 +21,21 @@ fn full() -> (Scene, memcg::Charge) {
 fn a_future_gets_what_is_given_back() {
     for at_parent in [false, true] {
         let (scene, all) = full();
-        let mut waiter = in_line(if at_parent { &scene.parent } else { &scene.queue }, 500);
+        let mut waiter = in_line(
+            if at_parent {
+                &scene.parent
+            } else {
+                &scene.queue
+            },
+            500,
+        );
         scene.stock.give_back(all);
         assert_woken(&waiter, true);
         let charge = admitted(&mut waiter);
-        assert_eq!((charge.bytes(), scene.stock.credit(), scene.parent.usage()), (500, 0, 500));
+        assert_eq!(
+            (charge.bytes(), scene.stock.credit(), scene.parent.usage()),
+            (500, 0, 500)
+        );
     }
 }
 

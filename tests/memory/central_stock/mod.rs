@@ -1,8 +1,12 @@
-//! Bytes that go from thread to thread: what one gives back is credit of the group, and the next charge takes it.
+//! Bytes that go from thread to thread: what one gives back is credit of the group, and the next
+//! charge takes it.
 //!
-//! * here: small trees near a limit; `credit`: what is kept and what is dropped; `bounds`: how much;
-//! * `drained`: what takes the credit home; `limits`: above a limit nothing is kept; `line`: nor while a charge waits;
-//! * `neighbours`: what others see of it; `idle`: credit that does not move; `offline`: groups that come and go;
+//! * here: small trees near a limit; `credit`: what is kept and what is dropped; `bounds`: how
+//!   much;
+//! * `drained`: what takes the credit home; `limits`: above a limit nothing is kept; `line`: nor
+//!   while a charge waits;
+//! * `neighbours`: what others see of it; `idle`: credit that does not move; `offline`: groups that
+//!   come and go;
 //! * `threads`: a batch that shrinks beside puts.
 
 mod bounds;
@@ -33,10 +37,15 @@ pub(crate) fn audited() -> RuntimeBuilder {
 
 /// With and without an audit and the barrier pair.
 pub(crate) fn kinds() -> [RuntimeBuilder; 3] {
-    [audited(), Runtime::builder(), audited().barrier(BarrierMode::Fence)]
+    [
+        audited(),
+        Runtime::builder(),
+        audited().barrier(BarrierMode::Fence),
+    ]
 }
 
-/// A group with a central stock below a parent that has the max. Afterwards all charges have come back.
+/// A group with a central stock below a parent that has the max. Afterwards all charges have come
+/// back.
 pub(crate) struct Scene {
     pub(crate) stock: CentralStock,
     pub(crate) queue: Group,
@@ -53,7 +62,12 @@ impl Scene {
         let queue = create(&parent, "queue");
         let stock = CentralStock::of(&queue);
         open(&stock);
-        Scene { stock, queue, parent, runtime }
+        Scene {
+            stock,
+            queue,
+            parent,
+            runtime,
+        }
     }
 
     #[track_caller]
@@ -71,13 +85,24 @@ impl Scene {
 
     /// Usage and live of the group and of its parent, and the credit.
     pub(crate) fn figures(&self) -> [u64; 5] {
-        let Scene { parent, queue, stock, .. } = self;
-        [queue.usage(), queue.live(), parent.usage(), parent.live(), stock.credit()]
+        let Scene {
+            parent,
+            queue,
+            stock,
+            ..
+        } = self;
+        [
+            queue.usage(),
+            queue.live(),
+            parent.usage(),
+            parent.live(),
+            stock.credit(),
+        ]
     }
 }
 
-/// Tells if a stock without credit opens, which may take some puts that go up the tree. It is closed afterwards, and
-/// opens with its next put.
+/// Tells if a stock without credit opens, which may take some puts that go up the tree. It is
+/// closed afterwards, and opens with its next put.
 #[track_caller]
 pub(crate) fn open(stock: &CentralStock) -> bool {
     let opens = (0..=PUTS_WHILE_CLOSED).any(|_| is_kept(stock));
@@ -88,7 +113,9 @@ pub(crate) fn open(stock: &CentralStock) -> bool {
 /// Takes `bytes`, which fit.
 #[track_caller]
 pub(crate) fn take(stock: &CentralStock, bytes: u64) -> Charge {
-    stock.charge_if_room(Bytes(bytes)).unwrap_or_else(|| panic!("{bytes} fit: {stock:?}"))
+    stock
+        .charge_if_room(Bytes(bytes))
+        .unwrap_or_else(|| panic!("{bytes} fit: {stock:?}"))
 }
 
 /// Charges `bytes` and gives them back: they are credit.
@@ -113,7 +140,12 @@ pub(crate) fn is_kept(stock: &CentralStock) -> bool {
 #[track_caller]
 pub(crate) fn assert_opens_after_eight(stock: &CentralStock) {
     let kept: Vec<bool> = (0..=PUTS_WHILE_CLOSED).map(|_| is_kept(stock)).collect();
-    assert_eq!(kept, (0..=PUTS_WHILE_CLOSED).map(|put| put == PUTS_WHILE_CLOSED).collect::<Vec<_>>());
+    assert_eq!(
+        kept,
+        (0..=PUTS_WHILE_CLOSED)
+            .map(|put| put == PUTS_WHILE_CLOSED)
+            .collect::<Vec<_>>()
+    );
 }
 
 /// The tree adds up at each level, with credit inside.
@@ -123,11 +155,23 @@ pub(crate) fn assert_adds_up(runtime: &Runtime) {
     assert!(verdict.is_ok(), "{verdict}");
     let root = runtime.root();
     for group in root.descendants().chain([root.clone()]) {
-        assert_eq!(group.usage(), group.live() + group.memory().stocked(), "{}", group.path());
-        assert!(group.memory().stocked() <= group.memory().stocked_bound(), "{}", group.path());
+        assert_eq!(
+            group.usage(),
+            group.live() + group.memory().stocked(),
+            "{}",
+            group.path()
+        );
+        assert!(
+            group.memory().stocked() <= group.memory().stocked_bound(),
+            "{}",
+            group.path()
+        );
     }
     let counts = runtime.counts();
-    assert_eq!((counts.underflows, counts.overflows, counts.discarded), (0, 0, 0));
+    assert_eq!(
+        (counts.underflows, counts.overflows, counts.discarded),
+        (0, 0, 0)
+    );
 }
 
 /// No charge is left: neither usage nor a group, once the credit is home.
@@ -138,7 +182,15 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
     root.children().iter().for_each(Group::offline_tree);
     runtime.settle();
     root.memory().drain();
-    assert_eq!((root.usage(), root.forced(), runtime.dying_count(), root.memory().stocked_bound()), (0, 0, 0, 0));
+    assert_eq!(
+        (
+            root.usage(),
+            root.forced(),
+            runtime.dying_count(),
+            root.memory().stocked_bound()
+        ),
+        (0, 0, 0, 0)
+    );
     assert_adds_up(runtime);
 }
 
@@ -148,5 +200,7 @@ pub(crate) fn left_empty(runtime: Runtime) -> LeftEmpty {
 
 /// One after the other, a runtime of each kind.
 pub(crate) fn runtimes() -> impl Iterator<Item = LeftEmpty> {
-    kinds().into_iter().map(|builder| left_empty(build(builder)))
+    kinds()
+        .into_iter()
+        .map(|builder| left_empty(build(builder)))
 }

@@ -1,4 +1,5 @@
-//! The credit as others see it: charges that never block, limits that only count, and users that uncharge too much.
+//! The credit as others see it: charges that never block, limits that only count, and users that
+//! uncharge too much.
 
 use memcg::expert::CentralStock;
 use memcg::expert::Inspect as _;
@@ -12,16 +13,22 @@ fn a_charge_that_never_blocks_takes_it() {
         let scene = Scene::of(builder);
         fill(&scene.stock, 600);
         let other = create(&scene.parent, "other");
-        let charge = other.try_charge_with(900, OnFull::Now).expect("nothing is held");
+        let charge = other
+            .try_charge_with(900, OnFull::Now)
+            .expect("nothing is held");
         assert_eq!(scene.figures(), [0, 0, 900, 900, 0]);
         drop(charge);
         assert!(open(&scene.stock));
         fill(&scene.stock, 600);
-        assert!(other.try_charge_with(900, OnFull::IfRoom).is_ok(), "nothing is held");
+        assert!(
+            other.try_charge_with(900, OnFull::IfRoom).is_ok(),
+            "nothing is held"
+        );
     }
 }
 
-/// It takes what each level lacks in its turn: the credit of its own group, then that of a neighbour.
+/// It takes what each level lacks in its turn: the credit of its own group, then that of a
+/// neighbour.
 #[test]
 fn a_charge_that_never_blocks_takes_that_of_each_level() {
     for builder in kinds() {
@@ -32,8 +39,14 @@ fn a_charge_that_never_blocks_takes_that_of_each_level() {
         assert!(open(&beside));
         fill(&beside, 700);
         assert_eq!(scene.figures(), [300, 0, MAX, 0, 300]);
-        let _charge = scene.queue.try_charge_with(450, OnFull::Now).expect("nothing is held");
-        assert_eq!((scene.figures(), beside.credit()), ([450, 450, 450, 450, 0], 0));
+        let _charge = scene
+            .queue
+            .try_charge_with(450, OnFull::Now)
+            .expect("nothing is held");
+        assert_eq!(
+            (scene.figures(), beside.credit()),
+            ([450, 450, 450, 450, 0], 0)
+        );
     }
 }
 
@@ -42,12 +55,18 @@ fn a_limit_that_only_counts_counts_each_charge() {
     let scene = Scene::with_credit(600);
     scene.parent.set_observe_only(true);
     assert_eq!(scene.stock.credit(), 0);
-    let held = scene.queue.try_charge(Bytes(MAX)).expect("it refuses nothing");
+    let held = scene
+        .queue
+        .try_charge(Bytes(MAX))
+        .expect("it refuses nothing");
     let before = scene.parent.events().get(Event::Observed);
     for _ in 0..10 * PUTS_WHILE_CLOSED {
         scene.stock.give_back(take(&scene.stock, 10));
     }
-    assert_eq!(scene.parent.events().get(Event::Observed) - before, 10 * PUTS_WHILE_CLOSED as u64);
+    assert_eq!(
+        scene.parent.events().get(Event::Observed) - before,
+        10 * PUTS_WHILE_CLOSED as u64
+    );
     drop(held);
     scene.parent.set_observe_only(false);
 }
@@ -65,7 +84,8 @@ fn credit_without_usage_pays_for_nothing() {
     scene.runtime.drop_as_it_is();
 }
 
-/// A mark of excess stays until usage is well below the limit, and does not close the stock where usage is within it.
+/// A mark of excess stays until usage is well below the limit, and does not close the stock where
+/// usage is within it.
 #[test]
 fn a_channel_goes_on_after_a_forced_charge() {
     let scene = Scene::new();
@@ -89,12 +109,21 @@ fn no_group_is_cancelled_for_credit() {
 #[test]
 fn any_amount_is_taken_or_dropped() {
     let scene = Scene::with_credit(600);
-    scene.parent.set_max(Limit::Unlimited).expect("no percentage");
+    scene
+        .parent
+        .set_max(Limit::Unlimited)
+        .expect("no percentage");
     for bytes in [0, 1, u64::from(u32::MAX), 1 << 32, (1 << 40) + 1] {
-        let charge = scene.stock.charge_if_room(Bytes(bytes)).expect("without a limit");
+        let charge = scene
+            .stock
+            .charge_if_room(Bytes(bytes))
+            .expect("without a limit");
         assert_eq!(charge.bytes(), bytes);
         scene.stock.give_back(charge);
-        assert_eq!((scene.queue.live(), scene.queue.usage()), (0, scene.queue.memory().stocked()));
+        assert_eq!(
+            (scene.queue.live(), scene.queue.usage()),
+            (0, scene.queue.memory().stocked())
+        );
     }
     assert!(scene.stock.charge_if_room(Bytes(u64::MAX)).is_none());
 }

@@ -4,8 +4,8 @@ use memcg::expert::CentralStock;
 use memcg::{Bytes, ChargeError, Group};
 
 use super::{
-    MAX, PUTS_WHILE_CLOSED, Scene, assert_adds_up, assert_empty, audited, build, create, fill, is_kept, kinds,
-    left_empty, limited, runtimes, take,
+    MAX, PUTS_WHILE_CLOSED, Scene, assert_adds_up, assert_empty, audited, build, create, fill,
+    is_kept, kinds, left_empty, limited, runtimes, take,
 };
 
 #[test]
@@ -15,13 +15,30 @@ fn a_group_offline_keeps_none() {
         fill(&scene.stock, 900);
         let held = take(&scene.stock, 200);
         scene.queue.offline().expect("no children");
-        assert_eq!((scene.parent.usage(), scene.parent.live(), scene.stock.credit()), (200, 200, 0));
+        assert_eq!(
+            (
+                scene.parent.usage(),
+                scene.parent.live(),
+                scene.stock.credit()
+            ),
+            (200, 200, 0)
+        );
         assert_eq!(scene.parent.memory().stocked_bound(), 0);
         assert!(scene.stock.charge_if_room(1).is_none());
-        assert!(matches!(scene.queue.try_charge(1), Err(ChargeError::Offline { .. })));
+        assert!(matches!(
+            scene.queue.try_charge(1),
+            Err(ChargeError::Offline { .. })
+        ));
         assert_eq!(scene.parent.usage(), 200);
         scene.stock.give_back(held);
-        assert_eq!((scene.parent.usage(), scene.stock.credit(), scene.stock.release()), (0, 0, 0));
+        assert_eq!(
+            (
+                scene.parent.usage(),
+                scene.stock.credit(),
+                scene.stock.release()
+            ),
+            (0, 0, 0)
+        );
     }
 }
 
@@ -30,7 +47,10 @@ fn a_tree_offline_keeps_none() {
     let scene = Scene::with_credit(900);
     let held = take(&scene.stock, 200);
     scene.parent.offline_tree();
-    assert_eq!((scene.runtime.root().usage(), scene.stock.credit()), (200, 0));
+    assert_eq!(
+        (scene.runtime.root().usage(), scene.stock.credit()),
+        (200, 0)
+    );
     scene.stock.give_back(held);
     assert_eq!((scene.runtime.root().usage(), scene.stock.credit()), (0, 0));
 }
@@ -41,12 +61,22 @@ fn nothing_is_kept_after_many_puts_offline() {
     let mut held = take(&scene.stock, 900);
     scene.queue.offline().expect("no children");
     for _ in 0..5 * PUTS_WHILE_CLOSED {
-        scene.stock.give_back(held.split(Bytes(10)).expect("a part"));
-        assert_eq!((scene.stock.credit(), scene.parent.usage()), (0, held.bytes()));
+        scene
+            .stock
+            .give_back(held.split(Bytes(10)).expect("a part"));
+        assert_eq!(
+            (scene.stock.credit(), scene.parent.usage()),
+            (0, held.bytes())
+        );
     }
     let mut forced = scene.queue.force_charge(100);
-    scene.stock.give_back(forced.split(Bytes(50)).expect("a part"));
-    assert_eq!((scene.stock.credit(), scene.parent.usage()), (0, held.bytes() + 50));
+    scene
+        .stock
+        .give_back(forced.split(Bytes(50)).expect("a part"));
+    assert_eq!(
+        (scene.stock.credit(), scene.parent.usage()),
+        (0, held.bytes() + 50)
+    );
 }
 
 #[test]
@@ -64,11 +94,19 @@ fn a_stock_made_offline_keeps_none() {
 #[test]
 fn the_stock_keeps_the_group() {
     let scene = Scene::with_credit(300);
-    let Scene { runtime, parent, queue, stock } = scene;
+    let Scene {
+        runtime,
+        parent,
+        queue,
+        stock,
+    } = scene;
     queue.offline().expect("no children");
     drop(queue);
     runtime.settle();
-    assert_eq!((runtime.dying_count(), stock.group().path().is_empty()), (1, false));
+    assert_eq!(
+        (runtime.dying_count(), stock.group().path().is_empty()),
+        (1, false)
+    );
     drop(stock);
     runtime.settle();
     assert_eq!(runtime.dying_count(), 0);
@@ -76,11 +114,17 @@ fn the_stock_keeps_the_group() {
     assert_empty(&runtime);
 }
 
-/// All handles go while credit lies there: the group stays, for it is online, and so does the credit.
+/// All handles go while credit lies there: the group stays, for it is online, and so does the
+/// credit.
 #[test]
 fn credit_outlives_the_last_handle() {
     let scene = Scene::with_credit(300);
-    let Scene { runtime, parent, queue, stock } = scene;
+    let Scene {
+        runtime,
+        parent,
+        queue,
+        stock,
+    } = scene;
     drop((queue, stock));
     assert_eq!((parent.usage(), parent.live()), (300, 0));
     let again = CentralStock::of(parent.children().first().expect("it is online"));
@@ -97,17 +141,26 @@ fn credit_outlives_the_last_handle() {
 fn a_stock_outlives_the_runtime() {
     for is_empty in [false, true] {
         let scene = Scene::with_credit(900);
-        let Scene { runtime, parent, queue, stock } = scene;
+        let Scene {
+            runtime,
+            parent,
+            queue,
+            stock,
+        } = scene;
         let held = take(&stock, if is_empty { 900 } else { 200 });
         runtime.drop_as_it_is();
-        assert_eq!((stock.credit(), parent.usage(), queue.usage()), (0, held.bytes(), held.bytes()));
+        assert_eq!(
+            (stock.credit(), parent.usage(), queue.usage()),
+            (0, held.bytes(), held.bytes())
+        );
         assert!(stock.charge_if_room(1).is_none());
         stock.give_back(held);
         assert_eq!((stock.credit(), parent.usage(), stock.release()), (0, 0, 0));
     }
 }
 
-/// Each group takes over the object of the one before, whose stock was open and empty, or full, or held a charge.
+/// Each group takes over the object of the one before, whose stock was open and empty, or full, or
+/// held a charge.
 #[test]
 fn the_next_group_begins_without_credit() {
     for runtime in runtimes() {
@@ -115,7 +168,15 @@ fn the_next_group_begins_without_credit() {
         for round in 0..600 {
             let queue = create(&parent, "queue");
             let stock = CentralStock::of(&queue);
-            assert_eq!((stock.credit(), queue.usage(), queue.memory().stocked_bound()), (0, 0, 0), "round {round}");
+            assert_eq!(
+                (
+                    stock.credit(),
+                    queue.usage(),
+                    queue.memory().stocked_bound()
+                ),
+                (0, 0, 0),
+                "round {round}"
+            );
             let opens = (0..=PUTS_WHILE_CLOSED).any(|_| {
                 let charge = take(&stock, 600);
                 assert_eq!((queue.usage(), queue.live()), (600, 600));
@@ -135,7 +196,11 @@ fn the_next_group_begins_without_credit() {
             queue.offline().expect("no children");
             drop(queue);
             late.into_iter().for_each(|charge| stock.give_back(charge));
-            assert_eq!((parent.usage(), parent.memory().stocked_bound()), (0, 0), "round {round}");
+            assert_eq!(
+                (parent.usage(), parent.memory().stocked_bound()),
+                (0, 0),
+                "round {round}"
+            );
         }
     }
 }
@@ -146,7 +211,10 @@ fn the_next_group_keeps_its_first_put() {
     let runtime = left_empty(build(audited()));
     for round in 0..20 {
         let group: Group = limited(&runtime.root(), "queue", MAX);
-        assert!(is_kept(&CentralStock::of(&group)), "round {round}: no charge has drained this group");
+        assert!(
+            is_kept(&CentralStock::of(&group)),
+            "round {round}: no charge has drained this group"
+        );
         group.offline().expect("no children");
         drop(group);
         runtime.settle();

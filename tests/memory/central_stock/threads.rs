@@ -9,8 +9,8 @@ use memcg::expert::CentralStock;
 
 use super::{assert_adds_up, audited, build, left_empty};
 
-/// A thread that has stopped in the middle of a put goes on when the stock has closed and is open again with a smaller
-/// batch: it holds no more than that one.
+/// A thread that has stopped in the middle of a put goes on when the stock has closed and is open
+/// again with a smaller batch: it holds no more than that one.
 #[test]
 fn a_smaller_batch_holds_at_once() {
     const LARGE: u64 = 1_000;
@@ -27,7 +27,10 @@ fn a_smaller_batch_holds_at_once() {
                 let bytes = if thread < 4 { 3 * SMALL } else { SMALL / 4 };
                 scope.spawn(move || {
                     while !over.load(Ordering::Relaxed) {
-                        stock.charge_if_room(Bytes(bytes)).into_iter().for_each(|charge| stock.give_back(charge));
+                        stock
+                            .charge_if_room(Bytes(bytes))
+                            .into_iter()
+                            .for_each(|charge| stock.give_back(charge));
                     }
                 });
             }
@@ -39,8 +42,14 @@ fn a_smaller_batch_holds_at_once() {
         });
         let credit = stock.credit();
         let all = queue.try_charge(Bytes(15 * SMALL));
-        assert!(all.is_ok(), "round {round}: no byte is live, {credit} of credit: {all:?}");
-        assert!(credit <= SMALL, "round {round}: {credit} of credit with a batch of {SMALL}");
+        assert!(
+            all.is_ok(),
+            "round {round}: no byte is live, {credit} of credit: {all:?}"
+        );
+        assert!(
+            credit <= SMALL,
+            "round {round}: {credit} of credit with a batch of {SMALL}"
+        );
         drop(all);
         assert_adds_up(&runtime);
     }

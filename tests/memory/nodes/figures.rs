@@ -13,7 +13,10 @@ fn assert_machine_wide(runtime: &Runtime, stat: Stat) {
     let groups: Vec<Group> = root.descendants().chain([root.clone()]).collect();
     let now = root.numa_stat(stat, Freshness::Exact);
     for of in runtime.topology().nodes() {
-        let sum: i64 = groups.iter().map(|group| group.numa_stat(stat, Freshness::Exact).local(of)).sum();
+        let sum: i64 = groups
+            .iter()
+            .map(|group| group.numa_stat(stat, Freshness::Exact).local(of))
+            .sum();
         assert_eq!(now.get(of), sum, "{stat:?} on node {of}");
     }
 }
@@ -29,7 +32,10 @@ fn the_root_has_what_all_groups_have() {
             let parent = groups[number * 7 % groups.len()].clone();
             groups.push(create(&parent, &number.to_string()));
             let of = number as u16 % 8;
-            let placement = scattered(&[(of, 1_000 + number as u64), ((of + 3) % 8, 17)], number as u64 % 5);
+            let placement = scattered(
+                &[(of, 1_000 + number as u64), ((of + 3) % 8, 17)],
+                number as u64 % 5,
+            );
             held.push(others[number % 2].hold(&groups[number], &placement));
             groups[number].stat_add(Stat::ANON, 5);
         }
@@ -41,8 +47,13 @@ fn the_root_has_what_all_groups_have() {
         assert_machine_wide(&runtime, Stat::KERNEL);
         assert_sums(&runtime);
         let expected: u64 = held.iter().map(memcg::kmem::Kmem::bytes).sum();
-        assert_eq!(root.numa_stat(Stat::KERNEL, Freshness::Exact).sum(), expected.cast_signed());
-        groups[..40].iter().for_each(|group| group.stat_add(Stat::ANON, -5));
+        assert_eq!(
+            root.numa_stat(Stat::KERNEL, Freshness::Exact).sum(),
+            expected.cast_signed()
+        );
+        groups[..40]
+            .iter()
+            .for_each(|group| group.stat_add(Stat::ANON, -5));
     }
 }
 
@@ -54,16 +65,35 @@ fn nodes_are_numbered_as_the_system_numbers_them() {
     let root = runtime.root();
     let group = create(&root, "q");
     assert!(runtime.topology().nodes().eq(numbers.map(node)));
-    let everywhere: Vec<(u16, u64)> = numbers.iter().map(|&number| (number, u64::from(number) + 1)).collect();
+    let everywhere: Vec<(u16, u64)> = numbers
+        .iter()
+        .map(|&number| (number, u64::from(number) + 1))
+        .collect();
     let mut kmem = hold(&group, &placed(&everywhere));
     let now = root.numa_stat(Stat::KERNEL, Freshness::Exact);
     for number in [0, 1, 2, 3, 7, 59, 60, 61, 300, 65_534, u16::MAX] {
-        let expected = if numbers.contains(&number) { i64::from(number) + 1 } else { 0 };
-        assert_eq!((now.get(node(number)), kmem.placement().on_node(node(number)).cast_signed()), (expected, expected));
+        let expected = if numbers.contains(&number) {
+            i64::from(number) + 1
+        } else {
+            0
+        };
+        assert_eq!(
+            (
+                now.get(node(number)),
+                kmem.placement().on_node(node(number)).cast_signed()
+            ),
+            (expected, expected)
+        );
     }
     assert!(now.iter().map(|(of, _)| of.get()).eq(numbers));
-    assert_eq!(now.to_string(), "N0=1 N2=3 N7=8 N60=61 N300=301 N65535=65536");
-    assert_eq!(kmem.migrate(Some(node(u16::MAX)), Some(node(7)), 65_536), 65_536);
+    assert_eq!(
+        now.to_string(),
+        "N0=1 N2=3 N7=8 N60=61 N300=301 N65535=65536"
+    );
+    assert_eq!(
+        kmem.migrate(Some(node(u16::MAX)), Some(node(7)), 65_536),
+        65_536
+    );
     assert_eq!(
         root.numa_stat(Stat::KERNEL, Freshness::Exact).to_string(),
         "N0=1 N2=3 N7=65544 N60=61 N300=301 N65535=0"
@@ -76,10 +106,16 @@ fn nodes_are_numbered_as_the_system_numbers_them() {
 fn all_the_nodes_there_may_be() {
     let runtime = left_empty(build(stocked().nodes(64)));
     let group = create(&runtime.root(), "q");
-    let everywhere: Vec<(u16, u64)> = (0..64).map(|number| (number, u64::from(number) + 1)).collect();
+    let everywhere: Vec<(u16, u64)> = (0..64)
+        .map(|number| (number, u64::from(number) + 1))
+        .collect();
     let kmem = hold(&group, &placed(&everywhere));
     assert_eq!(kmem.placement(), placed(&everywhere));
-    for (of, bytes) in runtime.root().numa_stat(Stat::KERNEL, Freshness::Exact).iter() {
+    for (of, bytes) in runtime
+        .root()
+        .numa_stat(Stat::KERNEL, Freshness::Exact)
+        .iter()
+    {
         assert_eq!(bytes, i64::from(of.get()) + 1);
     }
 }
@@ -93,7 +129,10 @@ fn what_was_added_without_a_node() {
         group.stat_add(Stat::KERNEL, 100);
         let _kmem = hold(&group, &placed(&[(1, 10)]));
         let now = group.numa_stat(Stat::KERNEL, Freshness::Exact);
-        assert_eq!((now.get(node(1)), now.unplaced(), now.sum()), (10, 100, 110));
+        assert_eq!(
+            (now.get(node(1)), now.unplaced(), now.sum()),
+            (10, 100, 110)
+        );
         assert_eq!(group.read(Freshness::Exact).get(Stat::KERNEL), 110);
         assert_eq!(group.live(), 10, "a statistic is no charge");
         group.stat_add(Stat::KERNEL, -100);
@@ -107,7 +146,9 @@ fn the_flusher_comes_by_the_nodes() {
     let root = runtime.root();
     let group = create(&root, "q");
     let _kmem = hold(&group, &placed(&[(0, 5), (2, 7)]));
-    runtime.start_flusher(std::time::Duration::from_millis(1)).expect("a period");
+    runtime
+        .start_flusher(std::time::Duration::from_millis(1))
+        .expect("a period");
     let begin = std::time::Instant::now();
     loop {
         let now = root.numa_stat(Stat::KERNEL, Freshness::Stale);
@@ -115,7 +156,10 @@ fn the_flusher_comes_by_the_nodes() {
             assert_eq!(now.to_string(), "N0=5 N1=0 N2=7");
             break;
         }
-        assert!(begin.elapsed().as_secs() < 120, "no thread unlists the cells of nodes");
+        assert!(
+            begin.elapsed().as_secs() < 120,
+            "no thread unlists the cells of nodes"
+        );
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     runtime.stop_flusher();
@@ -126,9 +170,15 @@ fn the_flusher_comes_by_the_nodes() {
 fn machines_that_there_are_not() {
     for nodes in [0, 65, 1 << 16, (1 << 16) + 1, usize::MAX] {
         let found = bare().nodes(nodes).build();
-        assert!(matches!(found, Err(BuildError::Topology(_))), "{nodes} nodes: {found:?}");
+        assert!(
+            matches!(found, Err(BuildError::Topology(_))),
+            "{nodes} nodes: {found:?}"
+        );
     }
-    assert!(bare().nodes(65).nodes(2).build().is_ok(), "the last one counts");
+    assert!(
+        bare().nodes(65).nodes(2).build().is_ok(),
+        "the last one counts"
+    );
 }
 
 /// The columns of the tree, and every other read, have what lies on all nodes.
@@ -140,20 +190,52 @@ fn other_reads_have_all_nodes() {
         let other = Other::spawn();
         let kmem = other.hold(&group, &scattered(&[(0, 1), (1, 20), (3, 300)], 4_000));
         let table = runtime.snapshot();
-        assert!(table.rows().iter().all(|row| row.stats.get("kernel") == Some(&4_321)), "{table}");
-        let (exact, within) = (group.read(Freshness::Exact), group.read(Freshness::Within(0)));
-        assert_eq!((exact.get(Stat::KERNEL), exact.local(Stat::KERNEL), exact.max_error()), (4_321, 4_321, 0));
+        assert!(
+            table
+                .rows()
+                .iter()
+                .all(|row| row.stats.get("kernel") == Some(&4_321)),
+            "{table}"
+        );
+        let (exact, within) = (
+            group.read(Freshness::Exact),
+            group.read(Freshness::Within(0)),
+        );
+        assert_eq!(
+            (
+                exact.get(Stat::KERNEL),
+                exact.local(Stat::KERNEL),
+                exact.max_error()
+            ),
+            (4_321, 4_321, 0)
+        );
         assert_eq!((within.get(Stat::KERNEL), within.max_error()), (4_321, 0));
         assert_eq!(
-            (root.read(Freshness::Exact).get(Stat::KERNEL), root.read(Freshness::Exact).local(Stat::KERNEL)),
+            (
+                root.read(Freshness::Exact).get(Stat::KERNEL),
+                root.read(Freshness::Exact).local(Stat::KERNEL)
+            ),
             (4_321, 0)
         );
         group.flush();
-        assert_eq!(root.read(Freshness::Stale).get(Stat::KERNEL), 4_321, "published to the top");
+        assert_eq!(
+            root.read(Freshness::Stale).get(Stat::KERNEL),
+            4_321,
+            "published to the top"
+        );
         // A batch for each node that a thread writes, at most.
         let read = group.read(Freshness::Threshold);
-        assert!(4_321_u64.abs_diff(read.get(Stat::KERNEL).cast_unsigned()) <= read.max_error_of(Stat::KERNEL));
+        assert!(
+            4_321_u64.abs_diff(read.get(Stat::KERNEL).cast_unsigned())
+                <= read.max_error_of(Stat::KERNEL)
+        );
         other.run(move || drop(kmem));
-        assert!(runtime.snapshot().rows().iter().all(|row| !row.stats.contains_key("kernel")));
+        assert!(
+            runtime
+                .snapshot()
+                .rows()
+                .iter()
+                .all(|row| !row.stats.contains_key("kernel"))
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The nodes of a range of bytes: pages are looked up once each, in batches, and an object that straddles them is split
-//! where one ends.
+//! The nodes of a range of bytes: pages are looked up once each, in batches, and an object that
+//! straddles them is split where one ends.
 
 use memcg::Bytes;
 use std::alloc::Layout;
@@ -26,8 +26,16 @@ struct Table {
 
 impl Table {
     fn new(page_size: usize, pages: impl IntoIterator<Item = (usize, PageNode)>) -> Self {
-        let pages = pages.into_iter().map(|(number, found)| (number * page_size, found)).collect();
-        Table { page_size, pages: Arc::new(pages), calls: Arc::default(), asked: Arc::default() }
+        let pages = pages
+            .into_iter()
+            .map(|(number, found)| (number * page_size, found))
+            .collect();
+        Table {
+            page_size,
+            pages: Arc::new(pages),
+            calls: Arc::default(),
+            asked: Arc::default(),
+        }
     }
 
     /// Calls, and the pages asked for, since the last time.
@@ -44,7 +52,10 @@ impl NodeOf for Table {
 
     fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
         assert_eq!(pages.len(), found.len());
-        assert!(!pages.is_empty() && pages.iter().all(|page| page % self.page_size == 0), "{pages:x?}");
+        assert!(
+            !pages.is_empty() && pages.iter().all(|page| page % self.page_size == 0),
+            "{pages:x?}"
+        );
         for (page, found) in pages.iter().zip(found) {
             *found = self.pages.get(page).copied().unwrap_or(PageNode::Untouched);
         }
@@ -78,7 +89,10 @@ fn an_object_that_straddles_is_split_at_the_border() {
         (border - 100..border, [100, 0, 0, 0]),
         (border..border + 100, [0, 100, 0, 0]),
         (border - 100..border + 28, [100, 28, 0, 0]),
-        (border - PAGE..border + PAGE, [PAGE as u64, PAGE as u64, 0, 0]),
+        (
+            border - PAGE..border + PAGE,
+            [PAGE as u64, PAGE as u64, 0, 0],
+        ),
         // More than two pages, and beyond what is known.
         (border - 3..border + PAGE + 5, [3, PAGE as u64, 5, 0]),
         (border + 2 * PAGE - 7..border + 2 * PAGE + 9, [0, 0, 7, 9]),
@@ -93,18 +107,37 @@ fn an_object_that_straddles_is_split_at_the_border() {
 #[test]
 fn each_page_is_looked_up_once() {
     let numbers = 100..400;
-    let table = Table::new(PAGE, numbers.clone().map(|number| (number, lies_on((number % 3) as u16))));
-    for (first, pages) in [(100, 1), (100, 63), (101, 64), (101, 65), (102, 128), (100, 200), (100, 300)] {
+    let table = Table::new(
+        PAGE,
+        numbers
+            .clone()
+            .map(|number| (number, lies_on((number % 3) as u16))),
+    );
+    for (first, pages) in [
+        (100, 1),
+        (100, 63),
+        (101, 64),
+        (101, 65),
+        (102, 128),
+        (100, 200),
+        (100, 300),
+    ] {
         // From within the first page to within the last one.
         let range = first * PAGE + 17..(first + pages) * PAGE - 5;
         let placement = of(range.clone(), &table);
         let (calls, asked) = table.asked();
         let expected: Vec<usize> = (first..first + pages).map(|number| number * PAGE).collect();
         assert_eq!(asked, expected, "{pages} pages");
-        assert!(calls <= pages.div_ceil(64), "{calls} calls for {pages} pages");
+        assert!(
+            calls <= pages.div_ceil(64),
+            "{calls} calls for {pages} pages"
+        );
         let mut bytes = [0_u64; 4];
         for number in first..first + pages {
-            let (start, end) = (range.start.max(number * PAGE), range.end.min((number + 1) * PAGE));
+            let (start, end) = (
+                range.start.max(number * PAGE),
+                range.end.min((number + 1) * PAGE),
+            );
             bytes[number % 3] += (end - start) as u64;
         }
         assert_eq!(figures(&placement), bytes, "{pages} pages");
@@ -114,7 +147,12 @@ fn each_page_is_looked_up_once() {
 
 #[test]
 fn what_has_no_node_is_on_none() {
-    let pages = [(7, PageNode::Untouched), (8, PageNode::Zero), (9, PageNode::Unmapped), (10, lies_on(1))];
+    let pages = [
+        (7, PageNode::Untouched),
+        (8, PageNode::Zero),
+        (9, PageNode::Unmapped),
+        (10, lies_on(1)),
+    ];
     let placement = of(7 * PAGE..12 * PAGE, &Table::new(PAGE, pages));
     assert_eq!(figures(&placement), [0, PAGE as u64, 0, 4 * PAGE as u64]);
 }
@@ -125,7 +163,10 @@ fn pages_are_as_large_as_they_are() {
     let huge = 2 << 20;
     let table = Table::new(huge, [(3, lies_on(0)), (4, lies_on(2))]);
     let placement = of(4 * huge - 4_096..4 * huge + 1, &table);
-    assert_eq!((figures(&placement), table.asked()), ([4_096, 0, 1, 0], (1, vec![3 * huge, 4 * huge])));
+    assert_eq!(
+        (figures(&placement), table.asked()),
+        ([4_096, 0, 1, 0], (1, vec![3 * huge, 4 * huge]))
+    );
     // Whatever a thread's page size is, it takes no time without end.
     for page_size in [0, 1, 3, usize::MAX] {
         struct Odd(usize);
@@ -162,7 +203,10 @@ fn ranges_add_up() {
     placement.add_range(PAGE..3 * PAGE, &table);
     placement.add_range(PAGE..PAGE + 10, &table);
     placement.add(Some(node(2)), 0);
-    assert_eq!(figures(&placement), [PAGE as u64 + 10, PAGE as u64 + 1, 0, 0]);
+    assert_eq!(
+        figures(&placement),
+        [PAGE as u64 + 10, PAGE as u64 + 1, 0, 0]
+    );
     assert_eq!(placement.nodes().count(), 2, "nothing is on node 2");
 }
 
@@ -178,17 +222,38 @@ fn the_order_does_not_matter() {
 fn no_more_than_all_the_bytes_there_are() {
     let mut placement = placed(&[(0, u64::MAX), (1, 1), (0, 5)]);
     placement.add(None, Bytes(u64::MAX));
-    assert_eq!((placement.bytes(), placement.on_node(node(0)), placement.unplaced()), (u64::MAX, u64::MAX, u64::MAX));
-    assert_eq!(Bound::from(Bytes(u64::MAX)).with_metadata(1).bytes(), u64::MAX);
-    assert_eq!(Placement::bound(Layout::new::<[u8; 100]>()).with_metadata(8).bytes(), 108);
+    assert_eq!(
+        (
+            placement.bytes(),
+            placement.on_node(node(0)),
+            placement.unplaced()
+        ),
+        (u64::MAX, u64::MAX, u64::MAX)
+    );
+    assert_eq!(
+        Bound::from(Bytes(u64::MAX)).with_metadata(1).bytes(),
+        u64::MAX
+    );
+    assert_eq!(
+        Placement::bound(Layout::new::<[u8; 100]>())
+            .with_metadata(8)
+            .bytes(),
+        108
+    );
 }
 
 /// Real memory, as objects lie in it.
 #[test]
 fn a_slice_of_a_type() {
     let data = vec![[1_u64; 3]; 1_000];
-    assert_eq!(Placement::of(data.as_ptr_range(), &OneNode::new(node(4))), placed(&[(4, 24_000)]));
-    assert_eq!(Placement::of(data[..0].as_ptr_range(), &OneNode::new(node(4))), Placement::new());
+    assert_eq!(
+        Placement::of(data.as_ptr_range(), &OneNode::new(node(4))),
+        placed(&[(4, 24_000)])
+    );
+    assert_eq!(
+        Placement::of(data[..0].as_ptr_range(), &OneNode::new(node(4))),
+        Placement::new()
+    );
 }
 
 /// The nodes that a table names need not be the machine's: what lies there is on none.
@@ -197,7 +262,10 @@ fn a_node_that_the_machine_does_not_have() {
     let table = Table::new(PAGE, [(1, lies_on(1)), (2, lies_on(60))]);
     let runtime = build(Runtime::builder().nodes(2).node_of(table));
     let kmem = hold(&runtime.root(), &of(PAGE..3 * PAGE, runtime.node_of()));
-    assert_eq!((kmem.bytes(), kmem.placement()), (2 * PAGE as u64, scattered(&[(1, PAGE as u64)], PAGE as u64)));
+    assert_eq!(
+        (kmem.bytes(), kmem.placement()),
+        (2 * PAGE as u64, scattered(&[(1, PAGE as u64)], PAGE as u64))
+    );
     assert_eq!(on(&runtime.root()), [0, PAGE as i64]);
 }
 
@@ -232,9 +300,16 @@ fn a_node_of_that_knows_one_node_is_not_asked() {
     let boxed: Box<dyn NodeOf> = Box::new(&only);
     let range = PAGE - 10..3 * PAGE;
     let expected = placed(&[(6, range.len() as u64)]);
-    assert_eq!((of(range.clone(), &only), of(range.clone(), &boxed)), (expected.clone(), expected.clone()));
+    assert_eq!(
+        (of(range.clone(), &only), of(range.clone(), &boxed)),
+        (expected.clone(), expected.clone())
+    );
     drop(boxed);
-    let runtime = build(Runtime::builder().topology(super::machine(&[6])).node_of(only));
+    let runtime = build(
+        Runtime::builder()
+            .topology(super::machine(&[6]))
+            .node_of(only),
+    );
     assert_eq!(of(range, runtime.node_of()), expected);
     assert_eq!(asked.asked(), (0, Vec::new()));
 }

@@ -14,8 +14,15 @@ fn parse(table: &str) -> BTreeMap<String, Vec<(u16, i64)>> {
         let mut words = line.split(' ');
         let name = words.next().expect("a name").to_owned();
         let cell = |word: &str| {
-            let (of, bytes) = word.strip_prefix('N').expect("N and a number").split_once('=').expect("a figure");
-            (of.parse().expect("a node"), bytes.parse().expect("a number"))
+            let (of, bytes) = word
+                .strip_prefix('N')
+                .expect("N and a number")
+                .split_once('=')
+                .expect("a figure");
+            (
+                of.parse().expect("a node"),
+                bytes.parse().expect("a number"),
+            )
         };
         (name, words.map(cell).collect())
     };
@@ -24,7 +31,10 @@ fn parse(table: &str) -> BTreeMap<String, Vec<(u16, i64)>> {
 }
 
 fn account_as(group: &Group, stat: Stat, placement: &memcg::kmem::Placement) -> memcg::kmem::Kmem {
-    group.precharge(Bytes(placement.bytes())).expect("room").account_as(stat, placement)
+    group
+        .precharge(Bytes(placement.bytes()))
+        .expect("room")
+        .account_as(stat, placement)
 }
 
 #[test]
@@ -47,7 +57,10 @@ fn the_table_is_numa_stat() {
     assert_eq!(parsed["kernel"], [(0, 4_096), (1, 0), (5, 1)]);
     assert_eq!(parsed["slab"], [(0, 0), (1, 77), (5, 0)]);
     assert_eq!(parsed["spilt"], [(0, 0), (1, 0), (5, 123)]);
-    assert!(!parsed.contains_key("calls") && !parsed.contains_key("sock"), "not by node");
+    assert!(
+        !parsed.contains_key("calls") && !parsed.contains_key("sock"),
+        "not by node"
+    );
     assert!(!parsed.contains_key("rows"), "not bytes");
     assert_eq!(group.numa_stat(rows, Freshness::Exact).get(node(5)), 3);
     // As it is in figures.
@@ -57,7 +70,19 @@ fn the_table_is_numa_stat() {
         assert_eq!(parsed[name], cells, "{name}");
     }
     let names: Vec<&str> = table.rows().map(|(name, _)| name).collect();
-    assert_eq!(names, ["anon", "file", "file_dirty", "file_writeback", "kernel", "percpu", "slab", "spilt"]);
+    assert_eq!(
+        names,
+        [
+            "anon",
+            "file",
+            "file_dirty",
+            "file_writeback",
+            "kernel",
+            "percpu",
+            "slab",
+            "spilt"
+        ]
+    );
     assert_sums(&runtime);
 }
 
@@ -65,17 +90,32 @@ fn the_table_is_numa_stat() {
 #[test]
 fn every_declared_item_keeps_to_itself() {
     let mut builder = bare().nodes(2).stat_batch(8);
-    let stats: Vec<Stat> = (0..40).map(|number| builder.stat_per_node(&format!("i{number}"), Unit::Bytes)).collect();
+    let stats: Vec<Stat> = (0..40)
+        .map(|number| builder.stat_per_node(&format!("i{number}"), Unit::Bytes))
+        .collect();
     let runtime = left_empty(build(builder));
     let group = create(&runtime.root(), "q");
     let _held: Vec<_> = (0..)
         .zip(&stats)
-        .map(|(number, &stat)| account_as(&group, stat, &placed(&[((number % 2) as u16, 1_000 + number)])))
+        .map(|(number, &stat)| {
+            account_as(
+                &group,
+                stat,
+                &placed(&[((number % 2) as u16, 1_000 + number)]),
+            )
+        })
         .collect();
     for (number, &stat) in (0_i64..).zip(&stats) {
-        let expected = [(1_000 + number) * (1 - number % 2), (1_000 + number) * (number % 2)];
+        let expected = [
+            (1_000 + number) * (1 - number % 2),
+            (1_000 + number) * (number % 2),
+        ];
         let now = runtime.root().numa_stat(stat, Freshness::Exact);
-        assert_eq!([node(0), node(1)].map(|of| now.get(of)), expected, "item {number}");
+        assert_eq!(
+            [node(0), node(1)].map(|of| now.get(of)),
+            expected,
+            "item {number}"
+        );
     }
     assert_sums(&runtime);
 }
@@ -90,13 +130,23 @@ fn an_item_of_another_builder() {
         for round in 0..2 {
             let before = runtime.counts().foreign_stats;
             let mut kmem = account_as(&root, foreign, &placed(&[(0, 100)]));
-            assert_eq!((kmem.bytes(), root.live(), kmem.stat()), (100, 100, foreign));
+            assert_eq!(
+                (kmem.bytes(), root.live(), kmem.stat()),
+                (100, 100, foreign)
+            );
             assert_zero(&root.numa_stat(foreign, Freshness::Exact));
-            assert!(runtime.items().all(|item| root.read(Freshness::Exact).get(item.stat) == 0));
+            assert!(
+                runtime
+                    .items()
+                    .all(|item| root.read(Freshness::Exact).get(item.stat) == 0)
+            );
             assert_eq!(runtime.counts().foreign_stats, before + 1);
             kmem.migrate(Some(node(0)), Some(node(1)), 50);
             kmem.relocate(&placed(&[(1, 100)]));
-            assert_eq!(kmem.shrink(&placed(&[(if nodes == 1 { 0 } else { 1 }, 100)])), 100);
+            assert_eq!(
+                kmem.shrink(&placed(&[(if nodes == 1 { 0 } else { 1 }, 100)])),
+                100
+            );
             drop(kmem);
             assert_eq!(root.live(), 0);
             // And once there are cells.
@@ -112,10 +162,30 @@ fn items_of_a_clone() {
     let mut builder = bare();
     let spilt = builder.stat_per_node("spilt", Unit::Bytes);
     let runtimes = [build(builder.clone().nodes(2)), build(builder.nodes(4))];
-    let held = [0, 1].map(|at: usize| account_as(&runtimes[at].root(), spilt, &placed(&[(1, 10 + at as u64), (3, 1)])));
-    let of = |at: usize| runtimes[at].root().numa_stat(spilt, Freshness::Exact).to_string();
-    assert_eq!((of(0), of(1)), ("N0=0 N1=10".into(), "N0=0 N1=11 N2=0 N3=1".into()));
-    assert_eq!(runtimes[0].root().numa_stat(spilt, Freshness::Exact).unplaced(), 1);
+    let held = [0, 1].map(|at: usize| {
+        account_as(
+            &runtimes[at].root(),
+            spilt,
+            &placed(&[(1, 10 + at as u64), (3, 1)]),
+        )
+    });
+    let of = |at: usize| {
+        runtimes[at]
+            .root()
+            .numa_stat(spilt, Freshness::Exact)
+            .to_string()
+    };
+    assert_eq!(
+        (of(0), of(1)),
+        ("N0=0 N1=10".into(), "N0=0 N1=11 N2=0 N3=1".into())
+    );
+    assert_eq!(
+        runtimes[0]
+            .root()
+            .numa_stat(spilt, Freshness::Exact)
+            .unplaced(),
+        1
+    );
     drop(held);
     runtimes.iter().for_each(assert_empty);
 }

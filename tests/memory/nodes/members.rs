@@ -1,4 +1,5 @@
-//! Threads that others move from group to group: after a move is known, what they charge is the new group's.
+//! Threads that others move from group to group: after a move is known, what they charge is the new
+//! group's.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -22,7 +23,10 @@ fn what_was_charged_stays() {
         let (theirs, to) = (mover.clone(), b.clone());
         other.run(move || theirs.move_to(&to)).expect("online");
         let second = hold(member.group(), &placed(&[(0, 1), (1, 2)]));
-        assert_eq!((local(&a), local(&b), on(&root)), ([10, 20], [1, 2], [11, 22]));
+        assert_eq!(
+            (local(&a), local(&b), on(&root)),
+            ([10, 20], [1, 2], [11, 22])
+        );
         // There and back again, unseen; to where it is; from many at once.
         for to in [&a, &b, &b, &root, &a] {
             mover.move_to(to).expect("online");
@@ -42,10 +46,15 @@ fn where_it_may_not_go() {
     let mut member = Member::of(&a);
     let mover = member.mover();
     match mover.move_to(&elsewhere.root()) {
-        Err(ChargeError::OtherRuntime { from, to }) => assert_eq!((from, to), (a.clone(), elsewhere.root())),
+        Err(ChargeError::OtherRuntime { from, to }) => {
+            assert_eq!((from, to), (a.clone(), elsewhere.root()))
+        }
         other => panic!("{other:?}"),
     }
-    assert!(matches!(mover.move_to(&gone), Err(ChargeError::Offline { .. })));
+    assert!(matches!(
+        mover.move_to(&gone),
+        Err(ChargeError::Offline { .. })
+    ));
     assert_eq!(*member.group(), a);
     // Offline while it is there: it is moved on.
     a.offline().expect("no children");
@@ -78,14 +87,21 @@ fn it_keeps_one_group() {
     assert_eq!(runtime.dying_count(), 0);
 }
 
-/// Moved by others while it charges: what it charges after a move has returned, and it knows, is the new group's.
+/// Moved by others while it charges: what it charges after a move has returned, and it knows, is
+/// the new group's.
 #[test]
 fn moved_while_it_charges() {
-    const MOVES: usize = if cfg!(debug_assertions) { 5_000 } else { 50_000 };
+    const MOVES: usize = if cfg!(debug_assertions) {
+        5_000
+    } else {
+        50_000
+    };
     const MEMBERS: usize = 2;
     for runtime in runtimes(3) {
         let root = runtime.root();
-        let groups: Vec<Group> = (0..4).map(|number| create(&root, &number.to_string())).collect();
+        let groups: Vec<Group> = (0..4)
+            .map(|number| create(&root, &number.to_string()))
+            .collect();
         // The last move that has returned, by member, and the one that is under way.
         let known: Vec<AtomicUsize> = (0..MEMBERS).map(|_| AtomicUsize::new(0)).collect();
         let begun: Vec<AtomicUsize> = (0..MEMBERS).map(|_| AtomicUsize::new(0)).collect();
@@ -94,7 +110,8 @@ fn moved_while_it_charges() {
         let held: Vec<Vec<Kmem>> = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..MEMBERS)
                 .map(|at| {
-                    let (groups, known, begun, done, movers) = (&groups, &known[at], &begun[at], &done, movers.clone());
+                    let (groups, known, begun, done, movers) =
+                        (&groups, &known[at], &begun[at], &done, movers.clone());
                     scope.spawn(move || {
                         let mut member = Member::of(&groups[0]);
                         movers.send((at, member.mover())).expect("the mover waits");
@@ -103,7 +120,10 @@ fn moved_while_it_charges() {
                         loop {
                             let over = done.load(Ordering::Acquire);
                             let before = known.load(Ordering::Acquire);
-                            let kmem = hold(member.group(), &placed(&[(number % 3, 5), (number / 3 % 3, 7)]));
+                            let kmem = hold(
+                                member.group(),
+                                &placed(&[(number % 3, 5), (number / 3 % 3, 7)]),
+                            );
                             let after = begun.load(Ordering::Acquire);
                             // One of those between what it knew and what had begun.
                             let is_of = |step: usize| kmem.group() == groups[step % 4];
@@ -126,7 +146,9 @@ fn moved_while_it_charges() {
                     })
                 })
                 .collect();
-            let mut movers: Vec<_> = (0..MEMBERS).map(|_| inbox.recv().expect("a member")).collect();
+            let mut movers: Vec<_> = (0..MEMBERS)
+                .map(|_| inbox.recv().expect("a member"))
+                .collect();
             movers.sort_by_key(|(at, _)| *at);
             for step in 1..=MOVES {
                 for (at, mover) in &movers {
@@ -136,14 +158,22 @@ fn moved_while_it_charges() {
                 }
             }
             done.store(true, Ordering::Release);
-            workers.into_iter().map(|worker| worker.join().expect("no panic")).collect()
+            workers
+                .into_iter()
+                .map(|worker| worker.join().expect("no panic"))
+                .collect()
         });
         for group in &groups {
             let mut expected = [0_i64; 3];
             for kmem in held.iter().flatten().filter(|kmem| kmem.group() == *group) {
-                kmem.placement().nodes().for_each(|(of, bytes)| expected[usize::from(of.get())] += bytes.cast_signed());
+                kmem.placement()
+                    .nodes()
+                    .for_each(|(of, bytes)| expected[usize::from(of.get())] += bytes.cast_signed());
             }
-            assert_eq!((local(group), group.live().cast_signed()), (expected, expected.iter().sum()));
+            assert_eq!(
+                (local(group), group.live().cast_signed()),
+                (expected, expected.iter().sum())
+            );
         }
     }
 }

@@ -1,13 +1,17 @@
-//! Memory on nodes as a program that embeds the library meets it: admitted first, accounted where it lies, taken off
-//! where it was accounted.
+//! Memory on nodes as a program that embeds the library meets it: admitted first, accounted where
+//! it lies, taken off where it was accounted.
 //!
-//! * `gather`: where the bytes of a range lie; `precharge`: admission; `account`: what becomes of it;
-//! * `transfer`: another group's;
-//! * `figures`: what is read, by which readers, how exactly; `items`: which items; `updates`: how much is written for
+//! * `gather`: where the bytes of a range lie; `precharge`: admission; `account`: what becomes of
 //!   it;
-//! * `offline`: groups that go meanwhile; `released`: what released groups leave to the next groups in their objects;
-//! * `tiers`: counters of some nodes; `reclaim`: what gives way; `members`: threads that others move;
-//! * `seed`: two nodes with processors, six without; `model`: any operations on any machine, against a naive twin;
+//! * `transfer`: another group's;
+//! * `figures`: what is read, by which readers, how exactly; `items`: which items; `updates`: how
+//!   much is written for it;
+//! * `offline`: groups that go meanwhile; `released`: what released groups leave to the next groups
+//!   in their objects;
+//! * `tiers`: counters of some nodes; `reclaim`: what gives way; `members`: threads that others
+//!   move;
+//! * `seed`: two nodes with processors, six without; `model`: any operations on any machine,
+//!   against a naive twin;
 //! * `threads`: many threads at once.
 
 mod account;
@@ -41,7 +45,10 @@ pub(crate) const fn node(number: u16) -> NodeId {
 /// Nodes of these numbers, with one processor each.
 #[track_caller]
 pub(crate) fn machine(nodes: &[u16]) -> Topology {
-    let nodes = nodes.iter().enumerate().map(|(processor, &number)| (node(number), [processor]));
+    let nodes = nodes
+        .iter()
+        .enumerate()
+        .map(|(processor, &number)| (node(number), [processor]));
     Topology::fixed(nodes).expect("nodes that differ")
 }
 
@@ -49,13 +56,21 @@ pub(crate) fn machine(nodes: &[u16]) -> Topology {
 #[track_caller]
 pub(crate) fn assert_machine_shape(machine: &Topology, with_processors: usize, nodes: usize) {
     assert_eq!(machine.nodes().len(), nodes);
-    assert_eq!(machine.nodes().filter(|&of| machine.has_processors(of)).count(), with_processors);
+    assert_eq!(
+        machine
+            .nodes()
+            .filter(|&of| machine.has_processors(of))
+            .count(),
+        with_processors
+    );
 }
 
 /// Bytes by node.
 pub(crate) fn placed(nodes: &[(u16, u64)]) -> Placement {
     let mut placement = Placement::new();
-    nodes.iter().for_each(|&(number, bytes)| placement.add(Some(node(number)), Bytes(bytes)));
+    nodes
+        .iter()
+        .for_each(|&(number, bytes)| placement.add(Some(node(number)), Bytes(bytes)));
     placement
 }
 
@@ -69,7 +84,10 @@ pub(crate) fn scattered(nodes: &[(u16, u64)], unplaced: u64) -> Placement {
 /// Precharge just these, and account them.
 #[track_caller]
 pub(crate) fn hold(group: &Group, placement: &Placement) -> Kmem {
-    group.precharge(Bytes(placement.bytes())).expect("room").account(placement)
+    group
+        .precharge(Bytes(placement.bytes()))
+        .expect("room")
+        .account(placement)
 }
 
 /// Of the subtree, on nodes 0 to `N` - 1, exactly.
@@ -91,8 +109,16 @@ pub(crate) fn assert_sums(runtime: &Runtime) {
     let items: Vec<Stat> = runtime.items().map(|item| item.stat).collect();
     for group in runtime.root().descendants().chain([runtime.root()]) {
         for &item in &items {
-            let (by_node, whole) = (group.numa_stat(item, Freshness::Exact), group.read(Freshness::Exact));
-            assert_eq!(by_node.sum(), whole.get(item), "{item:?} of {}", group.path());
+            let (by_node, whole) = (
+                group.numa_stat(item, Freshness::Exact),
+                group.read(Freshness::Exact),
+            );
+            assert_eq!(
+                by_node.sum(),
+                whole.get(item),
+                "{item:?} of {}",
+                group.path()
+            );
             let sum = by_node.iter().map(|(_, bytes)| bytes).sum::<i64>() + by_node.unplaced();
             assert_eq!(by_node.sum(), sum, "{item:?} of {}", group.path());
         }
@@ -106,22 +132,34 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
     let root = runtime.root();
     for item in runtime.items().filter(|item| item.per_node) {
         assert_zero(&root.numa_stat(item.stat, Freshness::Exact));
-        assert_eq!(root.read(Freshness::Exact).get(item.stat), 0, "{}", item.name);
+        assert_eq!(
+            root.read(Freshness::Exact).get(item.stat),
+            0,
+            "{}",
+            item.name
+        );
     }
 }
 
 #[track_caller]
 pub(crate) fn assert_zero(now: &NodeStats) {
-    assert!(now.iter().all(|(_, bytes)| bytes == 0) && now.unplaced() == 0, "{now} and {} on none", now.unplaced());
+    assert!(
+        now.iter().all(|(_, bytes)| bytes == 0) && now.unplaced() == 0,
+        "{now} and {} on none",
+        now.unplaced()
+    );
 }
 
 /// Every kind of stock, with announcements seldom and at each write, on so many nodes.
 pub(crate) fn kinds(nodes: usize) -> impl Iterator<Item = RuntimeBuilder> {
     let batches = [None, Some(0), Some(8)];
-    trees::kinds().into_iter().zip(batches).map(move |(builder, batch)| {
-        let builder = builder.nodes(nodes);
-        batch.map_or(builder.clone(), |batch| builder.stat_batch(batch))
-    })
+    trees::kinds()
+        .into_iter()
+        .zip(batches)
+        .map(move |(builder, batch)| {
+            let builder = builder.nodes(nodes);
+            batch.map_or(builder.clone(), |batch| builder.stat_batch(batch))
+        })
 }
 
 impl Other {

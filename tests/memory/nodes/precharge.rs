@@ -30,7 +30,10 @@ fn every_level_is_asked() {
         assert_eq!((precharge.bytes(), precharge.group()), (1_000, b.clone()));
         assert_eq!((root.live(), a.live(), b.live()), (1_000, 1_000, 1_000));
         // It is accounted nowhere yet.
-        assert_eq!((on(&b), root.read(Freshness::Exact).get(Stat::KERNEL)), ([0, 0], 0));
+        assert_eq!(
+            (on(&b), root.read(Freshness::Exact).get(Stat::KERNEL)),
+            ([0, 0], 0)
+        );
         drop(precharge);
         assert_eq!((root.live(), root.forced()), (0, 0));
     }
@@ -79,16 +82,25 @@ fn at_the_limit_account_never_fails() {
                     other.run(move || group.precharge(Bytes(bytes)).expect("room for both"))
                 })
                 .collect();
-            let rest = root.precharge(Bytes(3_000 - 2 * bytes)).expect("room for the rest");
+            let rest = root
+                .precharge(Bytes(3_000 - 2 * bytes))
+                .expect("room for the rest");
             assert!(groups[0].precharge(1).is_err());
             let part = bytes / 3;
             for precharge in held {
                 let kmem = precharge.account(&placed(&[(0, bytes - part), (1, part)]));
                 assert_eq!(kmem.bytes(), bytes);
-                assert!(groups[1].precharge(Bytes(rest.bytes() + 1 + bytes)).is_err());
+                assert!(
+                    groups[1]
+                        .precharge(Bytes(rest.bytes() + 1 + bytes))
+                        .is_err()
+                );
                 drop(kmem);
             }
-            assert_eq!((root.forced(), groups[0].forced(), groups[1].forced()), (0, 0, 0));
+            assert_eq!(
+                (root.forced(), groups[0].forced(), groups[1].forced()),
+                (0, 0, 0)
+            );
         }
     }
 }
@@ -100,7 +112,10 @@ fn of_nothing() {
         let group = create(&runtime.root(), "q");
         let precharge = group.precharge(0).expect("nothing always fits");
         let kmem = precharge.account(&placed(&[]));
-        assert_eq!((kmem.bytes(), kmem.placement(), kmem.group()), (0, placed(&[]), group.clone()));
+        assert_eq!(
+            (kmem.bytes(), kmem.placement(), kmem.group()),
+            (0, placed(&[]), group.clone())
+        );
         let other = Other::spawn();
         other.run(move || drop(kmem));
         // It keeps its group as any other.
@@ -116,7 +131,10 @@ fn more_than_there_can_be() {
     let runtime = left_empty(build(crate::support::trees::bare().nodes(2)));
     let root = runtime.root();
     assert!(root.precharge(Bytes(u64::MAX)).is_err());
-    assert!(root.precharge(Bound::from(Bytes(u64::MAX)).within(&[node(0)])).is_err());
+    assert!(
+        root.precharge(Bound::from(Bytes(u64::MAX)).within(&[node(0)]))
+            .is_err()
+    );
     assert_eq!((root.live(), root.usage()), (0, 0));
 }
 
@@ -127,7 +145,10 @@ fn an_offline_group_admits_nothing() {
         let group = create(&runtime.root(), "q");
         let _held = hold(&group, &placed(&[(1, 10)]));
         group.offline().expect("no children");
-        assert!(matches!(group.precharge(10), Err(ChargeError::Offline { .. })));
+        assert!(matches!(
+            group.precharge(10),
+            Err(ChargeError::Offline { .. })
+        ));
         assert_eq!(group.live(), 10);
     }
 }

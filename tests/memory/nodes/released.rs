@@ -29,11 +29,16 @@ fn ancestors_keep_what_the_dead_left() {
         }
         runtime.settle();
         let expected = kept.iter().fold([0_i64; 3], |mut sum, kmem| {
-            kmem.placement().nodes().for_each(|(of, bytes)| sum[usize::from(of.get())] += bytes.cast_signed());
+            kmem.placement()
+                .nodes()
+                .for_each(|(of, bytes)| sum[usize::from(of.get())] += bytes.cast_signed());
             sum
         });
         assert_eq!((on(&parent), on(&root)), (expected, expected));
-        assert_eq!(parent.numa_stat(Stat::KERNEL, Freshness::Exact).unplaced(), 200);
+        assert_eq!(
+            parent.numa_stat(Stat::KERNEL, Freshness::Exact).unplaced(),
+            200
+        );
         assert_sums(&runtime);
         drop(kept);
         runtime.settle();
@@ -50,12 +55,19 @@ fn runtimes_with_other_nodes_come_into_their_objects() {
         let nodes = [1_u16, 8, 2, 16, 3, 1, 64, 5, 9][round % 9];
         let numbers: Vec<u16> = (0..nodes).map(|number| number * 3).collect();
         let batch = [0, 64, 1_024][round % 3];
-        let runtime = left_empty(build(stocked().topology(machine(&numbers)).stat_batch(batch)));
+        let runtime = left_empty(build(
+            stocked().topology(machine(&numbers)).stat_batch(batch),
+        ));
         let root = runtime.root();
-        let groups: Vec<Group> = (0..20).map(|number| create(&root, &number.to_string())).collect();
+        let groups: Vec<Group> = (0..20)
+            .map(|number| create(&root, &number.to_string()))
+            .collect();
         for group in &groups {
             assert!(
-                group.numa_stat(Stat::KERNEL, Freshness::Exact).iter().all(|(_, bytes)| bytes == 0),
+                group
+                    .numa_stat(Stat::KERNEL, Freshness::Exact)
+                    .iter()
+                    .all(|(_, bytes)| bytes == 0),
                 "another thread's"
             );
             assert_eq!(group.read(Freshness::Exact).get(Stat::KERNEL), 0);
@@ -68,12 +80,19 @@ fn runtimes_with_other_nodes_come_into_their_objects() {
         }
         assert_sums(&runtime);
         let all = root.numa_stat(Stat::KERNEL, Freshness::Exact);
-        assert_eq!((all.sum(), all.iter().count()), (20 * 17, usize::from(nodes)));
+        assert_eq!(
+            (all.sum(), all.iter().count()),
+            (20 * 17, usize::from(nodes))
+        );
         // The runtime first, what they hold first, or the handles.
         if round % 3 == 2 {
             runtime.drop_as_it_is();
             others[0].run(move || drop(held));
-            assert!(root.numa_stat(Stat::KERNEL, Freshness::Exact).iter().all(|(_, bytes)| bytes == 0));
+            assert!(
+                root.numa_stat(Stat::KERNEL, Freshness::Exact)
+                    .iter()
+                    .all(|(_, bytes)| bytes == 0)
+            );
             continue;
         }
         if round % 3 == 1 {
@@ -85,8 +104,8 @@ fn runtimes_with_other_nodes_come_into_their_objects() {
     }
 }
 
-/// A group with parts on all nodes is released, and one that is on one node comes into its place: it has that part
-/// alone.
+/// A group with parts on all nodes is released, and one that is on one node comes into its place:
+/// it has that part alone.
 #[test]
 fn the_next_one_begins_without_parts() {
     for runtime in runtimes(8) {
@@ -146,7 +165,10 @@ fn past_the_end_of_a_thread() {
             });
         });
         thread.join().expect("destructors do not panic");
-        assert_eq!((on(&group), group.live()), ([round, 2 * round], 3 * round as u64));
+        assert_eq!(
+            (on(&group), group.live()),
+            ([round, 2 * round], 3 * round as u64)
+        );
     }
     assert_eq!(runtime.counts().nested_stats, 0);
     drop(Runtime::builder().build());

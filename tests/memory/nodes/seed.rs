@@ -1,6 +1,7 @@
-//! The functional test of "per-memcg-per-node kmem accounting" (Ghiti, 2026): eight nodes of which two have
-//! processors. For each allocation every node is charged, and later uncharged, the same bytes, also one without
-//! processors that ends up holding nothing but metadata; nothing is left in the end.
+//! The functional test of "per-memcg-per-node kmem accounting" (Ghiti, 2026): eight nodes of which
+//! two have processors. For each allocation every node is charged, and later uncharged, the same
+//! bytes, also one without processors that ends up holding nothing but metadata; nothing is left in
+//! the end.
 
 use memcg::Group;
 use memcg::kmem::{Bound, Kmem, NodeOf, PageNode, Placement, Topology};
@@ -14,11 +15,19 @@ const NODES: usize = 8;
 /// Nodes 0 and 1 have the processors, by halves; 2 to 7 have memory only.
 fn machine() -> Topology {
     let half = PROCESSORS / 2;
-    let processors = |number: usize| if number < 2 { number * half..(number + 1) * half } else { 0..0 };
-    Topology::fixed((0..NODES).map(|number| (node(number as u16), processors(number)))).expect("nodes that differ")
+    let processors = |number: usize| {
+        if number < 2 {
+            number * half..(number + 1) * half
+        } else {
+            0..0
+        }
+    };
+    Topology::fixed((0..NODES).map(|number| (node(number as u16), processors(number))))
+        .expect("nodes that differ")
 }
 
-/// A chunk's pages: each processor's unit on the processor's own node, the metadata behind them on a node of its own.
+/// A chunk's pages: each processor's unit on the processor's own node, the metadata behind them on
+/// a node of its own.
 struct Chunk {
     unit: usize,
     topology: Topology,
@@ -41,8 +50,15 @@ impl NodeOf for Chunk {
 
     fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
         for (&page, found) in pages.iter().zip(found) {
-            let of = self.topology.node_of_processor((page - BASE) / self.unit).unwrap_or(node(self.metadata));
-            *found = PageNode::On(if page < self.metadata_at() { of } else { node(self.metadata) });
+            let of = self
+                .topology
+                .node_of_processor((page - BASE) / self.unit)
+                .unwrap_or(node(self.metadata));
+            *found = PageNode::On(if page < self.metadata_at() {
+                of
+            } else {
+                node(self.metadata)
+            });
         }
     }
 }
@@ -72,11 +88,22 @@ fn seed_functional_8_nodes() {
         let group = create(&root, "q");
         let others = [Other::spawn(), Other::spawn()];
         for metadata in 0..NODES as u16 {
-            let chunk = Chunk { unit: 64 << 10, topology: machine(), metadata };
+            let chunk = Chunk {
+                unit: 64 << 10,
+                topology: machine(),
+                metadata,
+            };
             let mut expected = [0_i64; NODES];
             let mut held = Vec::new();
             // The sizes of the patch series, and one that straddles two pages of its unit.
-            for (at, size) in [(0, 64), (64, 256), (512, 1_024), (4_096, 4_096), (8_192, 8_192), (PAGE * 5 - 32, 64)] {
+            for (at, size) in [
+                (0, 64),
+                (64, 256),
+                (512, 1_024),
+                (4_096, 4_096),
+                (8_192, 8_192),
+                (PAGE * 5 - 32, 64),
+            ] {
                 let kmem = allocate(&group, &chunk, at, size);
                 let data = (size * PROCESSORS / 2) as i64;
                 let mut of_this = [0; NODES];
@@ -84,9 +111,17 @@ fn seed_functional_8_nodes() {
                 of_this[1] += data;
                 of_this[usize::from(metadata)] += (size / 4 * 8) as i64;
                 (0..NODES).for_each(|of| expected[of] += of_this[of]);
-                assert_eq!((on(&root), on(&group), local(&group)), (expected, expected, expected));
-                assert!((0..NODES).all(|of| kmem.placement().on_node(node(of as u16)).cast_signed() == of_this[of]));
-                assert_eq!((group.live(), group.forced()), (expected.iter().sum::<i64>().cast_unsigned(), 0));
+                assert_eq!(
+                    (on(&root), on(&group), local(&group)),
+                    (expected, expected, expected)
+                );
+                assert!((0..NODES).all(
+                    |of| kmem.placement().on_node(node(of as u16)).cast_signed() == of_this[of]
+                ));
+                assert_eq!(
+                    (group.live(), group.forced()),
+                    (expected.iter().sum::<i64>().cast_unsigned(), 0)
+                );
                 held.push((kmem, of_this));
             }
             assert_sums(&runtime);

@@ -1,4 +1,5 @@
-//! Counters of some nodes: asked where the memory may lie, moved with it, and back at zero in the end.
+//! Counters of some nodes: asked where the memory may lie, moved with it, and back at zero in the
+//! end.
 
 use memcg::kmem::{Bound, NodeId};
 use memcg::{BuildError, ChargeError, Counter, Group, Limit, Runtime};
@@ -17,7 +18,11 @@ fn tiered(builder: memcg::RuntimeBuilder) -> (Runtime, Counter) {
 }
 
 fn limit(group: &Group, tier: Counter, bytes: u64) {
-    group.counter(tier).expect("declared").set_max(Limit::Bytes(bytes)).expect("a limit");
+    group
+        .counter(tier)
+        .expect("declared")
+        .set_max(Limit::Bytes(bytes))
+        .expect("a limit");
 }
 
 fn on_tier(group: &Group, tier: Counter) -> u64 {
@@ -30,7 +35,9 @@ fn forced(group: &Group, tier: Counter) -> u64 {
 
 fn is_refused_by_tier<T: std::fmt::Debug>(refused: Result<T, ChargeError>, by: &Group) -> bool {
     match refused {
-        Err(ChargeError::Limit(refusal)) => refusal.counter() == Some("toptier") && refusal.group() == by,
+        Err(ChargeError::Limit(refusal)) => {
+            refusal.counter() == Some("toptier") && refusal.group() == by
+        }
         _ => false,
     }
 }
@@ -44,13 +51,31 @@ fn a_tier_is_asked_where_the_memory_may_lie() {
         limit(&root, toptier, 100);
         // Anywhere, so on the tier too.
         assert!(is_refused_by_tier(group.precharge(101), &root));
-        assert!(is_refused_by_tier(group.precharge(Bound::from(101).within(&[node(3), node(1)])), &root));
-        assert_eq!((group.live(), on_tier(&root, toptier)), (0, 0), "refused leaves nothing");
+        assert!(is_refused_by_tier(
+            group.precharge(Bound::from(101).within(&[node(3), node(1)])),
+            &root
+        ));
+        assert_eq!(
+            (group.live(), on_tier(&root, toptier)),
+            (0, 0),
+            "refused leaves nothing"
+        );
         // Elsewhere it has no say.
-        let far = group.precharge(Bound::from(5_000).within(&[node(2), node(3)])).expect("no limit there");
+        let far = group
+            .precharge(Bound::from(5_000).within(&[node(2), node(3)]))
+            .expect("no limit there");
         assert_eq!((group.live(), on_tier(&group, toptier)), (5_000, 0));
-        let near = group.precharge(Bound::from(100).within(&FAST)).expect("just so much");
-        assert_eq!((group.live(), on_tier(&group, toptier), on_tier(&root, toptier)), (5_100, 100, 100));
+        let near = group
+            .precharge(Bound::from(100).within(&FAST))
+            .expect("just so much");
+        assert_eq!(
+            (
+                group.live(),
+                on_tier(&group, toptier),
+                on_tier(&root, toptier)
+            ),
+            (5_100, 100, 100)
+        );
         // Bytes that did not come to lie there go back.
         let near = near.account(&placed(&[(1, 30), (3, 50)]));
         let far = far.account(&placed(&[(2, 5_000)]));
@@ -59,7 +84,10 @@ fn a_tier_is_asked_where_the_memory_may_lie() {
         // The group's own limit refuses: what the tier has admitted goes back.
         group.set_max(5_100).expect("a limit");
         let refused = group.precharge(60);
-        assert!(matches!(&refused, Err(ChargeError::Limit(refusal)) if refusal.counter().is_none()), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(ChargeError::Limit(refusal)) if refusal.counter().is_none()),
+            "{refused:?}"
+        );
         drop(refused);
         assert_eq!((on_tier(&root, toptier), group.live()), (30, 5_080));
         drop((near, far));
@@ -76,15 +104,26 @@ fn a_tier_is_forced_by_what_lies_there() {
         let (runtime, toptier) = tiered(builder);
         let root = runtime.root();
         limit(&root, toptier, 10);
-        let precharge = root.precharge(Bound::from(50).within(&SLOW)).expect("elsewhere");
+        let precharge = root
+            .precharge(Bound::from(50).within(&SLOW))
+            .expect("elsewhere");
         let kmem = precharge.account(&placed(&[(0, 30), (2, 20)]));
-        assert_eq!((on_tier(&root, toptier), forced(&root, toptier), root.live()), (30, 20, 50));
+        assert_eq!(
+            (on_tier(&root, toptier), forced(&root, toptier), root.live()),
+            (30, 20, 50)
+        );
         // More than the bound, too.
         let more = root.precharge(Bound::from(1).within(&FAST));
         assert!(is_refused_by_tier(more, &root));
         drop(kmem);
-        let kmem = root.precharge(10).expect("room").account(&placed(&[(0, 15), (1, 5)]));
-        assert_eq!((on_tier(&root, toptier), forced(&root, toptier), root.live()), (20, 10, 20));
+        let kmem = root
+            .precharge(10)
+            .expect("room")
+            .account(&placed(&[(0, 15), (1, 5)]));
+        assert_eq!(
+            (on_tier(&root, toptier), forced(&root, toptier), root.live()),
+            (20, 10, 20)
+        );
         drop(kmem);
         assert_eq!((on_tier(&root, toptier), forced(&root, toptier)), (0, 0));
         assert_empty(&runtime);
@@ -110,16 +149,31 @@ fn it_follows_to_another_group() {
         let peak = root.counter(toptier).expect("declared").peak();
         let before = (tiers(), on::<4>(&a), on::<4>(&b), a.live(), b.live());
         assert!(is_refused_by_tier(kmem.transfer(&a), &a));
-        assert_eq!((tiers(), on::<4>(&a), on::<4>(&b), a.live(), b.live()), before);
+        assert_eq!(
+            (tiers(), on::<4>(&a), on::<4>(&b), a.live(), b.live()),
+            before
+        );
         limit(&a, toptier, 70);
         a.set_max(99).expect("a limit");
         let refused = kmem.transfer(&a);
-        assert!(matches!(&refused, Err(ChargeError::Limit(refusal)) if refusal.counter().is_none()), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(ChargeError::Limit(refusal)) if refusal.counter().is_none()),
+            "{refused:?}"
+        );
         drop(refused);
-        assert_eq!((tiers(), on::<4>(&a), on::<4>(&b), a.live(), b.live()), before);
+        assert_eq!(
+            (tiers(), on::<4>(&a), on::<4>(&b), a.live(), b.live()),
+            before
+        );
         assert_eq!((kmem.group(), kmem.bytes()), (b.clone(), 100));
         // Not for an instant above its limit, for nothing has changed.
-        assert_eq!((forced(&root, toptier), root.counter(toptier).expect("declared").peak()), (0, peak));
+        assert_eq!(
+            (
+                forced(&root, toptier),
+                root.counter(toptier).expect("declared").peak()
+            ),
+            (0, peak)
+        );
         a.set_max(100).expect("a limit");
         kmem.transfer(&a).expect("100 and 70");
         assert_eq!(tiers(), [70, 70, 0]);
@@ -128,7 +182,10 @@ fn it_follows_to_another_group() {
         a.offline().expect("no children");
         b.set_max(99).expect("a limit");
         assert!(kmem.transfer(&b).is_err());
-        assert_eq!((tiers(), kmem.group(), forced(&root, toptier)), ([70, 70, 0], a.clone(), 0));
+        assert_eq!(
+            (tiers(), kmem.group(), forced(&root, toptier)),
+            ([70, 70, 0], a.clone(), 0)
+        );
         b.set_max(Limit::Unlimited).expect("a limit");
         kmem.transfer(&b).expect("room");
         assert_eq!(tiers(), [70, 0, 70]);
@@ -151,25 +208,41 @@ fn several_tiers() {
     let tiers = |group: &Group| [near, far, all, spill].map(|tier| on_tier(group, tier));
     let group = create(&root, "q");
     let mut kmem = hold(&group, &placed(&[(0, 1), (4, 10), (9, 100)]));
-    assert_eq!((tiers(&group), tiers(&root)), ([11, 110, 111, 0], [11, 110, 111, 0]));
+    assert_eq!(
+        (tiers(&group), tiers(&root)),
+        ([11, 110, 111, 0], [11, 110, 111, 0])
+    );
     limit(&root, far, 110);
     assert!(kmem.try_migrate(Some(node(0)), Some(node(9)), 1).is_err());
     assert_eq!(tiers(&group), [11, 110, 111, 0]);
-    assert_eq!(kmem.try_migrate(Some(node(9)), Some(node(4)), 50).expect("near takes it"), 50);
+    assert_eq!(
+        kmem.try_migrate(Some(node(9)), Some(node(4)), 50)
+            .expect("near takes it"),
+        50
+    );
     assert_eq!(tiers(&group), [61, 110, 111, 0]);
     // One of several refuses: the others have admitted nothing.
     limit(&root, near, 61);
     limit(&root, all, 1_000);
     assert!(group.precharge(1).is_err());
     assert!(kmem.try_migrate(Some(node(9)), Some(node(0)), 1).is_err());
-    assert_eq!((tiers(&group), tiers(&root)), ([61, 110, 111, 0], [61, 110, 111, 0]));
+    assert_eq!(
+        (tiers(&group), tiers(&root)),
+        ([61, 110, 111, 0], [61, 110, 111, 0])
+    );
     let beside = create(&root, "beside");
     limit(&beside, all, 110);
     assert!(kmem.transfer(&beside).is_err());
-    assert_eq!((tiers(&group), tiers(&beside), tiers(&root)), ([61, 110, 111, 0], [0; 4], [61, 110, 111, 0]));
+    assert_eq!(
+        (tiers(&group), tiers(&beside), tiers(&root)),
+        ([61, 110, 111, 0], [0; 4], [61, 110, 111, 0])
+    );
     limit(&beside, all, 111);
     kmem.transfer(&beside).expect("room");
-    assert_eq!((tiers(&group), tiers(&beside), tiers(&root)), ([0; 4], [61, 110, 111, 0], [61, 110, 111, 0]));
+    assert_eq!(
+        (tiers(&group), tiers(&beside), tiers(&root)),
+        ([0; 4], [61, 110, 111, 0], [61, 110, 111, 0])
+    );
     drop((kmem, group, beside));
     assert_eq!(tiers(&root), [0; 4]);
 }
@@ -181,7 +254,12 @@ fn tiers_that_do_not_hold() {
         builder.tier(name, nodes.iter().map(|&number| node(number)));
         builder.build().err()
     };
-    let tier = |node| Some(BuildError::Tier { name: "toptier".into(), node });
+    let tier = |node| {
+        Some(BuildError::Tier {
+            name: "toptier".into(),
+            node,
+        })
+    };
     assert_eq!(with("toptier", &[]), tier(None));
     assert_eq!(with("toptier", &[1]), tier(Some(node(1))));
     assert_eq!(with("toptier", &[0, 2, 3]), tier(Some(node(3))));

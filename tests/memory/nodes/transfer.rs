@@ -24,18 +24,35 @@ fn a_refusal_leaves_all_as_it_was() {
         let beside = hold(c, &placed(&[(1, 7)]));
         let mut kmem = hold(d, &scattered(&[(0, 10), (1, 10)], 5));
         let peaks = groups.each_ref().map(Group::peak);
-        let Err(ChargeError::Limit(refusal)) = kmem.transfer(b) else { panic!("7 + 25 > 30") };
-        assert_eq!((refusal.requester(), refusal.group(), refusal.requested()), (b, a, 25));
+        let Err(ChargeError::Limit(refusal)) = kmem.transfer(b) else {
+            panic!("7 + 25 > 30")
+        };
+        assert_eq!(
+            (refusal.requester(), refusal.group(), refusal.requested()),
+            (b, a, 25)
+        );
         drop(refusal);
         c.offline().expect("no children");
         assert!(matches!(kmem.transfer(c), Err(ChargeError::Offline { .. })));
         let elsewhere = build(bare().nodes(2));
-        assert!(matches!(kmem.transfer(&elsewhere.root()), Err(ChargeError::OtherRuntime { .. })));
+        assert!(matches!(
+            kmem.transfer(&elsewhere.root()),
+            Err(ChargeError::OtherRuntime { .. })
+        ));
         assert_eq!((kmem.group(), kmem.bytes()), (d.clone(), 25));
         assert_eq!(kmem.placement(), scattered(&[(0, 10), (1, 10)], 5));
-        assert_eq!((on(root), on(a), on(b), local(c), local(d)), ([10, 17], [0, 7], [0, 0], [0, 7], [10, 10]));
+        assert_eq!(
+            (on(root), on(a), on(b), local(c), local(d)),
+            ([10, 17], [0, 7], [0, 0], [0, 7], [10, 10])
+        );
         assert_eq!(groups.each_ref().map(Group::live), [32, 7, 0, 7, 25]);
-        assert_eq!((groups.each_ref().map(Group::forced), groups.each_ref().map(Group::peak)), ([0; 5], peaks));
+        assert_eq!(
+            (
+                groups.each_ref().map(Group::forced),
+                groups.each_ref().map(Group::peak)
+            ),
+            ([0; 5], peaks)
+        );
         assert_sums(&runtime);
         assert_sound(&runtime);
         drop((kmem, beside));
@@ -48,7 +65,11 @@ fn a_refusal_leaves_all_as_it_was() {
 /// A reader beside transfers that are all refused sees no byte leave, not for an instant.
 #[test]
 fn a_refused_one_is_not_to_be_seen() {
-    const ROUNDS: usize = if cfg!(debug_assertions) { 3_000 } else { 30_000 };
+    const ROUNDS: usize = if cfg!(debug_assertions) {
+        3_000
+    } else {
+        30_000
+    };
     let runtime = left_empty(build(bare().batch(Bytes(0)).nodes(2)));
     let [root, _, b, _, d] = tree(&runtime);
     b.set_max(20).expect("a number");
@@ -58,8 +79,8 @@ fn a_refused_one_is_not_to_be_seen() {
         let reader = scope.spawn(|| {
             let mut torn = 0;
             while !done.load(Ordering::Relaxed) {
-                torn +=
-                    usize::from(on(&d) != [10, 11]) + usize::from(root.read(Freshness::Exact).get(Stat::KERNEL) != 21);
+                torn += usize::from(on(&d) != [10, 11])
+                    + usize::from(root.read(Freshness::Exact).get(Stat::KERNEL) != 21);
             }
             torn
         });

@@ -1,8 +1,9 @@
-//! The writes of one allocation: one addition for each node that it touches, whatever its pages, processors and threads
-//! are, and one charge.
+//! The writes of one allocation: one addition for each node that it touches, whatever its pages,
+//! processors and threads are, and one charge.
 //!
-//! Additions are counted as the library counts them itself: at a batch of 0 each is announced at once, and an addition of
-//! at most a grain is a grain. Work on counters is seen in the walks that a missing stock asks for.
+//! Additions are counted as the library counts them itself: at a batch of 0 each is announced at
+//! once, and an addition of at most a grain is a grain. Work on counters is seen in the walks that
+//! a missing stock asks for.
 
 use memcg::expert::FixedBatch;
 use memcg::expert::Inspect as _;
@@ -12,10 +13,14 @@ use memcg::{Bytes, Freshness, Group, Runtime, Stat};
 use super::{Other, hold, left_empty, machine, node, on, placed, scattered};
 use crate::support::trees::{bare, build, create};
 
-/// Additions to items of the group since the last flush: of those that come to at most a grain each.
+/// Additions to items of the group since the last flush: of those that come to at most a grain
+/// each.
 fn additions(group: &Group, work: impl FnOnce()) -> u64 {
     group.flush();
-    assert_eq!(group.numa_stat(Stat::KERNEL, Freshness::Stale).max_error(), 0);
+    assert_eq!(
+        group.numa_stat(Stat::KERNEL, Freshness::Stale).max_error(),
+        0
+    );
     work();
     group.numa_stat(Stat::KERNEL, Freshness::Stale).max_error()
 }
@@ -37,7 +42,11 @@ impl NodeOf for Interleaved {
 
 /// No stock: nothing but what is asked for is counted.
 fn runtime(nodes: u16) -> Runtime {
-    build(bare().topology(machine(&(0..nodes).collect::<Vec<_>>())).stat_batch(0))
+    build(
+        bare()
+            .topology(machine(&(0..nodes).collect::<Vec<_>>()))
+            .stat_batch(0),
+    )
 }
 
 #[test]
@@ -45,7 +54,10 @@ fn one_addition_for_each_node_that_is_touched() {
     for nodes in [1, 2, 3, 8, 64] {
         let runtime = left_empty(runtime(nodes));
         let group = create(&runtime.root(), "q");
-        for touched in [1, 2, 3, 8, 64].into_iter().filter(|&touched| touched <= nodes) {
+        for touched in [1, 2, 3, 8, 64]
+            .into_iter()
+            .filter(|&touched| touched <= nodes)
+        {
             for warm in [false, true] {
                 // Many pages on each, an object that straddles them all.
                 let mut placement = Placement::new();
@@ -53,11 +65,21 @@ fn one_addition_for_each_node_that_is_touched() {
                 assert_eq!(placement.nodes().count(), usize::from(touched));
                 let mut kmem = None;
                 let made = additions(&group, || {
-                    let precharge = group.precharge(Bytes(placement.bytes() + 100)).expect("room");
+                    let precharge = group
+                        .precharge(Bytes(placement.bytes() + 100))
+                        .expect("room");
                     kmem = Some(precharge.account(&placement));
                 });
-                assert_eq!(made, u64::from(touched), "{touched} of {nodes} nodes, warm: {warm}");
-                assert_eq!(additions(&group, || drop(kmem)), u64::from(touched), "freed");
+                assert_eq!(
+                    made,
+                    u64::from(touched),
+                    "{touched} of {nodes} nodes, warm: {warm}"
+                );
+                assert_eq!(
+                    additions(&group, || drop(kmem)),
+                    u64::from(touched),
+                    "freed"
+                );
             }
         }
     }
@@ -68,27 +90,62 @@ fn untouched_pages_are_one_more() {
     let runtime = left_empty(runtime(4));
     let group = create(&runtime.root(), "q");
     let mut kmem = None;
-    assert_eq!(additions(&group, || kmem = Some(hold(&group, &scattered(&[(1, 10), (3, 20)], 30)))), 3);
+    assert_eq!(
+        additions(&group, || kmem =
+            Some(hold(&group, &scattered(&[(1, 10), (3, 20)], 30)))),
+        3
+    );
     let mut kmem = kmem.expect("held");
     // Off one node and on to another.
-    assert_eq!(additions(&group, || assert_eq!(kmem.migrate(Some(node(1)), Some(node(2)), 5), 5)), 2);
-    assert_eq!(additions(&group, || assert_eq!(kmem.migrate(None, Some(node(2)), 5), 5)), 2);
-    assert_eq!(additions(&group, || assert_eq!(kmem.migrate(Some(node(0)), Some(node(2)), 5), 0)), 0);
+    assert_eq!(
+        additions(&group, || assert_eq!(
+            kmem.migrate(Some(node(1)), Some(node(2)), 5),
+            5
+        )),
+        2
+    );
+    assert_eq!(
+        additions(&group, || assert_eq!(
+            kmem.migrate(None, Some(node(2)), 5),
+            5
+        )),
+        2
+    );
+    assert_eq!(
+        additions(&group, || assert_eq!(
+            kmem.migrate(Some(node(0)), Some(node(2)), 5),
+            0
+        )),
+        0
+    );
     // Bytes that stay are not written; here one node goes and another grows.
-    assert_eq!(additions(&group, || kmem.relocate(&scattered(&[(2, 15), (3, 20)], 25))), 2);
-    assert_eq!(additions(&group, || kmem.relocate(&scattered(&[(2, 15), (3, 20)], 25))), 0);
-    assert_eq!(additions(&group, || assert_eq!(kmem.shrink(&placed(&[(3, 1)])), 1)), 1);
+    assert_eq!(
+        additions(&group, || kmem
+            .relocate(&scattered(&[(2, 15), (3, 20)], 25))),
+        2
+    );
+    assert_eq!(
+        additions(&group, || kmem
+            .relocate(&scattered(&[(2, 15), (3, 20)], 25))),
+        0
+    );
+    assert_eq!(
+        additions(&group, || assert_eq!(kmem.shrink(&placed(&[(3, 1)])), 1)),
+        1
+    );
 }
 
-/// With a stock and a batch, an allocation is paid from the thread's own credit: no walk of any counter, no lock, no
-/// barrier, nothing announced.
+/// With a stock and a batch, an allocation is paid from the thread's own credit: no walk of any
+/// counter, no lock, no barrier, nothing announced.
 #[test]
 fn from_credit_nothing_shared_is_touched() {
     let runtime = build(Runtime::builder().nodes(8).adaptive(false));
     let group = create(&runtime.root(), "q");
     let placement = placed(&[(0, 100), (5, 28)]);
-    let refills =
-        || group.read(Freshness::Exact).get(Stat::STOCK_REFILL) + group.read(Freshness::Exact).get(Stat::STOCK_RETURN);
+    let refills = || {
+        group.read(Freshness::Exact).get(Stat::STOCK_REFILL)
+            + group.read(Freshness::Exact).get(Stat::STOCK_RETURN)
+    };
     drop(hold(&group, &placement));
     let (usage, walks, counts) = (group.usage(), refills(), runtime.counts());
     let mut held: Option<Kmem> = None;
@@ -101,7 +158,10 @@ fn from_credit_nothing_shared_is_touched() {
     drop(held);
     let after = runtime.counts();
     assert_eq!((refills(), group.usage()), (walks, usage));
-    assert_eq!((after.drains, after.barriers, after.stat_lists), (counts.drains, counts.barriers, counts.stat_lists));
+    assert_eq!(
+        (after.drains, after.barriers, after.stat_lists),
+        (counts.drains, counts.barriers, counts.stat_lists)
+    );
 }
 
 /// A flush looks at the cells of the nodes that were written, of the threads that wrote them.

@@ -17,15 +17,23 @@ impl Sysfs {
         Self(root)
     }
 
-    /// A machine as the kernel shows it: nodes that may be there, those that are with their processors, and processors
-    /// that may be there.
-    pub(crate) fn machine(possible: &str, online: &str, nodes: &[(u16, &str)], processors: &str) -> Self {
+    /// A machine as the kernel shows it: nodes that may be there, those that are with their
+    /// processors, and processors that may be there.
+    pub(crate) fn machine(
+        possible: &str,
+        online: &str,
+        nodes: &[(u16, &str)],
+        processors: &str,
+    ) -> Self {
         let mut sysfs = Self::empty()
             .with("devices/system/node/possible", format!("{possible}\n"))
             .with("devices/system/node/online", format!("{online}\n"))
             .with("devices/system/cpu/possible", format!("{processors}\n"));
         for (node, list) in nodes {
-            sysfs = sysfs.with(&format!("devices/system/node/node{node}/cpulist"), format!("{list}\n"));
+            sysfs = sysfs.with(
+                &format!("devices/system/node/node{node}/cpulist"),
+                format!("{list}\n"),
+            );
         }
         sysfs
     }
@@ -40,7 +48,12 @@ impl Sysfs {
 
     pub(crate) fn without(self, path: &str) -> Self {
         let path = self.0.join(path);
-        if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.expect("it was there");
+        if path.is_dir() {
+            fs::remove_dir_all(path)
+        } else {
+            fs::remove_file(path)
+        }
+        .expect("it was there");
         self
     }
 

@@ -29,8 +29,20 @@ impl Mapping {
     pub(crate) fn of(len: usize, flags: libc::c_int) -> Option<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
         // SAFETY: new memory at an address that the system chooses.
-        let address = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-        (address != libc::MAP_FAILED).then(|| Self { address: address.expose_provenance(), len })
+        let address = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                -1,
+                0,
+            )
+        };
+        (address != libc::MAP_FAILED).then(|| Self {
+            address: address.expose_provenance(),
+            len,
+        })
     }
 
     pub(crate) fn page(&self, number: usize) -> usize {
@@ -40,7 +52,9 @@ impl Mapping {
     }
 
     pub(crate) fn pages(&self) -> Vec<usize> {
-        (0..self.len / page_size()).map(|number| self.page(number)).collect()
+        (0..self.len / page_size())
+            .map(|number| self.page(number))
+            .collect()
     }
 
     pub(crate) fn write(&self, number: usize) {
@@ -66,20 +80,32 @@ impl Mapping {
     pub(crate) fn protect(&self, number: usize) {
         let page = ptr::with_exposed_provenance_mut(self.page(number));
         // SAFETY: as `unmap`.
-        assert_eq!(unsafe { libc::mprotect(page, page_size(), libc::PROT_NONE) }, 0);
+        assert_eq!(
+            unsafe { libc::mprotect(page, page_size(), libc::PROT_NONE) },
+            0
+        );
     }
 
     /// Gives the page back; the address stays mapped.
     pub(crate) fn release(&self, number: usize) {
         let page = ptr::with_exposed_provenance_mut(self.page(number));
         // SAFETY: as `unmap`.
-        assert_eq!(unsafe { libc::madvise(page, page_size(), libc::MADV_DONTNEED) }, 0);
+        assert_eq!(
+            unsafe { libc::madvise(page, page_size(), libc::MADV_DONTNEED) },
+            0
+        );
     }
 
     /// Advice about all of it. A kernel that does not know it, ignores it.
     pub(crate) fn advise(&self, advice: libc::c_int) {
         // SAFETY: neither of the two that are given changes what is in memory.
-        let _ = unsafe { libc::madvise(ptr::with_exposed_provenance_mut(self.address), self.len, advice) };
+        let _ = unsafe {
+            libc::madvise(
+                ptr::with_exposed_provenance_mut(self.address),
+                self.len,
+                advice,
+            )
+        };
     }
 }
 

@@ -21,7 +21,12 @@ fn kernel() -> Option<MovePages> {
 #[track_caller]
 fn assert_placed(found: PageNode) {
     let machine = Topology::detect().expect("this machine");
-    assert!(machine.nodes().any(|node| PageNode::On(node) == found && machine.is_online(node)), "{found:?}");
+    assert!(
+        machine
+            .nodes()
+            .any(|node| PageNode::On(node) == found && machine.is_online(node)),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -62,7 +67,10 @@ fn every_kind_of_page() {
 fn where_nothing_can_be_mapped() {
     let Some(kernel) = kernel() else { return };
     let last = usize::MAX & !(page_size() - 1);
-    assert_eq!(ask(&kernel, &[0, 1 << (usize::BITS - 1), last, usize::MAX]), [PageNode::Unmapped; 4]);
+    assert_eq!(
+        ask(&kernel, &[0, 1 << (usize::BITS - 1), last, usize::MAX]),
+        [PageNode::Unmapped; 4]
+    );
 }
 
 #[test]
@@ -70,14 +78,18 @@ fn more_pages_than_one_call_takes() {
     let Some(kernel) = kernel() else { return };
     const PAGES: usize = 1_400;
     let map = Mapping::of_pages(PAGES);
-    (0..PAGES).filter(|page| page % 3 == 0).for_each(|page| map.write(page));
+    (0..PAGES)
+        .filter(|page| page % 3 == 0)
+        .for_each(|page| map.write(page));
     let pages = map.pages();
     for count in [0, 1, 511, 512, 513, 1_024, 1_025, PAGES] {
         let mut found = vec![PageNode::Zero; PAGES];
         kernel.look_up(&pages[..count], &mut found);
         for (page, &found) in found.iter().enumerate() {
             match page {
-                page if page >= count => assert_eq!(found, PageNode::Zero, "page {page} was not asked for"),
+                page if page >= count => {
+                    assert_eq!(found, PageNode::Zero, "page {page} was not asked for")
+                }
                 page if page % 3 == 0 => assert_placed(found),
                 page => assert_eq!(found, PageNode::Untouched, "page {page}"),
             }
@@ -95,8 +107,8 @@ fn transparent_huge_pages() {
     let Some(kernel) = kernel() else { return };
     let map = Mapping::of(2 * HUGE, 0).expect("room for two");
     map.advise(libc::MADV_HUGEPAGE);
-    // The first page of the part that is aligned. Whether a huge page comes is the system's to say; the answers are true
-    // either way.
+    // The first page of the part that is aligned. Whether a huge page comes is the system's to say;
+    // the answers are true either way.
     let first = (map.page(0).next_multiple_of(HUGE) - map.page(0)) / page_size();
     map.write(first);
     assert_placed(ask(&kernel, &[map.page(first)])[0]);
@@ -132,7 +144,10 @@ fn forbidden() {
         (libc::EPERM, ErrorKind::PermissionDenied),
         (libc::EACCES, ErrorKind::PermissionDenied),
         (libc::ENOSYS, ErrorKind::Unsupported),
-        (libc::EIO, std::io::Error::from_raw_os_error(libc::EIO).kind()),
+        (
+            libc::EIO,
+            std::io::Error::from_raw_os_error(libc::EIO).kind(),
+        ),
     ] {
         // A filter stays with its thread.
         let thread = std::thread::spawn(move || {
@@ -144,7 +159,10 @@ fn forbidden() {
                 return;
             }
             let refused = MovePages::new().expect_err("the filter denies the call");
-            assert_eq!((refused.kind(), refused.raw_os_error()), (expected, Some(error)));
+            assert_eq!(
+                (refused.kind(), refused.raw_os_error()),
+                (expected, Some(error))
+            );
             if let Some(before) = before {
                 assert_eq!(ask(&before, &[map.page(0)]), [PageNode::Untouched]);
             }

@@ -7,12 +7,12 @@ use std::time::Instant;
 use memcg::{Bytes, Event, OnFull, Priority};
 
 use super::{
-    Cache, KIB, Log, MIB, QUICK, bare, blocking, build, call, charge, charged_in_the_end, left_empty, limited, local,
-    lock, until, would_block,
+    Cache, KIB, Log, MIB, QUICK, bare, blocking, build, call, charge, charged_in_the_end,
+    left_empty, limited, local, lock, until, would_block,
 };
 
-/// A reclaimer that blocks holds up no charge, and is called once however many charges are refused meanwhile. Work that
-/// was left meanwhile is done afterwards.
+/// A reclaimer that blocks holds up no charge, and is called once however many charges are refused
+/// meanwhile. Work that was left meanwhile is done afterwards.
 #[test]
 fn a_reclaimer_that_blocks_holds_up_no_charge() {
     let runtime = left_empty(build(bare()));
@@ -32,13 +32,18 @@ fn a_reclaimer_that_blocks_holds_up_no_charge() {
     assert!(started.elapsed() < QUICK && log.is_empty());
     assert_eq!(calls.load(Ordering::SeqCst), 1, "one at a time");
     held.shrink(Bytes(KIB));
-    drop(group.try_charge_with(Bytes(KIB), OnFull::Start).expect("given back"));
+    drop(
+        group
+            .try_charge_with(Bytes(KIB), OnFull::Start)
+            .expect("given back"),
+    );
     drop(go_on);
     drop(charged_in_the_end(&other, 1));
     assert!(cache.bytes() < 10 * KIB, "asked afterwards");
 }
 
-/// A listener that blocks holds up no reclaim, neither that of its own group nor that of others. Later it learns all.
+/// A listener that blocks holds up no reclaim, neither that of its own group nor that of others.
+/// Later it learns all.
 #[test]
 fn a_listener_that_blocks_holds_up_no_reclaim() {
     let runtime = left_empty(build(bare()));
@@ -63,7 +68,9 @@ fn a_listener_that_blocks_holds_up_no_reclaim() {
     }
     assert_eq!(calls.load(Ordering::SeqCst), 1, "it is in its first call");
     drop(go_on);
-    until("it knows all", || times.load(Ordering::SeqCst) == local(&group, Event::Max));
+    until("it knows all", || {
+        times.load(Ordering::SeqCst) == local(&group, Event::Max)
+    });
 }
 
 /// A reclaimer that blocks holds up no listener.
@@ -80,7 +87,9 @@ fn a_reclaimer_that_blocks_holds_up_no_listener() {
         count.fetch_add(1, Ordering::SeqCst);
     });
     would_block(group.try_charge_with(1, OnFull::Start));
-    until("both are called", || blocked.load(Ordering::SeqCst) == 1 && calls.load(Ordering::SeqCst) == 1);
+    until("both are called", || {
+        blocked.load(Ordering::SeqCst) == 1 && calls.load(Ordering::SeqCst) == 1
+    });
     assert_eq!(blocked.load(Ordering::SeqCst), 1, "it is in its first call");
     drop(go_on);
 }
@@ -97,7 +106,8 @@ fn a_reclaimer_that_panics() {
     assert!(local(&group, Event::Panic) > 0);
 }
 
-/// The drop of the runtime does not wait for a reclaimer that blocks there, and nothing is started any more.
+/// The drop of the runtime does not wait for a reclaimer that blocks there, and nothing is started
+/// any more.
 #[test]
 fn the_runtime_goes_meanwhile() {
     let runtime = build(bare());
@@ -111,10 +121,17 @@ fn the_runtime_goes_meanwhile() {
     let started = Instant::now();
     drop(runtime);
     assert!(started.elapsed() < QUICK);
-    assert!(matches!(group.try_charge_with(1, OnFull::Start), Err(memcg::ChargeError::Offline { .. })));
+    assert!(matches!(
+        group.try_charge_with(1, OnFull::Start),
+        Err(memcg::ChargeError::Offline { .. })
+    ));
     drop(go_on);
     drop(registration);
-    assert_eq!(calls.load(Ordering::SeqCst), 1, "what was left to it is not begun");
+    assert_eq!(
+        calls.load(Ordering::SeqCst),
+        1,
+        "what was left to it is not begun"
+    );
     assert_eq!(group.live(), 10 * KIB);
     drop((held, group));
 }

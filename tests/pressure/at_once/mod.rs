@@ -1,8 +1,8 @@
 //! Charges that never block.
 //!
 //! * `now`: nothing foreign, nothing that waits; what such a charge finds and what it leaves;
-//! * `started`: what a thread of the runtime does for it; `starts`: what reclaimers begin themselves; `end`: how that
-//!   thread ends, and what holds it up.
+//! * `started`: what a thread of the runtime does for it; `starts`: what reclaimers begin
+//!   themselves; `end`: how that thread ends, and what holds it up.
 
 mod end;
 mod now;
@@ -18,7 +18,9 @@ use memcg::{Bytes, Charge, ChargeError, Event, Group, OnFull, OverLimitError, Re
 use crate::support::trees;
 
 pub(crate) use crate::support::reclaimers::{Cache, KIB, Log, MIB, call, lock};
-pub(crate) use crate::support::trees::{LeftEmpty, bare, build, charge, create, kinds, limited, stocked};
+pub(crate) use crate::support::trees::{
+    LeftEmpty, bare, build, charge, create, kinds, limited, stocked,
+};
 pub(crate) use crate::support::waiters::{WATCHDOG, until};
 pub(crate) use crate::support::workers::Other;
 
@@ -70,25 +72,29 @@ pub(crate) fn local(group: &Group, event: Event) -> u64 {
 #[track_caller]
 pub(crate) fn charged_in_the_end(group: &Group, bytes: u64) -> Charge {
     let mut charge = None;
-    until("there is room", || match group.try_charge_with(Bytes(bytes), OnFull::Start) {
-        Ok(made) => {
-            charge = Some(made);
-            true
+    until("there is room", || {
+        match group.try_charge_with(Bytes(bytes), OnFull::Start) {
+            Ok(made) => {
+                charge = Some(made);
+                true
+            }
+            Err(ChargeError::WouldBlock(_)) => false,
+            Err(other) => panic!("{other}"),
         }
-        Err(ChargeError::WouldBlock(_)) => false,
-        Err(other) => panic!("{other}"),
     });
     charge.expect("made")
 }
 
-/// Another thread, which has given back all that it charged and keeps its credit in stock until it is dropped.
+/// Another thread, which has given back all that it charged and keeps its credit in stock until it
+/// is dropped.
 pub(crate) fn credit_elsewhere(group: &Group) -> Other {
     let other = Other::spawn();
     other.with(group, |group| drop(charge(group, 1)));
     other
 }
 
-/// A reclaimer that blocks in each call until the sender is dropped, and frees nothing; and how often it was called.
+/// A reclaimer that blocks in each call until the sender is dropped, and frees nothing; and how
+/// often it was called.
 pub(crate) fn blocking() -> (mpsc::Sender<()>, Arc<AtomicU64>, Arc<dyn Reclaim>) {
     let (go_on, blocks) = mpsc::channel::<()>();
     let (blocks, calls) = (Mutex::new(blocks), Arc::new(AtomicU64::new(0)));
@@ -107,5 +113,7 @@ pub(crate) fn left_empty(runtime: Runtime) -> LeftEmpty {
 
 /// One after the other, a runtime of each kind.
 pub(crate) fn runtimes() -> impl Iterator<Item = LeftEmpty> {
-    kinds().into_iter().map(|builder| left_empty(build(builder)))
+    kinds()
+        .into_iter()
+        .map(|builder| left_empty(build(builder)))
 }

@@ -8,8 +8,8 @@ use memcg::expert::Inspect as _;
 use memcg::{Bytes, ChargeError, Event, Limit, Limits, OnFull, OomPolicy, Priority};
 
 use super::{
-    Cache, KIB, Log, MIB, bare, build, call, charge, create, credit_elsewhere, kinds, left_empty, limited, local,
-    not_made, refused, runtimes, stocked, would_block,
+    Cache, KIB, Log, MIB, bare, build, call, charge, create, credit_elsewhere, kinds, left_empty,
+    limited, local, not_made, refused, runtimes, stocked, would_block,
 };
 
 /// The call starts nothing: no reclaimer is asked, no group cancelled, no event counted.
@@ -20,12 +20,23 @@ fn it_starts_nothing() {
         let log = Log::default();
         let (_cache, registration) = Cache::of(&group, 80 * KIB, &log);
         let refusal = would_block(group.try_charge_with(Bytes(30 * KIB), OnFull::Now));
-        assert_eq!((refusal.group(), refusal.requested(), refusal.want()), (&group, 30 * KIB, 10 * KIB));
-        let held = group.try_charge_with(Bytes(20 * KIB), OnFull::Now).expect("it fits");
+        assert_eq!(
+            (refusal.group(), refusal.requested(), refusal.want()),
+            (&group, 30 * KIB, 10 * KIB)
+        );
+        let held = group
+            .try_charge_with(Bytes(20 * KIB), OnFull::Now)
+            .expect("it fits");
         would_block(group.try_charge_with(1, OnFull::Now));
         assert!(log.is_empty());
-        assert_eq!([Event::Max, Event::Oom].map(|event| local(&group, event)), [0, 0]);
-        assert_eq!((group.refused_count(), held.bytes(), group.live()), (2, 20 * KIB, 100 * KIB));
+        assert_eq!(
+            [Event::Max, Event::Oom].map(|event| local(&group, event)),
+            [0, 0]
+        );
+        assert_eq!(
+            (group.refused_count(), held.bytes(), group.live()),
+            (2, 20 * KIB, 100 * KIB)
+        );
         refused(group.try_charge_with(Bytes(101 * KIB), OnFull::Now));
         drop(registration);
         not_made(group.try_charge_with(1, OnFull::Now));
@@ -44,11 +55,15 @@ fn no_group_is_cancelled() {
             count.fetch_add(1, Ordering::SeqCst);
         });
         would_block(group.try_charge_with(1, OnFull::Now));
-        assert_eq!((cancelled.load(Ordering::SeqCst), group.waiting_count()), (0, 0));
+        assert_eq!(
+            (cancelled.load(Ordering::SeqCst), group.waiting_count()),
+            (0, 0)
+        );
     }
 }
 
-/// The quiet form makes what fits, and else leaves no trace: no event, no refusal that is counted, no handle.
+/// The quiet form makes what fits, and else leaves no trace: no event, no refusal that is counted,
+/// no handle.
 #[test]
 fn where_there_is_room_alone() {
     for builder in kinds() {
@@ -57,24 +72,46 @@ fn where_there_is_room_alone() {
         let group = create(&top, "q");
         let log = Log::default();
         let (cache, registration) = Cache::of(&group, 80 * KIB, &log);
-        let held = group.try_charge_with(Bytes(20 * KIB), OnFull::IfRoom).expect("it fits");
-        assert!(group.try_charge_with(1, OnFull::IfRoom).is_err() && top.try_charge_with(1, OnFull::IfRoom).is_err());
-        assert_eq!((held.bytes(), group.live(), top.live(), log.is_empty()), (20 * KIB, 100 * KIB, 100 * KIB, true));
-        assert_eq!([Event::Max, Event::Oom].map(|event| local(&top, event)), [0, 0]);
+        let held = group
+            .try_charge_with(Bytes(20 * KIB), OnFull::IfRoom)
+            .expect("it fits");
+        assert!(
+            group.try_charge_with(1, OnFull::IfRoom).is_err()
+                && top.try_charge_with(1, OnFull::IfRoom).is_err()
+        );
+        assert_eq!(
+            (held.bytes(), group.live(), top.live(), log.is_empty()),
+            (20 * KIB, 100 * KIB, 100 * KIB, true)
+        );
+        assert_eq!(
+            [Event::Max, Event::Oom].map(|event| local(&top, event)),
+            [0, 0]
+        );
         assert_eq!((top.refused_count(), group.refused_count()), (0, 0));
         drop(held);
         // Above a high nothing is charged: the caller's next step is the one that is delayed.
-        group.set_limits(Limits::new().high(Limit::Bytes(0))).expect("a number");
+        group
+            .set_limits(Limits::new().high(Limit::Bytes(0)))
+            .expect("a number");
         log.take();
         let before = group.live();
         let started = std::time::Instant::now();
-        assert!(group.try_charge_with(Bytes(MIB / 64), OnFull::IfRoom).is_err());
+        assert!(
+            group
+                .try_charge_with(Bytes(MIB / 64), OnFull::IfRoom)
+                .is_err()
+        );
         assert!(started.elapsed() < super::WATCHDOG / 2, "it has slept");
         assert_eq!((group.live(), local(&group, Event::High)), (before, 0));
-        let none = group.try_charge_with(0, OnFull::IfRoom).expect("nothing always fits");
+        let none = group
+            .try_charge_with(0, OnFull::IfRoom)
+            .expect("nothing always fits");
         drop((registration, cache, none));
         group.offline().expect("no children");
-        assert!(group.try_charge_with(1, OnFull::IfRoom).is_err() && group.try_charge_with(0, OnFull::IfRoom).is_err());
+        assert!(
+            group.try_charge_with(1, OnFull::IfRoom).is_err()
+                && group.try_charge_with(0, OnFull::IfRoom).is_err()
+        );
     }
 }
 
@@ -84,16 +121,41 @@ fn it_is_a_charge() {
     for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 10 * KIB);
         let group = limited(&top, "q", 8 * KIB);
-        let mut held = group.try_charge_with(Bytes(6 * KIB), OnFull::Now).expect("it fits");
-        held.merge(group.try_charge_with(Bytes(2 * KIB), OnFull::Now).expect("it fits")).expect("of the same group");
-        drop(group.try_charge_with(0, OnFull::Now).expect("nothing always fits"));
-        assert_eq!((held.bytes(), group.live(), top.live()), (8 * KIB, 8 * KIB, 8 * KIB));
-        assert_eq!(not_made(group.try_charge_with(1, OnFull::Now)).group(), &group);
-        assert_eq!(not_made(top.try_charge_with(Bytes(3 * KIB), OnFull::Now)).group(), &top);
-        let _none = group.try_charge_with(0, OnFull::Now).expect("nothing always fits");
+        let mut held = group
+            .try_charge_with(Bytes(6 * KIB), OnFull::Now)
+            .expect("it fits");
+        held.merge(
+            group
+                .try_charge_with(Bytes(2 * KIB), OnFull::Now)
+                .expect("it fits"),
+        )
+        .expect("of the same group");
+        drop(
+            group
+                .try_charge_with(0, OnFull::Now)
+                .expect("nothing always fits"),
+        );
+        assert_eq!(
+            (held.bytes(), group.live(), top.live()),
+            (8 * KIB, 8 * KIB, 8 * KIB)
+        );
+        assert_eq!(
+            not_made(group.try_charge_with(1, OnFull::Now)).group(),
+            &group
+        );
+        assert_eq!(
+            not_made(top.try_charge_with(Bytes(3 * KIB), OnFull::Now)).group(),
+            &top
+        );
+        let _none = group
+            .try_charge_with(0, OnFull::Now)
+            .expect("nothing always fits");
         group.offline().expect("no children");
         for bytes in [0, 1] {
-            assert!(matches!(group.try_charge_with(bytes, OnFull::Now), Err(ChargeError::Offline { .. })));
+            assert!(matches!(
+                group.try_charge_with(bytes, OnFull::Now),
+                Err(ChargeError::Offline { .. })
+            ));
         }
     }
 }
@@ -101,11 +163,17 @@ fn it_is_a_charge() {
 /// This thread's own credit is no reason to refuse it.
 #[test]
 fn its_own_credit_is_room() {
-    for builder in [stocked(), stocked().adaptive(false), stocked().adaptive(false).audit(false)] {
+    for builder in [
+        stocked(),
+        stocked().adaptive(false),
+        stocked().adaptive(false).audit(false),
+    ] {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 8 * KIB);
         let one = group.try_charge_with(1, OnFull::Now).expect("it fits");
-        let rest = group.try_charge_with(Bytes(8 * KIB - 1), OnFull::Now).expect("all else is credit of this thread");
+        let rest = group
+            .try_charge_with(Bytes(8 * KIB - 1), OnFull::Now)
+            .expect("all else is credit of this thread");
         assert_eq!((group.live(), group.usage()), (8 * KIB, 8 * KIB));
         drop((one, rest, group));
         runtime.root().memory().drain();
@@ -119,10 +187,21 @@ fn others_credit_is_not_drained() {
     let runtime = left_empty(build(stocked().adaptive(false)));
     let group = limited(&runtime.root(), "q", 8 * KIB);
     let _other = credit_elsewhere(&group);
-    let before = (group.memory().stocked(), group.live(), runtime.counts().barriers);
+    let before = (
+        group.memory().stocked(),
+        group.live(),
+        runtime.counts().barriers,
+    );
     assert_eq!((before.0, before.1), (4 * KIB, 0));
     would_block(group.try_charge_with(Bytes(8 * KIB), OnFull::Now));
-    assert_eq!((group.memory().stocked(), group.live(), runtime.counts().barriers), before);
+    assert_eq!(
+        (
+            group.memory().stocked(),
+            group.live(),
+            runtime.counts().barriers
+        ),
+        before
+    );
     drop(charge(&group, 8 * KIB));
 }
 
@@ -134,12 +213,16 @@ fn a_high_does_not_hold_it_up() {
         let group = create(&runtime.root(), "q");
         let log = Log::default();
         let (cache, _registration) = Cache::of(&group, 8 * MIB, &log);
-        group.set_limits(Limits::new().high(Limit::Bytes(MIB))).expect("a number");
+        group
+            .set_limits(Limits::new().high(Limit::Bytes(MIB)))
+            .expect("a number");
         log.take();
         cache.evict(u64::MAX);
         let _more = group.force_charge(Bytes(8 * MIB));
         let started = std::time::Instant::now();
-        let _held = group.try_charge_with(Bytes(8 * MIB), OnFull::Now).expect("high refuses no charge");
+        let _held = group
+            .try_charge_with(Bytes(8 * MIB), OnFull::Now)
+            .expect("high refuses no charge");
         assert!(started.elapsed() < super::QUICK);
         assert!(log.is_empty() && !group.high_delay(Bytes(MIB)).is_zero());
     }
@@ -154,8 +237,14 @@ fn inside_a_reclaimer() {
     let inside = Arc::new(AtomicU64::new(0));
     let (count, again) = (Arc::clone(&inside), group.clone());
     let reclaimer = call(move |_, _| {
-        let asks = [again.try_charge_with(1, OnFull::Now), again.try_charge_with(1, OnFull::Start)];
-        let told = asks.iter().filter(|ended| matches!(ended, Err(ChargeError::InReclaim(_)))).count();
+        let asks = [
+            again.try_charge_with(1, OnFull::Now),
+            again.try_charge_with(1, OnFull::Start),
+        ];
+        let told = asks
+            .iter()
+            .filter(|ended| matches!(ended, Err(ChargeError::InReclaim(_))))
+            .count();
         count.fetch_add(told as u64, Ordering::SeqCst);
         0
     });

@@ -8,8 +8,8 @@ use memcg::expert::FixedBatch;
 use memcg::{Bytes, Event, Limit, Limits, OnFull, OomPolicy, Priority, ReclaimCause};
 
 use super::{
-    Cache, KIB, Log, MIB, bare, build, call, charge, charged_in_the_end, create, credit_elsewhere, kinds, left_empty,
-    limited, local, lock, refused, runtimes, stocked, until, would_block,
+    Cache, KIB, Log, MIB, bare, build, call, charge, charged_in_the_end, create, credit_elsewhere,
+    kinds, left_empty, limited, local, lock, refused, runtimes, stocked, until, would_block,
 };
 
 /// A thread, and its name.
@@ -27,14 +27,19 @@ fn reclaimers_are_asked_elsewhere() {
         let reclaimer = call(move |want, context| {
             let current = thread::current();
             lock(&seen).push((current.id(), current.name().map(str::to_string)));
-            assert_eq!((context.cause(), context.target().path().as_str()), (ReclaimCause::Full, "/q"));
+            assert_eq!(
+                (context.cause(), context.target().path().as_str()),
+                (ReclaimCause::Full, "/q")
+            );
             evicts.evict(want)
         });
         let _registration = group.register_reclaimer(reclaimer, Priority::LOW);
         would_block(group.try_charge_with(Bytes(30 * KIB), OnFull::Start));
         let _held = charged_in_the_end(&group, 30 * KIB);
         let on = std::mem::take(&mut *lock(&on));
-        let is_elsewhere = |(id, name): &On| *id != thread::current().id() && name.as_deref() == Some("memcg-reclaim");
+        let is_elsewhere = |(id, name): &On| {
+            *id != thread::current().id() && name.as_deref() == Some("memcg-reclaim")
+        };
         assert!(!on.is_empty() && on.iter().all(is_elsewhere), "{on:?}");
         assert_eq!(local(&group, Event::Panic), 0, "an assertion inside failed");
         assert!(local(&group, Event::Max) > 0, "the thread counts it");
@@ -50,7 +55,10 @@ fn listeners_are_called_elsewhere() {
     let (_cache, _registration) = Cache::of(&group, 80 * KIB, &log);
     let here = Arc::new(AtomicU64::new(0));
     let elsewhere = Arc::new(AtomicU64::new(0));
-    let (counts, own) = ([Arc::clone(&here), Arc::clone(&elsewhere)], thread::current().id());
+    let (counts, own) = (
+        [Arc::clone(&here), Arc::clone(&elsewhere)],
+        thread::current().id(),
+    );
     let _listener = group.on_event(Event::Max, move |_| {
         counts[usize::from(thread::current().id() != own)].fetch_add(1, Ordering::SeqCst);
     });
@@ -65,8 +73,15 @@ fn nothing_to_start() {
     for builder in [bare(), stocked()] {
         let runtime = left_empty(build(builder));
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let mut held = group.try_charge_with(Bytes(4 * KIB), OnFull::Start).expect("it fits");
-        held.merge(group.try_charge_with(Bytes(6 * KIB), OnFull::Start).expect("it fits")).expect("of the same group");
+        let mut held = group
+            .try_charge_with(Bytes(4 * KIB), OnFull::Start)
+            .expect("it fits");
+        held.merge(
+            group
+                .try_charge_with(Bytes(6 * KIB), OnFull::Start)
+                .expect("it fits"),
+        )
+        .expect("of the same group");
         refused(group.try_charge_with(1, OnFull::Start));
         assert_eq!((held.bytes(), local(&group, Event::Max)), (10 * KIB, 0));
     }
@@ -100,7 +115,10 @@ fn a_victim_is_cancelled_elsewhere() {
         let _held = charged_in_the_end(&group, 10 * KIB);
         let on = std::mem::take(&mut *lock(&on));
         assert!(on.len() == 1 && on[0] != thread::current().id());
-        assert_eq!((local(&domain, Event::Oom), local(&victim, Event::OomKill)), (1, 1));
+        assert_eq!(
+            (local(&domain, Event::Oom), local(&victim, Event::OomKill)),
+            (1, 1)
+        );
     }
 }
 
@@ -112,10 +130,18 @@ fn what_is_above_high_is_reclaimed() {
         let group = create(&runtime.root(), "q");
         let log = Log::default();
         let (_cache, _registration) = Cache::of(&group, MIB, &log);
-        group.set_limits(Limits::new().high(Limit::Bytes(4 * MIB))).expect("a number");
-        let _held = group.try_charge_with(Bytes(7 * MIB / 2), OnFull::Start).expect("high refuses no charge");
+        group
+            .set_limits(Limits::new().high(Limit::Bytes(4 * MIB)))
+            .expect("a number");
+        let _held = group
+            .try_charge_with(Bytes(7 * MIB / 2), OnFull::Start)
+            .expect("high refuses no charge");
         until("it is reclaimed", || group.usage() <= 4 * MIB);
-        assert!(log.take().iter().all(|asked| asked.cause == ReclaimCause::High));
+        assert!(
+            log.take()
+                .iter()
+                .all(|asked| asked.cause == ReclaimCause::High)
+        );
         assert!(local(&group, Event::High) > 0);
     }
 }

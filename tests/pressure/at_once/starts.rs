@@ -6,12 +6,13 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use memcg::{
-    Bytes, Charge, ChargeError, Event, Group, Later, Limits, OnFull, OomPolicy, Priority, Reclaim, ReclaimCause,
-    ReclaimContext, Registration,
+    Bytes, Charge, ChargeError, Event, Group, Later, Limits, OnFull, OomPolicy, Priority, Reclaim,
+    ReclaimCause, ReclaimContext, Registration,
 };
 
 use super::{
-    KIB, bare, build, charge, charged_in_the_end, create, kinds, left_empty, limited, local, lock, until, would_block,
+    KIB, bare, build, charge, charged_in_the_end, create, kinds, left_empty, limited, local, lock,
+    until, would_block,
 };
 
 /// The bytes that it was called for, and the group.
@@ -42,11 +43,18 @@ impl<F: Fn(&ReclaimContext<'_>) + Send + Sync> Reclaim for Starts<F> {
 
 impl<F> Starts<F> {
     fn note(&self, start: bool, want: u64) {
-        lock(&self.calls).push(Called { start, on: thread::current().id(), want });
+        lock(&self.calls).push(Called {
+            start,
+            on: thread::current().id(),
+            want,
+        });
     }
 
     fn count(&self, start: bool) -> usize {
-        lock(&self.calls).iter().filter(|called| called.start == start).count()
+        lock(&self.calls)
+            .iter()
+            .filter(|called| called.start == start)
+            .count()
     }
 }
 
@@ -54,8 +62,14 @@ fn register<F>(group: &Group, begin: F) -> (Arc<Starts<F>>, Registration)
 where
     F: Fn(&ReclaimContext<'_>) + Send + Sync + 'static,
 {
-    let reclaimer = Arc::new(Starts { calls: Mutex::default(), begin });
-    (Arc::clone(&reclaimer), group.register_reclaimer(reclaimer, Priority::NORMAL))
+    let reclaimer = Arc::new(Starts {
+        calls: Mutex::default(),
+        begin,
+    });
+    (
+        Arc::clone(&reclaimer),
+        group.register_reclaimer(reclaimer, Priority::NORMAL),
+    )
 }
 
 /// A group that is full, and promises that its reclaimer has made and not kept yet.
@@ -79,8 +93,8 @@ fn patient() -> memcg::RuntimeBuilder {
     bare().reclaim_time(super::WATCHDOG)
 }
 
-/// It is called on the charger's thread, for what is missing, and not again while its promise is open. No other thread
-/// asks it.
+/// It is called on the charger's thread, for what is missing, and not again while its promise is
+/// open. No other thread asks it.
 #[test]
 fn it_begins_on_the_chargers_thread() {
     for builder in kinds() {
@@ -90,19 +104,33 @@ fn it_begins_on_the_chargers_thread() {
         let promises = Promises::default();
         let promise = promise_in(&promises);
         let (reclaimer, _registration) = register(&group, move |context| {
-            assert_eq!((context.cause(), context.target().path().as_str()), (ReclaimCause::Full, "/q"));
+            assert_eq!(
+                (context.cause(), context.target().path().as_str()),
+                (ReclaimCause::Full, "/q")
+            );
             assert_eq!(context.group(), context.target());
             promise(context);
         });
         for _ in 0..3 {
             would_block(group.try_charge_with(Bytes(30 * KIB), OnFull::Start));
         }
-        let expected = Called { start: true, on: thread::current().id(), want: 10 * KIB };
+        let expected = Called {
+            start: true,
+            on: thread::current().id(),
+            want: 10 * KIB,
+        };
         assert_eq!(*lock(&reclaimer.calls), [expected]);
         until("the thread counts", || local(&group, Event::Max) > 0);
         keep(&promises, &mut held);
         let _more = charged_in_the_end(&group, 30 * KIB);
-        assert_eq!((held.bytes(), reclaimer.count(false), local(&group, Event::Panic)), (70 * KIB, 0, 0));
+        assert_eq!(
+            (
+                held.bytes(),
+                reclaimer.count(false),
+                local(&group, Event::Panic)
+            ),
+            (70 * KIB, 0, 0)
+        );
     }
 }
 
@@ -115,13 +143,18 @@ fn only_charges_that_start_call_it() {
     let (reclaimer, registration) = register(&group, |_| ());
     would_block(group.try_charge_with(1, OnFull::Now));
     group.try_charge(1).expect_err("nothing comes");
-    assert_eq!((reclaimer.count(true), reclaimer.count(false) > 0), (0, true));
+    assert_eq!(
+        (reclaimer.count(true), reclaimer.count(false) > 0),
+        (0, true)
+    );
     let before = reclaimer.count(false);
     // It has freed nothing: it is spared until its group grows, and then begins again.
     group.force_charge(Bytes(KIB)).forget();
     would_block(group.try_charge_with(Bytes(KIB), OnFull::Start));
     assert_eq!(reclaimer.count(true), 1);
-    until("what it has not promised is asked elsewhere", || reclaimer.count(false) > before);
+    until("what it has not promised is asked elsewhere", || {
+        reclaimer.count(false) > before
+    });
     let elsewhere = lock(&reclaimer.calls).last().cloned().expect("asked");
     assert!(!elsewhere.start && elsewhere.on != thread::current().id());
     drop((held, registration, reclaimer, runtime));
@@ -156,7 +189,9 @@ fn a_promise_stands_for_reclaim_and_for_a_victim() {
     let group = create(&domain, "q");
     would_block(group.try_charge_with(Bytes(10 * KIB), OnFull::Start));
     until("the thread counts", || local(&domain, Event::Max) > 0);
-    until("it is done", || domain.refused_count() == 1 && group.try_charge_with(1, OnFull::Now).is_err());
+    until("it is done", || {
+        domain.refused_count() == 1 && group.try_charge_with(1, OnFull::Now).is_err()
+    });
     assert!(lock(&gives).is_some(), "no victim");
     // Dropped, the promise has freed nothing.
     lock(&promises).clear();
@@ -175,7 +210,10 @@ fn a_promise_that_is_late_does_not_count() {
     let (slow, _of_slow) = register(&group, promise_in(&promises));
     let (other, _of_other) = register(&group, |_| ());
     would_block(group.try_charge_with(Bytes(KIB), OnFull::Start));
-    assert_eq!((slow.count(true), other.count(true), lock(&promises).len()), (1, 0, 1));
+    assert_eq!(
+        (slow.count(true), other.count(true), lock(&promises).len()),
+        (1, 0, 1)
+    );
     until("the other is asked", || {
         would_block(group.try_charge_with(Bytes(KIB), OnFull::Start));
         other.count(true) > 0 && other.count(false) > 0
@@ -190,20 +228,29 @@ fn each_for_what_is_missing() {
     let runtime = left_empty(build(patient()));
     let top = limited(&runtime.root(), "top", 100 * KIB);
     let [protected, small, large] = ["protected", "small", "large"].map(|name| create(&top, name));
-    top.set_limits(Limits::new().min(Bytes(100 * KIB))).expect("memory");
-    protected.set_limits(Limits::new().min(Bytes(40 * KIB))).expect("memory");
-    let _held = [(&protected, 40), (&small, 10), (&large, 50)].map(|(group, kib)| charge(group, kib * KIB));
+    top.set_limits(Limits::new().min(Bytes(100 * KIB)))
+        .expect("memory");
+    protected
+        .set_limits(Limits::new().min(Bytes(40 * KIB)))
+        .expect("memory");
+    let _held =
+        [(&protected, 40), (&small, 10), (&large, 50)].map(|(group, kib)| charge(group, kib * KIB));
     let promises = Promises::default();
     let all = [&protected, &small, &large].map(|group| register(group, promise_in(&promises)));
     would_block(top.try_charge_with(Bytes(30 * KIB), OnFull::Start));
     let wants = all.each_ref().map(|(reclaimer, _)| {
-        lock(&reclaimer.calls).iter().filter(|called| called.start).map(|called| called.want).sum::<u64>()
+        lock(&reclaimer.calls)
+            .iter()
+            .filter(|called| called.start)
+            .map(|called| called.want)
+            .sum::<u64>()
     });
     assert_eq!(wants, [0, 10 * KIB, 20 * KIB]);
     lock(&promises).clear();
 }
 
-/// Inside it nothing starts: it charges as a reclaimer does, and what it gives back is there afterwards.
+/// Inside it nothing starts: it charges as a reclaimer does, and what it gives back is there
+/// afterwards.
 #[test]
 fn inside_it_nothing_starts() {
     let runtime = left_empty(build(patient()));
@@ -219,8 +266,19 @@ fn inside_it_nothing_starts() {
         seen.fetch_add(1, Ordering::SeqCst);
     });
     would_block(group.try_charge_with(Bytes(10 * KIB), OnFull::Start));
-    assert_eq!((inside.load(Ordering::SeqCst), reclaimer.count(true), group.live()), (1, 1, 40 * KIB));
-    drop(group.try_charge_with(Bytes(60 * KIB), OnFull::Start).expect("it was given back"));
+    assert_eq!(
+        (
+            inside.load(Ordering::SeqCst),
+            reclaimer.count(true),
+            group.live()
+        ),
+        (1, 1, 40 * KIB)
+    );
+    drop(
+        group
+            .try_charge_with(Bytes(60 * KIB), OnFull::Start)
+            .expect("it was given back"),
+    );
     assert_eq!(local(&group, Event::Panic), 0);
 }
 

@@ -12,7 +12,10 @@ const LONG: Duration = Duration::from_secs(600);
 
 fn with_high(builder: RuntimeBuilder, delay_max: Duration) -> (memcg::Runtime, Group, Group) {
     let runtime = build(builder.delay_max(delay_max));
-    let top = runtime.root().create("top", Limits::new().high(Limit::Bytes(MIB))).unwrap();
+    let top = runtime
+        .root()
+        .create("top", Limits::new().high(Limit::Bytes(MIB)))
+        .unwrap();
     let query = create(&top, "query");
     (runtime, top, query)
 }
@@ -22,10 +25,18 @@ fn the_thread_is_delayed() {
     for builder in kinds() {
         let (runtime, top, query) = with_high(builder, Duration::from_millis(50));
         let held = query.force_charge(Bytes(8 * MIB));
-        assert_eq!(top.events().get(Event::High), 0, "what is forced is not delayed");
+        assert_eq!(
+            top.events().get(Event::High),
+            0,
+            "what is forced is not delayed"
+        );
         let started = Instant::now();
         query.run(Group::checkpoint).expect("high refuses nothing");
-        assert!(started.elapsed() >= Duration::from_millis(50), "{:?}", started.elapsed());
+        assert!(
+            started.elapsed() >= Duration::from_millis(50),
+            "{:?}",
+            started.elapsed()
+        );
         assert_eq!(top.events().get(Event::High), 1);
         drop(held);
         query.run(Group::checkpoint).unwrap();
@@ -71,7 +82,11 @@ fn a_task_is_delayed_and_blocks_nobody() {
         let mut delayed = Polled::new(query.run(Group::checkpoint_async));
         for _ in 0..100 {
             assert!(delayed.poll().is_pending());
-            assert!(Polled::new(free.run(Group::checkpoint_async)).poll().is_ready());
+            assert!(
+                Polled::new(free.run(Group::checkpoint_async))
+                    .poll()
+                    .is_ready()
+            );
         }
         assert_eq!(delayed.wakes(), 0);
         drop(held);
@@ -93,7 +108,11 @@ fn a_little_is_not_felt() {
         let (runtime, top, query) = with_high(builder, LONG);
         let held = query.force_charge(Bytes(MIB + KIB));
         query.run(Group::checkpoint).unwrap();
-        assert!(Polled::new(query.run(Group::checkpoint_async)).poll().is_ready());
+        assert!(
+            Polled::new(query.run(Group::checkpoint_async))
+                .poll()
+                .is_ready()
+        );
         drop((held, query, top));
         assert_empty(&runtime);
     }

@@ -1,6 +1,7 @@
 //! A task that allocates and never charges learns at its next checkpoint that it has to stop.
 //!
-//! * `refused`: above a max by force; `settings`: limits that move; `victims`: groups that are cancelled;
+//! * `refused`: above a max by force; `settings`: limits that move; `victims`: groups that are
+//!   cancelled;
 //! * `high`: delays; `tasks`: without blocking.
 
 mod high;

@@ -5,26 +5,44 @@ use std::thread;
 
 use memcg::{Bytes, ChargeError, Event, Group, Priority, Reclaim, ReclaimContext};
 
-use super::{Cache, KIB, Log, MIB, assert_sound, build, charge, create, limited, refused_by, runtimes};
+use super::{
+    Cache, KIB, Log, MIB, assert_sound, build, charge, create, limited, refused_by, runtimes,
+};
 
 /// The group whose max it is and all below it, and no other; until enough is given back.
 #[test]
 fn below_the_group_that_is_above_its_max() {
     for runtime in runtimes() {
         let acme = limited(&runtime.root(), "acme", MIB);
-        let [hog, query, other] = [create(&acme, "hog"), create(&acme, "query"), create(&runtime.root(), "other")];
+        let [hog, query, other] = [
+            create(&acme, "hog"),
+            create(&acme, "query"),
+            create(&runtime.root(), "other"),
+        ];
         let all = [&runtime.root(), &acme, &hog, &query, &other];
         assert!(all.iter().all(|group| group.run(Group::checkpoint).is_ok()));
         let mut held = hog.force_charge(Bytes(MIB + KIB));
-        assert!([&acme, &hog, &query].iter().all(|group| refused_by(group) == "/acme"));
-        assert!([&runtime.root(), &other].iter().all(|group| group.run(Group::checkpoint).is_ok()));
+        assert!(
+            [&acme, &hog, &query]
+                .iter()
+                .all(|group| refused_by(group) == "/acme")
+        );
+        assert!(
+            [&runtime.root(), &other]
+                .iter()
+                .all(|group| group.run(Group::checkpoint).is_ok())
+        );
         assert!(other.run(|| (0..100).all(|_| Group::checkpoint().is_ok())));
         held.shrink(Bytes(KIB));
-        assert!(all.iter().all(|group| group.run(Group::checkpoint).is_ok()), "max is what a group may use");
+        assert!(
+            all.iter().all(|group| group.run(Group::checkpoint).is_ok()),
+            "max is what a group may use"
+        );
     }
 }
 
-/// Outside of any group, in one of another runtime, and in a group that has no max of its own and none above.
+/// Outside of any group, in one of another runtime, and in a group that has no max of its own and
+/// none above.
 #[test]
 fn where_nothing_is_wrong() {
     let [full, runtime] = [0, 1].map(|_| build(memcg::Runtime::builder()));
@@ -43,9 +61,16 @@ fn a_refused_checkpoint_is_counted() {
         let _held = query.force_charge(Bytes(2 * KIB));
         for times in 1..=3 {
             assert_eq!(query.run(Group::checkpoint).unwrap_err().group(), &query);
-            assert_eq!((query.refused_count(), query.events().get(Event::Oom)), (times, times));
+            assert_eq!(
+                (query.refused_count(), query.events().get(Event::Oom)),
+                (times, times)
+            );
         }
-        assert_eq!((query.usage(), query.peak()), (2 * KIB, 2 * KIB), "it charges nothing");
+        assert_eq!(
+            (query.usage(), query.peak()),
+            (2 * KIB, 2 * KIB),
+            "it charges nothing"
+        );
     }
 }
 
@@ -73,7 +98,10 @@ fn reclaimers_are_asked_first() {
         let log = Log::default();
         let (_cache, _registration) = Cache::of(&cached, 60 * KIB, &log);
         let _held = query.force_charge(Bytes(90 * KIB));
-        assert!(acme.forced() > 0 && log.is_empty(), "a forced charge asks no reclaimer");
+        assert!(
+            acme.forced() > 0 && log.is_empty(),
+            "a forced charge asks no reclaimer"
+        );
         assert!(query.run(Group::checkpoint).is_ok());
         assert!(log.freed("/acme/cached") >= 50 * KIB, "{log:?}");
         assert_eq!(acme.forced(), 0);
@@ -90,21 +118,29 @@ fn a_checkpoint_inside_reclaim() {
     impl Reclaim for Asks {
         fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
             let inside = self.0.run(Group::checkpoint);
-            self.1.lock().unwrap().push(matches!(inside, Err(ChargeError::InReclaim(_))));
+            self.1
+                .lock()
+                .unwrap()
+                .push(matches!(inside, Err(ChargeError::InReclaim(_))));
             0
         }
     }
     let runtime = build(memcg::Runtime::builder());
     let query = limited(&runtime.root(), "query", KIB);
     let asks = Arc::new(Asks(query.clone(), Mutex::default()));
-    let _registration = query.register_reclaimer(Arc::clone(&asks) as Arc<dyn Reclaim>, Priority::NORMAL);
+    let _registration =
+        query.register_reclaimer(Arc::clone(&asks) as Arc<dyn Reclaim>, Priority::NORMAL);
     let _held = query.force_charge(Bytes(2 * KIB));
     assert_eq!(refused_by(&query), "/query");
     let inside = asks.1.lock().unwrap();
-    assert!(!inside.is_empty() && inside.iter().all(|&refused| refused), "{inside:?}");
+    assert!(
+        !inside.is_empty() && inside.iter().all(|&refused| refused),
+        "{inside:?}"
+    );
 }
 
-/// A task whose group went offline asks for the nearest group above that is online: the limits of its own stop no task.
+/// A task whose group went offline asks for the nearest group above that is online: the limits of
+/// its own stop no task.
 #[test]
 fn after_the_group_went_offline() {
     for runtime in runtimes() {
@@ -134,19 +170,29 @@ fn allocate(steps: usize, kept: usize) -> Result<(), Box<(usize, ChargeError)>> 
     Ok(())
 }
 
-/// A runaway task that never charges stops at a checkpoint; its neighbours on other threads do not notice.
+/// A runaway task that never charges stops at a checkpoint; its neighbours on other threads do not
+/// notice.
 #[test]
 fn a_runaway_task_stops() {
     for runtime in runtimes() {
         let runaway = limited(&runtime.root(), "runaway", MIB);
-        let neighbours = [0, 1, 2].map(|number| limited(&runtime.root(), &format!("neighbour{number}"), MIB));
+        let neighbours =
+            [0, 1, 2].map(|number| limited(&runtime.root(), &format!("neighbour{number}"), MIB));
         thread::scope(|scope| {
             for group in &neighbours {
-                scope.spawn(|| group.run(|| allocate(5_000, 50)).expect("it keeps within its max"));
+                scope.spawn(|| {
+                    group
+                        .run(|| allocate(5_000, 50))
+                        .expect("it keeps within its max")
+                });
             }
             let (step, error) = *runaway.run(|| allocate(100_000, usize::MAX)).unwrap_err();
             assert_eq!((step, error.group()), (102, &runaway));
-            assert!(error.to_string().starts_with("/runaway refuses a checkpoint of /runaway: usage is 6 KiB above"));
+            assert!(
+                error
+                    .to_string()
+                    .starts_with("/runaway refuses a checkpoint of /runaway: usage is 6 KiB above")
+            );
         });
         assert_sound(&runtime);
         assert_eq!(runtime.root().live(), 0);

@@ -20,7 +20,12 @@ fn a_max_that_moves() {
         held.shrink(Bytes(KIB));
         assert!(query.run(Group::checkpoint).is_ok());
         // A percentage follows the max above.
-        let part = query.create("part", memcg::Limits::new().max("50%".parse::<memcg::Limit>().unwrap())).unwrap();
+        let part = query
+            .create(
+                "part",
+                memcg::Limits::new().max("50%".parse::<memcg::Limit>().unwrap()),
+            )
+            .unwrap();
         let _taken = part.force_charge(Bytes(4 * KIB));
         held.shrink(Bytes(4 * KIB));
         assert!(part.run(Group::checkpoint).is_ok());

@@ -6,12 +6,18 @@ use std::time::Duration;
 use memcg::{Bytes, Charge, ChargeError, Group, InGroup, OomPolicy};
 use tokio::task::yield_now;
 
-use super::{KIB, MIB, Polled, WATCHDOG, block_on, build, charge, create, kinds, left_empty, limited};
+use super::{
+    KIB, MIB, Polled, WATCHDOG, block_on, build, charge, create, kinds, left_empty, limited,
+};
 
 async fn allocate_for_ever() -> Result<Vec<Charge>, ChargeError> {
     let mut held = Vec::new();
     loop {
-        held.push(Group::current().expect("a task in a group").force_charge(Bytes(10 * KIB)));
+        held.push(
+            Group::current()
+                .expect("a task in a group")
+                .force_charge(Bytes(10 * KIB)),
+        );
         yield_now().await;
         Group::checkpoint_async().await?;
     }
@@ -21,8 +27,13 @@ async fn allocate_for_ever() -> Result<Vec<Charge>, ChargeError> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runaway_tasks_stop() {
     let runtime = left_empty(build(super::kinds()[1].clone()));
-    let groups: Vec<Group> = (0..20).map(|name| limited(&runtime.root(), &name.to_string(), MIB)).collect();
-    let tasks: Vec<_> = groups.iter().map(|group| tokio::spawn(allocate_for_ever().in_group(group))).collect();
+    let groups: Vec<Group> = (0..20)
+        .map(|name| limited(&runtime.root(), &name.to_string(), MIB))
+        .collect();
+    let tasks: Vec<_> = groups
+        .iter()
+        .map(|group| tokio::spawn(allocate_for_ever().in_group(group)))
+        .collect();
     let fine = create(&runtime.root(), "fine");
     let neighbour = async {
         for _ in 0..1_000 {
@@ -34,7 +45,12 @@ async fn runaway_tasks_stop() {
     tokio::spawn(neighbour.in_group(&fine)).await.unwrap();
     for (task, group) in tasks.into_iter().zip(&groups) {
         let error = task.await.unwrap().expect_err("it stops");
-        assert!(error.to_string().starts_with(&format!("{0} refuses a checkpoint of {0}: ", group.path())), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with(&format!("{0} refuses a checkpoint of {0}: ", group.path())),
+            "{error}"
+        );
         assert_eq!(group.live(), 0);
     }
 }
@@ -53,8 +69,13 @@ async fn a_neighbour_waits_for_a_victim() {
         let waits = tokio::spawn(async { Group::checkpoint_async().await }.in_group(&query));
         yield_now().await;
         assert!(!waits.is_finished());
-        let told = async { Group::checkpoint_async().await }.in_group(&hog).await;
-        assert!(matches!(told, Err(ChargeError::Cancelled { .. })), "{told:?}");
+        let told = async { Group::checkpoint_async().await }
+            .in_group(&hog)
+            .await;
+        assert!(
+            matches!(told, Err(ChargeError::Cancelled { .. })),
+            "{told:?}"
+        );
         drop(held);
         waits.await.unwrap().unwrap();
     }
@@ -71,7 +92,11 @@ fn a_victim_that_gives_nothing() {
         let _hook = hog.on_cancel(|_| {});
         let _held = hog.force_charge(Bytes(2 * MIB));
         let error = block_on(query.run(Group::checkpoint_async)).expect_err("nothing came");
-        assert_eq!(error.over_limit().map(|refusal| refusal.group()), Some(&domain), "{error}");
+        assert_eq!(
+            error.over_limit().map(|refusal| refusal.group()),
+            Some(&domain),
+            "{error}"
+        );
     }
 }
 
@@ -82,8 +107,14 @@ fn the_group_of_a_future() {
     let query = limited(&runtime.root(), "query", 10);
     let mut quiet = Polled::new(query.run(Group::checkpoint_async));
     let _held = query.force_charge(20);
-    assert!(matches!(quiet.poll(), Poll::Ready(Ok(()))), "nothing was wrong when it was made");
+    assert!(
+        matches!(quiet.poll(), Poll::Ready(Ok(()))),
+        "nothing was wrong when it was made"
+    );
     let mut refused = Polled::new(query.run(Group::checkpoint_async));
-    assert!(matches!(refused.poll(), Poll::Ready(Err(ChargeError::Limit(_)))));
+    assert!(matches!(
+        refused.poll(),
+        Poll::Ready(Err(ChargeError::Limit(_)))
+    ));
     assert!(matches!(refused.poll(), Poll::Ready(Ok(()))));
 }

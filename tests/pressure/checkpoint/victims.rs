@@ -1,4 +1,5 @@
-//! A max that chooses victims: the victim learns it at its next checkpoint, and its neighbours wait for its memory.
+//! A max that chooses victims: the victim learns it at its next checkpoint, and its neighbours wait
+//! for its memory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -15,12 +16,17 @@ fn choosing(builder: RuntimeBuilder, patience: Duration) -> (memcg::Runtime, Gro
     (runtime, domain)
 }
 
-/// The hog allocates without a charge. A neighbour's checkpoint chooses it and waits; the hog's own tells it.
+/// The hog allocates without a charge. A neighbour's checkpoint chooses it and waits; the hog's own
+/// tells it.
 #[test]
 fn the_victim_is_told_and_its_neighbour_goes_on() {
     for builder in kinds() {
         let (runtime, domain) = choosing(builder, WATCHDOG);
-        let [hog, part, query] = [create(&domain, "hog"), create(&domain, "query"), create(&domain, "other")];
+        let [hog, part, query] = [
+            create(&domain, "hog"),
+            create(&domain, "query"),
+            create(&domain, "other"),
+        ];
         let inner = create(&hog, "inner");
         let _hooks = [&hog, &part, &query].map(|group| group.on_cancel(|_| {}));
         let small = charge(&query, 10 * KIB);
@@ -29,18 +35,30 @@ fn the_victim_is_told_and_its_neighbour_goes_on() {
             let query = query.clone();
             move || query.run(Group::checkpoint)
         });
-        until("the hog is chosen", || !hog.events().get(memcg::Event::OomKill).eq(&0));
+        until("the hog is chosen", || {
+            !hog.events().get(memcg::Event::OomKill).eq(&0)
+        });
         assert!(!neighbour.is_finished(), "it waits");
         for group in [&hog, &inner] {
             let error = group.run(Group::checkpoint).unwrap_err();
-            assert!(matches!(&error, ChargeError::Cancelled { group: of, requested: 0, .. } if of == group), "{error}");
-            let line =
-                format!("{} is cancelled to make room: a checkpoint refused; release what it holds", group.path());
+            assert!(
+                matches!(&error, ChargeError::Cancelled { group: of, requested: 0, .. } if of == group),
+                "{error}"
+            );
+            let line = format!(
+                "{} is cancelled to make room: a checkpoint refused; release what it holds",
+                group.path()
+            );
             assert_eq!(error.to_string(), line);
         }
         drop(held);
         join(neighbour).expect("the hog has given its memory back");
-        assert!([&hog, &inner, &query, &domain].iter().all(|group| group.run(Group::checkpoint).is_ok()), "it is over");
+        assert!(
+            [&hog, &inner, &query, &domain]
+                .iter()
+                .all(|group| group.run(Group::checkpoint).is_ok()),
+            "it is over"
+        );
         drop((small, inner, hog, part, query, domain, _hooks));
         assert_empty(&runtime);
     }
@@ -56,7 +74,10 @@ fn the_hog_asks_first() {
         let small = charge(&query, 10 * KIB);
         let held = hog.force_charge(Bytes(2 * MIB));
         let error = hog.run(Group::checkpoint).unwrap_err();
-        assert!(matches!(&error, ChargeError::Cancelled { group, .. } if *group == hog), "{error}");
+        assert!(
+            matches!(&error, ChargeError::Cancelled { group, .. } if *group == hog),
+            "{error}"
+        );
         drop(held);
         assert!(hog.run(Group::checkpoint).is_ok() && query.run(Group::checkpoint).is_ok());
         drop((error, small, hooks, hog, query, domain));
@@ -77,7 +98,10 @@ fn chosen_for_a_charge() {
             move || query.try_charge(Bytes(100 * KIB)).map(drop)
         });
         until("it is cancelled", || hog.run(Group::checkpoint).is_err());
-        assert!(query.run(Group::checkpoint).is_ok() && domain.run(Group::checkpoint).is_ok(), "only the victim");
+        assert!(
+            query.run(Group::checkpoint).is_ok() && domain.run(Group::checkpoint).is_ok(),
+            "only the victim"
+        );
         drop(held);
         join(charger).expect("room");
         assert!(hog.run(Group::checkpoint).is_ok());
@@ -86,7 +110,8 @@ fn chosen_for_a_charge() {
     }
 }
 
-/// A victim that gives nothing back in time: its neighbour is refused, and later it is no victim any more.
+/// A victim that gives nothing back in time: its neighbour is refused, and later it is no victim
+/// any more.
 #[test]
 fn a_victim_that_gives_nothing() {
     for builder in kinds() {
@@ -98,10 +123,14 @@ fn a_victim_that_gives_nothing() {
             move |_| told.store(true, Ordering::SeqCst)
         });
         let held = hog.force_charge(Bytes(2 * MIB));
-        assert!(matches!(query.run(Group::checkpoint), Err(ChargeError::Limit(refusal)) if refusal.group() == &domain));
+        assert!(
+            matches!(query.run(Group::checkpoint), Err(ChargeError::Limit(refusal)) if refusal.group() == &domain)
+        );
         assert!(told.load(Ordering::SeqCst));
         domain.set_max(Bytes(4 * MIB)).unwrap();
-        until("the victim is forgotten", || hog.run(Group::checkpoint).is_ok());
+        until("the victim is forgotten", || {
+            hog.run(Group::checkpoint).is_ok()
+        });
         drop((held, hook, hog, query, domain));
         assert_empty(&runtime);
     }

@@ -1,4 +1,5 @@
-//! Charges on threads that drive futures: none of them waits for a victim whose task needs that thread.
+//! Charges on threads that drive futures: none of them waits for a victim whose task needs that
+//! thread.
 
 use memcg::{Bytes, OnFull};
 use std::sync::{Arc, Mutex};
@@ -22,15 +23,29 @@ fn undelayed_does_not_wait_for_a_victim() {
         let _hook = victims.stubborn(&victim);
         let started = Instant::now();
         for _ in 0..3 {
-            let error = group.try_charge_with(Bytes(10 * KIB), OnFull::Reclaim).expect_err("nothing is given back yet");
-            let ChargeError::WouldBlock(refusal) = &error else { panic!("{error}") };
-            assert_eq!((refusal.group(), refusal.requester(), refusal.want()), (&domain, &group, 10 * KIB));
+            let error = group
+                .try_charge_with(Bytes(10 * KIB), OnFull::Reclaim)
+                .expect_err("nothing is given back yet");
+            let ChargeError::WouldBlock(refusal) = &error else {
+                panic!("{error}")
+            };
+            assert_eq!(
+                (refusal.group(), refusal.requester(), refusal.want()),
+                (&domain, &group, 10 * KIB)
+            );
             assert!(error.to_string().contains("does not wait"), "{error}");
         }
         assert!(started.elapsed() < QUICK, "{:?}", started.elapsed());
-        assert_eq!((victims.paths(), domain.waiting_count()), (vec!["/domain/victim".to_string()], 0));
+        assert_eq!(
+            (victims.paths(), domain.waiting_count()),
+            (vec!["/domain/victim".to_string()], 0)
+        );
         drop(held);
-        drop(group.try_charge_with(Bytes(10 * KIB), OnFull::Reclaim).expect("given back"));
+        drop(
+            group
+                .try_charge_with(Bytes(10 * KIB), OnFull::Reclaim)
+                .expect("given back"),
+        );
     }
 }
 
@@ -41,21 +56,31 @@ fn undelayed_has_what_a_victim_gives_at_once() {
         let (domain, victims) = domain(&runtime);
         let (victim, group) = (create(&domain, "victim"), create(&domain, "q"));
         let _hook = victims.obedient(&victim, 100 * KIB);
-        let _held =
-            group.try_charge_with(Bytes(10 * KIB), OnFull::Reclaim).expect("the victim has given its memory back");
-        assert_eq!((victims.paths(), domain.live()), (vec!["/domain/victim".to_string()], 10 * KIB));
+        let _held = group
+            .try_charge_with(Bytes(10 * KIB), OnFull::Reclaim)
+            .expect("the victim has given its memory back");
+        assert_eq!(
+            (victims.paths(), domain.live()),
+            (vec!["/domain/victim".to_string()], 10 * KIB)
+        );
         // No group is left to be asked: an ordinary refusal.
-        assert!(matches!(group.try_charge_with(Bytes(91 * KIB), OnFull::Reclaim), Err(ChargeError::Limit(_))));
+        assert!(matches!(
+            group.try_charge_with(Bytes(91 * KIB), OnFull::Reclaim),
+            Err(ChargeError::Limit(_))
+        ));
     }
 }
 
-/// One thread for all tasks: the victim's task gives back when it runs, and it runs when the charge has not blocked.
+/// One thread for all tasks: the victim's task gives back when it runs, and it runs when the charge
+/// has not blocked.
 #[test]
 fn a_current_thread_runtime_goes_on() {
     for runtime in runtimes() {
         let domain = limited(&runtime.root(), "domain", 100 * KIB);
         let (victim, group) = (create(&domain, "victim"), create(&domain, "q"));
-        let tasks = tokio::runtime::Builder::new_current_thread().build().expect("a runtime of one thread");
+        let tasks = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime of one thread");
         let started = Instant::now();
         tasks.block_on(async {
             let stop = Arc::new(Notify::new());
@@ -72,9 +97,15 @@ fn a_current_thread_runtime_goes_on() {
                 })
             };
             let refused = group.try_charge_with(Bytes(10 * KIB), OnFull::Reclaim);
-            assert!(matches!(refused, Err(ChargeError::WouldBlock(_))), "{refused:?}");
+            assert!(
+                matches!(refused, Err(ChargeError::WouldBlock(_))),
+                "{refused:?}"
+            );
             assert!(lock(&held).is_some(), "the victim's task has not run yet");
-            let charge = group.charge_async(Bytes(10 * KIB)).await.expect("the victim's task runs meanwhile");
+            let charge = group
+                .charge_async(Bytes(10 * KIB))
+                .await
+                .expect("the victim's task runs meanwhile");
             assert_eq!((charge.bytes(), lock(&held).is_none()), (10 * KIB, true));
             query.await.expect("no panic there");
             drop(hook);

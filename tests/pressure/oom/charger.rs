@@ -5,14 +5,16 @@ use std::time::Duration;
 use memcg::{Bytes, ChargeError, Event, OnFull};
 
 use super::{
-    HASTY, KIB, MIB, Process, WATCHDOG, admitted, all, block_on, blocked, build, charge, create, domain, in_line, join,
-    kinds, left_empty, limited, local, runtimes, turned_away,
+    HASTY, KIB, MIB, Process, WATCHDOG, admitted, all, block_on, blocked, build, charge, create,
+    domain, in_line, join, kinds, left_empty, limited, local, runtimes, turned_away,
 };
 
 #[track_caller]
 fn assert_cancelled(error: ChargeError, of: &memcg::Group, bytes: u64) {
     match error {
-        ChargeError::Cancelled { group, requested, .. } => assert_eq!((&group, requested), (of, bytes)),
+        ChargeError::Cancelled {
+            group, requested, ..
+        } => assert_eq!((&group, requested), (of, bytes)),
         other => panic!("{other}"),
     }
 }
@@ -36,7 +38,11 @@ fn charges_that_wait_in_the_victim() {
         assert_eq!(victims.paths(), ["/domain/victim"]);
         assert_cancelled(turned_away(&mut inside[0]), &victim, 70 * KIB);
         assert_cancelled(turned_away(&mut inside[1]), &below, 71 * KIB);
-        assert_cancelled(join(thread).expect_err("its group is the victim"), &below, 73 * KIB);
+        assert_cancelled(
+            join(thread).expect_err("its group is the victim"),
+            &below,
+            73 * KIB,
+        );
         assert!(inside.iter().all(|waiter| waiter.wakes() == 1));
         assert_eq!((outside.wakes(), domain.waiting_count()), (0, 1));
         drop((held, charge));
@@ -60,12 +66,19 @@ fn in_every_form() {
                 3 => charger.try_charge_with(Bytes(MIB), OnFull::Refuse),
                 _ => charger.try_charge_with(Bytes(MIB), OnFull::Wait(WATCHDOG)),
             };
-            assert_eq!(held.expect("the process is stopped").bytes(), MIB, "form {form}");
+            assert_eq!(
+                held.expect("the process is stopped").bytes(),
+                MIB,
+                "form {form}"
+            );
             process.wait_until_dead();
             assert_eq!(process.kills(), 1);
             process.exit().offline().expect("no children");
         }
-        assert_eq!((local(&domain, Event::Oom), all(&domain, Event::OomKill)), (5, 5));
+        assert_eq!(
+            (local(&domain, Event::Oom), all(&domain, Event::OomKill)),
+            (5, 5)
+        );
     }
 }
 
@@ -78,11 +91,17 @@ fn when_no_group_is_left() {
         let group = create(&domain, "q");
         let _held = charge(&group, 100 * KIB);
         let _hook = victims.stubborn(&group);
-        assert!(matches!(domain.try_charge(Bytes(KIB)), Err(ChargeError::Limit(_))));
+        assert!(matches!(
+            domain.try_charge(Bytes(KIB)),
+            Err(ChargeError::Limit(_))
+        ));
         let error = domain
             .try_charge_with(Bytes(KIB), OnFull::Wait(Duration::from_millis(50)))
             .expect_err("no group gives anything");
-        assert!(matches!(error, ChargeError::TimedOut { .. } | ChargeError::Limit(_)), "{error}");
+        assert!(
+            matches!(error, ChargeError::TimedOut { .. } | ChargeError::Limit(_)),
+            "{error}"
+        );
         assert_eq!(victims.paths(), ["/domain/q"; 2]);
     }
 }
@@ -106,7 +125,10 @@ fn not_from_inside_a_reclaimer() {
         };
         domain.reclaim(Bytes(KIB)).expect("not inside a reclaimer");
         assert!(victims.take().is_empty());
-        assert_eq!((all(&domain, Event::OomKill), all(&domain, Event::Panic)), (0, 0));
+        assert_eq!(
+            (all(&domain, Event::OomKill), all(&domain, Event::Panic)),
+            (0, 0)
+        );
     }
 }
 
@@ -120,10 +142,19 @@ fn a_time_limit_is_one() {
         let _hooks = groups.each_ref().map(|group| victims.stubborn(group));
         let started = std::time::Instant::now();
         let time = Duration::from_millis(20);
-        let error = domain.try_charge_with(Bytes(KIB), OnFull::Wait(time)).expect_err("no group gives anything");
+        let error = domain
+            .try_charge_with(Bytes(KIB), OnFull::Wait(time))
+            .expect_err("no group gives anything");
         let took = started.elapsed();
-        assert!(matches!(error, ChargeError::TimedOut { waited, .. } if waited >= time && waited <= took), "{error}");
-        assert!(took < super::PATIENT / 2, "{took:?}, and a victim may take {:?}", super::PATIENT);
+        assert!(
+            matches!(error, ChargeError::TimedOut { waited, .. } if waited >= time && waited <= took),
+            "{error}"
+        );
+        assert!(
+            took < super::PATIENT / 2,
+            "{took:?}, and a victim may take {:?}",
+            super::PATIENT
+        );
         assert_eq!(domain.waiting_count(), 0);
     }
 }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use memcg::{Bytes, ChargeError, Event, Group};
 
-use super::{HASTY, KIB, all, block_on, build, charge, create, domain, kinds, left_empty, local, runtimes};
+use super::{
+    HASTY, KIB, all, block_on, build, charge, create, domain, kinds, left_empty, local, runtimes,
+};
 
 const OOM: [Event; 3] = [Event::Oom, Event::OomKill, Event::OomGroupKill];
 
@@ -27,7 +29,10 @@ fn one_oom_for_several_victims() {
         let _hooks = groups.each_ref().map(|group| victims.stubborn(group));
         for round in 1..=3 {
             assert!(domain.try_charge(Bytes(KIB)).is_err());
-            assert_eq!((alls(&domain), domain.refused_count()), ([round, 4 * round, 0], round));
+            assert_eq!(
+                (alls(&domain), domain.refused_count()),
+                ([round, 4 * round, 0], round)
+            );
             assert_eq!(groups.each_ref().map(locals), [[0, round, 0]; 4]);
         }
     }
@@ -41,8 +46,15 @@ fn one_oom_for_a_future_that_waits() {
         let [hog, other] = ["hog", "other"].map(|name| create(&domain, name));
         let _held = charge(&hog, 100 * KIB);
         let _hook = victims.stubborn(&hog);
-        let ended = block_on(other.charge_async(Bytes(KIB)).timeout(Duration::from_secs(1)));
-        assert!(matches!(ended, Err(ChargeError::TimedOut { .. })), "{ended:?}");
+        let ended = block_on(
+            other
+                .charge_async(Bytes(KIB))
+                .timeout(Duration::from_secs(1)),
+        );
+        assert!(
+            matches!(ended, Err(ChargeError::TimedOut { .. })),
+            "{ended:?}"
+        );
         assert_eq!((alls(&domain), domain.refused_count()), ([1, 1, 0], 1));
     }
 }
@@ -63,7 +75,10 @@ fn listeners_are_notified() {
             })
         };
         drop(charge(&domain, 10 * KIB));
-        let moved = OOM.iter().zip(before).map(|(&event, before)| before.wait(event, std::time::Duration::ZERO));
+        let moved = OOM
+            .iter()
+            .zip(before)
+            .map(|(&event, before)| before.wait(event, std::time::Duration::ZERO));
         assert_eq!(moved.collect::<Vec<_>>(), [true, true, false]);
         assert_eq!(notified.load(std::sync::atomic::Ordering::SeqCst), 1);
     }

@@ -8,8 +8,8 @@ use memcg::expert::Inspect as _;
 use memcg::{Bytes, ChargeError, Event, Limits, OnFull};
 
 use super::{
-    HASTY, KIB, WATCHDOG, all, assert_sound, build, charge, create, domain, kinds, left_empty, limited, local, lock,
-    runtimes, until,
+    HASTY, KIB, WATCHDOG, all, assert_sound, build, charge, create, domain, kinds, left_empty,
+    limited, local, lock, runtimes, until,
 };
 use crate::support::payloads::{DEPTHS, panic_with};
 
@@ -24,11 +24,23 @@ fn one_that_does_nothing() {
         let _held = [charge(&groups[0], 40 * KIB), charge(&groups[1], 60 * KIB)];
         let _hooks = groups.each_ref().map(|group| victims.stubborn(group));
         let started = Instant::now();
-        let error = domain.try_charge(Bytes(KIB)).expect_err("no group gives anything");
-        assert!(matches!(&error, ChargeError::Limit(refusal) if refusal.group() == &domain), "{error}");
-        assert!(started.elapsed() >= 2 * time, "each had its time: {:?}", started.elapsed());
+        let error = domain
+            .try_charge(Bytes(KIB))
+            .expect_err("no group gives anything");
+        assert!(
+            matches!(&error, ChargeError::Limit(refusal) if refusal.group() == &domain),
+            "{error}"
+        );
+        assert!(
+            started.elapsed() >= 2 * time,
+            "each had its time: {:?}",
+            started.elapsed()
+        );
         assert_eq!(victims.paths(), ["/domain/b", "/domain/a"]);
-        assert_eq!((local(&domain, Event::Oom), all(&domain, Event::OomKill)), (1, 2));
+        assert_eq!(
+            (local(&domain, Event::Oom), all(&domain, Event::OomKill)),
+            (1, 2)
+        );
         // The next charge begins anew.
         assert!(domain.try_charge(Bytes(KIB)).is_err());
         assert_eq!(victims.paths().len(), 2);
@@ -42,10 +54,16 @@ fn enough_is_enough() {
         let (domain, victims) = domain(&runtime);
         let sizes = [("a", 20), ("b", 50), ("c", 30)];
         let groups = sizes.map(|(name, _)| create(&domain, name));
-        let _hooks: Vec<_> =
-            groups.iter().zip(sizes).map(|(group, (_, kib))| victims.obedient(group, kib * KIB)).collect();
+        let _hooks: Vec<_> = groups
+            .iter()
+            .zip(sizes)
+            .map(|(group, (_, kib))| victims.obedient(group, kib * KIB))
+            .collect();
         drop(charge(&domain, 40 * KIB));
-        assert_eq!((victims.paths(), domain.live()), (vec!["/domain/b".to_string()], 50 * KIB));
+        assert_eq!(
+            (victims.paths(), domain.live()),
+            (vec!["/domain/b".to_string()], 50 * KIB)
+        );
         // And one that does not give enough is not.
         drop(charge(&domain, 90 * KIB));
         assert_eq!(victims.paths(), ["/domain/c", "/domain/a"]);
@@ -80,10 +98,16 @@ fn one_that_panics() {
         let (domain, victims) = domain(&runtime);
         let (bad, good) = (create(&domain, "bad"), create(&domain, "good"));
         let _held = charge(&bad, 60 * KIB);
-        let _hooks = [victims.hook(&bad, || panic!("on purpose")), victims.obedient(&good, 40 * KIB)];
+        let _hooks = [
+            victims.hook(&bad, || panic!("on purpose")),
+            victims.obedient(&good, 40 * KIB),
+        ];
         drop(charge(&domain, 10 * KIB));
         assert_eq!(victims.paths(), ["/domain/bad", "/domain/good"]);
-        assert_eq!((local(&bad, Event::Panic), all(&domain, Event::Panic)), (1, 1));
+        assert_eq!(
+            (local(&bad, Event::Panic), all(&domain, Event::Panic)),
+            (1, 1)
+        );
         // Nothing is left behind.
         drop(charge(&domain, 40 * KIB));
         assert_sound(&runtime);
@@ -98,9 +122,16 @@ fn dropped_it_is_gone() {
         let _held = charge(&group, 100 * KIB);
         let hook = victims.stubborn(&group);
         drop(hook);
-        assert!(matches!(domain.try_charge(Bytes(KIB)), Err(ChargeError::Limit(_))));
+        assert!(matches!(
+            domain.try_charge(Bytes(KIB)),
+            Err(ChargeError::Limit(_))
+        ));
         assert!(victims.take().is_empty());
-        assert_eq!(all(&domain, Event::OomKill), 0, "no group is there to be stopped");
+        assert_eq!(
+            all(&domain, Event::OomKill),
+            0,
+            "no group is there to be stopped"
+        );
     }
 }
 
@@ -110,7 +141,11 @@ fn several_at_one_group() {
     for runtime in runtimes() {
         let (domain, victims) = domain(&runtime);
         let group = create(&domain, "q");
-        let _hooks = [victims.stubborn(&group), victims.obedient(&group, 50 * KIB), victims.obedient(&group, 50 * KIB)];
+        let _hooks = [
+            victims.stubborn(&group),
+            victims.obedient(&group, 50 * KIB),
+            victims.obedient(&group, 50 * KIB),
+        ];
         drop(charge(&domain, 100 * KIB));
         assert_eq!(victims.paths(), ["/domain/q"; 3]);
         assert_eq!(domain.live(), 0);
@@ -184,7 +219,14 @@ fn one_that_is_offline() {
         let _hooks = [victims.stubborn(&gone), victims.obedient(&stays, 40 * KIB)];
         gone.offline().expect("no children");
         drop(charge(&domain, 10 * KIB));
-        assert_eq!(victims.paths().last().map(String::as_str), Some("/domain/stays"));
-        assert!(domain.try_charge_with(Bytes(61 * KIB), OnFull::Wait(HASTY.min(WATCHDOG))).is_err());
+        assert_eq!(
+            victims.paths().last().map(String::as_str),
+            Some("/domain/stays")
+        );
+        assert!(
+            domain
+                .try_charge_with(Bytes(61 * KIB), OnFull::Wait(HASTY.min(WATCHDOG)))
+                .is_err()
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! No group is cancelled where all candidates together hold too little, and who asks for much is no better than who holds
-//! much.
+//! No group is cancelled where all candidates together hold too little, and who asks for much is no
+//! better than who holds much.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use memcg::expert::Inspect as _;
 use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, OnFull, Priority};
 
 use super::{
-    KIB, MIB, Victims, all, assert_sound, bare, block_on, build, call, charge, create, domain, left_empty, limited,
-    lock, runtimes, until,
+    KIB, MIB, Victims, all, assert_sound, bare, block_on, build, call, charge, create, domain,
+    left_empty, limited, lock, runtimes, until,
 };
 
 type Form = fn(&memcg::Group, u64) -> Result<memcg::Charge, ChargeError>;
@@ -19,7 +19,13 @@ const FORMS: [Form; 4] = [
     |group, bytes| group.try_charge(Bytes(bytes)),
     |group, bytes| group.try_charge_with(Bytes(bytes), OnFull::Reclaim),
     |group, bytes| group.try_charge_with(Bytes(bytes), OnFull::Wait(Duration::from_millis(1))),
-    |group, bytes| block_on(group.charge_async(Bytes(bytes)).timeout(Duration::from_millis(1))),
+    |group, bytes| {
+        block_on(
+            group
+                .charge_async(Bytes(bytes))
+                .timeout(Duration::from_millis(1)),
+        )
+    },
 ];
 
 #[test]
@@ -28,17 +34,29 @@ fn all_candidates_together_hold_too_little() {
         let (domain, victims) = domain(&runtime);
         let asks = create(&domain, "asks");
         let _held = charge(&asks, 80 * KIB);
-        let queries: Vec<_> = (0..5).map(|number| create(&domain, &number.to_string())).collect();
-        let _hooks: Vec<_> = queries.iter().map(|group| victims.obedient(group, 2 * KIB)).collect();
+        let queries: Vec<_> = (0..5)
+            .map(|number| create(&domain, &number.to_string()))
+            .collect();
+        let _hooks: Vec<_> = queries
+            .iter()
+            .map(|group| victims.obedient(group, 2 * KIB))
+            .collect();
         for form in FORMS {
             form(&asks, 20 * KIB + 1).expect_err("all have 20 KiB with what is free");
         }
-        let above = domain.set_max(Limit::Bytes(80 * KIB - 1)).expect("a number");
+        let above = domain
+            .set_max(Limit::Bytes(80 * KIB - 1))
+            .expect("a number");
         assert_eq!(above, 10 * KIB + 1, "as before");
         assert_eq!((victims.paths(), all(&domain, Event::OomKill)), (vec![], 0));
         // One byte less is worth it.
-        assert_eq!(domain.set_max(Limit::Bytes(100 * KIB)).expect("a number"), 0);
-        let _more = asks.try_charge(Bytes(20 * KIB)).expect("all five give what they have");
+        assert_eq!(
+            domain.set_max(Limit::Bytes(100 * KIB)).expect("a number"),
+            0
+        );
+        let _more = asks
+            .try_charge(Bytes(20 * KIB))
+            .expect("all five give what they have");
         assert_eq!(victims.paths().len(), 5);
         assert_sound(&runtime);
     }
@@ -52,10 +70,12 @@ fn a_checkpoint_whose_group_is_far_above() {
     let (asks, other) = (create(&domain, "asks"), create(&domain, "other"));
     let _hook = victims.obedient(&other, 10 * KIB);
     let mut held = asks.force_charge(Bytes(100 * KIB + 1));
-    asks.run(Group::checkpoint).expect_err("10 KiB of 10 KiB and a byte");
+    asks.run(Group::checkpoint)
+        .expect_err("10 KiB of 10 KiB and a byte");
     assert_eq!(victims.paths(), Vec::<String>::new());
     held.shrink(Bytes(1));
-    asks.run(Group::checkpoint).expect("the other one gives what it has");
+    asks.run(Group::checkpoint)
+        .expect("the other one gives what it has");
     assert_eq!(victims.paths(), ["/domain/other"]);
 }
 
@@ -77,7 +97,10 @@ fn with_what_is_promised() {
         });
         let registration = asks.register_reclaimer(reclaimer, Priority::NORMAL);
         let charged = asks.try_charge_with(Bytes(20 * KIB), OnFull::Reclaim);
-        assert_eq!((charged.is_ok(), victims.paths().len()), (false, usize::from(promises)));
+        assert_eq!(
+            (charged.is_ok(), victims.paths().len()),
+            (false, usize::from(promises))
+        );
         drop((registration, hook, held, charged, asks, other, domain));
     }
 }
@@ -90,29 +113,39 @@ fn what_is_asked_for_counts_as_held() {
         let (asks, other) = (create(&domain, "asks"), create(&domain, "other"));
         let held = charge(&asks, 5 * KIB);
         let _hooks = [victims.stubborn(&asks), victims.obedient(&other, 10 * KIB)];
-        let error = asks.try_charge(Bytes(90 * KIB)).expect_err("it is the victim");
+        let error = asks
+            .try_charge(Bytes(90 * KIB))
+            .expect_err("it is the victim");
         assert!(matches!(error, ChargeError::Cancelled { .. }), "{error}");
         let told = victims.take();
         assert_eq!(
-            told.iter().map(|told| (told.group.as_str(), told.overrun)).collect::<Vec<_>>(),
+            told.iter()
+                .map(|told| (told.group.as_str(), told.overrun))
+                .collect::<Vec<_>>(),
             [("/domain/asks", 5 * KIB)]
         );
-        // Of a tenant, too, where that is the one with a hook. The first victim gives back what it has.
+        // Of a tenant, too, where that is the one with a hook. The first victim gives back what it
+        // has.
         drop(held);
         let below = create(&other, "below");
-        below.try_charge(Bytes(95 * KIB)).expect_err("its tenant is the victim");
+        below
+            .try_charge(Bytes(95 * KIB))
+            .expect_err("its tenant is the victim");
         assert_eq!(victims.paths(), ["/domain/other"]);
     }
 }
 
-/// A charge that does not wait has a victim cancelled, is refused now and comes again, also while the victim waits in line
-/// for more than there is.
+/// A charge that does not wait has a victim cancelled, is refused now and comes again, also while
+/// the victim waits in line for more than there is.
 #[test]
 fn a_charge_that_does_not_wait_comes_again() {
     for waits in [false, true] {
         let runtime = left_empty(build(bare()));
         let acme = limited(&runtime.root(), "acme", 2 * MIB);
-        let (one, two) = (create(&acme, "1"), acme.create("2", Limits::new()).expect("a free name"));
+        let (one, two) = (
+            create(&acme, "1"),
+            acme.create("2", Limits::new()).expect("a free name"),
+        );
         let victims = Victims::default();
         let _hook = victims.obedient(&one, 11 * MIB / 10);
         acme.set_oom_policy(memcg::OomPolicy::Refuse);
@@ -136,6 +169,8 @@ fn an_exempt_asker_is_not_its_own_victim() {
     asks.set_oom_exempt(true);
     let _hooks = [victims.stubborn(&asks), victims.obedient(&other, 10 * KIB)];
     let _held = charge(&asks, 5 * KIB);
-    let _more = asks.try_charge(Bytes(90 * KIB)).expect("the other one gives what it has");
+    let _more = asks
+        .try_charge(Bytes(90 * KIB))
+        .expect("the other one gives what it has");
     assert_eq!(victims.paths(), ["/domain/other"]);
 }

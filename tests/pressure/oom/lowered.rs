@@ -3,8 +3,8 @@
 use memcg::{Event, Limit, OomPolicy};
 
 use super::{
-    Cache, HASTY, KIB, Log, MIB, Process, Victims, all, build, charge, create, kinds, left_empty, limited, local,
-    runtimes,
+    Cache, HASTY, KIB, Log, MIB, Process, Victims, all, build, charge, create, kinds, left_empty,
+    limited, local, runtimes,
 };
 
 #[test]
@@ -29,7 +29,8 @@ fn one_victim_after_the_other_until_it_fits() {
     }
 }
 
-/// The excess that remains when no group is left. The first one gives nothing, and the second one holds too little.
+/// The excess that remains when no group is left. The first one gives nothing, and the second one
+/// holds too little.
 #[test]
 fn what_no_group_gives_is_told() {
     for builder in kinds() {
@@ -38,10 +39,19 @@ fn what_no_group_gives_is_told() {
         let (stubborn, obedient) = (create(&domain, "stubborn"), create(&domain, "obedient"));
         let victims = Victims::default();
         let _held = charge(&stubborn, 60 * KIB);
-        let _hooks = [victims.stubborn(&stubborn), victims.obedient(&obedient, 30 * KIB)];
-        assert_eq!(domain.set_max(Limit::Bytes(50 * KIB)).expect("a number"), 40 * KIB);
+        let _hooks = [
+            victims.stubborn(&stubborn),
+            victims.obedient(&obedient, 30 * KIB),
+        ];
+        assert_eq!(
+            domain.set_max(Limit::Bytes(50 * KIB)).expect("a number"),
+            40 * KIB
+        );
         assert_eq!(victims.paths(), ["/domain/stubborn"]);
-        assert_eq!((domain.live(), domain.forced(), domain.max()), (90 * KIB, 40 * KIB, 50 * KIB));
+        assert_eq!(
+            (domain.live(), domain.forced(), domain.max()),
+            (90 * KIB, 40 * KIB, 50 * KIB)
+        );
         assert_eq!(domain.set_max(Limit::Bytes(60 * KIB)).expect("a number"), 0);
         assert_eq!(victims.paths(), ["/domain/stubborn", "/domain/obedient"]);
     }
@@ -57,7 +67,10 @@ fn reclaim_comes_first() {
         let (cache, _registration) = Cache::of(&domain, 60 * KIB, &Log::default());
         assert_eq!(domain.set_max(Limit::Bytes(50 * KIB)).expect("a number"), 0);
         assert!(victims.take().is_empty() && cache.bytes() <= 10 * KIB);
-        assert_eq!((local(&domain, Event::Oom), all(&domain, Event::OomKill)), (0, 0));
+        assert_eq!(
+            (local(&domain, Event::Oom), all(&domain, Event::OomKill)),
+            (0, 0)
+        );
     }
 }
 
@@ -70,9 +83,15 @@ fn refuse_stops_no_group() {
         let victims = Victims::default();
         let task = create(&domain, "task");
         let _hook = victims.obedient(&task, 40 * KIB);
-        assert_eq!(domain.set_max(Limit::Bytes(10 * KIB)).expect("a number"), 30 * KIB);
+        assert_eq!(
+            domain.set_max(Limit::Bytes(10 * KIB)).expect("a number"),
+            30 * KIB
+        );
         assert!(victims.take().is_empty());
-        assert_eq!((local(&domain, Event::Oom), all(&domain, Event::OomKill)), (0, 0));
+        assert_eq!(
+            (local(&domain, Event::Oom), all(&domain, Event::OomKill)),
+            (0, 0)
+        );
     }
 }
 
@@ -85,20 +104,47 @@ fn now_is_now() {
         let task = create(&domain, "task");
         let _hook = victims.obedient(&task, 40 * KIB);
         let (cache, _registration) = Cache::of(&domain, 60 * KIB, &log);
-        assert_eq!(domain.memory().set_max_now(Limit::Bytes(50 * KIB)).expect("a number"), 50 * KIB);
-        assert_eq!((domain.live(), domain.max(), domain.forced()), (100 * KIB, 50 * KIB, 50 * KIB));
+        assert_eq!(
+            domain
+                .memory()
+                .set_max_now(Limit::Bytes(50 * KIB))
+                .expect("a number"),
+            50 * KIB
+        );
+        assert_eq!(
+            (domain.live(), domain.max(), domain.forced()),
+            (100 * KIB, 50 * KIB, 50 * KIB)
+        );
         assert!(victims.take().is_empty() && log.is_empty());
-        assert_eq!(Event::ALL.map(|event| all(&domain, event)), [0; Event::ALL.len()]);
+        assert_eq!(
+            Event::ALL.map(|event| all(&domain, event)),
+            [0; Event::ALL.len()]
+        );
         // It holds for a group that charges from now on.
         drop(charge(&domain, KIB));
         assert!(cache.bytes() <= 9 * KIB, "{}", cache.bytes());
-        assert_eq!(domain.memory().set_max_now(Limit::Unlimited).expect("no number"), 0);
+        assert_eq!(
+            domain
+                .memory()
+                .set_max_now(Limit::Unlimited)
+                .expect("no number"),
+            0
+        );
         let half = limited(&runtime.root(), "half", MIB);
         let below = create(&half, "below");
-        below.memory().set_max_now(Limit::percent(50)).expect("of half");
+        below
+            .memory()
+            .set_max_now(Limit::percent(50))
+            .expect("of half");
         assert_eq!(below.max(), 512 * KIB);
-        let refused = domain.memory().set_max_now(Limit::percent(50)).expect_err("of nothing");
-        assert_eq!(refused.to_string(), "no max 50% for /domain: no group above has a max; set one, or bytes here");
+        let refused = domain
+            .memory()
+            .set_max_now(Limit::percent(50))
+            .expect_err("of nothing");
+        assert_eq!(
+            refused.to_string(),
+            "no max 50% for /domain: no group above has a max; set one, or bytes here"
+        );
     }
 }
 
@@ -110,6 +156,9 @@ fn by_a_thread_of_the_victim() {
         let victims = Victims::default();
         let _hook = victims.obedient(&domain, 40 * KIB);
         assert_eq!(domain.set_max(Limit::Bytes(10 * KIB)).expect("a number"), 0);
-        assert_eq!((victims.paths(), domain.live()), (vec!["/domain".to_string()], 0));
+        assert_eq!(
+            (victims.paths(), domain.live()),
+            (vec!["/domain".to_string()], 0)
+        );
     }
 }

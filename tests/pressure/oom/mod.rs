@@ -1,11 +1,12 @@
 //! The policy at a max that nothing can be reclaimed for: refuse, or choose a victim.
 //!
-//! * `policy`: which one holds where; `choice`: which group is chosen; `subtrees`: which groups go together, which
-//!   never;
+//! * `policy`: which one holds where; `choice`: which group is chosen; `subtrees`: which groups go
+//!   together, which never;
 //! * `hooks`: what a cancel hook may do, and what becomes of one that does nothing or panics;
 //! * `charger`: the charge that asked, and those that wait; `several`: more than one at once;
 //! * `in_vain`: who is not chosen, because all candidates hold too little or the asker wants more;
-//! * `lowered`: a max that is set below usage; `events`: which group counts what; `reviewed`: what reviews found.
+//! * `lowered`: a max that is set below usage; `events`: which group counts what; `reviewed`: what
+//!   reviews found.
 
 mod async_code;
 mod charger;
@@ -28,8 +29,12 @@ use crate::support::trees;
 
 pub(crate) use crate::support::processes::Process;
 pub(crate) use crate::support::reclaimers::{Cache, KIB, Log, MIB, call, lock};
-pub(crate) use crate::support::trees::{LeftEmpty, assert_sound, charge, create, left_empty, limited};
-pub(crate) use crate::support::waiters::{WATCHDOG, admitted, block_on, blocked, in_line, join, turned_away, until};
+pub(crate) use crate::support::trees::{
+    LeftEmpty, assert_sound, charge, create, left_empty, limited,
+};
+pub(crate) use crate::support::waiters::{
+    WATCHDOG, admitted, block_on, blocked, in_line, join, turned_away, until,
+};
 
 /// For victims that give up what they have: a slow machine is no reason to take the next one.
 pub(crate) const PATIENT: Duration = Duration::from_secs(40);
@@ -57,7 +62,10 @@ pub(crate) fn build(builder: RuntimeBuilder) -> Runtime {
 /// A domain of 100 KiB, and a list of the victims that are told to stop there.
 #[track_caller]
 pub(crate) fn domain(runtime: &Runtime) -> (Group, Victims) {
-    (limited(&runtime.root(), "domain", 100 * KIB), Victims::default())
+    (
+        limited(&runtime.root(), "domain", 100 * KIB),
+        Victims::default(),
+    )
 }
 
 pub(crate) fn local(group: &Group, event: Event) -> u64 {
@@ -102,7 +110,11 @@ impl Victims {
         self.hook(group, move || drop(lock(&held).take()))
     }
 
-    pub(crate) fn hook(&self, group: &Group, then: impl Fn() + Send + Sync + 'static) -> Registration {
+    pub(crate) fn hook(
+        &self,
+        group: &Group,
+        then: impl Fn() + Send + Sync + 'static,
+    ) -> Registration {
         let told = Arc::clone(&self.0);
         group.on_cancel(move |cancel| {
             lock(&told).push(Told {
@@ -118,5 +130,7 @@ impl Victims {
 
 /// One after the other, a runtime of each kind.
 pub(crate) fn runtimes() -> impl Iterator<Item = LeftEmpty> {
-    kinds().into_iter().map(|builder| left_empty(build(builder)))
+    kinds()
+        .into_iter()
+        .map(|builder| left_empty(build(builder)))
 }

@@ -1,4 +1,5 @@
-//! Which policy holds where: that of the group whose max refused, else of the nearest above that has one.
+//! Which policy holds where: that of the group whose max refused, else of the nearest above that
+//! has one.
 
 use memcg::{Bytes, ChargeError, Event, Group, OomPolicy};
 
@@ -8,7 +9,10 @@ use super::{KIB, Victims, all, bare, charge, create, kinds, left_empty, limited,
 #[track_caller]
 fn assert_refuses(group: &Group, level: &Group, victims: &Victims) {
     let error = group.try_charge(Bytes(10 * KIB)).expect_err("full");
-    assert!(matches!(&error, ChargeError::Limit(refusal) if refusal.group() == level), "{error}");
+    assert!(
+        matches!(&error, ChargeError::Limit(refusal) if refusal.group() == level),
+        "{error}"
+    );
     assert!(victims.take().is_empty());
 }
 
@@ -20,7 +24,10 @@ fn by_default_it_refuses() {
         let victims = Victims::default();
         let _hook = victims.obedient(&group, 8 * KIB);
         assert_refuses(&group, &group, &victims);
-        assert_eq!((all(&group, Event::Oom), all(&group, Event::OomKill)), (1, 0));
+        assert_eq!(
+            (all(&group, Event::Oom), all(&group, Event::OomKill)),
+            (1, 0)
+        );
     }
 }
 
@@ -91,7 +98,10 @@ fn not_for_what_can_never_fit() {
         let (victims, victim) = (Victims::default(), create(&group, "victim"));
         let _hook = victims.obedient(&victim, 8 * KIB);
         for bytes in [10 * KIB + 1, 1 << 40, u64::MAX] {
-            assert!(matches!(group.try_charge(Bytes(bytes)), Err(ChargeError::Limit(_))));
+            assert!(matches!(
+                group.try_charge(Bytes(bytes)),
+                Err(ChargeError::Limit(_))
+            ));
         }
         assert!(victims.take().is_empty());
         assert_eq!(all(&group, Event::OomKill), 0);
@@ -117,14 +127,26 @@ fn not_for_further_counters() {
     let swap = builder.counter("swap", memcg::Unit::Bytes);
     let runtime = left_empty(super::build(builder));
     let group = create(&runtime.root(), "q");
-    group.counter(swap).expect("declared").set_max(10).expect("a number");
+    group
+        .counter(swap)
+        .expect("declared")
+        .set_max(10)
+        .expect("a number");
     let victims = Victims::default();
     let _hook = victims.obedient(&group, 8 * KIB);
-    let error = group.try_charge_set(&[(swap, 8), (memcg::Counter::MEMORY, 1)]).map(drop);
+    let error = group
+        .try_charge_set(&[(swap, 8), (memcg::Counter::MEMORY, 1)])
+        .map(drop);
     assert!(error.is_ok());
-    assert!(matches!(group.try_charge_set(&[(swap, 11)]), Err(ChargeError::Limit(_))));
+    assert!(matches!(
+        group.try_charge_set(&[(swap, 11)]),
+        Err(ChargeError::Limit(_))
+    ));
     let _held = group.try_charge_set(&[(swap, 10)]).expect("room");
-    assert!(matches!(group.try_charge_set(&[(swap, 1)]), Err(ChargeError::Limit(_))));
+    assert!(matches!(
+        group.try_charge_set(&[(swap, 1)]),
+        Err(ChargeError::Limit(_))
+    ));
     assert!(victims.take().is_empty());
 }
 
@@ -135,7 +157,9 @@ fn not_for_an_overcharge() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let (victims, victim) = (Victims::default(), create(&group, "victim"));
         let _hook = victims.obedient(&victim, 10 * KIB);
-        let _held = group.try_charge_with(Bytes(8 * KIB), memcg::OnFull::Force).expect("by force");
+        let _held = group
+            .try_charge_with(Bytes(8 * KIB), memcg::OnFull::Force)
+            .expect("by force");
         assert_eq!((victims.paths().len(), group.forced()), (0, 8 * KIB));
     }
 }

@@ -14,7 +14,8 @@ fn root_of(max: u64) -> Runtime {
     build(bare().max(Limit::Bytes(max)))
 }
 
-/// A subtree goes as one, exempt groups aside: a charge that does not fit there waits for the victim as any other.
+/// A subtree goes as one, exempt groups aside: a charge that does not fit there waits for the
+/// victim as any other.
 #[test]
 fn an_exempt_group_is_not_refused_as_cancelled() {
     let runtime = root_of(100);
@@ -62,7 +63,8 @@ fn a_hook_may_join_a_thread_that_waits_in_its_group() {
     assert_eq!(root.events().get(memcg::Event::Panic), 0);
 }
 
-/// A hook that gives its place up, with all that kept its group: the call goes on with a group that is there.
+/// A hook that gives its place up, with all that kept its group: the call goes on with a group that
+/// is there.
 #[test]
 fn a_hook_may_give_its_own_place_up() {
     let runtime = root_of(100);
@@ -85,5 +87,11 @@ fn a_hook_may_give_its_own_place_up() {
     drop(hog);
     assert!(root.try_charge(50).is_ok());
     assert!(told.load(Ordering::SeqCst));
-    assert_eq!((root.events().get(memcg::Event::Panic), runtime.dying_count()), (0, 0));
+    assert_eq!(
+        (
+            root.events().get(memcg::Event::Panic),
+            runtime.dying_count()
+        ),
+        (0, 0)
+    );
 }

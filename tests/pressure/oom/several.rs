@@ -14,7 +14,8 @@ fn one_victim_for_all() {
         let domain = limited(&runtime.root(), "domain", 16 * MIB);
         let chargers = ["a", "b", "c", "d"].map(|name| create(&domain, name));
         for round in 0..20 {
-            let victims = [0, 1, 2].map(|number| Process::below(&domain, &format!("process {round} {number}")));
+            let victims = [0, 1, 2]
+                .map(|number| Process::below(&domain, &format!("process {round} {number}")));
             victims[0].allocate(10 * MIB).expect("room");
             victims[1].allocate(3 * MIB).expect("room");
             victims[2].allocate(3 * MIB).expect("room");
@@ -30,7 +31,11 @@ fn one_victim_for_all() {
                 }
             });
             victims[0].wait_until_dead();
-            assert_eq!(victims.each_ref().map(Process::kills), [1, 0, 0], "round {round}");
+            assert_eq!(
+                victims.each_ref().map(Process::kills),
+                [1, 0, 0],
+                "round {round}"
+            );
             for process in victims {
                 process.exit().offline().expect("no children");
             }
@@ -44,7 +49,9 @@ fn one_victim_for_all() {
 fn one_for_each_domain() {
     for runtime in runtimes() {
         let domains = ["one", "two"].map(|name| limited(&runtime.root(), name, 10 * MIB));
-        let processes = domains.each_ref().map(|domain| Process::below(domain, "process"));
+        let processes = domains
+            .each_ref()
+            .map(|domain| Process::below(domain, "process"));
         for process in &processes {
             process.allocate(10 * MIB).expect("room");
         }

@@ -3,16 +3,28 @@
 use memcg::expert::Inspect;
 use memcg::{Bytes, Charge, ChargeError, Event, Group, Registration};
 
-use super::{HASTY, KIB, Victims, all, build, charge, create, domain, kinds, left_empty, limited, local, runtimes};
+use super::{
+    HASTY, KIB, Victims, all, build, charge, create, domain, kinds, left_empty, limited, local,
+    runtimes,
+};
 
 /// Groups with hooks that note the call only.
-fn tasks<const N: usize>(victims: &Victims, groups: [(&Group, u64); N]) -> Vec<(Charge, Registration)> {
-    groups.iter().map(|(group, kib)| (charge(group, kib * KIB), victims.stubborn(group))).collect()
+fn tasks<const N: usize>(
+    victims: &Victims,
+    groups: [(&Group, u64); N],
+) -> Vec<(Charge, Registration)> {
+    groups
+        .iter()
+        .map(|(group, kib)| (charge(group, kib * KIB), victims.stubborn(group)))
+        .collect()
 }
 
 #[track_caller]
 fn assert_kills(domain: &Group, victims: &Victims, expected: &[&str]) {
-    assert!(matches!(domain.try_charge(Bytes(KIB)), Err(ChargeError::Limit(_))));
+    assert!(matches!(
+        domain.try_charge(Bytes(KIB)),
+        Err(ChargeError::Limit(_))
+    ));
     let mut paths = victims.paths();
     paths.sort();
     assert_eq!(paths, expected);
@@ -47,7 +59,12 @@ fn compared_as_one() {
             let (team, single) = (create(&domain, "team"), create(&domain, "single"));
             let members = ["a", "b", "c"].map(|name| create(&team, name));
             team.set_oom_group(grouped);
-            let hold = [(&members[0], 20), (&members[1], 20), (&members[2], 0), (&single, 30)];
+            let hold = [
+                (&members[0], 20),
+                (&members[1], 20),
+                (&members[2], 0),
+                (&single, 30),
+            ];
             let _held = tasks(&victims, hold);
             let _rest = domain.force_charge(Bytes(30 * KIB));
             assert!(domain.try_charge(Bytes(KIB)).is_err());
@@ -56,7 +73,10 @@ fn compared_as_one() {
                 // The whole team, then the other.
                 assert_eq!(paths.pop().as_deref(), Some("/domain/single"));
                 paths.sort();
-                assert_eq!(paths, ["/domain/team/a", "/domain/team/b", "/domain/team/c"]);
+                assert_eq!(
+                    paths,
+                    ["/domain/team/a", "/domain/team/b", "/domain/team/c"]
+                );
             } else {
                 assert_eq!(paths.remove(0), "/domain/single");
                 paths.sort();
@@ -76,16 +96,31 @@ fn the_highest_within_the_domain() {
         let domain = limited(&above, "domain", 100 * KIB);
         let outer = create(&domain, "outer");
         let inner = create(&outer, "inner");
-        let (task, beside, alone, far) =
-            (create(&inner, "task"), create(&outer, "beside"), create(&domain, "alone"), create(&above, "far"));
+        let (task, beside, alone, far) = (
+            create(&inner, "task"),
+            create(&outer, "beside"),
+            create(&domain, "alone"),
+            create(&above, "far"),
+        );
         for group in [&above, &outer, &inner] {
             group.set_oom_group(true);
         }
         let victims = Victims::default();
-        let _held = tasks(&victims, [(&task, 80), (&beside, 0), (&alone, 0), (&far, 100)]);
+        let _held = tasks(
+            &victims,
+            [(&task, 80), (&beside, 0), (&alone, 0), (&far, 100)],
+        );
         let _rest = domain.force_charge(Bytes(20 * KIB));
-        assert_kills(&domain, &victims, &["/above/domain/outer/beside", "/above/domain/outer/inner/task"]);
-        let kills = [&above, &domain, &outer, &inner].map(|group| local(group, Event::OomGroupKill));
+        assert_kills(
+            &domain,
+            &victims,
+            &[
+                "/above/domain/outer/beside",
+                "/above/domain/outer/inner/task",
+            ],
+        );
+        let kills =
+            [&above, &domain, &outer, &inner].map(|group| local(group, Event::OomGroupKill));
         assert_eq!(kills, [0, 0, 1, 0]);
     }
 }
@@ -103,7 +138,12 @@ fn exempt_is_never_chosen() {
         assert_kills(&domain, &victims, &["/domain/plain"]);
         exempt.set_oom_exempt(false);
         assert!(domain.try_charge(Bytes(KIB)).is_err());
-        assert!(victims.paths().contains(&"/domain/exempt/below".to_string()), "not exempt any more");
+        assert!(
+            victims
+                .paths()
+                .contains(&"/domain/exempt/below".to_string()),
+            "not exempt any more"
+        );
     }
 }
 
@@ -116,6 +156,9 @@ fn all_exempt_is_no_group() {
         let group = create(&domain, "q");
         let _held = tasks(&victims, [(&group, 100)]);
         assert_kills(&domain, &victims, &[]);
-        assert_eq!((local(&domain, Event::Oom), all(&domain, Event::OomKill)), (1, 0));
+        assert_eq!(
+            (local(&domain, Event::Oom), all(&domain, Event::OomKill)),
+            (1, 0)
+        );
     }
 }

@@ -2,30 +2,61 @@
 
 use memcg::{Bytes, Event, Limit, Limits, ReclaimCause};
 
-use super::{Cache, Log, MIB, assert_sound, bare, build, charge, create, create_with, kinds, left_empty, runtimes};
+use super::{
+    Cache, Log, MIB, assert_sound, bare, build, charge, create, create_with, kinds, left_empty,
+    runtimes,
+};
 
 #[test]
 fn it_frees_what_was_asked_for() {
     for runtime in runtimes() {
         let (root, log) = (runtime.root(), Log::default());
         let groups = ["x", "y", "z"].map(|name| create(&root, name));
-        let _caches = groups.each_ref().map(|group| Cache::of(group, 10 * MIB, &log));
+        let _caches = groups
+            .each_ref()
+            .map(|group| Cache::of(group, 10 * MIB, &log));
         let pinned = charge(&groups[0], 5 * MIB);
-        let report = root.reclaim(Bytes(12 * MIB)).expect("not inside a reclaimer");
-        assert_eq!((report.requested, report.freed, report.pending), (12 * MIB, 12 * MIB, 0));
-        assert_eq!((report.panics, report.timed_out, report.soft_visited), (0, false, 0));
+        let report = root
+            .reclaim(Bytes(12 * MIB))
+            .expect("not inside a reclaimer");
+        assert_eq!(
+            (report.requested, report.freed, report.pending),
+            (12 * MIB, 12 * MIB, 0)
+        );
+        assert_eq!(
+            (report.panics, report.timed_out, report.soft_visited),
+            (0, false, 0)
+        );
         assert!(report.visited >= 3);
         assert_eq!(root.live(), 23 * MIB);
         let asked = log.take();
-        assert!(asked.iter().all(|asked| asked.cause == ReclaimCause::Asked && asked.target == "/"));
+        assert!(
+            asked
+                .iter()
+                .all(|asked| asked.cause == ReclaimCause::Asked && asked.target == "/")
+        );
         assert_eq!(asked.iter().map(|asked| asked.freed).sum::<u64>(), 12 * MIB);
         // More than there is.
-        let report = root.reclaim(Bytes(100 * MIB)).expect("not inside a reclaimer");
-        assert_eq!((report.requested, report.freed, root.live()), (100 * MIB, 18 * MIB, pinned.bytes()));
-        let report = root.reclaim(Bytes(u64::MAX)).expect("not inside a reclaimer");
+        let report = root
+            .reclaim(Bytes(100 * MIB))
+            .expect("not inside a reclaimer");
+        assert_eq!(
+            (report.requested, report.freed, root.live()),
+            (100 * MIB, 18 * MIB, pinned.bytes())
+        );
+        let report = root
+            .reclaim(Bytes(u64::MAX))
+            .expect("not inside a reclaimer");
         assert_eq!((report.requested, report.freed), (u64::MAX, 0));
         for level in groups.iter().chain([&root]) {
-            for event in [Event::Max, Event::High, Event::Oom, Event::Low, Event::Overcharge, Event::Panic] {
+            for event in [
+                Event::Max,
+                Event::High,
+                Event::Oom,
+                Event::Low,
+                Event::Overcharge,
+                Event::Panic,
+            ] {
                 assert_eq!(level.events().get(event), 0, "{event:?}");
             }
         }
@@ -54,12 +85,20 @@ fn all_of_it() {
         let kept = create_with(&root, "kept", Limits::new().min(Limit::Bytes(2 * MIB)));
         let low = create_with(&root, "low", Limits::new().low(Limit::Unlimited));
         let _caches = [&kept, &low].map(|group| Cache::of(group, 10 * MIB, &log));
-        let report = root.reclaim(Bytes(u64::MAX)).expect("not inside a reclaimer");
+        let report = root
+            .reclaim(Bytes(u64::MAX))
+            .expect("not inside a reclaimer");
         // A stock that stays open takes what is given back: usage is what is protected.
         assert_eq!((kept.usage(), low.live()), (2 * MIB, 0));
         assert_eq!(report.freed, 20 * MIB - kept.live());
-        let report = kept.reclaim(Bytes(u64::MAX)).expect("not inside a reclaimer");
-        assert_eq!((root.live(), report.visited > 0), (0, true), "its own min is no excuse");
+        let report = kept
+            .reclaim(Bytes(u64::MAX))
+            .expect("not inside a reclaimer");
+        assert_eq!(
+            (root.live(), report.visited > 0),
+            (0, true),
+            "its own min is no excuse"
+        );
         assert_sound(&runtime);
     }
 }
@@ -71,7 +110,13 @@ fn of_a_group_that_is_offline() {
     let (group, log) = (create(&runtime.root(), "q"), Log::default());
     let (cache, _registration) = Cache::of(&group, MIB, &log);
     group.offline().expect("no children");
-    assert_eq!(group.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, 0);
+    assert_eq!(
+        group
+            .reclaim(Bytes(MIB))
+            .expect("not inside a reclaimer")
+            .freed,
+        0
+    );
     assert!(log.is_empty() && cache.bytes() == MIB);
 }
 
@@ -82,9 +127,18 @@ fn at_its_max() {
         let runtime = build(builder.max(Limit::Bytes(10 * MIB)));
         let (root, log) = (runtime.root(), Log::default());
         let (cache, _registration) = Cache::of(&root, 10 * MIB, &log);
-        assert_eq!(root.reclaim(Bytes(4 * MIB)).expect("not inside a reclaimer").freed, 4 * MIB);
+        assert_eq!(
+            root.reclaim(Bytes(4 * MIB))
+                .expect("not inside a reclaimer")
+                .freed,
+            4 * MIB
+        );
         let held = charge(&root, 4 * MIB);
-        assert_eq!((cache.bytes(), root.events().get(Event::Max)), (6 * MIB, 0), "what was made is room");
+        assert_eq!(
+            (cache.bytes(), root.events().get(Event::Max)),
+            (6 * MIB, 0),
+            "what was made is room"
+        );
         assert_sound(&runtime);
         drop(held);
     }

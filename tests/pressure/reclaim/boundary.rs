@@ -3,7 +3,9 @@
 use memcg::expert::Inspect;
 use memcg::{Bytes, Group, Limit, Limits, ReclaimPass};
 
-use super::{Cache, Log, MIB, assert_sound, bare, build, charge, create, create_with, runtimes, soft};
+use super::{
+    Cache, Log, MIB, assert_sound, bare, build, charge, create, create_with, runtimes, soft,
+};
 
 fn max(bytes: u64) -> Limits {
     Limits::new().max(Limit::Bytes(bytes))
@@ -20,7 +22,10 @@ fn any_level_may_be_the_target() {
         }
         // Each level has a leaf of its own beside the chain.
         let leaves: Vec<Group> = chain.iter().map(|level| create(level, "leaf")).collect();
-        let _caches: Vec<_> = leaves.iter().map(|leaf| Cache::of(leaf, 4 * MIB, &log)).collect();
+        let _caches: Vec<_> = leaves
+            .iter()
+            .map(|leaf| Cache::of(leaf, 4 * MIB, &log))
+            .collect();
         for (depth, level) in chain.iter().enumerate() {
             level.set_max(Limit::Bytes(level.live())).expect("a number");
             let held = charge(&chain[4], MIB);
@@ -28,7 +33,10 @@ fn any_level_may_be_the_target() {
             assert!(!asked.is_empty());
             for asked in asked {
                 assert_eq!(asked.target, level.path());
-                let at = leaves.iter().position(|leaf| leaf.path() == asked.group).expect("a leaf");
+                let at = leaves
+                    .iter()
+                    .position(|leaf| leaf.path() == asked.group)
+                    .expect("a leaf");
                 assert!(at >= depth, "{asked:?} is not below level {depth}");
             }
             level.set_max(Limit::Unlimited).expect("none");
@@ -38,7 +46,8 @@ fn any_level_may_be_the_target() {
     }
 }
 
-/// Reclaimers of the target itself are asked; those of what is above it are not, nor those beside it.
+/// Reclaimers of the target itself are asked; those of what is above it are not, nor those beside
+/// it.
 #[test]
 fn the_target_is_asked_itself() {
     let runtime = build(bare());
@@ -47,7 +56,8 @@ fn the_target_is_asked_itself() {
     let target = create_with(&above, "target", max(20 * MIB));
     let below = create(&target, "below");
     let beside = create(&above, "beside");
-    let all = [&runtime.root(), &above, &target, &below, &beside].map(|group| Cache::of(group, 10 * MIB, &log));
+    let all = [&runtime.root(), &above, &target, &below, &beside]
+        .map(|group| Cache::of(group, 10 * MIB, &log));
     let held = charge(&below, 16 * MIB);
     let mut order = log.order();
     order.sort();
@@ -62,18 +72,38 @@ fn the_target_is_asked_itself() {
 fn a_target_without_children() {
     for runtime in runtimes() {
         let root = runtime.root();
-        assert_eq!(root.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, 0, "nothing at all");
+        assert_eq!(
+            root.reclaim(Bytes(MIB))
+                .expect("not inside a reclaimer")
+                .freed,
+            0,
+            "nothing at all"
+        );
         let alone = create_with(&root, "alone", max(8 * MIB));
         let log = Log::default();
         let (cache, registration) = Cache::of(&alone, 8 * MIB, &log);
         drop(charge(&alone, 3 * MIB));
-        assert_eq!(alone.reclaim(Bytes(2 * MIB)).expect("not inside a reclaimer").freed, 2 * MIB);
-        assert_eq!((cache.bytes(), log.order()), (3 * MIB, vec!["/alone".to_string()]));
+        assert_eq!(
+            alone
+                .reclaim(Bytes(2 * MIB))
+                .expect("not inside a reclaimer")
+                .freed,
+            2 * MIB
+        );
+        assert_eq!(
+            (cache.bytes(), log.order()),
+            (3 * MIB, vec!["/alone".to_string()])
+        );
         // The root, too, has none of its own any more.
         drop((cache, registration));
         alone.offline().expect("no children");
         let (cache, _registration) = Cache::of(&root, 8 * MIB, &log);
-        assert_eq!(root.reclaim(Bytes(2 * MIB)).expect("not inside a reclaimer").freed, 2 * MIB);
+        assert_eq!(
+            root.reclaim(Bytes(2 * MIB))
+                .expect("not inside a reclaimer")
+                .freed,
+            2 * MIB
+        );
         assert_eq!(cache.bytes(), 6 * MIB);
         assert_sound(&runtime);
     }
@@ -85,36 +115,65 @@ fn excess_counts_up_to_the_target() {
     for runtime in runtimes() {
         let log = Log::default();
         let above = create_with(&runtime.root(), "above", soft(MIB));
-        let target = create_with(&above, "target", soft(100 * MIB).max(Limit::Bytes(20 * MIB)));
+        let target = create_with(
+            &above,
+            "target",
+            soft(100 * MIB).max(Limit::Bytes(20 * MIB)),
+        );
         let inner = create(&target, "inner");
         let leaf = create(&inner, "leaf");
         let _caches = Cache::of(&leaf, 20 * MIB, &log);
         assert!(above.is_in_excess());
         drop(charge(&target, MIB));
-        assert!(log.take().iter().all(|asked| asked.pass == ReclaimPass::Unprotected));
-        target.set_limits(Limits::new().soft(Limit::Bytes(MIB))).expect("a number");
+        assert!(
+            log.take()
+                .iter()
+                .all(|asked| asked.pass == ReclaimPass::Unprotected)
+        );
+        target
+            .set_limits(Limits::new().soft(Limit::Bytes(MIB)))
+            .expect("a number");
         drop(charge(&target, 2 * MIB));
         let asked = log.take();
-        assert!(!asked.is_empty() && asked.iter().all(|asked| asked.pass == ReclaimPass::Soft), "{asked:?}");
+        assert!(
+            !asked.is_empty() && asked.iter().all(|asked| asked.pass == ReclaimPass::Soft),
+            "{asked:?}"
+        );
         let report = target.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
-        assert!(report.soft_visited > 0 && report.visited == report.soft_visited, "{report:?}");
+        assert!(
+            report.soft_visited > 0 && report.visited == report.soft_visited,
+            "{report:?}"
+        );
         assert_sound(&runtime);
     }
 }
 
-/// Protection is what the target's children have; the target's own, and that of what is above it, is not asked for.
+/// Protection is what the target's children have; the target's own, and that of what is above it,
+/// is not asked for.
 #[test]
 fn protection_counts_from_the_target() {
     let runtime = build(bare());
     let log = Log::default();
-    let above = create_with(&runtime.root(), "above", Limits::new().min(Limit::Unlimited));
+    let above = create_with(
+        &runtime.root(),
+        "above",
+        Limits::new().min(Limit::Unlimited),
+    );
     let target = create_with(&above, "target", max(20 * MIB).min(Limit::Unlimited));
     let leaf = create(&target, "leaf");
     let (cache, _registration) = Cache::of(&leaf, 20 * MIB, &log);
     let held = charge(&target, 5 * MIB);
     assert_eq!(cache.bytes(), 15 * MIB);
-    assert_eq!(above.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, 0, "from there it is protected");
-    leaf.set_limits(Limits::new().min(Limit::Bytes(15 * MIB))).expect("a number");
+    assert_eq!(
+        above
+            .reclaim(Bytes(MIB))
+            .expect("not inside a reclaimer")
+            .freed,
+        0,
+        "from there it is protected"
+    );
+    leaf.set_limits(Limits::new().min(Limit::Bytes(15 * MIB)))
+        .expect("a number");
     assert!(target.try_charge(Bytes(MIB)).is_err());
     assert_eq!(cache.bytes(), 15 * MIB);
     assert_sound(&runtime);

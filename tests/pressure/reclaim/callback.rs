@@ -7,11 +7,13 @@ use std::sync::{Arc, Barrier, Mutex};
 use memcg::errors::ReclaimError;
 use memcg::expert::Inspect;
 use memcg::{
-    Bytes, ChargeError, Event, Freshness, Group, Limit, Limits, Priority, ReclaimCause, Registration, Runtime, Stat,
+    Bytes, ChargeError, Event, Freshness, Group, Limit, Limits, Priority, ReclaimCause,
+    Registration, Runtime, Stat,
 };
 
 use super::{
-    Cache, Log, MIB, assert_empty, assert_sound, bare, build, call, charge, create, kinds, left_empty, lock, runtimes,
+    Cache, Log, MIB, assert_empty, assert_sound, bare, build, call, charge, create, kinds,
+    left_empty, lock, runtimes,
 };
 
 /// Whatever there is to call, on groups in the way and out of it.
@@ -19,7 +21,9 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
     let root = runtime.root();
     let name = format!("made{round}");
     for parent in [group, &root] {
-        let made = parent.create(&name, Limits::new().soft(0).min(1)).expect("a name");
+        let made = parent
+            .create(&name, Limits::new().soft(0).min(1))
+            .expect("a name");
         let held = made.force_charge(1);
         assert!(made.is_in_excess() && made.descendants_in_excess() == 0);
         let _registration = made.register_reclaimer(call(|_, _| 0), Priority::LOW);
@@ -33,17 +37,27 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
     let other = runtime.group("/other").expect("made before");
     drop(other.try_charge(10).expect("there is room"));
     for level in [group, target, &other, &root] {
-        level.set_limits(Limits::new().soft(Limit::Bytes(MIB))).expect("a number");
-        level.set_limits(Limits::new().soft(Limit::Unlimited)).expect("none");
+        level
+            .set_limits(Limits::new().soft(Limit::Bytes(MIB)))
+            .expect("a number");
+        level
+            .set_limits(Limits::new().soft(Limit::Unlimited))
+            .expect("none");
         level.set_limits(Limits::new().low(0)).expect("a number");
         level.set_limits(Limits::new().min(0)).expect("a number");
-        level.set_max(level.limits().max.expect("always told")).expect("as it was");
+        level
+            .set_max(level.limits().max.expect("always told"))
+            .expect("as it was");
         level.memory().set_batch(4_096);
         level.memory().drain();
         level.stat_add(Stat::FILE, 1);
         level.flush();
         level.flush_ratelimited();
-        drop((level.read(Freshness::Threshold), level.read(Freshness::Exact), level.memory().peak_window()));
+        drop((
+            level.read(Freshness::Threshold),
+            level.read(Freshness::Exact),
+            level.memory().peak_window(),
+        ));
         assert_eq!(level.events().local().get(Event::Oom), 0);
         let figures = (
             level.usage(),
@@ -78,7 +92,9 @@ fn everything_may_be_called() {
     for builder in kinds() {
         let runtime = Arc::new(build(builder));
         let (root, rounds) = (runtime.root(), Arc::new(AtomicU64::new(0)));
-        let group = root.create("q", Limits::new().max(Limit::Bytes(10 * MIB))).expect("a name");
+        let group = root
+            .create("q", Limits::new().max(Limit::Bytes(10 * MIB)))
+            .expect("a name");
         let other = create(&root, "other");
         let cache = Cache::alone(&group, 10 * MIB, &Log::default());
         let causes = Arc::new(Mutex::new(Vec::new()));
@@ -97,17 +113,26 @@ fn everything_may_be_called() {
         assert_eq!(group.set_max(Limit::Bytes(8 * MIB)).expect("a number"), 0);
         group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
         root.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
-        for cause in [ReclaimCause::Full, ReclaimCause::Lowered, ReclaimCause::Asked] {
+        for cause in [
+            ReclaimCause::Full,
+            ReclaimCause::Lowered,
+            ReclaimCause::Asked,
+        ] {
             assert!(lock(&causes).contains(&cause), "{cause:?}");
         }
-        assert_eq!(group.events().get(Event::Panic), 0, "an assertion inside failed");
+        assert_eq!(
+            group.events().get(Event::Panic),
+            0,
+            "an assertion inside failed"
+        );
         assert_sound(&runtime);
         drop((registration, cache, held, group, other));
         assert_empty(&runtime);
     }
 }
 
-/// It drops what it is registered with, and what is registered beside it; its group goes offline under it.
+/// It drops what it is registered with, and what is registered beside it; its group goes offline
+/// under it.
 #[test]
 fn it_may_end_itself() {
     for offline in [false, true] {
@@ -150,9 +175,12 @@ fn they_may_end_each_other() {
         let groups = ["x", "y"].map(|name| create(&runtime.root(), name));
         let registrations: Arc<[Mutex<Option<Registration>>; 2]> = Arc::default();
         let both_inside = Arc::new(Barrier::new(2));
-        let caches = groups.each_ref().map(|group| Cache::alone(group, MIB, &Log::default()));
+        let caches = groups
+            .each_ref()
+            .map(|group| Cache::alone(group, MIB, &Log::default()));
         for (at, group) in groups.iter().enumerate() {
-            let (registrations, both_inside) = (Arc::clone(&registrations), Arc::clone(&both_inside));
+            let (registrations, both_inside) =
+                (Arc::clone(&registrations), Arc::clone(&both_inside));
             let (cache, all) = (Arc::clone(&caches[at]), Arc::clone(&registrations));
             let reclaimer = call(move |_, _| {
                 both_inside.wait();
@@ -164,10 +192,22 @@ fn they_may_end_each_other() {
         }
         std::thread::scope(|scope| {
             for group in &groups {
-                scope.spawn(|| assert_eq!(group.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, MIB));
+                scope.spawn(|| {
+                    assert_eq!(
+                        group
+                            .reclaim(Bytes(MIB))
+                            .expect("not inside a reclaimer")
+                            .freed,
+                        MIB
+                    )
+                });
             }
         });
-        assert!(registrations.iter().all(|registration| lock(registration).is_none()));
+        assert!(
+            registrations
+                .iter()
+                .all(|registration| lock(registration).is_none())
+        );
         assert_sound(&runtime);
     }
 }
@@ -186,11 +226,16 @@ fn reclaim_inside_reclaim_is_an_error() {
             let (cache, seen, other) = (Arc::clone(&cache), Arc::clone(&seen), other.clone());
             let reclaimer = call(move |want, context| {
                 for target in [&other, &context.group(), &context.target()] {
-                    let error: ReclaimError = target.reclaim(Bytes(MIB)).expect_err("inside a reclaimer");
+                    let error: ReclaimError =
+                        target.reclaim(Bytes(MIB)).expect_err("inside a reclaimer");
                     assert_eq!(&error.group, target);
                     assert!(error.to_string().contains(&target.path()), "{error}");
                 }
-                assert_eq!(other.set_max(Limit::Bytes(3 * MIB)).expect("a number"), MIB, "stored, not reclaimed for");
+                assert_eq!(
+                    other.set_max(Limit::Bytes(3 * MIB)).expect("a number"),
+                    MIB,
+                    "stored, not reclaimed for"
+                );
                 other.set_max(Limit::Unlimited).expect("none");
                 seen.fetch_add(1, Ordering::SeqCst);
                 cache.evict(want)
@@ -199,14 +244,19 @@ fn reclaim_inside_reclaim_is_an_error() {
         };
         assert_eq!(group.reclaim(Bytes(MIB)).expect("outside").freed, MIB);
         assert!(seen.load(Ordering::SeqCst) > 0);
-        assert_eq!(group.events().get(Event::Panic), 0, "an assertion inside failed");
+        assert_eq!(
+            group.events().get(Event::Panic),
+            0,
+            "an assertion inside failed"
+        );
         assert!(other_log.is_empty());
         assert_eq!(other.reclaim(Bytes(MIB)).expect("outside again").freed, MIB);
         assert_sound(&runtime);
     }
 }
 
-/// While a reclaimer works other threads do what they like, reclaim of the same level included: it waits for them.
+/// While a reclaimer works other threads do what they like, reclaim of the same level included: it
+/// waits for them.
 #[test]
 fn other_threads_go_on_meanwhile() {
     for builder in kinds() {
@@ -216,7 +266,8 @@ fn other_threads_go_on_meanwhile() {
         let cache = Cache::alone(&group, 9 * MIB, &Log::default());
         let depth = Arc::new(AtomicU64::new(0));
         let registration = {
-            let (cache, depth, runtime) = (Arc::clone(&cache), Arc::clone(&depth), Arc::clone(&runtime));
+            let (cache, depth, runtime) =
+                (Arc::clone(&cache), Arc::clone(&depth), Arc::clone(&runtime));
             let (other, root) = (other.clone(), root.clone());
             let reclaimer = call(move |want, context| {
                 if depth.fetch_add(1, Ordering::SeqCst) == 0 {
@@ -226,9 +277,13 @@ fn other_threads_go_on_meanwhile() {
                     });
                     std::thread::scope(|scope| {
                         scope.spawn(|| {
-                            // It is no reclaimer: a charge of its own reclaims, by asking this very one.
+                            // It is no reclaimer: a charge of its own reclaims, by asking this very
+                            // one.
                             drop(other.try_charge(Bytes(3 * MIB)).expect("after reclaim"));
-                            assert_eq!(root.reclaim(Bytes(MIB)).expect("on another thread").freed, MIB);
+                            assert_eq!(
+                                root.reclaim(Bytes(MIB)).expect("on another thread").freed,
+                                MIB
+                            );
                         });
                     });
                 }
@@ -249,7 +304,9 @@ fn other_threads_go_on_meanwhile() {
 fn the_context_says_why() {
     let runtime = build(bare());
     let root = runtime.root();
-    let top = root.create("top", Limits::new().max(Limit::Bytes(10 * MIB))).expect("a name");
+    let top = root
+        .create("top", Limits::new().max(Limit::Bytes(10 * MIB)))
+        .expect("a name");
     let group = create(&top, "q");
     let log = Log::default();
     let (_cache, _registration) = Cache::of(&group, 10 * MIB, &log);
@@ -257,7 +314,10 @@ fn the_context_says_why() {
     let _second = {
         let deadlines = Arc::clone(&deadlines);
         let reclaimer = call(move |_, context| {
-            assert!(context.deadline() > std::time::Instant::now(), "600 seconds are not over");
+            assert!(
+                context.deadline() > std::time::Instant::now(),
+                "600 seconds are not over"
+            );
             lock(&deadlines).push((context.group(), context.target()));
             0
         });
@@ -266,14 +326,33 @@ fn the_context_says_why() {
     let held = charge(&group, MIB);
     let asked = log.take();
     assert_eq!(asked.iter().map(|asked| asked.freed).sum::<u64>(), MIB);
-    assert!(asked.iter().all(|a| (a.cause, a.target.as_str()) == (ReclaimCause::Full, "/top")), "{asked:?}");
+    assert!(
+        asked
+            .iter()
+            .all(|a| (a.cause, a.target.as_str()) == (ReclaimCause::Full, "/top")),
+        "{asked:?}"
+    );
     top.set_max(Limit::Bytes(8 * MIB)).expect("a number");
     let asked = log.take();
-    assert!(asked.iter().all(|a| (a.cause, a.target.as_str()) == (ReclaimCause::Lowered, "/top")) && !asked.is_empty());
+    assert!(
+        asked
+            .iter()
+            .all(|a| (a.cause, a.target.as_str()) == (ReclaimCause::Lowered, "/top"))
+            && !asked.is_empty()
+    );
     root.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
     let asked = log.take();
-    assert!(asked.iter().all(|a| (a.cause, a.target.as_str()) == (ReclaimCause::Asked, "/")) && !asked.is_empty());
-    assert!(lock(&deadlines).iter().all(|(at, target)| *at == group && (*target == top || *target == root)));
+    assert!(
+        asked
+            .iter()
+            .all(|a| (a.cause, a.target.as_str()) == (ReclaimCause::Asked, "/"))
+            && !asked.is_empty()
+    );
+    assert!(
+        lock(&deadlines)
+            .iter()
+            .all(|(at, target)| *at == group && (*target == top || *target == root))
+    );
     assert_eq!(group.events().get(Event::Panic), 0);
     assert_sound(&runtime);
     drop(held);
@@ -288,8 +367,10 @@ struct AtExit {
 
 impl Drop for AtExit {
     fn drop(&mut self) {
-        let admitted = self.group.try_charge(Bytes(MIB)).is_ok() && self.group.try_charge(Bytes(MIB)).is_ok();
-        self.admitted.fetch_add(u64::from(admitted), Ordering::SeqCst);
+        let admitted =
+            self.group.try_charge(Bytes(MIB)).is_ok() && self.group.try_charge(Bytes(MIB)).is_ok();
+        self.admitted
+            .fetch_add(u64::from(admitted), Ordering::SeqCst);
     }
 }
 
@@ -297,18 +378,22 @@ thread_local! {
     static AT_EXIT: RefCell<Option<AtExit>> = const { RefCell::new(None) };
 }
 
-/// The last words of a thread, while it has a stock or when it has none any more, reclaim like any others, and charges
-/// inside do not nest.
+/// The last words of a thread, while it has a stock or when it has none any more, reclaim like any
+/// others, and charges inside do not nest.
 #[test]
 fn a_thread_that_ends_reclaims() {
     for builder in kinds() {
         for stock_first in [false, true] {
             let runtime = build(builder.clone());
-            let group = runtime.root().create("q", Limits::new().max(Limit::Bytes(10 * MIB))).expect("a name");
+            let group = runtime
+                .root()
+                .create("q", Limits::new().max(Limit::Bytes(10 * MIB)))
+                .expect("a name");
             let cache = Cache::alone(&group, 10 * MIB, &Log::default());
             let (depth, nested) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
             let _registration = {
-                let (cache, depth, nested) = (Arc::clone(&cache), Arc::clone(&depth), Arc::clone(&nested));
+                let (cache, depth, nested) =
+                    (Arc::clone(&cache), Arc::clone(&depth), Arc::clone(&nested));
                 let reclaimer = call(move |want, context| {
                     let inside = depth.fetch_add(1, Ordering::SeqCst);
                     if inside == 0 {
@@ -324,7 +409,10 @@ fn a_thread_that_ends_reclaims() {
                 group.register_reclaimer(reclaimer, Priority::NORMAL)
             };
             let admitted = Arc::new(AtomicU64::new(0));
-            let at_exit = AtExit { group: group.clone(), admitted: Arc::clone(&admitted) };
+            let at_exit = AtExit {
+                group: group.clone(),
+                admitted: Arc::clone(&admitted),
+            };
             let small = create(&runtime.root(), "small");
             let thread = std::thread::spawn(move || {
                 // The first that is made goes last.
@@ -335,17 +423,27 @@ fn a_thread_that_ends_reclaims() {
                 drop(small.try_charge(1));
             });
             thread.join().expect("destructors do not panic");
-            assert_eq!((admitted.load(Ordering::SeqCst), nested.load(Ordering::SeqCst)), (1, 0));
+            assert_eq!(
+                (
+                    admitted.load(Ordering::SeqCst),
+                    nested.load(Ordering::SeqCst)
+                ),
+                (1, 0)
+            );
             assert_sound(&runtime);
         }
     }
 }
 
-/// A group that went offline while its charge reclaimed, here by the reclaimer itself, is charged no more.
+/// A group that went offline while its charge reclaimed, here by the reclaimer itself, is charged
+/// no more.
 #[test]
 fn offline_meanwhile_is_refused() {
     let runtime = left_empty(build(bare().max(Limit::Bytes(MIB))));
-    let (cached, leaving) = (create(&runtime.root(), "cached"), create(&runtime.root(), "leaving"));
+    let (cached, leaving) = (
+        create(&runtime.root(), "cached"),
+        create(&runtime.root(), "leaving"),
+    );
     let cache = Cache::alone(&cached, MIB, &Log::default());
     let reclaimer = {
         let (cache, leaving) = (Arc::clone(&cache), leaving.clone());
@@ -355,17 +453,24 @@ fn offline_meanwhile_is_refused() {
         })
     };
     let _registration = cached.register_reclaimer(reclaimer, Priority::NORMAL);
-    assert!(matches!(leaving.try_charge(10), Err(ChargeError::Offline { .. })));
+    assert!(matches!(
+        leaving.try_charge(10),
+        Err(ChargeError::Offline { .. })
+    ));
     assert_eq!(leaving.usage(), 0);
 }
 
-/// No charge inside starts another reclaim, at whatever level, and none is lost: what fits is charged.
+/// No charge inside starts another reclaim, at whatever level, and none is lost: what fits is
+/// charged.
 #[test]
 fn charges_inside_do_not_start_reclaim() {
     for builder in kinds() {
         let runtime = build(builder);
         let root = runtime.root();
-        let limited = |name| root.create(name, Limits::new().max(Limit::Bytes(10 * MIB))).expect("a name");
+        let limited = |name| {
+            root.create(name, Limits::new().max(Limit::Bytes(10 * MIB)))
+                .expect("a name")
+        };
         let (group, other) = (limited("q"), limited("other"));
         let other_log = Log::default();
         let (_full, _registration) = Cache::of(&other, 10 * MIB, &other_log);
@@ -381,14 +486,24 @@ fn charges_inside_do_not_start_reclaim() {
                         held.try_grow(Bytes(MIB)).expect_err("too"),
                     ];
                     for refused in refused {
-                        let ChargeError::InReclaim(by) = &refused else { panic!("{refused}") };
-                        assert_eq!((by.group(), by.requester(), by.requested()), (full, full, MIB));
+                        let ChargeError::InReclaim(by) = &refused else {
+                            panic!("{refused}")
+                        };
+                        assert_eq!(
+                            (by.group(), by.requester(), by.requested()),
+                            (full, full, MIB)
+                        );
                         assert!(refused.to_string().contains(&full.path()), "{refused}");
                     }
                 }
                 // Memory that it has freed itself is room like any other.
                 let freed = cache.evict(want + MIB) - MIB;
-                drop(context.group().try_charge(Bytes(MIB)).expect("just given back"));
+                drop(
+                    context
+                        .group()
+                        .try_charge(Bytes(MIB))
+                        .expect("just given back"),
+                );
                 seen.fetch_add(1, Ordering::SeqCst);
                 freed
             });
@@ -396,7 +511,11 @@ fn charges_inside_do_not_start_reclaim() {
         };
         let held = charge(&group, MIB);
         assert!(seen.load(Ordering::SeqCst) > 0);
-        assert_eq!(group.events().get(Event::Panic), 0, "an assertion inside failed");
+        assert_eq!(
+            group.events().get(Event::Panic),
+            0,
+            "an assertion inside failed"
+        );
         assert!(other_log.is_empty(), "a charge inside has reclaimed");
         // Outside it is as ever.
         drop(charge(&other, MIB));

@@ -1,4 +1,5 @@
-//! Several threads at one level: what one asks for no other asks for, and what one gets counts for the others.
+//! Several threads at one level: what one asks for no other asks for, and what one gets counts for
+//! the others.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Charge, ChargeError, Event, Group, Limit, Limits, OnFull, Priority, Reclaim, ReclaimContext};
+use memcg::{
+    Bytes, Charge, ChargeError, Event, Group, Limit, Limits, OnFull, Priority, Reclaim,
+    ReclaimContext,
+};
 
 use super::{Cache, KIB, Log, bare, build, call, charge, create, create_with, left_empty};
 use crate::support::waiters::Polled;
@@ -33,7 +37,11 @@ fn min_is_kept_a_group_that_asks() {
     let (usage, min) = (1_000 * KIB, 900 * KIB);
     for _ in 0..20 {
         let runtime = left_empty(build(bare().max(Limit::Bytes(usage))));
-        let kept = create_with(&runtime.root(), "kept", Limits::new().min(Limit::Bytes(min)));
+        let kept = create_with(
+            &runtime.root(),
+            "kept",
+            Limits::new().min(Limit::Bytes(min)),
+        );
         let busy = create(&runtime.root(), "busy");
         let (_cache, _registration) = {
             let cache = Cache::alone(&kept, usage, &Log::default());
@@ -54,7 +62,9 @@ struct Tries(Mutex<Vec<Charge>>);
 
 impl Reclaim for Tries {
     fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
-        let Ok(mut entries) = self.0.try_lock() else { return 0 };
+        let Ok(mut entries) = self.0.try_lock() else {
+            return 0;
+        };
         std::thread::sleep(Duration::from_micros(100));
         let mut freed = 0;
         while freed < want
@@ -67,15 +77,22 @@ impl Reclaim for Tries {
 }
 
 fn tries(group: &Group, entries: u64) -> Arc<Tries> {
-    Arc::new(Tries(Mutex::new((0..entries).map(|_| charge(group, KIB)).collect())))
+    Arc::new(Tries(Mutex::new(
+        (0..entries).map(|_| charge(group, KIB)).collect(),
+    )))
 }
 
-/// A charge that finds the cache at work waits for what comes of it. It is not refused, and low is not broken for it.
+/// A charge that finds the cache at work waits for what comes of it. It is not refused, and low is
+/// not broken for it.
 #[test]
 fn a_cache_at_work_is_not_one_without_memory() {
     let runtime = left_empty(build(bare().max(Limit::Bytes(2_100 * KIB))));
     let root = runtime.root();
-    let protected = create_with(&root, "protected", Limits::new().low(Limit::Bytes(100 * KIB)));
+    let protected = create_with(
+        &root,
+        "protected",
+        Limits::new().low(Limit::Bytes(100 * KIB)),
+    );
     let (kept, _kept_registration) = Cache::of(&protected, 100 * KIB, &Log::default());
     let (open, busy) = (create(&root, "open"), create(&root, "busy"));
     let cache = tries(&open, 2_000);
@@ -83,19 +100,33 @@ fn a_cache_at_work_is_not_one_without_memory() {
     let refused = AtomicU64::new(0);
     at_once(|_| {
         let held: Vec<_> = (0..100).map(|_| busy.try_charge(Bytes(KIB))).collect();
-        refused.fetch_add(held.iter().filter(|held| held.is_err()).count() as u64, Ordering::Relaxed);
+        refused.fetch_add(
+            held.iter().filter(|held| held.is_err()).count() as u64,
+            Ordering::Relaxed,
+        );
     });
-    assert_eq!((refused.into_inner(), root.events().get(Event::Low)), (0, 0));
+    assert_eq!(
+        (refused.into_inner(), root.events().get(Event::Low)),
+        (0, 0)
+    );
     assert_eq!(kept.bytes(), 100 * KIB);
 }
 
-/// A charge that waits for no thread does not wait for a round on another one: it is refused, or in line, at once. Low
-/// is not broken for it.
+/// A charge that waits for no thread does not wait for a round on another one: it is refused, or in
+/// line, at once. Low is not broken for it.
 #[test]
 fn undelayed_does_not_wait_for_a_round_of_others() {
-    let runtime = left_empty(build(bare().max(Limit::Bytes(200 * KIB)).reclaim_time(Duration::from_secs(600))));
+    let runtime = left_empty(build(
+        bare()
+            .max(Limit::Bytes(200 * KIB))
+            .reclaim_time(Duration::from_secs(600)),
+    ));
     let root = runtime.root();
-    let protected = create_with(&root, "protected", Limits::new().low(Limit::Bytes(100 * KIB)));
+    let protected = create_with(
+        &root,
+        "protected",
+        Limits::new().low(Limit::Bytes(100 * KIB)),
+    );
     let (kept, _kept_registration) = Cache::of(&protected, 100 * KIB, &Log::default());
     let (open, busy) = (create(&root, "open"), create(&root, "busy"));
     let cache = Cache::alone(&open, 100 * KIB, &Log::default());
@@ -117,23 +148,45 @@ fn undelayed_does_not_wait_for_a_round_of_others() {
         let waits = scope.spawn(|| charge(&busy, KIB));
         begun.wait();
         let refused = busy.try_charge_with(Bytes(KIB), OnFull::Reclaim);
-        assert!(matches!(refused, Err(ChargeError::WouldBlock(_))), "{refused:?}");
+        assert!(
+            matches!(refused, Err(ChargeError::WouldBlock(_))),
+            "{refused:?}"
+        );
         let mut future = std::pin::pin!(busy.charge_async(Bytes(KIB)));
         let mut context = Context::from_waker(Waker::noop());
         assert!(future.as_mut().poll(&mut context).is_pending());
-        assert_eq!((root.waiting_count(), root.events().get(Event::Low), kept.bytes()), (1, 0, 100 * KIB));
+        assert_eq!(
+            (
+                root.waiting_count(),
+                root.events().get(Event::Low),
+                kept.bytes()
+            ),
+            (1, 0, 100 * KIB)
+        );
         end.wait();
         drop(waits.join().expect("the cache gives"));
-        assert!(future.poll(&mut context).is_ready(), "what was given back is for the charge in line");
+        assert!(
+            future.poll(&mut context).is_ready(),
+            "what was given back is for the charge in line"
+        );
     });
 }
 
-/// A future that came while another thread was asking waits in line, and asks again: that round brings nothing.
+/// A future that came while another thread was asking waits in line, and asks again: that round
+/// brings nothing.
 #[test]
 fn a_future_asks_again_when_others_have() {
-    let runtime = left_empty(build(bare().max(Limit::Bytes(200 * KIB)).reclaim_time(Duration::from_secs(600))));
+    let runtime = left_empty(build(
+        bare()
+            .max(Limit::Bytes(200 * KIB))
+            .reclaim_time(Duration::from_secs(600)),
+    ));
     let root = runtime.root();
-    let protected = create_with(&root, "protected", Limits::new().low(Limit::Bytes(100 * KIB)));
+    let protected = create_with(
+        &root,
+        "protected",
+        Limits::new().low(Limit::Bytes(100 * KIB)),
+    );
     let (kept, _kept_registration) = Cache::of(&protected, 100 * KIB, &Log::default());
     let full = create_with(&root, "full", Limits::new().max(Limit::Bytes(100 * KIB)));
     let (_held, busy) = (charge(&full, 100 * KIB), create(&root, "busy"));
@@ -157,11 +210,28 @@ fn a_future_asks_again_when_others_have() {
         assert!(future.poll().is_pending());
         std::thread::sleep(Duration::from_millis(10));
         let waits = future.wakes() == 0 || came.elapsed() >= Duration::from_secs(1);
-        assert_eq!((root.waiting_count(), root.events().get(Event::Low), kept.bytes()), (1, 0, 100 * KIB));
+        assert_eq!(
+            (
+                root.waiting_count(),
+                root.events().get(Event::Low),
+                kept.bytes()
+            ),
+            (1, 0, 100 * KIB)
+        );
         end.wait();
-        assert!(refused.join().expect("no panic there").is_err(), "no group gives anything below it");
-        assert!(waits && root.waiting_count() == 1, "the other thread's round was for another group");
-        drop(future.finish().expect("what low protects is all that is left"));
+        assert!(
+            refused.join().expect("no panic there").is_err(),
+            "no group gives anything below it"
+        );
+        assert!(
+            waits && root.waiting_count() == 1,
+            "the other thread's round was for another group"
+        );
+        drop(
+            future
+                .finish()
+                .expect("what low protects is all that is left"),
+        );
         assert!(root.events().get(Event::Low) > 0 && future.wakes() <= 2);
     });
 }

@@ -1,11 +1,19 @@
-//! Events: which group counts what, in the group itself and above it, and that nothing is ever taken back.
+//! Events: which group counts what, in the group itself and above it, and that nothing is ever
+//! taken back.
 
 use memcg::figures::Events;
 use memcg::{Bytes, Event, Group, Limit, Limits};
 
 use super::{MIB, assert_sound, bare, build, charge, create, create_with, runtimes};
 
-const ALL: [Event; 6] = [Event::Low, Event::High, Event::Max, Event::Oom, Event::Overcharge, Event::Panic];
+const ALL: [Event; 6] = [
+    Event::Low,
+    Event::High,
+    Event::Max,
+    Event::Oom,
+    Event::Overcharge,
+    Event::Panic,
+];
 
 fn figures(events: &Events) -> [u64; 6] {
     ALL.map(|event| events.get(event))
@@ -30,11 +38,18 @@ fn nothing_has_happened_yet() {
     let group = create(&runtime.root(), "q");
     drop(charge(&group, MIB));
     for level in [&group, &runtime.root()] {
-        assert_eq!((figures(&level.events()), figures(&level.events().local())), ([0; 6], [0; 6]));
+        assert_eq!(
+            (figures(&level.events()), figures(&level.events().local())),
+            ([0; 6], [0; 6])
+        );
     }
     assert!(group.events().iter().all(|(_, times)| times == 0));
     for event in ALL {
-        assert_eq!(group.events().iter().filter(|&(of, _)| of == event).count(), 1, "{event:?}");
+        assert_eq!(
+            group.events().iter().filter(|&(of, _)| of == event).count(),
+            1,
+            "{event:?}"
+        );
     }
 }
 
@@ -42,7 +57,11 @@ fn nothing_has_happened_yet() {
 #[test]
 fn overcharge_at_the_level_that_is_passed() {
     for runtime in runtimes() {
-        let top = create_with(&runtime.root(), "top", Limits::new().max(Limit::Bytes(8 * MIB)));
+        let top = create_with(
+            &runtime.root(),
+            "top",
+            Limits::new().max(Limit::Bytes(8 * MIB)),
+        );
         let leaf = create(&top, "leaf");
         let mut held = leaf.force_charge(Bytes(8 * MIB));
         assert_eq!(top.events().get(Event::Overcharge), 0, "it fits");
@@ -57,7 +76,8 @@ fn overcharge_at_the_level_that_is_passed() {
     }
 }
 
-/// Events below stay counted above when the group has gone; the next group of the object starts at nothing.
+/// Events below stay counted above when the group has gone; the next group of the object starts at
+/// nothing.
 #[test]
 fn they_outlive_their_group_above_it() {
     for runtime in runtimes() {
@@ -71,7 +91,13 @@ fn they_outlive_their_group_above_it() {
             assert_eq!(group.events().get(Event::Oom), 1, "still told");
             drop(group);
             runtime.settle();
-            assert_eq!((top.events().get(Event::Oom), top.events().local().get(Event::Oom)), (round, 0));
+            assert_eq!(
+                (
+                    top.events().get(Event::Oom),
+                    top.events().local().get(Event::Oom)
+                ),
+                (round, 0)
+            );
         }
         assert_sound(&runtime);
     }

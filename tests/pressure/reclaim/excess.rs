@@ -1,4 +1,5 @@
-//! A group that is in excess of a soft limit, and how many those below a group are: exact at each crossing.
+//! A group that is in excess of a soft limit, and how many those below a group are: exact at each
+//! crossing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,19 +9,27 @@ use memcg::{Bytes, Group, Limit, Limits};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{KIB, MIB, assert_sound, bare, build, charge, create, create_with, kinds, left_empty, runtimes, soft};
+use super::{
+    KIB, MIB, assert_sound, bare, build, charge, create, create_with, kinds, left_empty, runtimes,
+    soft,
+};
 
 const ROUNDS: u64 = if cfg!(debug_assertions) { 40 } else { 400 };
 
 fn set_soft(group: &Group, limit: Limit) {
-    group.set_limits(Limits::new().soft(limit)).expect("no percentage");
+    group
+        .set_limits(Limits::new().soft(limit))
+        .expect("no percentage");
 }
 
 #[test]
 fn never_by_default() {
     for runtime in runtimes() {
         let group = create(&runtime.root(), "q");
-        assert_eq!((group.soft(), group.limits().soft), (u64::MAX, Some(Limit::Unlimited)));
+        assert_eq!(
+            (group.soft(), group.limits().soft),
+            (u64::MAX, Some(Limit::Unlimited))
+        );
         let _held = group.force_charge(1 << 50);
         assert!(!group.is_in_excess() && !runtime.root().is_in_excess());
         assert_eq!(runtime.root().descendants_in_excess(), 0);
@@ -35,9 +44,21 @@ fn above_it_not_at_it() {
         let runtime = left_empty(build(bare()));
         let (root, top) = (runtime.root(), create(&runtime.root(), "top"));
         let group = create_with(&top, "q", soft(limit));
-        assert_eq!((group.soft(), group.limits().soft), (limit, Some(Limit::Bytes(limit))));
-        let counted = || (group.is_in_excess(), top.descendants_in_excess(), root.descendants_in_excess());
-        assert_eq!((counted(), group.descendants_in_excess()), ((false, 0, 0), 0));
+        assert_eq!(
+            (group.soft(), group.limits().soft),
+            (limit, Some(Limit::Bytes(limit)))
+        );
+        let counted = || {
+            (
+                group.is_in_excess(),
+                top.descendants_in_excess(),
+                root.descendants_in_excess(),
+            )
+        };
+        assert_eq!(
+            (counted(), group.descendants_in_excess()),
+            ((false, 0, 0), 0)
+        );
         let mut held = charge(&group, limit);
         assert_eq!(counted(), (false, 0, 0));
         held.try_grow(1).expect("no max");
@@ -51,29 +72,44 @@ fn above_it_not_at_it() {
         held.force_grow(1);
         assert_eq!(counted(), (true, 1, 1), "by force, too");
         // The limit moves over usage and back.
-        group.set_limits(Limits::new().soft(Limit::Bytes(limit + 1))).expect("a number");
+        group
+            .set_limits(Limits::new().soft(Limit::Bytes(limit + 1)))
+            .expect("a number");
         assert_eq!((counted(), group.soft()), ((false, 0, 0), limit + 1));
-        group.set_limits(Limits::new().soft(Limit::Bytes(limit))).expect("a number");
+        group
+            .set_limits(Limits::new().soft(Limit::Bytes(limit)))
+            .expect("a number");
         assert_eq!(counted(), (true, 1, 1));
-        group.set_limits(Limits::new().soft(Limit::Unlimited)).expect("none");
+        group
+            .set_limits(Limits::new().soft(Limit::Unlimited))
+            .expect("none");
         assert_eq!(counted(), (false, 0, 0));
         group.set_limits(Limits::new().soft(0)).expect("a number");
         assert_eq!(counted(), (true, 1, 1));
         assert_sound(&runtime);
         group.offline().expect("no children");
-        assert_eq!((top.descendants_in_excess(), root.descendants_in_excess()), (0, 0), "offline leaves at once");
+        assert_eq!(
+            (top.descendants_in_excess(), root.descendants_in_excess()),
+            (0, 0),
+            "offline leaves at once"
+        );
         assert_sound(&runtime);
     }
 }
 
-/// Each level counts all below it, not only its children; a charge crosses at several levels at once.
+/// Each level counts all below it, not only its children; a charge crosses at several levels at
+/// once.
 #[test]
 fn every_level_counts_all_below() {
     for runtime in runtimes() {
         let root = runtime.root();
         let mut chain = vec![root.clone()];
         for depth in 0..6 {
-            let limits = if depth % 2 == 0 { soft(MIB) } else { Limits::new() };
+            let limits = if depth % 2 == 0 {
+                soft(MIB)
+            } else {
+                Limits::new()
+            };
             chain.push(create_with(&chain[depth], "x", limits));
         }
         let mut held = charge(&chain[6], MIB + 1);
@@ -105,29 +141,48 @@ fn a_percentage_follows() {
     root.set_max(Limit::Bytes(16 * MIB)).expect("a number");
     let group = create_with(&root, "q", Limits::new().soft(quarter));
     let held = charge(&group, 3 * MIB);
-    assert_eq!((group.soft(), group.limits().soft, group.is_in_excess()), (4 * MIB, Some(quarter), false));
+    assert_eq!(
+        (group.soft(), group.limits().soft, group.is_in_excess()),
+        (4 * MIB, Some(quarter), false)
+    );
     root.set_max(Limit::Bytes(8 * MIB)).expect("a number");
-    assert_eq!((group.soft(), group.is_in_excess(), root.descendants_in_excess()), (2 * MIB, true, 1));
+    assert_eq!(
+        (
+            group.soft(),
+            group.is_in_excess(),
+            root.descendants_in_excess()
+        ),
+        (2 * MIB, true, 1)
+    );
     root.set_max(Limit::Bytes(16 * MIB)).expect("a number");
-    assert_eq!((group.is_in_excess(), root.descendants_in_excess()), (false, 0));
+    assert_eq!(
+        (group.is_in_excess(), root.descendants_in_excess()),
+        (false, 0)
+    );
     assert_sound(&runtime);
     drop(held);
 }
 
-/// Real threads: charges, uncharges, soft limits that move, groups that come and go. At rest, a recount.
+/// Real threads: charges, uncharges, soft limits that move, groups that come and go. At rest, a
+/// recount.
 #[test]
 fn a_recount_after_any_race() {
     for (seed, builder) in kinds().into_iter().enumerate() {
         let runtime = left_empty(build(builder));
         let root = runtime.root();
         for round in 0..ROUNDS / 4 {
-            let parents = ["a", "b"].map(|name| create_with(&root, name, soft(round % 3 * 10 * KIB)));
-            let leaves: Vec<Group> = (0..6).map(|n| create(&parents[n % 2], &n.to_string())).collect();
+            let parents =
+                ["a", "b"].map(|name| create_with(&root, name, soft(round % 3 * 10 * KIB)));
+            let leaves: Vec<Group> = (0..6)
+                .map(|n| create(&parents[n % 2], &n.to_string()))
+                .collect();
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 let workers = (0..3_u64).map(|thread| {
                     let (leaves, parents) = (&leaves, &parents);
-                    scope.spawn(move || work(leaves, parents, seed as u64 * 1_000 + round * 3 + thread))
+                    scope.spawn(move || {
+                        work(leaves, parents, seed as u64 * 1_000 + round * 3 + thread)
+                    })
                 });
                 let workers: Vec<_> = workers.collect();
                 let (stop, parents) = (&stop, &parents);
@@ -138,7 +193,10 @@ fn a_recount_after_any_race() {
                         std::thread::yield_now();
                     }
                 });
-                let held: Vec<_> = workers.into_iter().map(|worker| worker.join().expect("no panic")).collect();
+                let held: Vec<_> = workers
+                    .into_iter()
+                    .map(|worker| worker.join().expect("no panic"))
+                    .collect();
                 stop.store(true, Ordering::SeqCst);
                 assert_sound(&runtime);
                 drop(held);
@@ -159,7 +217,10 @@ fn work(leaves: &[Group], parents: &[Group], seed: u64) -> Vec<memcg::Charge> {
         match rng.random_range(0..12) {
             0 => set_soft(leaf, Limit::Bytes(rng.random_range(0..8) * 4 * KIB)),
             1 => set_soft(leaf, Limit::Unlimited),
-            2 => set_soft(&parents[step % 2], Limit::Bytes(rng.random_range(0..20) * KIB)),
+            2 => set_soft(
+                &parents[step % 2],
+                Limit::Bytes(rng.random_range(0..20) * KIB),
+            ),
             3 => {
                 let limits = soft(rng.random_range(0..2) * KIB);
                 if let Ok(passing) = leaf.create(&seed.to_string(), limits) {

@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use memcg::{Bytes, Group, Limit, Priority, Registration};
 
-use super::{Cache, KIB, Log, MIB, assert_sound, bare, build, call, charge, create, create_with, runtimes, soft};
+use super::{
+    Cache, KIB, Log, MIB, assert_sound, bare, build, call, charge, create, create_with, runtimes,
+    soft,
+};
 
 /// Frees nothing, or, once it is told to, what it is asked for.
 struct Dud {
@@ -18,16 +21,29 @@ struct Dud {
 impl Dud {
     fn of(group: &Group, bytes: u64) -> Self {
         let cache = Cache::alone(group, bytes, &Log::default());
-        let (calls, useful) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (calls, useful) = (
+            Arc::new(AtomicU64::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
         let reclaimer = {
-            let (cache, calls, useful) = (Arc::clone(&cache), Arc::clone(&calls), Arc::clone(&useful));
+            let (cache, calls, useful) =
+                (Arc::clone(&cache), Arc::clone(&calls), Arc::clone(&useful));
             call(move |want, _| {
                 calls.fetch_add(1, Ordering::SeqCst);
-                if useful.load(Ordering::SeqCst) { cache.evict(want) } else { 0 }
+                if useful.load(Ordering::SeqCst) {
+                    cache.evict(want)
+                } else {
+                    0
+                }
             })
         };
         let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
-        Dud { cache, calls, useful, _registration: registration }
+        Dud {
+            cache,
+            calls,
+            useful,
+            _registration: registration,
+        }
     }
 
     fn calls(&self) -> u64 {
@@ -37,7 +53,9 @@ impl Dud {
 
 /// So much is reclaimed at a time that every group has a turn, and is put back.
 fn turn(root: &Group, cache: &Cache) {
-    let report = root.reclaim(Bytes(2 * MIB)).expect("not inside a reclaimer");
+    let report = root
+        .reclaim(Bytes(2 * MIB))
+        .expect("not inside a reclaimer");
     assert_eq!(report.freed, 2 * MIB);
     let missing = 64 * MIB - cache.bytes();
     cache.add(missing).expect("no max");
@@ -63,11 +81,15 @@ fn for_longer_each_time_up_to_a_bound() {
     }
     // Every group has a turn in each call: 1, 3, 7 ... 63 of them go by without a question.
     assert_eq!(gaps[..7], [1, 2, 4, 8, 16, 32, 64]);
-    assert!(gaps[7..].iter().all(|&gap| gap == 64) && gaps.len() > 15, "{gaps:?}");
+    assert!(
+        gaps[7..].iter().all(|&gap| gap == 64) && gaps.len() > 15,
+        "{gaps:?}"
+    );
     assert_sound(&runtime);
 }
 
-/// A skipped reclaimer is no reason to say no: before a charge is refused every group has been asked.
+/// A skipped reclaimer is no reason to say no: before a charge is refused every group has been
+/// asked.
 #[test]
 fn no_group_is_refused_for_a_memory() {
     for runtime in runtimes() {
@@ -86,11 +108,16 @@ fn no_group_is_refused_for_a_memory() {
     }
 }
 
-/// If nothing else is left, it is asked at each refusal, and after six fruitless calls in a row at each eighth.
+/// If nothing else is left, it is asked at each refusal, and after six fruitless calls in a row at
+/// each eighth.
 #[test]
 fn one_that_never_frees_anything() {
     for runtime in runtimes() {
-        let group = create_with(&runtime.root(), "q", memcg::Limits::new().max(Limit::Bytes(16 * MIB)));
+        let group = create_with(
+            &runtime.root(),
+            "q",
+            memcg::Limits::new().max(Limit::Bytes(16 * MIB)),
+        );
         let dud = Dud::of(&group, 16 * MIB);
         let asked: Vec<u64> = (0..40)
             .filter(|_| {
@@ -104,8 +131,8 @@ fn one_that_never_frees_anything() {
     }
 }
 
-/// However often it freed nothing: it is asked again after a while, even where nothing has changed but its mind, and at
-/// once where its group has grown.
+/// However often it freed nothing: it is asked again after a while, even where nothing has changed
+/// but its mind, and at once where its group has grown.
 #[test]
 fn no_group_is_given_up() {
     for grown in [false, true] {
@@ -116,11 +143,18 @@ fn no_group_is_given_up() {
         for _ in 0..200 {
             assert!(group.try_charge(Bytes(2 * MIB)).is_err());
         }
-        assert!(dud.calls() < 100, "asked {} times by 200 that were refused", dud.calls());
+        assert!(
+            dud.calls() < 100,
+            "asked {} times by 200 that were refused",
+            dud.calls()
+        );
         dud.useful.store(true, Ordering::SeqCst);
         let more = grown.then(|| charge(&group, KIB));
         let tries = (1..=64).find(|_| group.try_charge(Bytes(2 * MIB)).is_ok());
-        assert!(tries.is_some_and(|tries| tries == 1 || !grown), "admitted after {tries:?}");
+        assert!(
+            tries.is_some_and(|tries| tries == 1 || !grown),
+            "admitted after {tries:?}"
+        );
         assert_sound(&runtime);
         drop(more);
     }
@@ -139,7 +173,12 @@ fn no_group_is_unprotected_for_a_memory() {
     assert!(dud.calls() > 0);
     let (cache, _registration) = Cache::of(&kept, 16 * MIB, &log);
     dud.useful.store(true, Ordering::SeqCst);
-    assert_eq!(root.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, MIB);
+    assert_eq!(
+        root.reclaim(Bytes(MIB))
+            .expect("not inside a reclaimer")
+            .freed,
+        MIB
+    );
     assert_eq!((dud.cache.bytes(), cache.bytes()), (15 * MIB, 16 * MIB));
     assert_sound(&runtime);
 }
@@ -151,14 +190,25 @@ fn an_empty_group_is_left_alone() {
     let (root, log) = (runtime.root(), Log::default());
     let empty = create_with(&root, "empty", soft(0));
     let (cache, _registration) = Cache::of(&empty, 0, &log);
-    let (_other, _other_registration) = Cache::of(&create(&root, "cache"), 64 * MIB, &Log::default());
+    let (_other, _other_registration) =
+        Cache::of(&create(&root, "cache"), 64 * MIB, &Log::default());
     for _ in 0..100 {
-        let report = root.reclaim(Bytes(16 * KIB)).expect("not inside a reclaimer");
+        let report = root
+            .reclaim(Bytes(16 * KIB))
+            .expect("not inside a reclaimer");
         assert_eq!(report.soft_visited, 0);
     }
     assert!(log.is_empty());
     cache.add(MIB).expect("room");
-    assert_eq!(root.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, MIB);
-    assert_eq!((cache.bytes(), log.order()), (0, vec!["/empty".to_string()]));
+    assert_eq!(
+        root.reclaim(Bytes(MIB))
+            .expect("not inside a reclaimer")
+            .freed,
+        MIB
+    );
+    assert_eq!(
+        (cache.bytes(), log.order()),
+        (0, vec!["/empty".to_string()])
+    );
     assert_sound(&runtime);
 }

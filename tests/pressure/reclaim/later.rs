@@ -5,11 +5,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{Bytes, ChargeError, Group, Later, Limit, Limits, OnFull, Priority, Reclaim, ReclaimContext, Registration};
+use memcg::{
+    Bytes, ChargeError, Group, Later, Limit, Limits, OnFull, Priority, Reclaim, ReclaimContext,
+    Registration,
+};
 
 use super::{
-    Cache, KIB, Log, MIB, assert_empty, assert_sound, bare, build, call, charge, create, create_with, left_empty, lock,
-    soft,
+    Cache, KIB, Log, MIB, assert_empty, assert_sound, bare, build, call, charge, create,
+    create_with, left_empty, lock, soft,
 };
 
 /// Frees nothing when it is asked; hands the question on.
@@ -45,9 +48,17 @@ struct Made {
 fn asynchronous(group: &Group, bytes: u64, times: usize) -> Made {
     let cache = Cache::alone(group, bytes, &Log::default());
     let (sender, questions) = channel();
-    let reclaimer = Asynchronous { cache: Arc::clone(&cache), questions: Mutex::new(sender), times };
+    let reclaimer = Asynchronous {
+        cache: Arc::clone(&cache),
+        questions: Mutex::new(sender),
+        times,
+    };
     let registration = group.register_reclaimer(Arc::new(reclaimer), Priority::NORMAL);
-    Made { cache, questions, registration }
+    Made {
+        cache,
+        questions,
+        registration,
+    }
 }
 
 /// Time enough to be asked, not to be waited for.
@@ -65,15 +76,24 @@ fn not_asked_again_before_it_reports() {
     let report = group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
     let question = made.questions.try_recv().expect("asked");
     is_send(&question);
-    assert!(report.freed == 0 && report.pending >= question.want(), "{report:?}");
+    assert!(
+        report.freed == 0 && report.pending >= question.want(),
+        "{report:?}"
+    );
     assert!(question.want() > 0 && question.want() <= MIB);
     for _ in 0..5 {
         group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
-        assert!(made.questions.try_recv().is_err(), "asked while an answer is due");
+        assert!(
+            made.questions.try_recv().is_err(),
+            "asked while an answer is due"
+        );
     }
     question.report(made.cache.evict(MIB));
     let report = group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
-    assert!(made.questions.try_recv().is_ok(), "not asked again: {report:?}");
+    assert!(
+        made.questions.try_recv().is_ok(),
+        "not asked again: {report:?}"
+    );
     assert_sound(&runtime);
 }
 
@@ -88,7 +108,11 @@ fn twice_outstanding() {
     assert_eq!(questions.len(), 2);
     for question in questions {
         group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
-        assert_eq!(made.questions.try_iter().count(), 0, "asked while an answer is due");
+        assert_eq!(
+            made.questions.try_iter().count(),
+            0,
+            "asked while an answer is due"
+        );
         question.report(made.cache.evict(64 * KIB));
     }
     group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
@@ -100,22 +124,37 @@ fn twice_outstanding() {
 #[test]
 fn undelayed_does_not_wait_for_an_answer() {
     let runtime = build(bare().reclaim_time(Duration::from_secs(600)));
-    let group = create_with(&runtime.root(), "q", Limits::new().max(Limit::Bytes(8 * MIB)));
+    let group = create_with(
+        &runtime.root(),
+        "q",
+        Limits::new().max(Limit::Bytes(8 * MIB)),
+    );
     let made = asynchronous(&group, 8 * MIB, 1);
     let question = loop {
-        let error = group.try_charge_with(Bytes(MIB), OnFull::Reclaim).expect_err("nothing is freed yet");
-        let ChargeError::WouldBlock(refusal) = &error else { panic!("{error}") };
+        let error = group
+            .try_charge_with(Bytes(MIB), OnFull::Reclaim)
+            .expect_err("nothing is freed yet");
+        let ChargeError::WouldBlock(refusal) = &error else {
+            panic!("{error}")
+        };
         assert_eq!(refusal.group(), &group);
         if let Ok(question) = made.questions.try_recv() {
             break question;
         }
     };
     assert!(
-        matches!(group.try_charge_with(Bytes(MIB), OnFull::Reclaim), Err(ChargeError::WouldBlock(_))),
+        matches!(
+            group.try_charge_with(Bytes(MIB), OnFull::Reclaim),
+            Err(ChargeError::WouldBlock(_))
+        ),
         "the answer is due"
     );
     question.report(made.cache.evict(MIB));
-    drop(group.try_charge_with(Bytes(MIB), OnFull::Reclaim).expect("freed"));
+    drop(
+        group
+            .try_charge_with(Bytes(MIB), OnFull::Reclaim)
+            .expect("freed"),
+    );
     assert_sound(&runtime);
 }
 
@@ -124,11 +163,17 @@ fn undelayed_does_not_wait_for_an_answer() {
 fn a_report_may_lie() {
     for lie in [0, MIB, u64::MAX] {
         let runtime = build(impatient());
-        let group = create_with(&runtime.root(), "q", Limits::new().max(Limit::Bytes(8 * MIB)));
+        let group = create_with(
+            &runtime.root(),
+            "q",
+            Limits::new().max(Limit::Bytes(8 * MIB)),
+        );
         let made = asynchronous(&group, 8 * MIB, 1);
         for _ in 0..4 {
             assert!(group.try_charge(Bytes(MIB)).is_err(), "{lie}");
-            made.questions.try_iter().for_each(|question| question.report(lie));
+            made.questions
+                .try_iter()
+                .for_each(|question| question.report(lie));
         }
         made.cache.evict(MIB);
         drop(charge(&group, MIB));
@@ -142,7 +187,11 @@ fn a_report_may_come_too_late() {
     for order in 0..3 {
         let runtime = build(impatient());
         let group = create(&runtime.root(), "q");
-        let Made { cache, questions, registration } = asynchronous(&group, 8 * MIB, 1);
+        let Made {
+            cache,
+            questions,
+            registration,
+        } = asynchronous(&group, 8 * MIB, 1);
         group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
         let question = questions.try_recv().expect("asked");
         drop(registration);
@@ -156,11 +205,15 @@ fn a_report_may_come_too_late() {
         drop((cache, group));
         if order == 1 {
             assert_sound(&runtime);
-            std::thread::spawn(move || question.report(MIB)).join().expect("no panic");
+            std::thread::spawn(move || question.report(MIB))
+                .join()
+                .expect("no panic");
             assert_empty(&runtime);
         } else {
             drop(runtime);
-            std::thread::spawn(move || drop(question)).join().expect("no panic");
+            std::thread::spawn(move || drop(question))
+                .join()
+                .expect("no panic");
         }
     }
 }
@@ -191,7 +244,11 @@ fn others_do_not_pay_for_what_is_owed() {
                 answered
             });
             let held = charge(&root, MIB);
-            assert_eq!((others.bytes(), log.len()), (16 * MIB, 0), "another group paid");
+            assert_eq!(
+                (others.bytes(), log.len()),
+                (16 * MIB, 0),
+                "another group paid"
+            );
             drop((held, made.registration));
             assert!(answers.join().expect("no panic") > 0);
         });
@@ -217,13 +274,17 @@ fn others_pay_when_the_time_is_over() {
             break;
         }
     }
-    assert!(admitted > 0, "an answer that never comes refuses every group");
+    assert!(
+        admitted > 0,
+        "an answer that never comes refuses every group"
+    );
     assert_eq!(made.questions.try_iter().count(), 1);
     assert_eq!(made.cache.bytes(), 16 * MIB);
     assert_sound(&runtime);
 }
 
-/// A max is written without waiting: it tells what is above it, and that no other group paid for what is owed.
+/// A max is written without waiting: it tells what is above it, and that no other group paid for
+/// what is owed.
 #[test]
 fn a_max_tells_what_is_owed() {
     let runtime = build(bare());
@@ -247,11 +308,16 @@ fn a_max_tells_what_is_owed() {
         assert!(asked > 0, "{above} above, and no group asked");
         rounds += 1;
     }
-    assert!(rounds > 0 && others.bytes() == 16 * MIB, "{rounds} rounds, {} left", others.bytes());
+    assert!(
+        rounds > 0 && others.bytes() == 16 * MIB,
+        "{rounds} rounds, {} left",
+        others.bytes()
+    );
     assert_sound(&runtime);
 }
 
-/// A promise in the reclaimer's own queue, the natural place for it, keeps neither of them once no group is registered.
+/// A promise in the reclaimer's own queue, the natural place for it, keeps neither of them once no
+/// group is registered.
 #[test]
 fn kept_in_its_reclaimer_it_keeps_nothing() {
     struct Queues(Mutex<Vec<Later>>);
@@ -265,8 +331,17 @@ fn kept_in_its_reclaimer_it_keeps_nothing() {
     let _held = charge(&runtime.root(), KIB);
     let reclaimer = Arc::new(Queues(Mutex::new(Vec::new())));
     let weak = Arc::downgrade(&reclaimer);
-    let registration = runtime.root().register_reclaimer(reclaimer, Priority::NORMAL);
-    assert!(runtime.root().reclaim(Bytes(KIB)).expect("not inside a reclaimer").pending > 0);
+    let registration = runtime
+        .root()
+        .register_reclaimer(reclaimer, Priority::NORMAL);
+    assert!(
+        runtime
+            .root()
+            .reclaim(Bytes(KIB))
+            .expect("not inside a reclaimer")
+            .pending
+            > 0
+    );
     drop(registration);
     assert!(weak.upgrade().is_none(), "it waits for its own answer");
 }
@@ -289,8 +364,13 @@ fn one_that_never_frees_anything_is_spared() {
         group.register_reclaimer(reclaimer, Priority::NORMAL)
     };
     for _ in 0..20 {
-        group.try_charge(Bytes(KIB)).expect_err("no thread frees anything");
+        group
+            .try_charge(Bytes(KIB))
+            .expect_err("no thread frees anything");
     }
     let asked = asked.load(Ordering::Relaxed);
-    assert!((1..=20).contains(&asked), "asked {asked} times for 20 charges");
+    assert!(
+        (1..=20).contains(&asked),
+        "asked {asked} times for 20 charges"
+    );
 }

@@ -1,4 +1,5 @@
-//! Reclaimers that say what is not so: no group is admitted for it, no other group pays more than is missing.
+//! Reclaimers that say what is not so: no group is admitted for it, no other group pays more than
+//! is missing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, Priority, Registration};
 
 use super::{
-    Cache, KIB, Log, MIB, assert_sound, bare, build, call, call_of, charge, create, create_with, kinds, left_empty,
-    lock, runtimes, soft,
+    Cache, KIB, Log, MIB, assert_sound, bare, build, call, call_of, charge, create, create_with,
+    kinds, left_empty, lock, runtimes, soft,
 };
 
 fn full(root: &Group) -> Group {
@@ -36,20 +37,31 @@ fn liar(
     (cache, calls, registration)
 }
 
-/// It frees nothing and says otherwise: the charge is refused, after few questions, and nothing is above max.
+/// It frees nothing and says otherwise: the charge is refused, after few questions, and nothing is
+/// above max.
 #[test]
 fn a_claim_of_nothing_admits_no_group() {
     for claim in [1, 64 * KIB, 16 * MIB, u64::MAX] {
         for runtime in runtimes() {
             let group = full(&runtime.root());
-            let (cache, calls, _registration) = liar(&group, 16 * MIB, u64::MAX, |_| 0, move |_| claim);
+            let (cache, calls, _registration) =
+                liar(&group, 16 * MIB, u64::MAX, |_| 0, move |_| claim);
             let refused = group.try_charge(Bytes(MIB)).expect_err("nothing was freed");
-            assert!(matches!(&refused, ChargeError::Limit(by) if by.group() == &group), "{refused}");
+            assert!(
+                matches!(&refused, ChargeError::Limit(by) if by.group() == &group),
+                "{refused}"
+            );
             assert!(calls.load(Ordering::SeqCst) > 0);
-            assert_eq!((cache.bytes(), group.live(), group.events().get(Event::Oom)), (16 * MIB, 16 * MIB, 1));
+            assert_eq!(
+                (cache.bytes(), group.live(), group.events().get(Event::Oom)),
+                (16 * MIB, 16 * MIB, 1)
+            );
             let bound = group.memory().stocked_bound();
             let report = group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
-            assert!(report.freed <= bound, "{report:?}: no more than may have gone to a stock, {bound}");
+            assert!(
+                report.freed <= bound,
+                "{report:?}: no more than may have gone to a stock, {bound}"
+            );
             assert_eq!(group.events().get(Event::Oom), 1);
             assert_sound(&runtime);
         }
@@ -62,33 +74,42 @@ fn too_much_at_once_ends_the_walk() {
     for runtime in runtimes() {
         let (root, log) = (runtime.root(), Log::default());
         let first = create_with(&root, "first", soft(0));
-        let (cache, calls, _registration) = liar(&first, 8 * MIB, 8 * MIB, |_| u64::MAX, |_| 8 * MIB);
+        let (cache, calls, _registration) =
+            liar(&first, 8 * MIB, 8 * MIB, |_| u64::MAX, |_| 8 * MIB);
         let (other, _registered) = Cache::of(&create_with(&root, "other", soft(0)), 8 * MIB, &log);
         // Either group may be asked first. Once the one that gives all is asked, no other is.
         while calls.load(Ordering::SeqCst) == 0 {
-            root.reclaim(Bytes(16 * KIB)).expect("not inside a reclaimer");
+            root.reclaim(Bytes(16 * KIB))
+                .expect("not inside a reclaimer");
         }
         assert_eq!(cache.bytes(), 0);
         let left = other.bytes();
         assert!(left >= 8 * MIB - 64 * KIB, "{left}");
-        let report = root.reclaim(Bytes(16 * KIB)).expect("not inside a reclaimer");
+        let report = root
+            .reclaim(Bytes(16 * KIB))
+            .expect("not inside a reclaimer");
         assert_eq!((report.freed, other.bytes()), (16 * KIB, left - 16 * KIB));
         assert_sound(&runtime);
     }
 }
 
-/// The estimate is far too small or far too large: what can be given is given before any group is refused.
+/// The estimate is far too small or far too large: what can be given is given before any group is
+/// refused.
 #[test]
 fn a_wrong_estimate_refuses_no_group() {
     for reclaimable in [0, 1, 1 << 62, u64::MAX - 1] {
         for runtime in runtimes() {
             let group = full(&runtime.root());
-            let (cache, _calls, _registration) = liar(&group, 16 * MIB, reclaimable, |want| want, |want| want);
+            let (cache, _calls, _registration) =
+                liar(&group, 16 * MIB, reclaimable, |want| want, |want| want);
             let held = group.try_charge(Bytes(10 * MIB));
             if reclaimable <= 1 {
                 // It says that there is nothing to ask for, or next to nothing.
                 assert!(held.is_err() || cache.bytes() <= 6 * MIB);
-                assert!(reclaimable > 0 || cache.bytes() == 16 * MIB, "it said that there was nothing");
+                assert!(
+                    reclaimable > 0 || cache.bytes() == 16 * MIB,
+                    "it said that there was nothing"
+                );
             } else {
                 assert!(held.is_ok(), "estimate {reclaimable}: {held:?}");
                 assert!(cache.bytes() <= 6 * MIB);
@@ -98,7 +119,8 @@ fn a_wrong_estimate_refuses_no_group() {
     }
 }
 
-/// Memory that it frees belongs to others: a claim for memory that the target does not hold is not believed.
+/// Memory that it frees belongs to others: a claim for memory that the target does not hold is not
+/// believed.
 #[test]
 fn what_it_frees_elsewhere_is_nothing_here() {
     for runtime in runtimes() {
@@ -112,7 +134,10 @@ fn what_it_frees_elsewhere_is_nothing_here() {
         };
         assert!(group.try_charge(Bytes(MIB)).is_err());
         assert!(cache.bytes() < 64 * MIB, "it was asked");
-        assert_eq!((group.live(), group.events().get(Event::Oom)), (pinned.bytes(), 1));
+        assert_eq!(
+            (group.live(), group.events().get(Event::Oom)),
+            (pinned.bytes(), 1)
+        );
         assert_sound(&runtime);
     }
 }
@@ -129,7 +154,11 @@ fn what_it_charged_itself_is_nothing_freed() {
                 let cache = Arc::clone(&cache);
                 let reclaimer = call(move |want, context| {
                     let group = context.group();
-                    let buffer = if forced { group.force_charge(Bytes(2 * MIB)) } else { charge(&group, MIB) };
+                    let buffer = if forced {
+                        group.force_charge(Bytes(2 * MIB))
+                    } else {
+                        charge(&group, MIB)
+                    };
                     let freed = cache.evict(want / 64);
                     drop(buffer);
                     freed
@@ -137,9 +166,14 @@ fn what_it_charged_itself_is_nothing_freed() {
                 group.register_reclaimer(reclaimer, Priority::NORMAL)
             };
             let live = group.live();
-            let report = group.reclaim(Bytes(4 * MIB)).expect("not inside a reclaimer");
+            let report = group
+                .reclaim(Bytes(4 * MIB))
+                .expect("not inside a reclaimer");
             let freed = live - group.live();
-            assert!(report.freed.abs_diff(freed) <= 64 * KIB, "{report:?}, {freed} freed");
+            assert!(
+                report.freed.abs_diff(freed) <= 64 * KIB,
+                "{report:?}, {freed} freed"
+            );
             assert_eq!(group.events().get(Event::Panic), 0);
             assert_sound(&runtime);
         }
@@ -163,6 +197,14 @@ fn a_further_counter_is_no_memory() {
         }),
         Priority::NORMAL,
     );
-    assert_eq!(root.reclaim(Bytes(KIB)).expect("not inside a reclaimer").freed, 0);
-    assert_eq!((root.counter(spill).expect("declared").usage(), root.usage()), (0, MIB));
+    assert_eq!(
+        root.reclaim(Bytes(KIB))
+            .expect("not inside a reclaimer")
+            .freed,
+        0
+    );
+    assert_eq!(
+        (root.counter(spill).expect("declared").usage(), root.usage()),
+        (0, MIB)
+    );
 }

@@ -2,22 +2,42 @@
 
 use memcg::{Bytes, Event, Limit, Limits, ReclaimCause};
 
-use super::{Cache, Crowded, Log, MIB, assert_sound, bare, build, charge, create, create_with, left_empty, runtimes};
+use super::{
+    Cache, Crowded, Log, MIB, assert_sound, bare, build, charge, create, create_with, left_empty,
+    runtimes,
+};
 
 #[test]
 fn written_below_usage_it_reclaims() {
     for runtime in runtimes() {
         let crowded = Crowded::below(&runtime.root());
         let asked = crowded.lowered_to(16, |group, to| group.set_max(to).expect("a number"));
-        assert!(asked.iter().all(|asked| asked.cause == ReclaimCause::Lowered), "{asked:?}");
-        let Crowded { group, pinned, outside, .. } = &crowded;
+        assert!(
+            asked
+                .iter()
+                .all(|asked| asked.cause == ReclaimCause::Lowered),
+            "{asked:?}"
+        );
+        let Crowded {
+            group,
+            pinned,
+            outside,
+            ..
+        } = &crowded;
         assert_eq!(group.forced(), 0);
         // More than there is to give.
         let above = group.set_max(Limit::Bytes(MIB)).expect("a number");
-        assert_eq!((above, group.usage(), group.forced(), group.max()), (3 * MIB, 4 * MIB, 3 * MIB, MIB));
+        assert_eq!(
+            (above, group.usage(), group.forced(), group.max()),
+            (3 * MIB, 4 * MIB, 3 * MIB, MIB)
+        );
         assert_eq!(group.live(), pinned.bytes());
         assert!(group.try_charge(1).is_err());
-        assert_eq!(outside.bytes(), 8 * MIB, "a group that is not below is not asked");
+        assert_eq!(
+            outside.bytes(),
+            8 * MIB,
+            "a group that is not below is not asked"
+        );
         // It goes on where it left off.
         let Crowded { group, pinned, .. } = crowded;
         drop(pinned);
@@ -34,7 +54,10 @@ fn it_is_no_oom() {
         let group = create(&runtime.root(), "q");
         let held = charge(&group, MIB);
         assert_eq!(group.set_max(0).expect("a number"), MIB);
-        assert_eq!((group.events().get(Event::Oom), group.refused_count()), (0, 0));
+        assert_eq!(
+            (group.events().get(Event::Oom), group.refused_count()),
+            (0, 0)
+        );
         assert_eq!(group.set_max(0).expect("a number"), MIB, "again");
         drop(held);
         assert_sound(&runtime);
@@ -46,7 +69,11 @@ fn it_is_no_oom() {
 fn what_can_never_fit_evicts_no_group() {
     for runtime in runtimes() {
         let log = Log::default();
-        let group = create_with(&runtime.root(), "q", Limits::new().max(Limit::Bytes(16 * MIB)));
+        let group = create_with(
+            &runtime.root(),
+            "q",
+            Limits::new().max(Limit::Bytes(16 * MIB)),
+        );
         let (cache, _registration) = Cache::of(&group, 15 * MIB, &log);
         for bytes in [16 * MIB + 1, 17 * MIB, u64::MAX] {
             assert!(group.try_charge(Bytes(bytes)).is_err());
@@ -64,11 +91,19 @@ fn what_can_never_fit_evicts_no_group() {
 fn a_charge_makes_up_for_what_is_above() {
     for runtime in runtimes() {
         let log = Log::default();
-        let group = create_with(&runtime.root(), "q", Limits::new().max(Limit::Bytes(16 * MIB)));
+        let group = create_with(
+            &runtime.root(),
+            "q",
+            Limits::new().max(Limit::Bytes(16 * MIB)),
+        );
         let (cache, _registration) = Cache::of(&group, 15 * MIB, &log);
         let _forced = group.force_charge(Bytes(8 * MIB));
         let _held = charge(&group, 1);
-        assert!(cache.bytes() <= 8 * MIB && cache.bytes() >= 7 * MIB, "{}", cache.bytes());
+        assert!(
+            cache.bytes() <= 8 * MIB && cache.bytes() >= 7 * MIB,
+            "{}",
+            cache.bytes()
+        );
         assert_eq!(group.forced(), 0);
         assert_sound(&runtime);
     }
@@ -79,13 +114,25 @@ fn a_charge_makes_up_for_what_is_above() {
 fn a_percentage_below_shrinks_too() {
     for runtime in runtimes() {
         let log = Log::default();
-        let top = create_with(&runtime.root(), "top", Limits::new().max(Limit::Bytes(64 * MIB)));
+        let top = create_with(
+            &runtime.root(),
+            "top",
+            Limits::new().max(Limit::Bytes(64 * MIB)),
+        );
         let half = create_with(&top, "half", Limits::new().max(Limit::percent(50)));
         let (cache, _registration) = Cache::of(&half, 32 * MIB, &log);
         assert_eq!(top.set_max(Limit::Bytes(40 * MIB)).expect("a number"), 0);
         assert_eq!((half.max(), half.forced()), (20 * MIB, 0));
-        assert!(cache.bytes() <= 20 * MIB && cache.bytes() >= 19 * MIB, "{}", cache.bytes());
-        assert!(log.take().iter().all(|asked| asked.cause == ReclaimCause::Lowered && asked.target == "/top/half"));
+        assert!(
+            cache.bytes() <= 20 * MIB && cache.bytes() >= 19 * MIB,
+            "{}",
+            cache.bytes()
+        );
+        assert!(
+            log.take()
+                .iter()
+                .all(|asked| asked.cause == ReclaimCause::Lowered && asked.target == "/top/half")
+        );
         assert_sound(&runtime);
     }
 }
@@ -96,7 +143,13 @@ fn what_cannot_be_counted_evicts_no_group() {
     let runtime = left_empty(build(bare().reclaim_time(std::time::Duration::MAX)));
     let group = create(&runtime.root(), "q");
     let (cache, _registration) = Cache::of(&group, MIB, &Log::default());
-    group.try_charge(Bytes(u64::MAX)).expect_err("more than can be counted");
+    group
+        .try_charge(Bytes(u64::MAX))
+        .expect_err("more than can be counted");
     assert_eq!(cache.bytes(), MIB);
-    assert_eq!(group.reclaim(1).expect("not inside a reclaimer").freed, 1, "time without end is no fault");
+    assert_eq!(
+        group.reclaim(1).expect("not inside a reclaimer").freed,
+        1,
+        "time without end is no fault"
+    );
 }

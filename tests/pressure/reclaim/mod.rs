@@ -1,11 +1,12 @@
-//! Reclaim as a program that embeds it meets it: which group is asked, in which order, for how much, and what a
-//! reclaimer may do.
+//! Reclaim as a program that embeds it meets it: which group is asked, in which order, for how
+//! much, and what a reclaimer may do.
 //!
 //! * `registration`: registered, gone, inherited; `priority`: which reclaimer is first in a group;
 //! * `callback`: what a reclaimer may do while it is asked, and what it may not;
-//! * `order`: soft limits first, protection last; `boundary`: what lies above the level under pressure is none of it;
-//! * `share`: to each in proportion; `neighbour`: below low, too, and by small requests; `surplus`: where a
-//!   parent's protection is shared; `weight`: by a figure that a reclaimer reads;
+//! * `order`: soft limits first, protection last; `boundary`: what lies above the level under
+//!   pressure is none of it;
+//! * `share`: to each in proportion; `neighbour`: below low, too, and by small requests; `surplus`:
+//!   where a parent's protection is shared; `weight`: by a figure that a reclaimer reads;
 //! * `fruitless`, `lies`, `panics`: reclaimers that free nothing, say what is not so, or panic;
 //! * `later`: answers that come afterwards; `time`: none that is asked after the time is over;
 //! * `contended`: several threads at one level;
@@ -47,12 +48,17 @@ const UNTIMED: Duration = Duration::from_secs(600);
 
 /// No stock: usage is what is live, and what is asked for is what is missing.
 pub(crate) fn bare() -> RuntimeBuilder {
-    Runtime::builder().audit(true).batch(Bytes(0)).reclaim_time(UNTIMED)
+    Runtime::builder()
+        .audit(true)
+        .batch(Bytes(0))
+        .reclaim_time(UNTIMED)
 }
 
 /// Every kind of stock, on the hit path and beside it.
 pub(crate) fn kinds() -> [RuntimeBuilder; 6] {
-    let hits = Runtime::builder().batch(Bytes(4 * KIB)).reclaim_time(UNTIMED);
+    let hits = Runtime::builder()
+        .batch(Bytes(4 * KIB))
+        .reclaim_time(UNTIMED);
     let audited = hits.clone().audit(true);
     [
         bare(),
@@ -66,12 +72,16 @@ pub(crate) fn kinds() -> [RuntimeBuilder; 6] {
 
 #[track_caller]
 pub(crate) fn create_with(parent: &Group, name: &str, limits: Limits) -> Group {
-    parent.create(name, limits).expect("a name that is free, limits that hold")
+    parent
+        .create(name, limits)
+        .expect("a name that is free, limits that hold")
 }
 
 #[track_caller]
 pub(crate) fn charge(group: &Group, bytes: u64) -> Charge {
-    group.try_charge(Bytes(bytes)).expect("room, or something to reclaim")
+    group
+        .try_charge(Bytes(bytes))
+        .expect("room, or something to reclaim")
 }
 
 pub(crate) fn soft(bytes: u64) -> Limits {
@@ -82,7 +92,10 @@ pub(crate) fn soft(bytes: u64) -> Limits {
 #[track_caller]
 pub(crate) fn assert_within(got: u64, expected: u64, percent: u64) {
     let off = got.abs_diff(expected);
-    assert!(off * 100 <= expected * percent, "{got}, expected {expected} within {percent} %");
+    assert!(
+        off * 100 <= expected * percent,
+        "{got}, expected {expected} within {percent} %"
+    );
 }
 
 /// Usage is within max at every level, and the whole tree adds up, the groups in excess included.
@@ -92,7 +105,11 @@ pub(crate) fn assert_sound(runtime: &Runtime) {
     assert!(verdict.is_ok(), "{verdict}");
     for group in runtime.root().descendants().chain([runtime.root()]) {
         let (usage, forced, max) = (group.usage(), group.forced(), group.max());
-        assert!(usage - forced <= max, "{}: usage {usage}, forced {forced}, max {max}", group.path());
+        assert!(
+            usage - forced <= max,
+            "{}: usage {usage}, forced {forced}, max {max}",
+            group.path()
+        );
         let below = group.descendants().filter(Group::is_in_excess).count() as u64;
         assert_eq!(group.descendants_in_excess(), below, "{}", group.path());
     }
@@ -101,12 +118,24 @@ pub(crate) fn assert_sound(runtime: &Runtime) {
 /// All has been given back and no group has a handle: nothing is left.
 #[track_caller]
 pub(crate) fn assert_empty(runtime: &Runtime) {
-    runtime.root().children().iter().for_each(Group::offline_tree);
+    runtime
+        .root()
+        .children()
+        .iter()
+        .for_each(Group::offline_tree);
     runtime.settle();
     assert_sound(runtime);
     let root = runtime.root();
     root.memory().drain();
-    assert_eq!((root.usage(), root.forced(), root.descendants_in_excess(), runtime.dying_count()), (0, 0, 0, 0));
+    assert_eq!(
+        (
+            root.usage(),
+            root.forced(),
+            root.descendants_in_excess(),
+            runtime.dying_count()
+        ),
+        (0, 0, 0, 0)
+    );
     assert_sound(runtime);
 }
 
@@ -116,5 +145,7 @@ pub(crate) fn left_empty(runtime: Runtime) -> LeftEmpty {
 
 /// One after the other, a runtime of each kind.
 pub(crate) fn runtimes() -> impl Iterator<Item = LeftEmpty> {
-    kinds().into_iter().map(|builder| left_empty(build(builder)))
+    kinds()
+        .into_iter()
+        .map(|builder| left_empty(build(builder)))
 }

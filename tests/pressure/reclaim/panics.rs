@@ -62,12 +62,23 @@ struct Made {
 fn panics(group: &Group, bytes: u64, at: Where) -> Made {
     let (on, calls) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(0)));
     let cache = Cache::alone(group, bytes, &Log::default());
-    let reclaimer = Panics { at, on: Arc::clone(&on), calls: Arc::clone(&calls), cache: Arc::clone(&cache) };
+    let reclaimer = Panics {
+        at,
+        on: Arc::clone(&on),
+        calls: Arc::clone(&calls),
+        cache: Arc::clone(&cache),
+    };
     let registration = group.register_reclaimer(Arc::new(reclaimer), Priority::NORMAL);
-    Made { cache, on, calls, registration }
+    Made {
+        cache,
+        on,
+        calls,
+        registration,
+    }
 }
 
-/// Alone in its group: the charge is refused, or admitted by what was freed before; afterwards all is as ever.
+/// Alone in its group: the charge is refused, or admitted by what was freed before; afterwards all
+/// is as ever.
 #[test]
 fn contained_and_counted() {
     for at in [Where::First, Where::AfterFreeing, Where::Estimate] {
@@ -85,13 +96,21 @@ fn contained_and_counted() {
             }
             let counted = group.events().local().get(Event::Panic);
             assert!(counted > 0, "{at:?}");
-            assert_eq!((root.events().get(Event::Panic), root.events().local().get(Event::Panic)), (counted, 0));
+            assert_eq!(
+                (
+                    root.events().get(Event::Panic),
+                    root.events().local().get(Event::Panic)
+                ),
+                (counted, 0)
+            );
             assert_sound(&runtime);
             drop(held);
             // Nothing is left behind: no lock, no mark of being inside reclaim.
             made.on.store(false, Ordering::SeqCst);
             let live = group.live();
-            let report = group.reclaim(Bytes(MIB)).expect("not inside a reclaimer any more");
+            let report = group
+                .reclaim(Bytes(MIB))
+                .expect("not inside a reclaimer any more");
             assert_eq!((report.panics, live - group.live()), (0, MIB), "{at:?}");
             let bytes = 16 * MIB - group.live() + MIB;
             drop(charge(&group, bytes));
@@ -116,7 +135,8 @@ fn a_drop_that_panics() {
     }
 }
 
-/// If the reclaimer is being asked meanwhile, the last thread that asks drops it, and counts the panic.
+/// If the reclaimer is being asked meanwhile, the last thread that asks drops it, and counts the
+/// panic.
 #[test]
 fn a_drop_that_panics_while_it_is_asked() {
     /// Ends its own registration, and panics when it goes.
@@ -141,7 +161,10 @@ fn a_drop_that_panics_while_it_is_asked() {
         let group = create_with(&root, "q", Limits::new().max(Limit::Bytes(16 * MIB)));
         let cache = Cache::alone(&group, 16 * MIB, &Log::default());
         let registration: Arc<Mutex<Option<Registration>>> = Arc::default();
-        let reclaimer = Ends { registration: Arc::clone(&registration), cache: Arc::clone(&cache) };
+        let reclaimer = Ends {
+            registration: Arc::clone(&registration),
+            cache: Arc::clone(&cache),
+        };
         let made = group.register_reclaimer(Arc::new(reclaimer), Priority::NORMAL);
         *lock(&registration) = Some(made);
         let held = charge(&group, MIB);

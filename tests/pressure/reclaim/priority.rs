@@ -2,7 +2,9 @@
 
 use memcg::{Bytes, Priority, Reclaim};
 
-use super::{Cache, KIB, Log, MIB, assert_sound, assert_within, bare, build, charge, create, kinds};
+use super::{
+    Cache, KIB, Log, MIB, assert_sound, assert_within, bare, build, charge, create, kinds,
+};
 
 #[test]
 fn they_are_ordered() {
@@ -19,15 +21,24 @@ fn the_lowest_is_asked_first() {
         let group = create(&runtime.root(), "q");
         let logs = [(); 4].map(|()| Log::default());
         // Not in the order in which they are asked.
-        let priorities = [Priority::HIGH, Priority::LOW, Priority::new(u8::MAX), Priority::NORMAL];
+        let priorities = [
+            Priority::HIGH,
+            Priority::LOW,
+            Priority::new(u8::MAX),
+            Priority::NORMAL,
+        ];
         let order = [1, 3, 0, 2];
-        let caches: [_; 4] = std::array::from_fn(|i| Cache::at(&group, 7 * MIB, priorities[i], &logs[i]));
+        let caches: [_; 4] =
+            std::array::from_fn(|i| Cache::at(&group, 7 * MIB, priorities[i], &logs[i]));
         let mut held = Vec::new();
         while held.len() < 27 {
             held.push(charge(&group, MIB));
             let left: Vec<u64> = order.iter().map(|&i| caches[i].0.bytes()).collect();
             for pair in left.windows(2) {
-                assert!(pair[0] == 0 || pair[1] == 7 * MIB, "{left:?}: the later gave before the earlier was empty");
+                assert!(
+                    pair[0] == 0 || pair[1] == 7 * MIB,
+                    "{left:?}: the later gave before the earlier was empty"
+                );
             }
         }
         assert_sound(&runtime);
@@ -45,8 +56,13 @@ fn equals_come_before_the_next() {
     let last = Cache::at(&group, MIB, Priority::HIGH, &log);
     let first = Cache::at(&group, MIB, Priority::LOW, &log);
     for _ in 0..15 * 16 {
-        group.reclaim(Bytes(64 * KIB)).expect("not inside a reclaimer");
-        assert!(first.0.bytes() == 0 || caches.iter().map(|(cache, _)| cache.bytes()).sum::<u64>() == 14 * MIB);
+        group
+            .reclaim(Bytes(64 * KIB))
+            .expect("not inside a reclaimer");
+        assert!(
+            first.0.bytes() == 0
+                || caches.iter().map(|(cache, _)| cache.bytes()).sum::<u64>() == 14 * MIB
+        );
         assert_eq!(last.0.bytes(), MIB);
     }
     assert_eq!(group.live(), MIB);
@@ -60,7 +76,8 @@ fn a_priority_means_nothing_to_other_groups() {
     let (root, log) = (runtime.root(), Log::default());
     let caches = [("x", Priority::LOW), ("y", Priority::HIGH)]
         .map(|(name, priority)| Cache::at(&create(&root, name), 32 * MIB, priority, &log));
-    root.reclaim(Bytes(32 * MIB)).expect("not inside a reclaimer");
+    root.reclaim(Bytes(32 * MIB))
+        .expect("not inside a reclaimer");
     for (cache, _) in &caches {
         assert_within(cache.bytes(), 16 * MIB, 10);
     }

@@ -1,4 +1,5 @@
-//! Registered is asked; dropped is gone; a group that goes offline leaves its reclaimers to its parent.
+//! Registered is asked; dropped is gone; a group that goes offline leaves its reclaimers to its
+//! parent.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,9 +7,16 @@ use std::time::Duration;
 
 use memcg::{Bytes, Priority, Reclaim};
 
-use super::{Cache, KIB, Log, MIB, assert_sound, bare, build, call, charge, create, left_empty, lock, runtimes};
+use super::{
+    Cache, KIB, Log, MIB, assert_sound, bare, build, call, charge, create, left_empty, lock,
+    runtimes,
+};
 
-const ROUNDS: u64 = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
+const ROUNDS: u64 = if cfg!(debug_assertions) {
+    2_000
+} else {
+    20_000
+};
 
 /// The same one twice is two, each with an end of its own.
 #[test]
@@ -19,22 +27,38 @@ fn registered_twice_is_asked_until_both_are_gone() {
     let second = group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::HIGH);
     assert_eq!(Arc::strong_count(&cache), 3);
     for registration in [first, second] {
-        assert_eq!(group.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, MIB);
+        assert_eq!(
+            group
+                .reclaim(Bytes(MIB))
+                .expect("not inside a reclaimer")
+                .freed,
+            MIB
+        );
         drop(registration);
     }
-    assert_eq!(group.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, 0);
+    assert_eq!(
+        group
+            .reclaim(Bytes(MIB))
+            .expect("not inside a reclaimer")
+            .freed,
+        0
+    );
     assert_eq!((cache.bytes(), Arc::strong_count(&cache)), (6 * MIB, 1));
     assert_sound(&runtime);
 }
 
-/// Threads ask again and again, another drops the registration: once the drop has returned no call begins, and none is
-/// under way.
+/// Threads ask again and again, another drops the registration: once the drop has returned no call
+/// begins, and none is under way.
 #[test]
 fn no_call_after_the_drop() {
     let runtime = build(bare());
     let group = create(&runtime.root(), "q");
     let _held = charge(&group, MIB);
-    let (stop, late, calls) = (AtomicBool::new(false), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (stop, late, calls) = (
+        AtomicBool::new(false),
+        Arc::new(AtomicU64::new(0)),
+        Arc::new(AtomicU64::new(0)),
+    );
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -64,7 +88,11 @@ fn no_call_after_the_drop() {
         }
         stop.store(true, Ordering::SeqCst);
     });
-    assert_eq!(late.load(Ordering::SeqCst), 0, "seen after the drop, in {calls:?} calls");
+    assert_eq!(
+        late.load(Ordering::SeqCst),
+        0,
+        "seen after the drop, in {calls:?} calls"
+    );
     assert!(calls.load(Ordering::SeqCst) > 0);
     assert_sound(&runtime);
 }
@@ -99,7 +127,10 @@ fn the_drop_waits_for_a_call() {
             drop(registration);
             flags[2].store(true, Ordering::SeqCst);
         });
-        assert!(!late.load(Ordering::SeqCst), "the drop returned in the middle of a call");
+        assert!(
+            !late.load(Ordering::SeqCst),
+            "the drop returned in the middle of a call"
+        );
         assert_sound(&runtime);
     }
 }
@@ -114,27 +145,51 @@ fn the_parent_inherits() {
         let c = create(&b, "c");
         let (cache, registration) = Cache::of(&c, 8 * MIB, &log);
         c.offline().expect("no children");
-        assert_eq!(b.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, MIB);
+        assert_eq!(
+            b.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed,
+            MIB
+        );
         assert_eq!(log.order(), ["/a/b"]);
         b.offline().expect("no children online");
         log.take();
         for target in [&a, &root] {
-            assert_eq!(target.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, MIB);
-            assert!(log.take().iter().all(|asked| asked.group == "/a" && asked.target == target.path()));
+            assert_eq!(
+                target
+                    .reclaim(Bytes(MIB))
+                    .expect("not inside a reclaimer")
+                    .freed,
+                MIB
+            );
+            assert!(
+                log.take()
+                    .iter()
+                    .all(|asked| asked.group == "/a" && asked.target == target.path())
+            );
         }
         a.offline().expect("no children online");
-        assert_eq!(root.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, MIB);
+        assert_eq!(
+            root.reclaim(Bytes(MIB))
+                .expect("not inside a reclaimer")
+                .freed,
+            MIB
+        );
         assert_eq!(log.order(), ["/"]);
         assert_eq!((root.live(), cache.bytes()), (4 * MIB, 4 * MIB));
         log.take();
         drop(registration);
-        assert_eq!(root.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, 0);
+        assert_eq!(
+            root.reclaim(Bytes(MIB))
+                .expect("not inside a reclaimer")
+                .freed,
+            0
+        );
         assert!(log.is_empty());
         assert_sound(&runtime);
     }
 }
 
-/// A whole tree goes at once; its reclaimers end at the one that is still online, each at its priority.
+/// A whole tree goes at once; its reclaimers end at the one that is still online, each at its
+/// priority.
 #[test]
 fn the_nearest_that_is_online_inherits_from_a_tree() {
     let runtime = build(bare());
@@ -150,7 +205,12 @@ fn the_nearest_that_is_online_inherits_from_a_tree() {
     top.offline_tree();
     let left = || caches.each_ref().map(|(cache, _)| cache.bytes());
     for (freed, expected) in [(MIB, [MIB, MIB, 0]), (MIB, [MIB, 0, 0]), (MIB, [0, 0, 0])] {
-        assert_eq!(root.reclaim(Bytes(freed)).expect("not inside a reclaimer").freed, freed);
+        assert_eq!(
+            root.reclaim(Bytes(freed))
+                .expect("not inside a reclaimer")
+                .freed,
+            freed
+        );
         assert_eq!(left(), expected);
     }
     assert_eq!(log.order(), ["/"]);
@@ -165,8 +225,14 @@ fn registered_with_a_group_that_is_offline() {
     let group = create(&root, "q");
     let cache = Cache::alone(&group, 2 * MIB, &log);
     group.offline().expect("no children");
-    let _registration = group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
-    assert_eq!(root.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, MIB);
+    let _registration =
+        group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
+    assert_eq!(
+        root.reclaim(Bytes(MIB))
+            .expect("not inside a reclaimer")
+            .freed,
+        MIB
+    );
     assert_eq!(log.order(), ["/"]);
 }
 
@@ -180,7 +246,13 @@ fn the_next_of_the_name_does_not_inherit() {
     first.offline().expect("no children");
     let second = create(&root, "q");
     let held = charge(&second, MIB);
-    assert_eq!(second.reclaim(Bytes(MIB)).expect("not inside a reclaimer").freed, 0);
+    assert_eq!(
+        second
+            .reclaim(Bytes(MIB))
+            .expect("not inside a reclaimer")
+            .freed,
+        0
+    );
     assert!(log.is_empty());
     assert_eq!((cache.bytes(), held.bytes()), (2 * MIB, MIB));
     assert_sound(&runtime);
@@ -205,8 +277,8 @@ fn a_registration_outlives_what_it_was_made_with() {
     }
 }
 
-/// While the first of many is asked all of them go, with their parents, and others take the names: the walk goes on
-/// with those, and a group that has gone is not asked.
+/// While the first of many is asked all of them go, with their parents, and others take the names:
+/// the walk goes on with those, and a group that has gone is not asked.
 #[test]
 fn the_tree_may_go_under_the_walk() {
     for runtime in runtimes() {
@@ -218,13 +290,23 @@ fn the_tree_may_go_under_the_walk() {
         for number in 0..8 {
             let (parent, old) = (create(&top, &number.to_string()), Log::default());
             let leaf = create(&parent, "leaf");
-            let (root, log, made, once) = (root.clone(), log.clone(), Arc::clone(&made), Arc::clone(&once));
+            let (root, log, made, once) = (
+                root.clone(),
+                log.clone(),
+                Arc::clone(&made),
+                Arc::clone(&once),
+            );
             let cache = Cache::alone(&leaf, 4 * MIB, &old);
             let reclaimer = call(move |_, context| {
                 if once.swap(true, Ordering::SeqCst) {
                     return cache.evict(u64::MAX);
                 }
-                context.group().parent().and_then(|parent| parent.parent()).expect("/top").offline_tree();
+                context
+                    .group()
+                    .parent()
+                    .and_then(|parent| parent.parent())
+                    .expect("/top")
+                    .offline_tree();
                 let top = create(&root, "top");
                 for number in 0..8 {
                     let group = create(&top, &number.to_string());
@@ -235,9 +317,14 @@ fn the_tree_may_go_under_the_walk() {
             gone.push(leaf.register_reclaimer(reclaimer, Priority::NORMAL));
         }
         drop(top);
-        let report = root.reclaim(Bytes(64 * MIB)).expect("not inside a reclaimer");
+        let report = root
+            .reclaim(Bytes(64 * MIB))
+            .expect("not inside a reclaimer");
         assert_eq!(report.panics, 0);
-        assert!(lock(&made).iter().any(|(cache, _)| cache.bytes() < 4 * MIB), "no new group was asked");
+        assert!(
+            lock(&made).iter().any(|(cache, _)| cache.bytes() < 4 * MIB),
+            "no new group was asked"
+        );
         assert!(report.freed >= 60 * MIB, "{report:?}");
         assert!(log.order().iter().all(|path| path.starts_with("/top/")));
         assert_sound(&runtime);

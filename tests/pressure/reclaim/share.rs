@@ -5,7 +5,10 @@ use std::sync::Arc;
 use memcg::expert::Inspect;
 use memcg::{Bytes, Group, Limit, Priority, Reclaim, Registration};
 
-use super::{Cache, KIB, Log, MIB, assert_sound, assert_within, bare, build, charge, create_with, kinds, soft};
+use super::{
+    Cache, KIB, Log, MIB, assert_sound, assert_within, bare, build, charge, create_with, kinds,
+    soft,
+};
 
 const SIZES: [u64; 4] = [16 * MIB, 32 * MIB, 64 * MIB, 128 * MIB];
 
@@ -34,8 +37,12 @@ fn in_proportion_to_what_is_there() {
             let runtime = build(builder.clone().max(Limit::Bytes(240 * MIB)));
             let (root, log) = (runtime.root(), Log::default());
             let caches = caches(&root, soft_limit, &log);
-            assert_eq!(root.descendants_in_excess(), if soft_limit.is_some() { 4 } else { 0 });
-            root.reclaim(Bytes(60 * MIB)).expect("not inside a reclaimer");
+            assert_eq!(
+                root.descendants_in_excess(),
+                if soft_limit.is_some() { 4 } else { 0 }
+            );
+            root.reclaim(Bytes(60 * MIB))
+                .expect("not inside a reclaimer");
             assert_proportional(&caches, 60 * MIB);
             for _ in 0..60 {
                 root.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
@@ -61,9 +68,18 @@ fn in_proportion_to_the_byte() {
     let runtime = build(bare());
     let (root, log) = (runtime.root(), Log::default());
     let caches = caches(&root, None, &log);
-    let report = root.reclaim(Bytes(60 * MIB)).expect("not inside a reclaimer");
-    let given: Vec<u64> = caches.iter().zip(SIZES).map(|((cache, _), size)| size - cache.bytes()).collect();
-    assert_eq!((report.freed, given), (60 * MIB, SIZES.map(|size| size / 4).to_vec()));
+    let report = root
+        .reclaim(Bytes(60 * MIB))
+        .expect("not inside a reclaimer");
+    let given: Vec<u64> = caches
+        .iter()
+        .zip(SIZES)
+        .map(|((cache, _), size)| size - cache.bytes())
+        .collect();
+    assert_eq!(
+        (report.freed, given),
+        (60 * MIB, SIZES.map(|size| size / 4).to_vec())
+    );
     assert_sound(&runtime);
 }
 
@@ -79,7 +95,10 @@ fn hardly_more_than_was_asked_for() {
                 let live = root.live();
                 let report = root.reclaim(Bytes(want)).expect("not inside a reclaimer");
                 let evicted = live - root.live();
-                assert!(report.freed >= want && evicted <= want + want / 10, "{evicted} for {want}: {report:?}");
+                assert!(
+                    report.freed >= want && evicted <= want + want / 10,
+                    "{evicted} for {want}: {report:?}"
+                );
                 assert_eq!(report.freed, evicted);
             }
             assert_eq!(log.freed_in_all(), 240 * MIB - root.live());
@@ -104,10 +123,13 @@ fn hardly_more_than_was_asked_for() {
 fn by_what_is_reclaimable() {
     let runtime = build(bare());
     let (root, log) = (runtime.root(), Log::default());
-    let groups = ["mostly_pinned", "all"].map(|name| create_with(&root, name, memcg::Limits::new()));
+    let groups =
+        ["mostly_pinned", "all"].map(|name| create_with(&root, name, memcg::Limits::new()));
     let _held = charge(&groups[0], 112 * MIB);
-    let caches = [(0, 16), (1, 128)].map(|(at, size): (usize, u64)| Cache::of(&groups[at], size * MIB, &log));
-    root.reclaim(Bytes(36 * MIB)).expect("not inside a reclaimer");
+    let caches = [(0, 16), (1, 128)]
+        .map(|(at, size): (usize, u64)| Cache::of(&groups[at], size * MIB, &log));
+    root.reclaim(Bytes(36 * MIB))
+        .expect("not inside a reclaimer");
     assert_within(16 * MIB - caches[0].0.bytes(), 4 * MIB, 10);
     assert_within(128 * MIB - caches[1].0.bytes(), 32 * MIB, 10);
     assert_sound(&runtime);
@@ -128,9 +150,11 @@ fn unknown_is_what_the_group_uses() {
     let (root, log) = (runtime.root(), Log::default());
     let groups = ["silent", "said"].map(|name| create_with(&root, name, soft(0)));
     let silent = Cache::alone(&groups[0], 32 * MIB, &log);
-    let _registration = groups[0].register_reclaimer(Arc::new(Silent(Arc::clone(&silent))), Priority::NORMAL);
+    let _registration =
+        groups[0].register_reclaimer(Arc::new(Silent(Arc::clone(&silent))), Priority::NORMAL);
     let (said, _registered) = Cache::of(&groups[1], 64 * MIB, &log);
-    root.reclaim(Bytes(24 * MIB)).expect("not inside a reclaimer");
+    root.reclaim(Bytes(24 * MIB))
+        .expect("not inside a reclaimer");
     assert_within(32 * MIB - silent.bytes(), 8 * MIB, 10);
     assert_within(64 * MIB - said.bytes(), 16 * MIB, 10);
     assert_sound(&runtime);
@@ -149,14 +173,20 @@ fn many_at_once_evict_hardly_more() {
                     let root = &root;
                     scope.spawn(move || (0..200).map(|_| charge(root, bytes)).collect::<Vec<_>>())
                 });
-                let held: Vec<_> = workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect();
+                let held: Vec<_> = workers
+                    .into_iter()
+                    .flat_map(|worker| worker.join().expect("no panic"))
+                    .collect();
                 held.iter().map(memcg::Charge::bytes).sum()
             });
             let evicted = 240 * MIB - caches.iter().map(|(cache, _)| cache.bytes()).sum::<u64>();
             // A stock keeps some of it.
             let spare = root.memory().stocked_bound() + 4 * 16 * KIB;
             assert!(evicted <= held + held / 10 + spare, "{evicted} for {held}");
-            assert!(evicted + root.memory().stocked_bound() >= held, "{evicted} for {held}");
+            assert!(
+                evicted + root.memory().stocked_bound() >= held,
+                "{evicted} for {held}"
+            );
             assert_sound(&runtime);
         }
     }
@@ -167,22 +197,32 @@ fn many_at_once_evict_hardly_more() {
 fn a_debt_ends() {
     let runtime = build(bare());
     let (root, log) = (runtime.root(), Log::default());
-    let [generous, other] = ["generous", "other"].map(|name| create_with(&root, name, memcg::Limits::new()));
+    let [generous, other] =
+        ["generous", "other"].map(|name| create_with(&root, name, memcg::Limits::new()));
     // Once, all at once; afterwards what it is asked for.
     let (first, first_registration) = Cache::of(&generous, 64 * MIB, &log);
     drop(first_registration);
     let all = {
         let first = Arc::clone(&first);
-        generous.register_reclaimer(super::call(move |_, _| first.evict(64 * MIB)), Priority::NORMAL)
+        generous.register_reclaimer(
+            super::call(move |_, _| first.evict(64 * MIB)),
+            Priority::NORMAL,
+        )
     };
-    assert!(root.reclaim(Bytes(KIB)).expect("not inside a reclaimer").freed >= 64 * MIB);
+    assert!(
+        root.reclaim(Bytes(KIB))
+            .expect("not inside a reclaimer")
+            .freed
+            >= 64 * MIB
+    );
     drop(all);
     first.add(MIB).expect("no max");
     let _first = generous.register_reclaimer(first.clone() as Arc<dyn Reclaim>, Priority::NORMAL);
     let (second, _second) = Cache::of(&other, MIB, &log);
     let mut given = [0; 2];
     for _ in 0..64 {
-        root.reclaim(Bytes(64 * KIB)).expect("not inside a reclaimer");
+        root.reclaim(Bytes(64 * KIB))
+            .expect("not inside a reclaimer");
         for (cache, given) in [&first, &second].into_iter().zip(&mut given) {
             let gone = MIB - cache.bytes();
             *given += gone;
@@ -191,5 +231,8 @@ fn a_debt_ends() {
             }
         }
     }
-    assert!(given[0] >= MIB, "{given:?}: of 4 MiB, after a debt of at most 1 MiB");
+    assert!(
+        given[0] >= MIB,
+        "{given:?}: of 4 MiB, after a debt of at most 1 MiB"
+    );
 }

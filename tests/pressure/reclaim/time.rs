@@ -37,7 +37,10 @@ fn no_group_is_asked_once_the_time_is_over() {
         let (cache, _registration) = Cache::of(&group, 16 * MIB, &log);
         let refused = group.try_charge(Bytes(MIB)).expect_err("the time is over");
         assert!(matches!(refused, ChargeError::Limit(_)), "{refused}");
-        assert_eq!((calls.load(Ordering::SeqCst), log.len(), cache.bytes()), (1, 0, 16 * MIB));
+        assert_eq!(
+            (calls.load(Ordering::SeqCst), log.len(), cache.bytes()),
+            (1, 0, 16 * MIB)
+        );
         assert_sound(&runtime);
     }
 }
@@ -58,9 +61,14 @@ fn the_report_says_so() {
         group.register_reclaimer(reclaimer, Priority::LOW)
     };
     let (cache, registration) = Cache::of(&group, 8 * MIB, &log);
-    let report = group.reclaim(Bytes(4 * MIB)).expect("not inside a reclaimer");
+    let report = group
+        .reclaim(Bytes(4 * MIB))
+        .expect("not inside a reclaimer");
     assert!(report.timed_out, "{report:?}");
-    assert_eq!((report.freed, report.requested, cache.bytes()), (64 * KIB, 4 * MIB, 8 * MIB));
+    assert_eq!(
+        (report.freed, report.requested, cache.bytes()),
+        (64 * KIB, 4 * MIB, 8 * MIB)
+    );
     drop((registration, cache));
     assert_sound(&runtime);
 }
@@ -116,8 +124,13 @@ fn one_that_refills_is_left_in_the_end() {
             group.register_reclaimer(reclaimer, Priority::NORMAL)
         };
         assert!(group.try_charge(Bytes(MIB)).is_err());
-        let report = group.reclaim(Bytes(u64::MAX)).expect("not inside a reclaimer");
-        assert!(report.requested == u64::MAX && group.live() <= 16 * MIB, "{report:?}");
+        let report = group
+            .reclaim(Bytes(u64::MAX))
+            .expect("not inside a reclaimer");
+        assert!(
+            report.requested == u64::MAX && group.live() <= 16 * MIB,
+            "{report:?}"
+        );
         group.set_max(Limit::Bytes(8 * MIB)).expect("a number");
         assert_sound(&runtime);
     }

@@ -1,4 +1,5 @@
-//! A reclaimer that decides by a figure of the statistics: it reads what its group has, and nothing else is flushed for it.
+//! A reclaimer that decides by a figure of the statistics: it reads what its group has, and nothing
+//! else is flushed for it.
 
 use std::sync::Arc;
 
@@ -18,11 +19,16 @@ impl Reclaim for ByItem {
     }
 
     fn reclaimable(&self) -> u64 {
-        self.group.read(Freshness::Threshold).get(Stat::FILE).max(0).cast_unsigned()
+        self.group
+            .read(Freshness::Threshold)
+            .get(Stat::FILE)
+            .max(0)
+            .cast_unsigned()
     }
 }
 
-/// No thread of its own flushes. The read in the reclaimer sees what was added just now, and only in its own group.
+/// No thread of its own flushes. The read in the reclaimer sees what was added just now, and only
+/// in its own group.
 #[test]
 fn the_subtree_is_flushed_and_the_root_is_not() {
     let runtime = build(bare().stat_batch(0));
@@ -30,18 +36,34 @@ fn the_subtree_is_flushed_and_the_root_is_not() {
     let top = create(&root, "top");
     let beside = create(&root, "beside");
     let groups = ["small", "large"].map(|name| create(&top, name));
-    let caches = groups.each_ref().map(|group| Cache::alone(group, 64 * MIB, &log));
+    let caches = groups
+        .each_ref()
+        .map(|group| Cache::alone(group, 64 * MIB, &log));
     let _registered = [0, 1].map(|at| {
-        let by_item = ByItem { group: groups[at].clone(), cache: Arc::clone(&caches[at]) };
+        let by_item = ByItem {
+            group: groups[at].clone(),
+            cache: Arc::clone(&caches[at]),
+        };
         groups[at].register_reclaimer(Arc::new(by_item), Priority::NORMAL)
     });
     let deltas = [8, 32].map(|size: i64| size << 20);
-    groups.iter().zip(deltas).for_each(|(group, delta)| group.stat_add(Stat::FILE, delta));
+    groups
+        .iter()
+        .zip(deltas)
+        .for_each(|(group, delta)| group.stat_add(Stat::FILE, delta));
     beside.stat_add(Stat::FILE, 1_000);
     let stale = |group: &Group| group.read(Freshness::Stale).get(Stat::FILE);
-    assert_eq!((stale(&groups[0]), stale(&beside)), (0, 0), "no group has flushed");
-    top.reclaim(Bytes(10 * MIB)).expect("not inside a reclaimer");
-    assert_eq!((stale(&groups[0]), stale(&groups[1])), (deltas[0], deltas[1]));
+    assert_eq!(
+        (stale(&groups[0]), stale(&beside)),
+        (0, 0),
+        "no group has flushed"
+    );
+    top.reclaim(Bytes(10 * MIB))
+        .expect("not inside a reclaimer");
+    assert_eq!(
+        (stale(&groups[0]), stale(&groups[1])),
+        (deltas[0], deltas[1])
+    );
     assert_eq!(stale(&beside), 0, "not below the target");
     assert_within(64 * MIB - caches[0].bytes(), 2 * MIB, 10);
     assert_within(64 * MIB - caches[1].bytes(), 8 * MIB, 10);

@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 use memcg::expert::Inspect as _;
 use memcg::{Bytes, Group, Limit, Limits, OnFull, Priority};
 
-use super::{BATCH, Cache, KIB, Log, MIB, WATCHDOG, build, call, charge, create, kinds, left_empty, with_high};
+use super::{
+    BATCH, Cache, KIB, Log, MIB, WATCHDOG, build, call, charge, create, kinds, left_empty,
+    with_high,
+};
 
 /// So long that no test mistakes a slow machine for it, but no longer than a test may take to fail.
 const LONG: Duration = Duration::from_secs(60);
@@ -30,7 +33,9 @@ fn a_charge_above_high_takes_its_time() {
         assert_eq!(group.live(), 20 * MIB);
         // By the formula, where that is less: 4 of 100 is 102 ms.
         drop((held, more));
-        group.set_limits(Limits::new().high(Limit::Bytes(100 * MIB))).expect("a number");
+        group
+            .set_limits(Limits::new().high(Limit::Bytes(100 * MIB)))
+            .expect("a number");
         let _held = group.force_charge(Bytes(104 * MIB - BATCH));
         let (_more, took) = timed(|| charge(&group, BATCH));
         assert!(took >= Duration::from_millis(102), "{took:?}");
@@ -50,16 +55,27 @@ fn for_a_level_above_as_well() {
     }
 }
 
-/// Credit of idle groups is no charge's excess, and there need not be a reclaimer for it to go back.
+/// Credit of idle groups is no charge's excess, and there need not be a reclaimer for it to go
+/// back.
 #[test]
 fn not_for_credit() {
     for builder in kinds() {
         let runtime = left_empty(build(builder.budget(Bytes(1 << 30)).delay_max(LONG)));
         let tenant = with_high(&runtime.root(), "tenant", MIB);
-        let idle: Vec<Group> = (0..1_000).map(|number| create(&tenant, &number.to_string())).collect();
-        let warm = || idle.iter().for_each(|group| (0..3).for_each(|_| drop(charge(group, BATCH / 2))));
+        let idle: Vec<Group> = (0..1_000)
+            .map(|number| create(&tenant, &number.to_string()))
+            .collect();
+        let warm = || {
+            idle.iter()
+                .for_each(|group| (0..3).for_each(|_| drop(charge(group, BATCH / 2))))
+        };
         warm();
-        assert_eq!(tenant.high_delay(Bytes(MIB)), Duration::ZERO, "{} B of credit", tenant.memory().stocked());
+        assert_eq!(
+            tenant.high_delay(Bytes(MIB)),
+            Duration::ZERO,
+            "{} B of credit",
+            tenant.memory().stocked()
+        );
         let (_, took) = timed(warm);
         assert!(took < QUICK, "{took:?}");
         let (_held, took) = timed(|| charge(&tenant, MIB / 2));
@@ -134,7 +150,10 @@ fn not_inside_a_reclaimer() {
         };
         let _held = group.force_charge(Bytes(10 * MIB));
         let (report, took) = timed(|| group.reclaim(Bytes(MIB)).expect("not inside a reclaimer"));
-        assert!(report.freed == 0 && asked.load(Ordering::SeqCst) && took < QUICK, "{took:?}");
+        assert!(
+            report.freed == 0 && asked.load(Ordering::SeqCst) && took < QUICK,
+            "{took:?}"
+        );
     }
 }
 
@@ -186,8 +205,12 @@ fn a_thread_that_sleeps_is_in_no_charges_way() {
                 drop(charge(group, MIB));
                 done.store(1, Ordering::SeqCst);
             });
-            super::until("it has charged", || group.live() > 10 * MIB || done.load(Ordering::SeqCst) == 1);
-            group.set_limits(Limits::new().high(Limit::Bytes(5 * MIB))).expect("a number");
+            super::until("it has charged", || {
+                group.live() > 10 * MIB || done.load(Ordering::SeqCst) == 1
+            });
+            group
+                .set_limits(Limits::new().high(Limit::Bytes(5 * MIB)))
+                .expect("a number");
             let other = create(group, "other");
             drop(other.force_charge(Bytes(MIB)));
             other.offline().expect("no children");
@@ -206,21 +229,32 @@ fn a_charge_that_grows_is_delayed_too() {
         let mut held = group.force_charge(Bytes(4 * MIB));
         let (_, took) = timed(|| held.try_grow(Bytes(BATCH)).expect("high refuses no charge"));
         assert!(took >= Duration::from_millis(100), "{took:?}");
-        let (_more, took) =
-            timed(|| group.try_charge_with(Bytes(BATCH), OnFull::Wait(WATCHDOG)).expect("high refuses no charge"));
+        let (_more, took) = timed(|| {
+            group
+                .try_charge_with(Bytes(BATCH), OnFull::Wait(WATCHDOG))
+                .expect("high refuses no charge")
+        });
         assert!(took >= Duration::from_millis(100), "{took:?}");
     }
 }
 
-/// Runs `work` while another thread has credit of a group that is far above its high. Whether it had any before.
+/// Runs `work` while another thread has credit of a group that is far above its high. Whether it
+/// had any before.
 pub(super) fn beside_credit(group: &Group, work: impl FnOnce()) -> bool {
     let (left, wait) = std::sync::mpsc::channel();
     let (end, ended) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
         scope.spawn(move || {
             // The second walk opens an adaptive stock.
-            (0..2).for_each(|_| drop(group.try_charge_with(1, OnFull::Reclaim).expect("high refuses no charge")));
-            left.send(group.memory().stocked() > 0).expect("the test waits");
+            (0..2).for_each(|_| {
+                drop(
+                    group
+                        .try_charge_with(1, OnFull::Reclaim)
+                        .expect("high refuses no charge"),
+                )
+            });
+            left.send(group.memory().stocked() > 0)
+                .expect("the test waits");
             assert!(ended.recv().is_err(), "nothing is sent");
         });
         let stocked = wait.recv().expect("no panic there");
@@ -230,8 +264,8 @@ pub(super) fn beside_credit(group: &Group, work: impl FnOnce()) -> bool {
     })
 }
 
-/// Bytes above high are given back while a charge is delayed, and part of them goes into a stock: that delays no
-/// charge.
+/// Bytes above high are given back while a charge is delayed, and part of them goes into a stock:
+/// that delays no charge.
 #[test]
 fn credit_delays_no_charge() {
     let mut stocked = 0;
@@ -254,20 +288,28 @@ fn credit_delays_no_charge() {
     assert!(stocked > 0, "no kind of stock has credit here");
 }
 
-/// A charge that waited for room and is made above high is delayed as any charge. The thread that made room is not.
+/// A charge that waited for room and is made above high is delayed as any charge. The thread that
+/// made room is not.
 #[test]
 fn a_charge_that_waited_is_delayed_by_its_own() {
     for builder in kinds() {
         let runtime = left_empty(build(builder.delay_max(LONG)));
-        let limits = memcg::Limits::new().high(Limit::Bytes(MIB)).max(Limit::Bytes(10 * MIB));
+        let limits = memcg::Limits::new()
+            .high(Limit::Bytes(MIB))
+            .max(Limit::Bytes(10 * MIB));
         let group = runtime.root().create("q", limits).expect("a free name");
         let other = with_high(&runtime.root(), "other", 100 * MIB);
-        let (mut held, _above) = (group.force_charge(Bytes(10 * MIB)), other.force_charge(Bytes(120 * MIB)));
+        let (mut held, _above) = (
+            group.force_charge(Bytes(10 * MIB)),
+            other.force_charge(Bytes(120 * MIB)),
+        );
         let thread = crate::support::waiters::blocked(&group, MIB, &group);
         held.shrink(Bytes(2 * MIB));
-        // Handed over, by this thread or by the other one at the end of its way into line: as this thread's own charge
-        // it would be a long one.
-        crate::support::waiters::until("handed over", || (group.live(), group.waiting_count()) == (9 * MIB, 0));
+        // Handed over, by this thread or by the other one at the end of its way into line: as this
+        // thread's own charge it would be a long one.
+        crate::support::waiters::until("handed over", || {
+            (group.live(), group.waiting_count()) == (9 * MIB, 0)
+        });
         let (_, took) = timed(|| drop(charge(&other, 16)));
         assert!(took < QUICK, "{took:?}");
         std::thread::sleep(Duration::from_millis(50));
@@ -275,6 +317,12 @@ fn a_charge_that_waited_is_delayed_by_its_own() {
         // Below high again there is nothing to wait for.
         drop(held);
         let waited = crate::support::waiters::join(thread).expect("admitted");
-        assert_eq!((waited.bytes(), group.events().local().get(memcg::Event::High)), (MIB, 1));
+        assert_eq!(
+            (
+                waited.bytes(),
+                group.events().local().get(memcg::Event::High)
+            ),
+            (MIB, 1)
+        );
     }
 }

@@ -6,14 +6,20 @@ use std::thread::{self, JoinHandle};
 
 use memcg::{Bytes, Charge, ChargeError, Event, Group, OnFull, OomPolicy, Runtime};
 
-use super::{LONG, MIB, WATCHDOG, assert_empty, bare, build, charge, create, left_empty, until, with_high};
+use super::{
+    LONG, MIB, WATCHDOG, assert_empty, bare, build, charge, create, left_empty, until, with_high,
+};
 use crate::support::waiters::{block_on, join};
 
 type Way = fn(&Group) -> Result<Option<Charge>, ChargeError>;
 
 const WAYS: [Way; 6] = [
     |group| group.try_charge(Bytes(MIB)).map(Some),
-    |group| group.try_charge_with(Bytes(MIB), OnFull::Wait(LONG)).map(Some),
+    |group| {
+        group
+            .try_charge_with(Bytes(MIB), OnFull::Wait(LONG))
+            .map(Some)
+    },
     |group| block_on(group.charge_async(Bytes(MIB))).map(Some),
     |group| group.run(Group::checkpoint).map(|()| None),
     |group| group.run(Group::checkpoint).map(|()| None),
@@ -29,7 +35,12 @@ struct Scene {
 }
 
 fn scene(way: Way) -> Scene {
-    let runtime = build(bare().max(memcg::Limit::Bytes(100 * MIB)).delay_max(LONG).oom_time(LONG));
+    let runtime = build(
+        bare()
+            .max(memcg::Limit::Bytes(100 * MIB))
+            .delay_max(LONG)
+            .oom_time(LONG),
+    );
     runtime.root().set_oom_policy(OomPolicy::Choose);
     let group = with_high(&runtime.root(), "v", 10 * MIB);
     let held = group.force_charge(Bytes(60 * MIB));
@@ -41,15 +52,25 @@ fn scene(way: Way) -> Scene {
             more.map(drop)
         }
     });
-    until("a call in its delay", || group.pressure().some.total > std::time::Duration::ZERO || delayed.is_finished());
-    Scene { runtime, group, delayed }
+    until("a call in its delay", || {
+        group.pressure().some.total > std::time::Duration::ZERO || delayed.is_finished()
+    });
+    Scene {
+        runtime,
+        group,
+        delayed,
+    }
 }
 
 /// The victim gives back what it has as soon as it is told, so no other group is asked.
 #[test]
 fn of_a_victim() {
     for way in WAYS {
-        let Scene { runtime, group, delayed } = scene(way);
+        let Scene {
+            runtime,
+            group,
+            delayed,
+        } = scene(way);
         let root = runtime.root();
         let [other, asks] = ["other", "asks"].map(|name| create(&root, name));
         let told = Arc::new(AtomicBool::new(false));
@@ -58,11 +79,19 @@ fn of_a_victim() {
             let told = Arc::clone(&told);
             other.on_cancel(move |_| told.store(true, Ordering::SeqCst))
         }];
-        let charge = asks.try_charge(Bytes(50 * MIB)).expect("the victim gives back what it has");
+        let charge = asks
+            .try_charge(Bytes(50 * MIB))
+            .expect("the victim gives back what it has");
         if let Err(error) = join(delayed) {
             assert!(matches!(error, ChargeError::Cancelled { .. }), "{error}");
         }
-        assert_eq!((root.events().get(Event::OomKill), told.load(Ordering::SeqCst)), (1, false));
+        assert_eq!(
+            (
+                root.events().get(Event::OomKill),
+                told.load(Ordering::SeqCst)
+            ),
+            (1, false)
+        );
         drop((charge, hooks, held, other, asks, group, root));
         assert_empty(&runtime);
     }
@@ -71,7 +100,12 @@ fn of_a_victim() {
 /// A call of a group below the victim.
 #[test]
 fn below_a_victim() {
-    let runtime = left_empty(build(bare().max(memcg::Limit::Bytes(100 * MIB)).delay_max(LONG).oom_time(LONG)));
+    let runtime = left_empty(build(
+        bare()
+            .max(memcg::Limit::Bytes(100 * MIB))
+            .delay_max(LONG)
+            .oom_time(LONG),
+    ));
     let root = runtime.root();
     root.set_oom_policy(OomPolicy::Choose);
     let top = with_high(&root, "top", MIB);
@@ -86,15 +120,23 @@ fn below_a_victim() {
             more
         }
     });
-    until("a call in its delay", || below.pressure().some.total > std::time::Duration::ZERO || delayed.is_finished());
-    let _charge = root.try_charge(Bytes(50 * MIB)).expect("the victim gives back what it has");
+    until("a call in its delay", || {
+        below.pressure().some.total > std::time::Duration::ZERO || delayed.is_finished()
+    });
+    let _charge = root
+        .try_charge(Bytes(50 * MIB))
+        .expect("the victim gives back what it has");
     let _ = join(delayed);
 }
 
 #[test]
 fn of_a_group_that_goes_offline() {
     for way in WAYS {
-        let Scene { runtime, group, delayed } = scene(way);
+        let Scene {
+            runtime,
+            group,
+            delayed,
+        } = scene(way);
         group.offline().expect("no children");
         assert!(join(delayed).is_ok(), "what was charged is charged");
         drop(group);
@@ -105,7 +147,12 @@ fn of_a_group_that_goes_offline() {
 /// A group that is cancelled is not delayed: it is to give back what it has.
 #[test]
 fn it_does_not_begin_in_a_victim() {
-    let runtime = left_empty(build(bare().max(memcg::Limit::Bytes(100 * MIB)).delay_max(LONG).oom_time(LONG)));
+    let runtime = left_empty(build(
+        bare()
+            .max(memcg::Limit::Bytes(100 * MIB))
+            .delay_max(LONG)
+            .oom_time(LONG),
+    ));
     let root = runtime.root();
     root.set_oom_policy(OomPolicy::Choose);
     let (group, asks) = (with_high(&root, "v", 10 * MIB), create(&root, "asks"));

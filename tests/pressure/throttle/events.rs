@@ -1,4 +1,5 @@
-//! Which level counts that usage is above high: each that is above, once for a charge, and none for a forced charge.
+//! Which level counts that usage is above high: each that is above, once for a charge, and none for
+//! a forced charge.
 
 use memcg::{Bytes, Event, Group, OnFull};
 
@@ -24,11 +25,20 @@ fn once_for_a_charge_and_a_level() {
         let first = charge(&leaf, 4 * MIB);
         assert_eq!(levels.map(local), [0; 5], "at high is not above it");
         let second = charge(&leaf, MIB);
-        assert_eq!((levels.map(local), levels.map(all)), ([0, 0, 1, 0, 0], [1, 1, 1, 0, 0]));
+        assert_eq!(
+            (levels.map(local), levels.map(all)),
+            ([0, 0, 1, 0, 0], [1, 1, 1, 0, 0])
+        );
         let third = charge(&beside, 4 * MIB);
-        assert_eq!((levels.map(local), levels.map(all)), ([0, 1, 1, 0, 0], [2, 2, 1, 0, 0]));
+        assert_eq!(
+            (levels.map(local), levels.map(all)),
+            ([0, 1, 1, 0, 0], [2, 2, 1, 0, 0])
+        );
         let fourth = charge(&leaf, MIB);
-        assert_eq!((levels.map(local), levels.map(all)), ([0, 2, 2, 0, 0], [4, 4, 2, 0, 0]));
+        assert_eq!(
+            (levels.map(local), levels.map(all)),
+            ([0, 2, 2, 0, 0], [4, 4, 2, 0, 0])
+        );
         drop((first, second, third, fourth));
         drop(charge(&leaf, 3 * MIB));
         assert_eq!(levels.map(local), [0, 2, 2, 0, 0], "below again");
@@ -56,12 +66,27 @@ fn in_every_form_but_by_force() {
     assert_eq!(local(&group), 0);
     held.try_grow(Bytes(BATCH)).expect("high refuses no charge");
     assert_eq!(local(&group), 1);
-    drop(group.try_charge_with(Bytes(BATCH), OnFull::Reclaim).expect("high refuses no charge"));
+    drop(
+        group
+            .try_charge_with(Bytes(BATCH), OnFull::Reclaim)
+            .expect("high refuses no charge"),
+    );
     assert_eq!(local(&group), 2);
-    drop(group.try_charge_with(Bytes(BATCH), OnFull::Wait(super::WATCHDOG)).expect("high refuses no charge"));
+    drop(
+        group
+            .try_charge_with(Bytes(BATCH), OnFull::Wait(super::WATCHDOG))
+            .expect("high refuses no charge"),
+    );
     assert_eq!(local(&group), 3);
-    drop(crate::support::waiters::block_on(group.charge_async(Bytes(BATCH))).expect("high refuses no charge"));
+    drop(
+        crate::support::waiters::block_on(group.charge_async(Bytes(BATCH)))
+            .expect("high refuses no charge"),
+    );
     assert_eq!(local(&group), 4);
-    drop(group.try_charge_with(Bytes(BATCH), memcg::OnFull::Refuse).expect("high refuses no charge"));
+    drop(
+        group
+            .try_charge_with(Bytes(BATCH), memcg::OnFull::Refuse)
+            .expect("high refuses no charge"),
+    );
     assert_eq!(local(&group), 5);
 }

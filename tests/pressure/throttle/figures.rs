@@ -17,7 +17,10 @@ fn it_only_grows() {
     for _ in 0..60 {
         held.force_grow(Bytes(MIB));
         let delay = group.high_delay(Bytes(BATCH));
-        assert!(delay >= last && delay <= Duration::from_secs(5), "{delay:?} after {last:?}");
+        assert!(
+            delay >= last && delay <= Duration::from_secs(5),
+            "{delay:?} after {last:?}"
+        );
         last = delay;
         let parts: Vec<Duration> = (0..24).map(|shift| group.high_delay(1 << shift)).collect();
         assert!(parts.is_sorted(), "{parts:?}");
@@ -30,18 +33,30 @@ fn it_only_grows() {
 fn at_the_ends_of_what_can_be_counted() {
     for runtime in runtimes() {
         let group = with_high(&runtime.root(), "q", 0);
-        assert_eq!(group.high_delay(Bytes(u64::MAX)), Duration::ZERO, "nothing is above nothing");
+        assert_eq!(
+            group.high_delay(Bytes(u64::MAX)),
+            Duration::ZERO,
+            "nothing is above nothing"
+        );
         let one = group.force_charge(1);
         // The whole of it is above: (2^20)^2 >> 34, in seconds, and more.
         assert_eq!(group.high_delay(Bytes(BATCH)), Duration::from_secs(2));
         drop(one);
         let _all = group.force_charge(1 << 62);
         for bytes in [1, KIB, MIB, 1 << 62, u64::MAX] {
-            assert_eq!(group.high_delay(Bytes(bytes)), Duration::from_secs(2), "{bytes}");
+            assert_eq!(
+                group.high_delay(Bytes(bytes)),
+                Duration::from_secs(2),
+                "{bytes}"
+            );
         }
-        group.set_limits(Limits::new().high(1 << 61)).expect("a number");
+        group
+            .set_limits(Limits::new().high(1 << 61))
+            .expect("a number");
         assert_eq!(group.high_delay(Bytes(BATCH)), Duration::from_secs(2));
-        group.set_limits(Limits::new().high(1 << 62)).expect("a number");
+        group
+            .set_limits(Limits::new().high(1 << 62))
+            .expect("a number");
         assert_eq!(group.high_delay(Bytes(BATCH)), Duration::ZERO);
     }
 }
@@ -53,10 +68,14 @@ fn left_to_the_caller() {
         // A charge that sleeps here sleeps too long for the test.
         let runtime = left_empty(build(builder.delay_max(Duration::from_secs(600))));
         let group = with_high(&runtime.root(), "q", MIB);
-        let below = group.try_charge_with(Bytes(MIB), OnFull::Reclaim).expect("room");
+        let below = group
+            .try_charge_with(Bytes(MIB), OnFull::Reclaim)
+            .expect("room");
         let none = group.high_delay(Bytes(MIB));
         assert_eq!((below.bytes(), none), (MIB, Duration::ZERO));
-        let above = group.try_charge_with(Bytes(7 * MIB), OnFull::Reclaim).expect("high refuses no charge");
+        let above = group
+            .try_charge_with(Bytes(7 * MIB), OnFull::Reclaim)
+            .expect("high refuses no charge");
         let delay = group.high_delay(Bytes(7 * MIB));
         assert_eq!((above.bytes(), delay), (7 * MIB, Duration::from_secs(600)));
         assert_eq!(group.live(), 8 * MIB);
@@ -69,12 +88,22 @@ fn left_to_the_caller() {
 #[test]
 fn refused_as_any_charge_is() {
     for runtime in runtimes() {
-        let limits = Limits::new().high(Limit::Bytes(MIB)).max(Limit::Bytes(8 * MIB));
+        let limits = Limits::new()
+            .high(Limit::Bytes(MIB))
+            .max(Limit::Bytes(8 * MIB));
         let group = runtime.root().create("q", limits).expect("a free name");
         let below = create(&group, "below");
-        let error = below.try_charge_with(Bytes(9 * MIB), OnFull::Reclaim).expect_err("max refuses");
-        assert!(matches!(&error, ChargeError::Limit(refusal) if refusal.group() == &group), "{error}");
+        let error = below
+            .try_charge_with(Bytes(9 * MIB), OnFull::Reclaim)
+            .expect_err("max refuses");
+        assert!(
+            matches!(&error, ChargeError::Limit(refusal) if refusal.group() == &group),
+            "{error}"
+        );
         below.offline().expect("no children");
-        assert!(matches!(below.try_charge_with(1, OnFull::Reclaim), Err(ChargeError::Offline { .. })));
+        assert!(matches!(
+            below.try_charge_with(1, OnFull::Reclaim),
+            Err(ChargeError::Offline { .. })
+        ));
     }
 }

@@ -31,7 +31,10 @@ fn it_is_woken_once_when_the_delay_is_over() {
         let started = Instant::now();
         let charge = future.finish().expect("high refuses no charge");
         assert!(started.elapsed() >= delay, "{:?}", started.elapsed());
-        assert_eq!((charge.bytes(), group.live(), group.waiting_count()), (BATCH, 8 * MIB + BATCH, 0));
+        assert_eq!(
+            (charge.bytes(), group.live(), group.waiting_count()),
+            (BATCH, 8 * MIB + BATCH, 0)
+        );
         assert_eq!(future.wakes(), 1);
         drop(future);
         assert_eq!(polls, 2);
@@ -55,7 +58,11 @@ fn others_on_the_thread_go_on() {
             drop(charge.expect("no limit there"));
         }
         drop((delayed, held));
-        assert_eq!(group.live(), 0, "dropped while it was delayed, its charge is gone");
+        assert_eq!(
+            group.live(),
+            0,
+            "dropped while it was delayed, its charge is gone"
+        );
     }
 }
 
@@ -63,7 +70,9 @@ fn others_on_the_thread_go_on() {
 #[test]
 fn a_hit_is_ready_at_once() {
     // An audit looks at each charge: nothing hits.
-    for builder in [trees::stocked(), trees::stocked().adaptive(false)].map(|builder| builder.audit(false)) {
+    for builder in
+        [trees::stocked(), trees::stocked().adaptive(false)].map(|builder| builder.audit(false))
+    {
         let runtime = build(builder.delay_max(LONG));
         let top = with_high(&runtime.root(), "top", MIB);
         let (group, other) = (super::create(&top, "q"), super::create(&top, "other"));
@@ -71,30 +80,46 @@ fn a_hit_is_ready_at_once() {
         // Two walks, of which the second opens an adaptive stock, and what is left of a batch.
         (0..2).for_each(|_| drop(charge(&group, 100)));
         held.transfer(&other).expect("no max");
-        let Poll::Ready(charge) = Polled::new(group.charge_async(100)).poll() else { panic!("it hit") };
+        let Poll::Ready(charge) = Polled::new(group.charge_async(100)).poll() else {
+            panic!("it hit")
+        };
         drop((charge.expect("no limit"), held, group, other));
         assert_eq!(top.live(), 0);
     }
 }
 
-/// A thread that has a timer of its own has the charge at once, whether or not the charge had to wait in line.
+/// A thread that has a timer of its own has the charge at once, whether or not the charge had to
+/// wait in line.
 #[test]
 fn undelayed_is_ready_as_soon_as_it_is_charged() {
     for builder in kinds() {
         let runtime = left_empty(build(builder.delay_max(LONG)));
-        let limits = Limits::new().high(Limit::Bytes(MIB)).max(Limit::Bytes(8 * MIB));
+        let limits = Limits::new()
+            .high(Limit::Bytes(MIB))
+            .max(Limit::Bytes(8 * MIB));
         let group = runtime.root().create("q", limits).expect("a free name");
         let mut held = group.force_charge(Bytes(4 * MIB));
-        let Poll::Ready(more) = Polled::new(group.charge_async(Bytes(4 * MIB)).undelayed()).poll() else {
+        let Poll::Ready(more) = Polled::new(group.charge_async(Bytes(4 * MIB)).undelayed()).poll()
+        else {
             panic!("it fits")
         };
         let _more = more.expect("high refuses no charge");
-        assert_eq!(group.high_delay(Bytes(BATCH)), LONG, "it is the caller's to serve");
+        assert_eq!(
+            group.high_delay(Bytes(BATCH)),
+            LONG,
+            "it is the caller's to serve"
+        );
         let mut waiter = Polled::new(group.charge_async(Bytes(MIB)).undelayed());
         assert!(waiter.poll().is_pending() && group.waiting_count() == 1);
         held.shrink(Bytes(MIB));
-        let Poll::Ready(last) = waiter.poll() else { panic!("it was served, and is far above high") };
-        assert_eq!((last.expect("room").bytes(), waiter.wakes()), (MIB, 1), "it has not woken itself");
+        let Poll::Ready(last) = waiter.poll() else {
+            panic!("it was served, and is far above high")
+        };
+        assert_eq!(
+            (last.expect("room").bytes(), waiter.wakes()),
+            (MIB, 1),
+            "it has not woken itself"
+        );
         assert_eq!(group.events().local().get(Event::High), 2);
     }
 }
@@ -116,7 +141,9 @@ fn it_ends_when_usage_is_below_again() {
         let _held = group.force_charge(Bytes(8 * MIB));
         let mut future = Polled::new(group.charge_async(Bytes(BATCH)));
         assert!(future.poll().is_pending());
-        group.set_limits(Limits::new().high(Limit::Unlimited)).expect("no number");
+        group
+            .set_limits(Limits::new().high(Limit::Unlimited))
+            .expect("no number");
         drop(future.finish().expect("high refuses no charge"));
     }
 }
@@ -128,7 +155,9 @@ fn what_is_short_is_ready_at_once() {
         let runtime = left_empty(build(builder.delay_max(LONG)));
         let group = with_high(&runtime.root(), "q", 100 * MIB);
         let held = group.force_charge(Bytes(101 * MIB - BATCH));
-        let Poll::Ready(charge) = Polled::new(group.charge_async(Bytes(BATCH))).poll() else { panic!("6 ms are none") };
+        let Poll::Ready(charge) = Polled::new(group.charge_async(Bytes(BATCH))).poll() else {
+            panic!("6 ms are none")
+        };
         drop((charge.expect("high refuses no charge"), held, group));
     }
 }
@@ -138,12 +167,17 @@ fn what_is_short_is_ready_at_once() {
 fn after_it_has_waited() {
     for builder in kinds() {
         let runtime = left_empty(build(builder.delay_max(LONG)));
-        let limits = memcg::Limits::new().high(memcg::Limit::Bytes(MIB)).max(memcg::Limit::Bytes(8 * MIB));
+        let limits = memcg::Limits::new()
+            .high(memcg::Limit::Bytes(MIB))
+            .max(memcg::Limit::Bytes(8 * MIB));
         let group = runtime.root().create("q", limits).expect("a free name");
         let mut held = group.force_charge(Bytes(8 * MIB));
         let mut future = crate::support::waiters::in_line(&group, BATCH);
         held.shrink(Bytes(MIB));
-        assert_eq!((future.wakes(), group.waiting_count(), group.live()), (1, 0, 7 * MIB + BATCH));
+        assert_eq!(
+            (future.wakes(), group.waiting_count(), group.live()),
+            (1, 0, 7 * MIB + BATCH)
+        );
         for _ in 0..10 {
             assert!(future.poll().is_pending(), "delayed");
         }
@@ -161,16 +195,21 @@ fn delayed(group: &Group) -> Polled<memcg::ChargeFuture> {
 /// A thousand at once: each is woken once.
 #[test]
 fn many_are_woken_once_each() {
-    let runtime = left_empty(build(trees::stocked().delay_max(Duration::from_millis(300))));
+    let runtime = left_empty(build(
+        trees::stocked().delay_max(Duration::from_millis(300)),
+    ));
     let group = with_high(&runtime.root(), "q", MIB);
     let _held = group.force_charge(Bytes(8 * MIB));
     let futures: Vec<_> = (0..1_000).map(|_| delayed(&group)).collect();
-    super::until("each is woken", || futures.iter().all(|future| future.wakes() > 0));
+    super::until("each is woken", || {
+        futures.iter().all(|future| future.wakes() > 0)
+    });
     std::thread::sleep(Duration::from_millis(50));
     assert!(futures.iter().all(|future| future.wakes() == 1));
 }
 
-/// Dropped, or polled with another waker: nothing refers to the old one any more, and it is not woken.
+/// Dropped, or polled with another waker: nothing refers to the old one any more, and it is not
+/// woken.
 #[test]
 fn what_is_dropped_leaves_nothing() {
     for builder in kinds() {
@@ -184,7 +223,10 @@ fn what_is_dropped_leaves_nothing() {
         assert_eq!(Arc::strong_count(&old), 1, "another one is");
         let new = future.renew();
         drop(future);
-        assert_eq!((Arc::strong_count(&new), new.count(), old.count()), (1, 0, 0));
+        assert_eq!(
+            (Arc::strong_count(&new), new.count(), old.count()),
+            (1, 0, 0)
+        );
         assert_eq!(group.live(), 8 * MIB);
     }
 }
@@ -206,8 +248,8 @@ impl Drop for Bad {
     }
 }
 
-/// A waker that panics, when it is woken or when it is dropped, keeps no charge asleep, and the thread that wakes goes
-/// on.
+/// A waker that panics, when it is woken or when it is dropped, keeps no charge asleep, and the
+/// thread that wakes goes on.
 #[test]
 fn a_waker_that_panics() {
     let runtime = left_empty(build(trees::stocked().delay_max(LONG)));
@@ -222,14 +264,25 @@ fn a_waker_that_panics() {
         future
     };
     let mut futures = [bad(), delayed(&group), bad(), delayed(&group), bad()];
-    assert!(futures[4].poll().is_pending(), "the old waker's panic ends there");
-    group.set_limits(Limits::new().high(Limit::Unlimited)).expect("no number");
-    super::until("the others are woken", || [1, 3, 4].iter().all(|&at| futures[at].wakes() == 1));
+    assert!(
+        futures[4].poll().is_pending(),
+        "the old waker's panic ends there"
+    );
+    group
+        .set_limits(Limits::new().high(Limit::Unlimited))
+        .expect("no number");
+    super::until("the others are woken", || {
+        [1, 3, 4].iter().all(|&at| futures[at].wakes() == 1)
+    });
     for mut future in futures {
         drop(future.finish().expect("high refuses no charge"));
     }
-    group.set_limits(Limits::new().high(Limit::Bytes(MIB))).expect("a number");
+    group
+        .set_limits(Limits::new().high(Limit::Bytes(MIB)))
+        .expect("a number");
     let mut last = delayed(&group);
-    group.set_limits(Limits::new().high(Limit::Unlimited)).expect("no number");
+    group
+        .set_limits(Limits::new().high(Limit::Unlimited))
+        .expect("no number");
     drop(last.finish().expect("high refuses no charge"));
 }

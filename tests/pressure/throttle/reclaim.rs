@@ -1,4 +1,5 @@
-//! Above high, memory is asked for first: of which groups, for what, and that none is taken from protected groups.
+//! Above high, memory is asked for first: of which groups, for what, and that none is taken from
+//! protected groups.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,7 +8,9 @@ use memcg::{Charge, Event, Limit, Limits, Priority, ReclaimCause};
 
 use crate::support::reclaimers::{KIB, call, lock};
 
-use super::{Cache, Log, MIB, assert_sound, build, call_of, charge, create, left_empty, undelayed, with_high};
+use super::{
+    Cache, Log, MIB, assert_sound, build, call_of, charge, create, left_empty, undelayed, with_high,
+};
 
 #[test]
 fn those_below_the_level_that_is_above() {
@@ -20,11 +23,20 @@ fn those_below_the_level_that_is_above() {
         let (outside, _outside) = Cache::of(&root, 16 * MIB, &log);
         assert!(log.is_empty(), "not above yet");
         let held = charge(&other, 4 * MIB);
-        assert!(top.live() <= 16 * MIB && inside.bytes() >= 11 * MIB, "{} and {}", top.live(), inside.bytes());
+        assert!(
+            top.live() <= 16 * MIB && inside.bytes() >= 11 * MIB,
+            "{} and {}",
+            top.live(),
+            inside.bytes()
+        );
         let asked = log.take();
         assert!(!asked.is_empty());
         for asked in asked {
-            assert_eq!((asked.cause, asked.target.as_str()), (ReclaimCause::High, "/top"), "{asked:?}");
+            assert_eq!(
+                (asked.cause, asked.target.as_str()),
+                (ReclaimCause::High, "/top"),
+                "{asked:?}"
+            );
         }
         assert_eq!(outside.bytes(), 16 * MIB);
         assert_sound(&runtime);
@@ -43,10 +55,18 @@ fn at_each_level_that_is_above() {
         let beside = create(&top, "beside");
         let caches = [&inner, &beside].map(|group| Cache::of(group, 16 * MIB, &log));
         let held = charge(&inner, 8 * MIB);
-        assert!(inner.live() <= 16 * MIB && top.live() <= 32 * MIB, "{} and {}", inner.live(), top.live());
+        assert!(
+            inner.live() <= 16 * MIB && top.live() <= 32 * MIB,
+            "{} and {}",
+            inner.live(),
+            top.live()
+        );
         assert!(caches[0].0.bytes() <= 8 * MIB, "its own level asks of it");
         let targets: Vec<String> = log.take().into_iter().map(|asked| asked.target).collect();
-        assert!(targets.iter().any(|target| target == "/top/inner"), "{targets:?}");
+        assert!(
+            targets.iter().any(|target| target == "/top/inner"),
+            "{targets:?}"
+        );
         assert_sound(&runtime);
         drop((caches, held));
     }
@@ -59,7 +79,9 @@ fn protection_holds() {
         let runtime = build(builder);
         let log = Log::default();
         let top = with_high(&runtime.root(), "top", 16 * MIB);
-        let kept = top.create("kept", Limits::new().min(Limit::Bytes(8 * MIB))).expect("a free name");
+        let kept = top
+            .create("kept", Limits::new().min(Limit::Bytes(8 * MIB)))
+            .expect("a free name");
         let spent = create(&top, "spent");
         let caches = [&kept, &spent].map(|group| Cache::of(group, 8 * MIB, &log));
         let held = charge(&top, 12 * MIB);
@@ -101,14 +123,19 @@ fn what_is_fruitless_ends() {
 fn so_that_max_is_not_met() {
     for builder in undelayed() {
         let runtime = left_empty(build(builder));
-        let limits = Limits::new().high(Limit::Bytes(16 * MIB)).max(Limit::Bytes(24 * MIB));
+        let limits = Limits::new()
+            .high(Limit::Bytes(16 * MIB))
+            .max(Limit::Bytes(24 * MIB));
         let group = runtime.root().create("q", limits).expect("a free name");
         let (cache, _registration) = Cache::of(&group, 0, &Log::default());
         for _ in 0..100 {
             cache.add(MIB).expect("room");
         }
         assert!(group.events().get(Event::High) > 0);
-        assert_eq!([Event::Max, Event::Oom].map(|event| group.events().get(event)), [0, 0]);
+        assert_eq!(
+            [Event::Max, Event::Oom].map(|event| group.events().get(event)),
+            [0, 0]
+        );
         assert!(group.usage() <= 17 * MIB, "{}", group.usage());
     }
 }
@@ -119,10 +146,16 @@ fn a_high_that_is_lowered_asks_for_all_rounds() {
     for builder in undelayed() {
         let runtime = build(builder);
         let group = create(&runtime.root(), "q");
-        let entries = Mutex::new((0..64).map(|_| charge(&group, 64 * KIB)).collect::<Vec<_>>());
+        let entries = Mutex::new(
+            (0..64)
+                .map(|_| charge(&group, 64 * KIB))
+                .collect::<Vec<_>>(),
+        );
         let given = call(move |_, _| drop_one(&entries));
         let registration = group.register_reclaimer(given, Priority::NORMAL);
-        group.set_limits(Limits::new().high(Limit::Bytes(MIB))).expect("no max");
+        group
+            .set_limits(Limits::new().high(Limit::Bytes(MIB)))
+            .expect("no max");
         assert!(group.live() <= 2 * MIB, "{}", group.live());
         assert_sound(&runtime);
         drop(registration);

@@ -2,7 +2,9 @@
 
 use memcg::Bytes;
 
-use super::{KIB, Waiter, admitted, assert_woken, build, charge, full, in_line, kinds, left_empty, runtimes};
+use super::{
+    KIB, Waiter, admitted, assert_woken, build, charge, full, in_line, kinds, left_empty, runtimes,
+};
 
 #[test]
 fn before_it_is_polled() {
@@ -42,7 +44,9 @@ fn all_of_them() {
         for backwards in [false, true] {
             let runtime = left_empty(build(builder.clone()));
             let (group, held) = full(&runtime);
-            let mut waiters: Vec<Waiter> = (0..1_000).map(|number| in_line(&group, 1 + number)).collect();
+            let mut waiters: Vec<Waiter> = (0..1_000)
+                .map(|number| in_line(&group, 1 + number))
+                .collect();
             if backwards {
                 waiters.reverse();
             }

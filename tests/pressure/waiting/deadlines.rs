@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use memcg::{Bytes, ChargeError, Event, Group, Limits, OnFull};
 
 use super::{
-    KIB, Polled, SHORT, WATCHDOG, assert_sound, block_on, build, charge, create, full, left_empty, limited,
-    nearly_full, runtimes, timed_out,
+    KIB, Polled, SHORT, WATCHDOG, assert_sound, block_on, build, charge, create, full, left_empty,
+    limited, nearly_full, runtimes, timed_out,
 };
 
 const MIB: u64 = 1024 * KIB;
@@ -32,11 +32,27 @@ fn it_leaves_a_trace_and_nothing_else() {
         assert_eq!(top.waiting_count(), 1);
         let (refusal, waited) = timed_out(future.finish());
         assert!(waited >= SHORT && waited <= started.elapsed(), "{waited:?}");
-        assert_eq!((refusal.group(), refusal.requester(), refusal.requested()), (&top, &group, 3 * KIB));
-        assert_eq!((counted(&top), counted(&group), runtime.root().events().get(Event::TimedOut)), (1, 0, 1));
-        assert_eq!((top.waiting_count(), top.live(), top.refused_count()), (0, 8 * KIB, 1));
+        assert_eq!(
+            (refusal.group(), refusal.requester(), refusal.requested()),
+            (&top, &group, 3 * KIB)
+        );
+        assert_eq!(
+            (
+                counted(&top),
+                counted(&group),
+                runtime.root().events().get(Event::TimedOut)
+            ),
+            (1, 0, 1)
+        );
+        assert_eq!(
+            (top.waiting_count(), top.live(), top.refused_count()),
+            (0, 8 * KIB, 1)
+        );
         assert_eq!(future.wakes(), 1, "one wake-up for the whole wait");
-        assert!(catch_unwind(AssertUnwindSafe(|| future.poll())).is_err(), "it is done");
+        assert!(
+            catch_unwind(AssertUnwindSafe(|| future.poll())).is_err(),
+            "it is done"
+        );
     }
 }
 
@@ -46,12 +62,16 @@ fn any_timer_ends_it() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let held = charge(&group, 8 * KIB);
         let mut future = Polled::new(group.charge_async(Bytes(3 * KIB)).until(ready("whatever")));
-        let Poll::Ready(ended) = future.poll() else { panic!("the timer was over before") };
+        let Poll::Ready(ended) = future.poll() else {
+            panic!("the timer was over before")
+        };
         assert_eq!(timed_out(ended).0.requested(), 3 * KIB);
         let mut future = Polled::new(group.charge_async(Bytes(3 * KIB)).until(pending::<()>()));
         assert!(future.poll().is_pending() && group.waiting_count() == 1);
         drop(held);
-        let Poll::Ready(Ok(charge)) = future.poll() else { panic!("there is room") };
+        let Poll::Ready(Ok(charge)) = future.poll() else {
+            panic!("there is room")
+        };
         assert_eq!((charge.bytes(), counted(&group)), (3 * KIB, 1));
     }
 }
@@ -67,7 +87,12 @@ fn without_a_wait_no_timer_is_asked() {
             block_on(group.charge_async(Bytes(11 * KIB)).until(asks())),
             block_on(group.charge_async(Bytes(11 * KIB)).timeout(Duration::ZERO)),
         ];
-        assert!(never.iter().all(|ended| matches!(ended, Err(ChargeError::Limit(_)))), "{never:?}");
+        assert!(
+            never
+                .iter()
+                .all(|ended| matches!(ended, Err(ChargeError::Limit(_)))),
+            "{never:?}"
+        );
         assert_eq!(counted(&group), 0);
     }
 }
@@ -82,7 +107,8 @@ fn what_came_in_time_holds() {
         assert!(ours.poll().is_pending() && theirs.poll().is_pending());
         drop(held);
         std::thread::sleep(2 * SHORT);
-        let charges = [ours.finish(), theirs.finish()].map(|charge| charge.expect("charged long ago").bytes());
+        let charges = [ours.finish(), theirs.finish()]
+            .map(|charge| charge.expect("charged long ago").bytes());
         assert_eq!((charges, counted(&group)), ([4 * KIB; 2], 0));
     }
 }
@@ -90,7 +116,13 @@ fn what_came_in_time_holds() {
 /// Ready so long after it was made.
 fn tokio_like(time: Duration) -> impl Future<Output = ()> {
     let until = Instant::now() + time;
-    std::future::poll_fn(move |_| if Instant::now() < until { Poll::Pending } else { Poll::Ready(()) })
+    std::future::poll_fn(move |_| {
+        if Instant::now() < until {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
+    })
 }
 
 /// No time is one try, and more time than there is has no end.
@@ -98,18 +130,24 @@ fn tokio_like(time: Duration) -> impl Future<Output = ()> {
 fn extremes() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let _held = block_on(group.charge_async(Bytes(10 * KIB)).timeout(Duration::ZERO)).expect("it fits");
+        let _held =
+            block_on(group.charge_async(Bytes(10 * KIB)).timeout(Duration::ZERO)).expect("it fits");
         timed_out(block_on(group.charge_async(1).timeout(Duration::ZERO)));
         for time in [Duration::MAX, WATCHDOG] {
             let mut future = Polled::new(group.charge_async(1).timeout(time));
             assert!(future.poll().is_pending() && future.poll().is_pending());
             drop(future);
         }
-        assert_eq!((group.waiting_count(), counted(&group)), (0, 1), "one that is dropped leaves no trace");
+        assert_eq!(
+            (group.waiting_count(), counted(&group)),
+            (0, 1),
+            "one that is dropped leaves no trace"
+        );
     }
 }
 
-/// The time of many ends at once while others give memory back: each is charged or timed out, and it adds up.
+/// The time of many ends at once while others give memory back: each is charged or timed out, and
+/// it adds up.
 #[test]
 fn time_is_over_while_memory_comes() {
     for runtime in runtimes() {
@@ -120,7 +158,9 @@ fn time_is_over_while_memory_comes() {
                 scope.spawn(move || {
                     for round in 0..50 {
                         let time = Duration::from_micros((thread * 37 + round * 13) % 700);
-                        let charges = [17, 23].map(|kib| block_on(group.charge_async(Bytes(kib * KIB)).timeout(time)));
+                        let charges = [17, 23].map(|kib| {
+                            block_on(group.charge_async(Bytes(kib * KIB)).timeout(time))
+                        });
                         for ended in charges.iter().filter_map(|charge| charge.as_ref().err()) {
                             assert!(matches!(ended, ChargeError::TimedOut { .. }), "{ended}");
                         }
@@ -128,7 +168,10 @@ fn time_is_over_while_memory_comes() {
                 });
             }
         });
-        assert_eq!((group.waiting_count(), group.live(), counted(&group)), (0, 0, group.refused_count()));
+        assert_eq!(
+            (group.waiting_count(), group.live(), counted(&group)),
+            (0, 0, group.refused_count())
+        );
         assert_sound(&runtime);
     }
 }
@@ -138,14 +181,21 @@ fn time_is_over_while_memory_comes() {
 fn a_delay_ends_in_time() {
     let runtime = left_empty(build(super::bare().delay_max(WATCHDOG * 10)));
     let group = create(&runtime.root(), "q");
-    group.set_limits(Limits::new().high(memcg::Limit::Bytes(MIB))).expect("a number");
+    group
+        .set_limits(Limits::new().high(memcg::Limit::Bytes(MIB)))
+        .expect("a number");
     let _held = group.force_charge(Bytes(8 * MIB));
     for time in [Duration::ZERO, Duration::from_millis(5)] {
         let more = [
             block_on(group.charge_async(Bytes(MIB)).timeout(time)).expect("high refuses no charge"),
-            group.try_charge_with(Bytes(MIB), OnFull::Wait(time)).expect("high refuses no charge"),
-            group.try_charge_with(Bytes(MIB), memcg::OnFull::Wait(time)).expect("high refuses no charge"),
-            block_on(group.charge_async(Bytes(MIB)).until(std::future::ready(()))).expect("as before"),
+            group
+                .try_charge_with(Bytes(MIB), OnFull::Wait(time))
+                .expect("high refuses no charge"),
+            group
+                .try_charge_with(Bytes(MIB), memcg::OnFull::Wait(time))
+                .expect("high refuses no charge"),
+            block_on(group.charge_async(Bytes(MIB)).until(std::future::ready(())))
+                .expect("as before"),
         ];
         assert_eq!(group.live(), 12 * MIB);
         drop(more);
@@ -158,7 +208,9 @@ fn no_reclaimer_is_asked_after_it() {
     let runtime = build(super::bare().reclaim_time(WATCHDOG * 10));
     let domain = limited(&runtime.root(), "domain", 100);
     let asked = Arc::new(AtomicU64::new(0));
-    let groups: Vec<_> = (0..4).map(|number| create(&domain, &number.to_string())).collect();
+    let groups: Vec<_> = (0..4)
+        .map(|number| create(&domain, &number.to_string()))
+        .collect();
     let held: Vec<_> = groups.iter().map(|group| charge(group, 25)).collect();
     let time = Duration::from_millis(1);
     let slow = {
@@ -169,9 +221,13 @@ fn no_reclaimer_is_asked_after_it() {
             1
         })
     };
-    let _registrations: Vec<_> =
-        groups.iter().map(|group| group.register_reclaimer(slow.clone(), memcg::Priority::NORMAL)).collect();
-    domain.try_charge_with(Bytes(50), OnFull::Wait(time)).expect_err("nothing is freed");
+    let _registrations: Vec<_> = groups
+        .iter()
+        .map(|group| group.register_reclaimer(slow.clone(), memcg::Priority::NORMAL))
+        .collect();
+    domain
+        .try_charge_with(Bytes(50), OnFull::Wait(time))
+        .expect_err("nothing is freed");
     assert_eq!(asked.load(Ordering::SeqCst), 1);
     block_on(domain.charge_async(Bytes(50)).timeout(time)).expect_err("nothing is freed");
     assert_eq!(asked.load(Ordering::SeqCst), 2);

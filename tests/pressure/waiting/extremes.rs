@@ -5,7 +5,8 @@ use std::time::Duration;
 use memcg::{Bytes, ChargeError, OnFull};
 
 use super::{
-    KIB, Polled, WATCHDOG, Waiter, admitted, build, charge, create, in_line, kinds, limited, runtimes, turned_away,
+    KIB, Polled, WATCHDOG, Waiter, admitted, build, charge, create, in_line, kinds, limited,
+    runtimes, turned_away,
 };
 
 /// Nothing always fits, whichever charge is in line.
@@ -18,16 +19,29 @@ fn zero_bytes_wait_for_no_charge() {
         let _waiter = in_line(&group, KIB);
         for group in [&group, &full] {
             let charges = [
-                group.try_charge_with(0, OnFull::Wait(Duration::ZERO)).expect("nothing"),
-                group.try_charge_with(0, OnFull::Wait(WATCHDOG)).expect("nothing"),
+                group
+                    .try_charge_with(0, OnFull::Wait(Duration::ZERO))
+                    .expect("nothing"),
+                group
+                    .try_charge_with(0, OnFull::Wait(WATCHDOG))
+                    .expect("nothing"),
                 admitted(&mut Polled::new(group.charge_async(0))),
                 group.try_charge_with(0, OnFull::Refuse).expect("nothing"),
-                group.try_charge_with(0, OnFull::Wait(WATCHDOG)).expect("nothing"),
+                group
+                    .try_charge_with(0, OnFull::Wait(WATCHDOG))
+                    .expect("nothing"),
                 group.try_charge_with(0, OnFull::Force).expect("nothing"),
             ];
-            assert!(charges.iter().all(|charge| charge.bytes() == 0 && charge.group() == *group));
+            assert!(
+                charges
+                    .iter()
+                    .all(|charge| charge.bytes() == 0 && charge.group() == *group)
+            );
         }
-        assert_eq!((group.waiting_count(), full.waiting_count(), group.live()), (1, 0, 10 * KIB));
+        assert_eq!(
+            (group.waiting_count(), full.waiting_count(), group.live()),
+            (1, 0, 10 * KIB)
+        );
     }
 }
 
@@ -35,7 +49,10 @@ fn zero_bytes_wait_for_no_charge() {
 #[test]
 fn more_than_there_can_be() {
     for runtime in runtimes() {
-        let (limited, free) = (limited(&runtime.root(), "limited", KIB), create(&runtime.root(), "free"));
+        let (limited, free) = (
+            limited(&runtime.root(), "limited", KIB),
+            create(&runtime.root(), "free"),
+        );
         for group in [&limited, &free] {
             for bytes in [u64::MAX, u64::MAX - 1, 1 << 63] {
                 let errors = [
@@ -43,10 +60,15 @@ fn more_than_there_can_be() {
                         .try_charge_with(Bytes(bytes), OnFull::Wait(Duration::MAX))
                         .expect_err("more than can be counted"),
                     turned_away(&mut Polled::new(group.charge_async(Bytes(bytes)))),
-                    group.try_charge_with(Bytes(bytes), OnFull::Wait(Duration::MAX)).expect_err("the same"),
+                    group
+                        .try_charge_with(Bytes(bytes), OnFull::Wait(Duration::MAX))
+                        .expect_err("the same"),
                 ];
                 for error in errors {
-                    assert!(matches!(&error, ChargeError::Limit(by) if by.requested() == bytes), "{error}");
+                    assert!(
+                        matches!(&error, ChargeError::Limit(by) if by.requested() == bytes),
+                        "{error}"
+                    );
                 }
             }
             assert_eq!((group.waiting_count(), group.usage()), (0, 0));
@@ -71,9 +93,13 @@ fn all_there_is() {
 fn a_very_long_line() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", KIB);
-        let groups: Vec<_> = (0..100).map(|number| create(&group, &number.to_string())).collect();
+        let groups: Vec<_> = (0..100)
+            .map(|number| create(&group, &number.to_string()))
+            .collect();
         let mut held = charge(&group, KIB);
-        let mut line: Vec<Waiter> = (0..10_000).map(|number| in_line(&groups[number % 100], KIB)).collect();
+        let mut line: Vec<Waiter> = (0..10_000)
+            .map(|number| in_line(&groups[number % 100], KIB))
+            .collect();
         assert_eq!(group.waiting_count(), 10_000);
         for waiter in &mut line {
             drop(held);
@@ -96,9 +122,17 @@ fn futures_are_values() {
         let held = charge(&group, KIB);
         let moved = in_line(&group, KIB);
         drop((group, runtime));
-        let mut moved = std::thread::spawn(move || owned(moved)).join().expect("no panic");
-        assert!(matches!(turned_away(&mut moved), ChargeError::Offline { .. }));
-        assert!(matches!(turned_away(&mut never_polled), ChargeError::Offline { .. }));
+        let mut moved = std::thread::spawn(move || owned(moved))
+            .join()
+            .expect("no panic");
+        assert!(matches!(
+            turned_away(&mut moved),
+            ChargeError::Offline { .. }
+        ));
+        assert!(matches!(
+            turned_away(&mut never_polled),
+            ChargeError::Offline { .. }
+        ));
         drop(held);
     }
 }

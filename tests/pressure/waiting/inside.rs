@@ -11,7 +11,10 @@ use super::{KIB, Polled, WATCHDOG, call, charge, full, limited, lock, runtimes, 
 fn refused_at_once() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let (asked, errors) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let (asked, errors) = (
+            Arc::new(AtomicU64::new(0)),
+            Arc::new(Mutex::new(Vec::new())),
+        );
         let _registration = {
             let (asked, errors) = (Arc::clone(&asked), Arc::clone(&errors));
             let reclaimer = call(move |_, context| {
@@ -20,22 +23,35 @@ fn refused_at_once() {
                 let mut future = Polled::new(group.charge_async(Bytes(5 * KIB)));
                 let wait = OnFull::Wait(WATCHDOG * 10);
                 lock(&errors).extend([
-                    group.try_charge_with(Bytes(5 * KIB), OnFull::Wait(WATCHDOG * 10)).expect_err("no room"),
+                    group
+                        .try_charge_with(Bytes(5 * KIB), OnFull::Wait(WATCHDOG * 10))
+                        .expect_err("no room"),
                     turned_away(&mut future),
-                    group.try_charge_with(Bytes(5 * KIB), wait).expect_err("no room"),
+                    group
+                        .try_charge_with(Bytes(5 * KIB), wait)
+                        .expect_err("no room"),
                 ]);
                 // A charge that fits is made, whatever the form.
-                drop(group.try_charge_with(1, OnFull::Wait(WATCHDOG)).expect("room for one"));
+                drop(
+                    group
+                        .try_charge_with(1, OnFull::Wait(WATCHDOG))
+                        .expect("room for one"),
+                );
                 drop(super::block_on(group.charge_async(1)).expect("room for one"));
                 0
             });
             group.register_reclaimer(reclaimer, Priority::NORMAL)
         };
         let _held = charge(&group, 9 * KIB);
-        assert!(matches!(group.try_charge(Bytes(2 * KIB)), Err(ChargeError::Limit(_))));
+        assert!(matches!(
+            group.try_charge(Bytes(2 * KIB)),
+            Err(ChargeError::Limit(_))
+        ));
         assert!(asked.load(Ordering::SeqCst) > 0);
         for error in lock(&errors).drain(..) {
-            let ChargeError::InReclaim(refusal) = error else { panic!("{error}") };
+            let ChargeError::InReclaim(refusal) = error else {
+                panic!("{error}")
+            };
             assert_eq!((refusal.group(), refusal.requested()), (&group, 5 * KIB));
         }
         assert_eq!(group.waiting_count(), 0);

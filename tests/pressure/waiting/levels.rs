@@ -1,11 +1,12 @@
-//! More than one level that is full: a charge waits at the level that refused it, and goes on to the next.
+//! More than one level that is full: a charge waits at the level that refused it, and goes on to
+//! the next.
 
 use memcg::Limit;
 use memcg::{Bytes, OnFull};
 
 use super::{
-    Cache, KIB, Log, WATCHDOG, admitted, assert_woken, blocked, charge, create, in_line, join, limited, runtimes,
-    turned_away,
+    Cache, KIB, Log, WATCHDOG, admitted, assert_woken, blocked, charge, create, in_line, join,
+    limited, runtimes, turned_away,
 };
 
 #[test]
@@ -17,7 +18,10 @@ fn at_the_level_that_refused() {
         let leaf = create(&inner, "leaf");
         let _held = charge(&leaf, 10 * KIB);
         let _waiter = in_line(&leaf, KIB);
-        assert_eq!([&root, &top, &inner, &leaf].map(|level| level.waiting_count()), [0, 1, 0, 0]);
+        assert_eq!(
+            [&root, &top, &inner, &leaf].map(|level| level.waiting_count()),
+            [0, 1, 0, 0]
+        );
     }
 }
 
@@ -76,8 +80,13 @@ fn never_at_a_level_above() {
         let inner = limited(&top, "inner", 100 * KIB);
         let held = charge(&inner, 5 * KIB);
         inner.set_max(Limit::Bytes(20 * KIB)).expect("a number");
-        let error = inner.try_charge_with(Bytes(15 * KIB), OnFull::Wait(WATCHDOG * 10)).expect_err("more than top has");
-        assert!(matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.group() == &top), "{error}");
+        let error = inner
+            .try_charge_with(Bytes(15 * KIB), OnFull::Wait(WATCHDOG * 10))
+            .expect_err("more than top has");
+        assert!(
+            matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.group() == &top),
+            "{error}"
+        );
         drop(error);
         // It waits below, or it does not; when there is room below, it does not any more.
         inner.set_max(Limit::Bytes(15 * KIB)).expect("a number");
@@ -86,13 +95,17 @@ fn never_at_a_level_above() {
         drop(held);
         if waits {
             let error = turned_away(&mut waiter);
-            assert!(matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.group() == &top), "{error}");
+            assert!(
+                matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.group() == &top),
+                "{error}"
+            );
         }
         assert_eq!((inner.waiting_count(), top.waiting_count()), (0, 0));
     }
 }
 
-/// Room that a group of a subtree leaves goes to the first of the charges that wait for it, above and below.
+/// Room that a group of a subtree leaves goes to the first of the charges that wait for it, above
+/// and below.
 #[test]
 fn a_line_at_each_level() {
     for runtime in runtimes() {
@@ -106,15 +119,18 @@ fn a_line_at_each_level() {
         // Below there is room for the one charge, above for the other, which came first.
         assert_woken(&above, true);
         assert_woken(&within, false);
-        assert_eq!((top.live(), inner.waiting_count() + top.waiting_count()), (10 * KIB, 1));
+        assert_eq!(
+            (top.live(), inner.waiting_count() + top.waiting_count()),
+            (10 * KIB, 1)
+        );
         drop(beside);
         assert_woken(&within, true);
         drop((admitted(&mut above), admitted(&mut within)));
     }
 }
 
-/// Charges that barge past a waiter in one line take from its budget for the next line, too: one budget for the whole
-/// wait.
+/// Charges that barge past a waiter in one line take from its budget for the next line, too: one
+/// budget for the whole wait.
 #[test]
 fn passed_once() {
     for runtime in runtimes() {
@@ -125,12 +141,20 @@ fn passed_once() {
         drop(charge(&inner, 10 * KIB));
         let forced = other.force_charge(Bytes(80 * KIB));
         drop(below);
-        assert_eq!((inner.waiting_count(), top.waiting_count(), top.live()), (0, 1, 80 * KIB));
+        assert_eq!(
+            (inner.waiting_count(), top.waiting_count(), top.live()),
+            (0, 1, 80 * KIB)
+        );
         for _ in 0..3 {
             drop(charge(&other, 20 * KIB));
         }
-        let error = other.try_charge(1).expect_err("charges of 70 KiB have barged past the first");
-        assert!(matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.is_behind()), "{error}");
+        let error = other
+            .try_charge(1)
+            .expect_err("charges of 70 KiB have barged past the first");
+        assert!(
+            matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.is_behind()),
+            "{error}"
+        );
         drop((error, forced));
         drop((admitted(&mut waiter), waiter, inner, other, top));
     }
@@ -153,22 +177,29 @@ fn passed_once_though_a_charge_older_comes() {
         // Room below for the older one, and none above.
         let forced = other.force_charge(Bytes(45 * KIB));
         drop(below);
-        assert_eq!((inner.waiting_count(), top.waiting_count(), top.live()), (0, 2, 85 * KIB));
+        assert_eq!(
+            (inner.waiting_count(), top.waiting_count(), top.live()),
+            (0, 2, 85 * KIB)
+        );
         drop(charge(&other, 15 * KIB));
         drop(older);
         for _ in 0..2 {
             drop(charge(&other, 10 * KIB));
         }
-        let error =
-            other.try_charge(1).expect_err("charges of 50 KiB have barged past the younger waiter while it was first");
-        assert!(matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.is_behind()), "{error}");
+        let error = other
+            .try_charge(1)
+            .expect_err("charges of 50 KiB have barged past the younger waiter while it was first");
+        assert!(
+            matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.is_behind()),
+            "{error}"
+        );
         drop((error, forced));
         drop((admitted(&mut younger), beside, younger, inner, other, top));
     }
 }
 
-/// A waiter came before the first in line at either level, and no charge may barge past these two any more. The waiter
-/// goes before them, and not from one line to the other for ever.
+/// A waiter came before the first in line at either level, and no charge may barge past these two
+/// any more. The waiter goes before them, and not from one line to the other for ever.
 #[test]
 fn older_than_the_first_of_two_lines() {
     for runtime in runtimes() {
@@ -189,18 +220,34 @@ fn older_than_the_first_of_two_lines() {
         let more = inner.force_charge(Bytes(20 * KIB));
         drop(forced);
         assert_eq!((inner.waiting_count(), top.waiting_count()), (2, 1));
-        assert!(other.try_charge(Bytes(KIB)).is_err(), "no charge passes at the one");
+        assert!(
+            other.try_charge(Bytes(KIB)).is_err(),
+            "no charge passes at the one"
+        );
         // Now there is room for the oldest at both.
         let giver = std::thread::spawn(move || drop(more));
         join(giver);
         assert_woken(&oldest, true);
-        assert_eq!((inner.waiting_count(), top.waiting_count(), inner.live()), (1, 1, 100 * KIB));
-        drop((admitted(&mut oldest), oldest, above, younger, held, beside, inner, other, top));
+        assert_eq!(
+            (inner.waiting_count(), top.waiting_count(), inner.live()),
+            (1, 1, 100 * KIB)
+        );
+        drop((
+            admitted(&mut oldest),
+            oldest,
+            above,
+            younger,
+            held,
+            beside,
+            inner,
+            other,
+            top,
+        ));
     }
 }
 
-/// A waiter that has moved asks there for memory, as it did where it came from. It is woken once more for that, where
-/// there is a reclaimer to ask.
+/// A waiter that has moved asks there for memory, as it did where it came from. It is woken once
+/// more for that, where there is a reclaimer to ask.
 #[test]
 fn at_the_next_level_a_charge_may_have_something() {
     for runtime in runtimes() {
@@ -213,8 +260,14 @@ fn at_the_next_level_a_charge_may_have_something() {
         let _forced = other.force_charge(Bytes(5 * KIB));
         assert!(cache.bytes() == 5 * KIB && inner.waiting_count() == 2);
         drop(below);
-        let _charges = [waiter.finish(), join(thread)].map(|charge| charge.expect("the cache gives"));
-        assert!(waiter.wakes() <= 2 && cache.bytes() == 0, "{} and {}", waiter.wakes(), cache.bytes());
+        let _charges =
+            [waiter.finish(), join(thread)].map(|charge| charge.expect("the cache gives"));
+        assert!(
+            waiter.wakes() <= 2 && cache.bytes() == 0,
+            "{} and {}",
+            waiter.wakes(),
+            cache.bytes()
+        );
         assert_eq!((inner.live(), top.live()), (5 * KIB, 10 * KIB));
     }
 }

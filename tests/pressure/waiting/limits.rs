@@ -3,8 +3,8 @@
 use memcg::{Bytes, ChargeError, Group, Limit, Limits, OnFull};
 
 use super::{
-    KIB, Polled, WATCHDOG, Waiter, admitted, assert_woken, blocked, charge, create, full, in_line, join, limited,
-    runtimes, turned_away,
+    KIB, Polled, WATCHDOG, Waiter, admitted, assert_woken, blocked, charge, create, full, in_line,
+    join, limited, runtimes, turned_away,
 };
 
 #[track_caller]
@@ -16,7 +16,9 @@ fn set_max(group: &Group, bytes: u64) {
 #[track_caller]
 fn assert_never(error: ChargeError, level: &Group, bytes: u64) {
     match error {
-        ChargeError::Limit(refusal) => assert_eq!((refusal.group(), refusal.requested()), (level, bytes)),
+        ChargeError::Limit(refusal) => {
+            assert_eq!((refusal.group(), refusal.requested()), (level, bytes))
+        }
         other => panic!("{other}"),
     }
 }
@@ -27,7 +29,13 @@ fn raised_without_asking_any_charge() {
     for runtime in runtimes() {
         let (group, _held) = full(&runtime);
         let mut waiter = in_line(&group, 5 * KIB);
-        assert_eq!(group.memory().set_max_now(Limit::Bytes(15 * KIB)).expect("a number"), 0);
+        assert_eq!(
+            group
+                .memory()
+                .set_max_now(Limit::Bytes(15 * KIB))
+                .expect("a number"),
+            0
+        );
         assert_woken(&waiter, true);
         drop(admitted(&mut waiter));
     }
@@ -38,7 +46,9 @@ fn raised_without_asking_any_charge() {
 fn raised_above_it_admits_below() {
     for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 20 * KIB);
-        let half = top.create("half", Limits::new().max(Limit::percent(50))).expect("a free name");
+        let half = top
+            .create("half", Limits::new().max(Limit::percent(50)))
+            .expect("a free name");
         let _held = charge(&half, 10 * KIB);
         let mut waiter = in_line(&half, 5 * KIB);
         assert_eq!((half.waiting_count(), top.waiting_count()), (1, 0));
@@ -56,11 +66,17 @@ fn what_can_never_fit_does_not_wait() {
         let held = charge(&group, 5 * KIB);
         for bytes in [10 * KIB + 1, 11 * KIB, u64::MAX] {
             assert_never(
-                group.try_charge_with(Bytes(bytes), OnFull::Wait(WATCHDOG * 10)).expect_err("it is too large"),
+                group
+                    .try_charge_with(Bytes(bytes), OnFull::Wait(WATCHDOG * 10))
+                    .expect_err("it is too large"),
                 &top,
                 bytes,
             );
-            assert_never(turned_away(&mut Polled::new(group.charge_async(Bytes(bytes)))), &top, bytes);
+            assert_never(
+                turned_away(&mut Polled::new(group.charge_async(Bytes(bytes)))),
+                &top,
+                bytes,
+            );
         }
         assert_eq!((top.waiting_count(), group.waiting_count()), (0, 0));
         // The largest that may.
@@ -100,7 +116,13 @@ fn lowered_for_later_it_turns_away() {
     for runtime in runtimes() {
         let (group, _held) = full(&runtime);
         let mut waiter = in_line(&group, 6 * KIB);
-        assert_eq!(group.memory().set_max_now(Limit::Bytes(5 * KIB)).expect("a number"), 5 * KIB);
+        assert_eq!(
+            group
+                .memory()
+                .set_max_now(Limit::Bytes(5 * KIB))
+                .expect("a number"),
+            5 * KIB
+        );
         assert_never(turned_away(&mut waiter), &group, 6 * KIB);
         assert_eq!(group.waiting_count(), 0);
     }

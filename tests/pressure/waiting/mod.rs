@@ -1,11 +1,14 @@
-//! Charges that wait for room, as a program that embeds the library meets them: blocking with a time limit, as futures.
+//! Charges that wait for room, as a program that embeds the library meets them: blocking with a
+//! time limit, as futures.
 //!
 //! * `order`: first come, first served; `passing`: which charges may barge past the first in line;
 //! * `timeouts`, `deadlines`, `cancel`, `offline`, `limits`: the ends of waiting other than room;
-//! * `holding`: a charge that waits holds nothing; `wakes`: which waiter is woken, how often, through which waker;
+//! * `holding`: a charge that waits holds nothing; `wakes`: which waiter is woken, how often,
+//!   through which waker;
 //! * `stock`: what other threads have in stock is room; `levels`: more than one level that is full;
 //! * `model`: any sequence of verbs against a model of the line;
-//! * `inside`: a reclaimer does not wait; `reclaim`: a waiter asks for more; `panics`: wakers that panic;
+//! * `inside`: a reclaimer does not wait; `reclaim`: a waiter asks for more; `panics`: wakers that
+//!   panic;
 //! * `on_full`: what is to happen; `extremes`: nothing, everything, for ever.
 
 mod cancel;
@@ -38,13 +41,19 @@ pub(crate) use crate::support::trees::{
     LeftEmpty, assert_empty, assert_sound, bare, build, charge, create, left_empty, limited,
 };
 pub(crate) use crate::support::waiters::{
-    Polled, WATCHDOG, Waiter, Wakes, admitted, assert_woken, block_on, blocked, in_line, join, turned_away, until,
+    Polled, WATCHDOG, Waiter, Wakes, admitted, assert_woken, block_on, blocked, in_line, join,
+    turned_away, until,
 };
 
 /// Every kind of stock, and of barrier.
 pub(crate) fn kinds() -> [RuntimeBuilder; 4] {
     let [bare, stocked, open] = trees::kinds();
-    [bare, stocked.clone(), open, stocked.barrier(BarrierMode::Fence)]
+    [
+        bare,
+        stocked.clone(),
+        open,
+        stocked.barrier(BarrierMode::Fence),
+    ]
 }
 
 /// The time that a charge waits in vain.
@@ -77,5 +86,7 @@ pub(crate) fn nearly_full(runtime: &Runtime) -> (Group, Group, Charge) {
 
 /// One after the other, a runtime of each kind.
 pub(crate) fn runtimes() -> impl Iterator<Item = LeftEmpty> {
-    kinds().into_iter().map(|builder| left_empty(build(builder)))
+    kinds()
+        .into_iter()
+        .map(|builder| left_empty(build(builder)))
 }

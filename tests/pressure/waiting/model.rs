@@ -1,5 +1,6 @@
-//! The line against a model of it that is obviously right: the first charge gets the room, and others may barge past it
-//! until they have taken as much as it asks for. One thread, any sequence of verbs, and the outcome of each is known.
+//! The line against a model of it that is obviously right: the first charge gets the room, and
+//! others may barge past it until they have taken as much as it asks for. One thread, any sequence
+//! of verbs, and the outcome of each is known.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -44,7 +45,9 @@ impl Model {
     }
 
     fn line(&self) -> Vec<usize> {
-        (0..self.places.len()).filter(|&place| self.places[place].state == State::InLine).collect()
+        (0..self.places.len())
+            .filter(|&place| self.places[place].state == State::InLine)
+            .collect()
     }
 
     fn leave(&mut self, place: usize, state: State) {
@@ -79,7 +82,10 @@ impl Model {
                 self.leave(place, State::TooLarge);
             }
         }
-        while let Some(first) = self.first.filter(|&first| self.places[first].bytes <= self.room()) {
+        while let Some(first) = self
+            .first
+            .filter(|&first| self.places[first].bytes <= self.room())
+        {
             self.usage += self.places[first].bytes;
             self.leave(first, State::Admitted);
         }
@@ -106,8 +112,16 @@ struct World {
 impl World {
     fn new(root: &Group, max: u64) -> World {
         let group = limited(root, "q", max);
-        let groups = (0..3).map(|number| create(&group, &number.to_string())).collect();
-        World { group, groups, held: Vec::new(), waiters: Vec::new(), made: 3 }
+        let groups = (0..3)
+            .map(|number| create(&group, &number.to_string()))
+            .collect();
+        World {
+            group,
+            groups,
+            held: Vec::new(),
+            waiters: Vec::new(),
+            made: 3,
+        }
     }
 
     /// A charge that is not in line any more is done, was woken once, and says so; all others wait.
@@ -129,11 +143,19 @@ impl World {
                 Err(ChargeError::Offline { .. }) => State::Offline,
                 Err(other) => panic!("{other} after {trail:#?}"),
             };
-            assert_eq!((state, wakes), (place.state, 1), "{place:?} of {model:?} after {trail:#?}");
+            assert_eq!(
+                (state, wakes),
+                (place.state, 1),
+                "{place:?} of {model:?} after {trail:#?}"
+            );
             self.held.extend(outcome);
             *waiter = None;
         }
-        assert_eq!(self.group.waiting_count(), model.line().len(), "{model:?} after {trail:#?}");
+        assert_eq!(
+            self.group.waiting_count(),
+            model.line().len(),
+            "{model:?} after {trail:#?}"
+        );
         assert_eq!(self.group.live(), model.usage, "{model:?} after {trail:#?}");
     }
 }
@@ -156,7 +178,11 @@ fn step(world: &mut World, model: &mut Model, rng: &mut SmallRng) -> String {
                 }
                 std::task::Poll::Pending => {
                     assert!(!fits && bytes <= model.max, "{bytes} of {model:?} wait");
-                    model.places.push(Place { bytes, group: below, state: State::InLine });
+                    model.places.push(Place {
+                        bytes,
+                        group: below,
+                        state: State::InLine,
+                    });
                     world.waiters.push(Some(waiter));
                     model.note_first();
                     model.serve();
@@ -166,12 +192,18 @@ fn step(world: &mut World, model: &mut Model, rng: &mut SmallRng) -> String {
         }
         0..9 => {
             let charged = world.groups[below].try_charge(Bytes(bytes));
-            assert_eq!(charged.is_ok(), model.newcomer(bytes), "{bytes} of {model:?}: {charged:?}");
+            assert_eq!(
+                charged.is_ok(),
+                model.newcomer(bytes),
+                "{bytes} of {model:?}: {charged:?}"
+            );
             world.held.extend(charged);
             format!("{bytes} tried")
         }
         9 if rng.random_bool(0.3) => {
-            world.held.push(world.groups[below].force_charge(Bytes(bytes)));
+            world
+                .held
+                .push(world.groups[below].force_charge(Bytes(bytes)));
             // A charge that fits is an ordinary one, and counted as one that passes.
             if !model.newcomer(bytes) {
                 model.usage += bytes;
@@ -179,8 +211,14 @@ fn step(world: &mut World, model: &mut Model, rng: &mut SmallRng) -> String {
             format!("{bytes} forced")
         }
         10..14 if !world.held.is_empty() => {
-            let mut charge = world.held.swap_remove(rng.random_range(0..world.held.len()));
-            let part = if rng.random() { charge.bytes() } else { charge.bytes() / 2 };
+            let mut charge = world
+                .held
+                .swap_remove(rng.random_range(0..world.held.len()));
+            let part = if rng.random() {
+                charge.bytes()
+            } else {
+                charge.bytes() / 2
+            };
             charge.shrink(Bytes(part));
             world.held.push(charge);
             world.held.retain(|charge| charge.bytes() > 0);
@@ -199,7 +237,10 @@ fn step(world: &mut World, model: &mut Model, rng: &mut SmallRng) -> String {
         }
         16..19 => {
             model.max = rng.random_range(8..=48) * KIB;
-            world.group.set_max(Limit::Bytes(model.max)).expect("a number");
+            world
+                .group
+                .set_max(Limit::Bytes(model.max))
+                .expect("a number");
             model.serve();
             format!("max {}", model.max)
         }
@@ -223,7 +264,10 @@ fn step(world: &mut World, model: &mut Model, rng: &mut SmallRng) -> String {
 fn run(builder: RuntimeBuilder, seed: u64) -> Vec<State> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let runtime = build(builder);
-    let mut model = Model { max: 32 * KIB, ..Model::default() };
+    let mut model = Model {
+        max: 32 * KIB,
+        ..Model::default()
+    };
     let mut world = World::new(&runtime.root(), model.max);
     let mut trail = vec![format!("seed {seed}")];
     for _ in 0..STEPS {
@@ -239,8 +283,15 @@ fn run(builder: RuntimeBuilder, seed: u64) -> Vec<State> {
 #[test]
 fn any_sequence_of_verbs() {
     for builder in kinds() {
-        let ends: Vec<State> = (0..150).flat_map(|seed| run(builder.clone(), seed)).collect();
-        for end in [State::InLine, State::Admitted, State::TooLarge, State::Offline] {
+        let ends: Vec<State> = (0..150)
+            .flat_map(|seed| run(builder.clone(), seed))
+            .collect();
+        for end in [
+            State::InLine,
+            State::Admitted,
+            State::TooLarge,
+            State::Offline,
+        ] {
             let times = ends.iter().filter(|&&other| other == end).count();
             assert!(times > 100, "{end:?}: {times} of {}", ends.len());
         }

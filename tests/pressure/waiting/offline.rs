@@ -3,14 +3,16 @@
 use memcg::{Bytes, ChargeError, Group, OnFull};
 
 use super::{
-    KIB, Polled, WATCHDOG, assert_woken, blocked, build, charge, create, full, in_line, join, kinds, limited, runtimes,
-    turned_away,
+    KIB, Polled, WATCHDOG, assert_woken, blocked, build, charge, create, full, in_line, join,
+    kinds, limited, runtimes, turned_away,
 };
 
 #[track_caller]
 fn assert_offline(error: ChargeError, of: &Group, bytes: u64) {
     match error {
-        ChargeError::Offline { group, requested, .. } => assert_eq!((&group, requested), (of, bytes)),
+        ChargeError::Offline {
+            group, requested, ..
+        } => assert_eq!((&group, requested), (of, bytes)),
         other => panic!("{other}"),
     }
 }
@@ -20,10 +22,15 @@ fn with_a_whole_subtree() {
     for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 10 * KIB);
         let going = create(&top, "going");
-        let below: Vec<Group> = (0..4).map(|number| create(&going, &number.to_string())).collect();
+        let below: Vec<Group> = (0..4)
+            .map(|number| create(&going, &number.to_string()))
+            .collect();
         let _held = charge(&top, 10 * KIB);
         let mut waiters: Vec<_> = below.iter().map(|group| in_line(group, KIB)).collect();
-        let threads: Vec<_> = below.iter().map(|group| blocked(group, KIB, &top)).collect();
+        let threads: Vec<_> = below
+            .iter()
+            .map(|group| blocked(group, KIB, &top))
+            .collect();
         going.offline_tree();
         for ((waiter, thread), group) in waiters.iter_mut().zip(threads).zip(&below) {
             assert_offline(turned_away(waiter), group, KIB);
@@ -76,11 +83,16 @@ fn no_charge_waits_for_one_that_is_offline() {
         let gone = create(&top, "gone");
         gone.offline().expect("no children");
         assert_offline(
-            gone.try_charge_with(Bytes(KIB), OnFull::Wait(WATCHDOG)).expect_err("it is offline"),
+            gone.try_charge_with(Bytes(KIB), OnFull::Wait(WATCHDOG))
+                .expect_err("it is offline"),
             &gone,
             KIB,
         );
-        assert_offline(turned_away(&mut Polled::new(gone.charge_async(Bytes(KIB)))), &gone, KIB);
+        assert_offline(
+            turned_away(&mut Polled::new(gone.charge_async(Bytes(KIB)))),
+            &gone,
+            KIB,
+        );
         // One that was made before, and is polled for the first time afterwards.
         let going = create(&top, "going");
         let mut late = Polled::new(going.charge_async(Bytes(KIB)));

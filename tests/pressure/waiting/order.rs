@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 use memcg::{Bytes, Charge, ChargeError};
 
 use super::{
-    KIB, Waiter, admitted, assert_sound, assert_woken, blocked, build, charge, create, in_line, join, kinds,
-    left_empty, limited, runtimes, until,
+    KIB, Waiter, admitted, assert_sound, assert_woken, blocked, build, charge, create, in_line,
+    join, kinds, left_empty, limited, runtimes, until,
 };
 
 /// One line for all that wait for the same room, in whatever groups, in whatever way.
@@ -19,7 +19,9 @@ fn one_line_for_all_below() {
     for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 6 * KIB);
         let groups = [create(&top, "a"), create(&top, "b"), top.clone()];
-        let mut held: Vec<Charge> = (0..6).map(|number| charge(&groups[number % 3], KIB)).collect();
+        let mut held: Vec<Charge> = (0..6)
+            .map(|number| charge(&groups[number % 3], KIB))
+            .collect();
         let mut waiters = Vec::new();
         for number in 0..6 {
             let group = &groups[number % 3];
@@ -40,14 +42,18 @@ fn one_line_for_all_below() {
                 }
                 Kind::Thread(thread) => join(thread).expect("it is its turn"),
             };
-            assert_eq!((charge.group(), charge.bytes()), (groups[number % 3].clone(), KIB));
+            assert_eq!(
+                (charge.group(), charge.bytes()),
+                (groups[number % 3].clone(), KIB)
+            );
             admitted_charges.push(charge);
         }
         assert_sound(&runtime);
     }
 }
 
-/// The thread that frees is not one that waits: another thread serves the threads in line, one by one.
+/// The thread that frees is not one that waits: another thread serves the threads in line, one by
+/// one.
 #[test]
 fn threads_in_the_order_in_which_they_came() {
     for runtime in runtimes() {
@@ -82,13 +88,17 @@ fn whatever_is_given_back() {
                 held.shrink(Bytes(u64::MAX));
                 held.transfer(other).expect("of nothing");
             }),
-            ("resize", |mut held, _| held.resize(0).expect("less always fits")),
+            ("resize", |mut held, _| {
+                held.resize(0).expect("less always fits")
+            }),
             ("split", |mut held, _| {
                 drop(held.split(Bytes(KIB)).expect("of 8"));
                 drop(held.split(Bytes(7 * KIB)).expect("of 7"));
             }),
             ("take", |mut held, _| drop(held.take())),
-            ("transfer", |mut held, other| held.transfer(other).expect("no limit there")),
+            ("transfer", |mut held, other| {
+                held.transfer(other).expect("no limit there")
+            }),
             ("merge", |mut held, _| {
                 let mut all = held.take();
                 all.merge(held).expect("of the same group");
@@ -104,7 +114,9 @@ fn whatever_is_given_back() {
             }
         }
         // And as part of a set.
-        let held = group.try_charge_set(&[(memcg::Counter::MEMORY, 8 * KIB), (swap, 1)]).expect("room");
+        let held = group
+            .try_charge_set(&[(memcg::Counter::MEMORY, 8 * KIB), (swap, 1)])
+            .expect("room");
         let mut waiter = in_line(&below, 5 * KIB);
         drop(held);
         drop(admitted(&mut waiter));

@@ -1,4 +1,5 @@
-//! Wakers that panic: a charge that is behind is woken all the same, and no charge loses what it was given.
+//! Wakers that panic: a charge that is behind is woken all the same, and no charge loses what it
+//! was given.
 
 use memcg::Bytes;
 use std::mem::ManuallyDrop;
@@ -18,15 +19,19 @@ impl Wake for Calls {
     }
 }
 
-/// A waker's panic ends in the thread that wakes: the charge of that thread stands, and so do those that it has made
-/// for others.
+/// A waker's panic ends in the thread that wakes: the charge of that thread stands, and so do those
+/// that it has made for others.
 #[test]
 fn a_call_that_panics() {
     for depth in DEPTHS {
         for runtime in runtimes() {
             let (group, held) = full(&runtime);
             let mut first = Polled::new(group.charge_async(Bytes(4 * KIB)));
-            assert!(first.poll_with(&Waker::from(Arc::new(Calls(depth)))).is_pending());
+            assert!(
+                first
+                    .poll_with(&Waker::from(Arc::new(Calls(depth))))
+                    .is_pending()
+            );
             let mut behind = in_line(&group, 4 * KIB);
             drop(held);
             assert_woken(&behind, true);
@@ -35,7 +40,8 @@ fn a_call_that_panics() {
     }
 }
 
-/// A waker whose clones panic when they are dropped, with a payload of such a depth; it does not do so itself.
+/// A waker whose clones panic when they are dropped, with a payload of such a depth; it does not do
+/// so itself.
 #[allow(unsafe_code)]
 fn fragile(depth: &'static u64) -> ManuallyDrop<Waker> {
     fn clone(depth: *const ()) -> RawWaker {
@@ -46,9 +52,11 @@ fn fragile(depth: &'static u64) -> ManuallyDrop<Waker> {
         panic_with(unsafe { *depth.cast::<u64>() });
     }
     static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, |_| (), |_| (), drops);
-    // SAFETY: any thread may call these functions, for a static that no charge changes; none needs what another one
-    // did.
-    ManuallyDrop::new(unsafe { Waker::from_raw(RawWaker::new(ptr::from_ref(depth).cast(), &VTABLE)) })
+    // SAFETY: any thread may call these functions, for a static that no charge changes; none needs
+    // what another one did.
+    ManuallyDrop::new(unsafe {
+        Waker::from_raw(RawWaker::new(ptr::from_ref(depth).cast(), &VTABLE))
+    })
 }
 
 /// The thread drops a clone in the poll that brings the charge: it has the charge all the same.
@@ -60,7 +68,9 @@ fn a_drop_that_panics_in_the_last_poll() {
             let mut waiter = in_line(&group, 4 * KIB);
             drop(held);
             match waiter.poll_with(&fragile(depth)) {
-                Poll::Ready(Ok(charge)) => assert_eq!((charge.bytes(), group.live()), (4 * KIB, 4 * KIB)),
+                Poll::Ready(Ok(charge)) => {
+                    assert_eq!((charge.bytes(), group.live()), (4 * KIB, 4 * KIB))
+                }
                 other => panic!("not admitted: {other:?}"),
             }
             assert_eq!(group.live(), 0, "it was dropped");

@@ -1,4 +1,5 @@
-//! Which charges may barge past the first in line: others, until together they have taken as many bytes as it asks for.
+//! Which charges may barge past the first in line: others, until together they have taken as many
+//! bytes as it asks for.
 
 use std::sync::Barrier;
 use std::thread;
@@ -6,7 +7,8 @@ use std::thread;
 use memcg::{Bytes, ChargeError, Group, OnFull};
 
 use super::{
-    KIB, Waiter, admitted, assert_woken, build, charge, create, in_line, kinds, left_empty, limited, runtimes,
+    KIB, Waiter, admitted, assert_woken, build, charge, create, in_line, kinds, left_empty,
+    limited, runtimes,
 };
 
 /// Charges of `bytes`, each given back at once, until one is refused.
@@ -33,7 +35,8 @@ fn as_many_bytes_as_the_first_asks_for() {
             let held = charge(&group, 50 * KIB);
             let mut first = in_line(&group, 64 * KIB);
             assert_eq!(pass(&group, bytes), 64 * KIB / bytes);
-            // There is room, and no charge has it; no charge gets in by trying again, however little it asks for.
+            // There is room, and no charge has it; no charge gets in by trying again, however
+            // little it asks for.
             assert_eq!(group.live(), 50 * KIB);
             assert_eq!((pass(&group, bytes), pass(&group, 1)), (0, 0));
             assert_woken(&first, false);
@@ -76,7 +79,14 @@ fn other_levels_are_other_lines() {
             drop(charge(&other, KIB));
             drop(charge(&root, KIB));
         }
-        assert_eq!((group.waiting_count(), root.waiting_count(), other.waiting_count()), (1, 0, 0));
+        assert_eq!(
+            (
+                group.waiting_count(),
+                root.waiting_count(),
+                other.waiting_count()
+            ),
+            (1, 0, 0)
+        );
     }
 }
 
@@ -86,7 +96,9 @@ fn counted_exactly_among_threads() {
     const THREADS: usize = 4;
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 100 * KIB);
-        let below: Vec<Group> = (0..THREADS).map(|number| create(&group, &number.to_string())).collect();
+        let below: Vec<Group> = (0..THREADS)
+            .map(|number| create(&group, &number.to_string()))
+            .collect();
         for _ in 0..20 {
             let held = charge(&group, 50 * KIB);
             let first = in_line(&group, 64 * KIB);
@@ -100,7 +112,10 @@ fn counted_exactly_among_threads() {
                     })
                 });
                 let threads: Vec<_> = threads.collect();
-                threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+                threads
+                    .into_iter()
+                    .map(|thread| thread.join().expect("no panic"))
+                    .sum()
             });
             assert_eq!(passed, 64);
             assert_woken(&first, false);
@@ -114,7 +129,10 @@ fn counted_exactly_among_threads() {
 #[test]
 fn in_every_verb() {
     for runtime in runtimes() {
-        let (group, other) = (limited(&runtime.root(), "q", 100 * KIB), create(&runtime.root(), "other"));
+        let (group, other) = (
+            limited(&runtime.root(), "q", 100 * KIB),
+            create(&runtime.root(), "other"),
+        );
         let mut held = charge(&group, 40 * KIB);
         let _first = in_line(&group, 64 * KIB);
         let memory = memcg::Counter::MEMORY;
@@ -124,15 +142,29 @@ fn in_every_verb() {
             held.shrink(Bytes(8 * KIB));
             held.resize(Bytes(48 * KIB)).expect("it may pass");
             held.resize(Bytes(40 * KIB)).expect("less always fits");
-            drop(group.try_charge_set(&[(memory, 8 * KIB)]).expect("it may pass"));
+            drop(
+                group
+                    .try_charge_set(&[(memory, 8 * KIB)])
+                    .expect("it may pass"),
+            );
             moved.transfer(&group).expect("it may pass");
             moved.transfer(&other).expect("no limit there");
         }
         assert_eq!((group.live(), pass(&group, 1)), (40 * KIB, 0));
-        assert!(held.try_grow(1).is_err() && held.resize(Bytes(41 * KIB)).is_err() && moved.transfer(&group).is_err());
-        assert!(group.try_charge_set(&[(memory, 1)]).is_err() && group.try_charge_with(1, OnFull::Reclaim).is_err());
+        assert!(
+            held.try_grow(1).is_err()
+                && held.resize(Bytes(41 * KIB)).is_err()
+                && moved.transfer(&group).is_err()
+        );
+        assert!(
+            group.try_charge_set(&[(memory, 1)]).is_err()
+                && group.try_charge_with(1, OnFull::Reclaim).is_err()
+        );
         assert!(group.try_charge_with(1, memcg::OnFull::Refuse).is_err());
-        assert_eq!((held.bytes(), moved.group(), group.live()), (40 * KIB, other.clone(), 40 * KIB));
+        assert_eq!(
+            (held.bytes(), moved.group(), group.live()),
+            (40 * KIB, other.clone(), 40 * KIB)
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! A thread that waits has asked for memory before; a thread goes on asking, a future leaves that to others.
+//! A thread that waits has asked for memory before; a thread goes on asking, a future leaves that
+//! to others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,8 +8,8 @@ use std::time::Duration;
 use memcg::{Bytes, ChargeError, Group, OnFull, Priority, Registration};
 
 use super::{
-    Cache, KIB, Log, Polled, admitted, assert_woken, blocked, build, call, in_line, join, kinds, left_empty, limited,
-    runtimes, until,
+    Cache, KIB, Log, Polled, admitted, assert_woken, blocked, build, call, in_line, join, kinds,
+    left_empty, limited, runtimes, until,
 };
 
 /// A cache that gives nothing until it is told to.
@@ -21,16 +22,28 @@ struct Later {
 
 fn later(group: &Group, bytes: u64) -> Later {
     let cache = Cache::alone(group, bytes, &Log::default());
-    let (gives, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (gives, asked) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
     let reclaimer = {
         let (cache, gives, asked) = (Arc::clone(&cache), Arc::clone(&gives), Arc::clone(&asked));
         call(move |want, _| {
             asked.fetch_add(1, Ordering::SeqCst);
-            if gives.load(Ordering::SeqCst) { cache.evict(want) } else { 0 }
+            if gives.load(Ordering::SeqCst) {
+                cache.evict(want)
+            } else {
+                0
+            }
         })
     };
     let _registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
-    Later { cache, gives, asked, _registration }
+    Later {
+        cache,
+        gives,
+        asked,
+        _registration,
+    }
 }
 
 /// Before any charge gets in line, whichever charge has something gives it.
@@ -40,15 +53,25 @@ fn first_every_charge_is_asked() {
         let group = limited(&runtime.root(), "q", 100 * KIB);
         let (cache, _registration) = Cache::of(&group, 100 * KIB, &Log::default());
         let charges = [
-            group.try_charge_with(Bytes(20 * KIB), OnFull::Wait(Duration::ZERO)).expect("the cache gives"),
+            group
+                .try_charge_with(Bytes(20 * KIB), OnFull::Wait(Duration::ZERO))
+                .expect("the cache gives"),
             super::block_on(group.charge_async(Bytes(30 * KIB))).expect("the cache gives"),
         ];
-        assert_eq!((charges[0].bytes(), charges[1].bytes(), group.waiting_count()), (20 * KIB, 30 * KIB, 0));
+        assert_eq!(
+            (
+                charges[0].bytes(),
+                charges[1].bytes(),
+                group.waiting_count()
+            ),
+            (20 * KIB, 30 * KIB, 0)
+        );
         assert!(cache.bytes() <= 50 * KIB, "{}", cache.bytes());
     }
 }
 
-/// A waiter that finds no reclaimer to ask when it comes into line asks the one that is registered later.
+/// A waiter that finds no reclaimer to ask when it comes into line asks the one that is registered
+/// later.
 #[test]
 fn a_waiter_asks_a_reclaimer_that_comes_later() {
     let runtime = left_empty(build(super::bare().reclaim_time(Duration::from_millis(2))));
@@ -67,7 +90,10 @@ fn a_thread_asks_again() {
         let group = limited(&runtime.root(), "q", 100 * KIB);
         let later = later(&group, 100 * KIB);
         let thread = blocked(&group, 20 * KIB, &group);
-        assert!(later.asked.load(Ordering::SeqCst) > 0, "before it got in line");
+        assert!(
+            later.asked.load(Ordering::SeqCst) > 0,
+            "before it got in line"
+        );
         later.gives.store(true, Ordering::SeqCst);
         let charge = join(thread).expect("the cache gives, and no other charge comes by");
         assert_eq!(charge.bytes(), 20 * KIB);
@@ -91,7 +117,8 @@ fn others_ask_for_a_future() {
     }
 }
 
-/// A future asks when it comes into line, and not at each poll: a task may poll it for other reasons.
+/// A future asks when it comes into line, and not at each poll: a task may poll it for other
+/// reasons.
 #[test]
 fn a_future_that_is_polled_again_asks_no_more() {
     for runtime in runtimes() {
@@ -115,7 +142,9 @@ fn what_is_reclaimed_on_request_is_handed_over() {
         let mut waiter = in_line(&group, 20 * KIB);
         later.gives.store(true, Ordering::SeqCst);
         until("asked again", || {
-            group.reclaim(Bytes(20 * KIB)).expect("not inside a reclaimer");
+            group
+                .reclaim(Bytes(20 * KIB))
+                .expect("not inside a reclaimer");
             later.cache.bytes() < 100 * KIB
         });
         assert_woken(&waiter, true);
@@ -132,7 +161,10 @@ fn several_threads_ask_again() {
         let later = later(&group, 100 * KIB);
         let threads: Vec<_> = (0..4).map(|_| blocked(&group, 20 * KIB, &group)).collect();
         later.gives.store(true, Ordering::SeqCst);
-        let charges: Vec<_> = threads.into_iter().map(|thread| join(thread).expect("the cache gives")).collect();
+        let charges: Vec<_> = threads
+            .into_iter()
+            .map(|thread| join(thread).expect("the cache gives"))
+            .collect();
         assert_eq!(charges.len(), 4);
     }
 }
@@ -160,7 +192,8 @@ fn what_was_promised_is_handed_over() {
     }
 }
 
-/// A reclaimer promises memory, and max is lowered below the charge: the future is refused for good.
+/// A reclaimer promises memory, and max is lowered below the charge: the future is refused for
+/// good.
 #[test]
 fn what_was_promised_does_not_help_a_charge_above_max() {
     for runtime in runtimes() {
@@ -194,7 +227,9 @@ fn a_reclaimer_need_not_stand_in_line() {
                 if !gives.load(Ordering::SeqCst) {
                     return 0;
                 }
-                let Ok(_buffer) = context.group().try_charge(Bytes(4 * KIB)) else { return 0 };
+                let Ok(_buffer) = context.group().try_charge(Bytes(4 * KIB)) else {
+                    return 0;
+                };
                 cache.evict(want)
             });
             group.register_reclaimer(reclaimer, Priority::NORMAL)
@@ -205,7 +240,9 @@ fn a_reclaimer_need_not_stand_in_line() {
         gives.store(true, Ordering::SeqCst);
         for _ in 0..1_000 {
             if waiter.wakes() == 0 {
-                group.reclaim(Bytes(30 * KIB)).expect("not inside a reclaimer");
+                group
+                    .reclaim(Bytes(30 * KIB))
+                    .expect("not inside a reclaimer");
             }
         }
         assert_woken(&waiter, true);

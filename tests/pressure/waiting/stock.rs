@@ -1,4 +1,5 @@
-//! Other threads' credit is room: no byte that is given back stays where the first in line cannot see it.
+//! Other threads' credit is room: no byte that is given back stays where the first in line cannot
+//! see it.
 
 use std::sync::Barrier;
 use std::sync::mpsc::channel;
@@ -6,11 +7,16 @@ use std::thread;
 
 use memcg::{Bytes, RuntimeBuilder};
 
-use super::{KIB, admitted, assert_woken, build, charge, create, in_line, kinds, left_empty, limited};
+use super::{
+    KIB, admitted, assert_woken, build, charge, create, in_line, kinds, left_empty, limited,
+};
 
 /// Batches that matter beside the limit.
 fn large_batches() -> impl Iterator<Item = RuntimeBuilder> {
-    kinds().into_iter().skip(1).map(|builder| builder.batch(Bytes(64 * KIB)).budget(Bytes(u64::MAX)))
+    kinds()
+        .into_iter()
+        .skip(1)
+        .map(|builder| builder.batch(Bytes(64 * KIB)).budget(Bytes(u64::MAX)))
 }
 
 /// Credit of a thread that does nothing is taken back before any charge waits.
@@ -48,7 +54,9 @@ fn what_another_thread_gives_back() {
         let runtime = left_empty(build(builder));
         let top = limited(&runtime.root(), "top", 100 * KIB);
         let groups = ["a", "b"].map(|name| create(&top, name));
-        let mut held: Vec<_> = (0..20).map(|number| charge(&groups[number % 2], 5 * KIB)).collect();
+        let mut held: Vec<_> = (0..20)
+            .map(|number| charge(&groups[number % 2], 5 * KIB))
+            .collect();
         let mut waiter = in_line(&groups[0], 23 * KIB);
         thread::scope(|scope| {
             for mut part in held.split_off(15) {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use memcg::{Bytes, ChargeError, Event, Group, OnFull};
 
 use super::{
-    KIB, SHORT, WATCHDOG, admitted, build, charge, full, in_line, join, left_empty, limited, nearly_full, runtimes,
-    timed_out, until,
+    KIB, SHORT, WATCHDOG, admitted, build, charge, full, in_line, join, left_empty, limited,
+    nearly_full, runtimes, timed_out, until,
 };
 
 #[test]
@@ -15,11 +15,19 @@ fn it_names_the_group_that_refused_and_the_time_waited() {
     for runtime in runtimes() {
         let (top, group, _held) = nearly_full(&runtime);
         let started = Instant::now();
-        let (refusal, waited) = timed_out(group.try_charge_with(Bytes(3 * KIB), OnFull::Wait(SHORT)));
+        let (refusal, waited) =
+            timed_out(group.try_charge_with(Bytes(3 * KIB), OnFull::Wait(SHORT)));
         assert!(waited >= SHORT && started.elapsed() >= waited, "{waited:?}");
         assert_eq!((refusal.group(), refusal.requester()), (&top, &group));
-        assert_eq!((refusal.requested(), refusal.usage(), refusal.max()), (3 * KIB, 8 * KIB, 10 * KIB));
-        assert_eq!((top.waiting_count(), top.live()), (0, 8 * KIB), "nothing is left of it");
+        assert_eq!(
+            (refusal.requested(), refusal.usage(), refusal.max()),
+            (3 * KIB, 8 * KIB, 10 * KIB)
+        );
+        assert_eq!(
+            (top.waiting_count(), top.live()),
+            (0, 8 * KIB),
+            "nothing is left of it"
+        );
         drop(charge(&group, 2 * KIB));
     }
 }
@@ -29,7 +37,9 @@ fn it_reads_as_one_line() {
     let runtime = build(super::bare());
     let group = limited(&runtime.root(), "q", 10 * KIB);
     let _held = charge(&group, 8 * KIB);
-    let error = group.try_charge_with(Bytes(3 * KIB), OnFull::Wait(SHORT)).expect_err("no room");
+    let error = group
+        .try_charge_with(Bytes(3 * KIB), OnFull::Wait(SHORT))
+        .expect_err("no room");
     let text = error.to_string();
     let start = "/q refused 3 KiB for /q: short by 1 KiB, usage 8 KiB of max 10 KiB; after ";
     let end = "in line; waiting can help; to fit, wait longer, release memory in /q, register a reclaimer there or raise max of /q";
@@ -41,7 +51,9 @@ fn it_reads_as_one_line() {
 fn no_time_is_one_try() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let _held = group.try_charge_with(Bytes(10 * KIB), OnFull::Wait(Duration::ZERO)).expect("it fits");
+        let _held = group
+            .try_charge_with(Bytes(10 * KIB), OnFull::Wait(Duration::ZERO))
+            .expect("it fits");
         let (refusal, _) = timed_out(group.try_charge_with(1, OnFull::Wait(Duration::ZERO)));
         assert_eq!((refusal.group(), group.waiting_count()), (&group, 0));
     }
@@ -69,7 +81,9 @@ fn the_next_in_line_moves_up() {
         let _held = charge(&group, 50 * KIB);
         let first = {
             let group = group.clone();
-            thread::spawn(move || group.try_charge_with(Bytes(64 * KIB), OnFull::Wait(Duration::from_millis(500))))
+            thread::spawn(move || {
+                group.try_charge_with(Bytes(64 * KIB), OnFull::Wait(Duration::from_millis(500)))
+            })
         };
         until("one in line", || group.waiting_count() == 1);
         // Until no charge may pass, or the time is over.
@@ -94,16 +108,26 @@ fn in_line_or_in(group: &Group, bytes: u64) -> super::Waiter {
 /// Times that no clock has.
 #[test]
 fn for_ever() {
-    for time in [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_secs(1 << 40)] {
+    for time in [
+        Duration::MAX,
+        Duration::from_secs(u64::MAX),
+        Duration::from_secs(1 << 40),
+    ] {
         let runtime = left_empty(build(super::bare()));
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        drop(group.try_charge_with(Bytes(10 * KIB), OnFull::Wait(time)).expect("it fits"));
+        drop(
+            group
+                .try_charge_with(Bytes(10 * KIB), OnFull::Wait(time))
+                .expect("it fits"),
+        );
         let held = charge(&group, 10 * KIB);
         let waits = {
             let group = group.clone();
             thread::spawn(move || group.try_charge_with(Bytes(KIB), OnFull::Wait(time)))
         };
-        until("one in line", || group.waiting_count() == 1 || waits.is_finished());
+        until("one in line", || {
+            group.waiting_count() == 1 || waits.is_finished()
+        });
         drop(held);
         drop(join(waits).expect("there is room"));
     }
@@ -119,13 +143,19 @@ fn others_in_line_are_as_they_were() {
             let group = group.clone();
             thread::spawn(move || group.try_charge_with(Bytes(KIB), OnFull::Wait(SHORT)))
         };
-        until("two in line", || group.waiting_count() == 2 || gives_up.is_finished());
+        until("two in line", || {
+            group.waiting_count() == 2 || gives_up.is_finished()
+        });
         let mut after = in_line(&group, KIB);
         assert!(matches!(join(gives_up), Err(ChargeError::TimedOut { .. })));
         assert_eq!(group.waiting_count(), 2);
         held.shrink(Bytes(2 * KIB));
         let _charges = [admitted(&mut before), admitted(&mut after)];
-        assert!(group.try_charge_with(Bytes(KIB), OnFull::Wait(WATCHDOG.min(SHORT))).is_err());
+        assert!(
+            group
+                .try_charge_with(Bytes(KIB), OnFull::Wait(WATCHDOG.min(SHORT)))
+                .is_err()
+        );
     }
 }
 
@@ -137,13 +167,22 @@ fn what_is_counted() {
         let mut waiter = in_line(&group, 5 * KIB);
         let thread = super::blocked(&group, 5 * KIB, &group);
         let local = |event| group.events().local().get(event);
-        let counts = || (group.refused_count(), local(Event::Oom), local(Event::TimedOut));
+        let counts = || {
+            (
+                group.refused_count(),
+                local(Event::Oom),
+                local(Event::TimedOut),
+            )
+        };
         assert_eq!(counts(), (0, 0, 0));
         drop(held);
         let _charges = (admitted(&mut waiter), join(thread).expect("its turn"));
         assert_eq!(counts(), (0, 0, 0));
         assert!(local(Event::Max) >= 2, "met it was");
-        drop(timed_out(group.try_charge_with(Bytes(KIB), OnFull::Wait(Duration::from_millis(1)))));
+        drop(timed_out(group.try_charge_with(
+            Bytes(KIB),
+            OnFull::Wait(Duration::from_millis(1)),
+        )));
         assert_eq!(counts(), (1, 1, 1));
         drop(in_line(&group, KIB));
         assert_eq!(counts(), (1, 1, 1), "given up is not refused");

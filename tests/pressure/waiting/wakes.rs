@@ -1,4 +1,5 @@
-//! Which waiter is woken: the one that is admitted, once, through the waker of its last poll, and no other.
+//! Which waiter is woken: the one that is admitted, once, through the waker of its last poll, and
+//! no other.
 
 use memcg::Bytes;
 use std::future::Future;
@@ -10,11 +11,12 @@ use std::thread;
 use memcg::Group;
 
 use super::{
-    KIB, Polled, Waiter, Wakes, admitted, assert_empty, assert_woken, build, charge, create, full, in_line, kinds,
-    limited, lock, runtimes, until,
+    KIB, Polled, Waiter, Wakes, admitted, assert_empty, assert_woken, build, charge, create, full,
+    in_line, kinds, limited, lock, runtimes, until,
 };
 
-/// Several threads, each with charges of its own as futures: a poll, and another when it has been woken.
+/// Several threads, each with charges of its own as futures: a poll, and another when it has been
+/// woken.
 #[test]
 fn once_for_each_admission() {
     for runtime in runtimes() {
@@ -26,7 +28,9 @@ fn once_for_each_admission() {
                 let (group, waited, woken) = (create(&group, &number.to_string()), &waited, &woken);
                 scope.spawn(move || {
                     for round in 0..500 {
-                        let mut waiter = Polled::new(group.charge_async(Bytes((1 + (number + round) % 4) * KIB)));
+                        let mut waiter = Polled::new(
+                            group.charge_async(Bytes((1 + (number + round) % 4) * KIB)),
+                        );
                         let charge = match waiter.poll() {
                             Poll::Ready(charge) => charge,
                             Poll::Pending => {
@@ -46,7 +50,11 @@ fn once_for_each_admission() {
         });
         let waited = waited.into_inner();
         assert!(waited >= 4);
-        assert_eq!(woken.into_inner(), waited, "wake-ups, and charges that waited");
+        assert_eq!(
+            woken.into_inner(),
+            waited,
+            "wake-ups, and charges that waited"
+        );
     }
 }
 
@@ -140,7 +148,9 @@ fn wakers_may_do_anything() {
         let called = Arc::new(AtomicU64::new(0));
         let held = charge(&group, 10 * KIB);
         let mut other = Some(in_line(&group, 9 * KIB));
-        let mut waiters: Vec<_> = (0..3).map(|_| Polled::new(group.charge_async(Bytes(KIB)))).collect();
+        let mut waiters: Vec<_> = (0..3)
+            .map(|_| Polled::new(group.charge_async(Bytes(KIB))))
+            .collect();
         for waiter in &mut waiters {
             let (group, called) = (group.clone(), Arc::clone(&called));
             // The first drops a future that waits as well.
@@ -152,15 +162,23 @@ fn wakers_may_do_anything() {
                 let mut more = Polled::new(group.charge_async(Bytes(KIB)));
                 drop(more.poll());
                 drop(more);
-                drop(group.create("new", memcg::Limits::new()).map(|new: Group| new.offline()));
-                group.set_max(memcg::Limit::Bytes(10 * KIB)).expect("a number");
+                drop(
+                    group
+                        .create("new", memcg::Limits::new())
+                        .map(|new: Group| new.offline()),
+                );
+                group
+                    .set_max(memcg::Limit::Bytes(10 * KIB))
+                    .expect("a number");
                 assert!(group.usage() > 0 && group.waiting_count() <= 4);
                 called.fetch_add(1, Ordering::SeqCst);
             });
             assert!(waiter.poll_with(&waker).is_pending());
         }
         drop(held);
-        until("all have been called", || called.load(Ordering::SeqCst) == 3);
+        until("all have been called", || {
+            called.load(Ordering::SeqCst) == 3
+        });
         drop(waiters.iter_mut().map(admitted).collect::<Vec<_>>());
     }
 }
@@ -170,12 +188,21 @@ fn wakers_may_do_anything() {
 fn from_one_runtime_to_another() {
     for (one, other) in kinds().into_iter().zip(kinds()) {
         let runtimes = [build(one), build(other)];
-        let groups = runtimes.each_ref().map(|runtime| limited(&runtime.root(), "q", 10 * KIB));
-        let mut held: Vec<_> = groups.iter().map(|group| Some(charge(group, 10 * KIB))).collect();
+        let groups = runtimes
+            .each_ref()
+            .map(|runtime| limited(&runtime.root(), "q", 10 * KIB));
+        let mut held: Vec<_> = groups
+            .iter()
+            .map(|group| Some(charge(group, 10 * KIB)))
+            .collect();
         let last = held.remove(1);
         let mut first = Polled::new(groups[0].charge_async(Bytes(KIB)));
         let mut gives = last;
-        assert!(first.poll_with(&does(move || drop(gives.take()))).is_pending());
+        assert!(
+            first
+                .poll_with(&does(move || drop(gives.take())))
+                .is_pending()
+        );
         let mut second = in_line(&groups[1], KIB);
         drop(held);
         assert_woken(&second, true);
@@ -234,14 +261,18 @@ impl Wake for InPlace {
         let depth = self.nested.depth.fetch_add(1, Ordering::SeqCst) + 1;
         self.nested.most.fetch_max(depth, Ordering::SeqCst);
         let future = lock(&self.future).take();
-        if !matches!(future.map(|mut future| future.poll()), Some(Poll::Ready(Ok(_)))) {
+        if !matches!(
+            future.map(|mut future| future.poll()),
+            Some(Poll::Ready(Ok(_)))
+        ) {
             self.nested.in_vain.fetch_add(1, Ordering::SeqCst);
         }
         self.nested.depth.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// Each waker gives back what the next waiter is in line for. The stack has room for few of them, and each comes.
+/// Each waker gives back what the next waiter is in line for. The stack has room for few of them,
+/// and each comes.
 #[test]
 fn wakers_that_poll_in_place_do_not_nest_without_bound() {
     for runtime in runtimes() {
@@ -250,16 +281,30 @@ fn wakers_that_poll_in_place_do_not_nest_without_bound() {
         let nested = Arc::new(Nested::default());
         let wakers: Vec<_> = (0..500)
             .map(|_| {
-                let waker = Arc::new(InPlace { nested: Arc::clone(&nested), ..InPlace::default() });
+                let waker = Arc::new(InPlace {
+                    nested: Arc::clone(&nested),
+                    ..InPlace::default()
+                });
                 let mut future = Polled::new(group.charge_async(Bytes(KIB)));
-                assert!(future.poll_with(&Waker::from(Arc::clone(&waker))).is_pending());
+                assert!(
+                    future
+                        .poll_with(&Waker::from(Arc::clone(&waker)))
+                        .is_pending()
+                );
                 *lock(&waker.future) = Some(future);
                 waker
             })
             .collect();
         drop(held);
         // All have come before the thread that gave the first bytes back goes on.
-        assert_eq!((group.waiting_count(), group.live(), nested.in_vain.load(Ordering::SeqCst)), (0, 0, 0));
+        assert_eq!(
+            (
+                group.waiting_count(),
+                group.live(),
+                nested.in_vain.load(Ordering::SeqCst)
+            ),
+            (0, 0, 0)
+        );
         assert!(wakers.iter().all(|waker| lock(&waker.future).is_none()));
         let most = nested.most.load(Ordering::SeqCst);
         assert!(most <= 4, "{most} wakers are on one stack");

@@ -1,10 +1,10 @@
 #![cfg(not(loom))]
-//! Naive twins of the library, and the operations that both are driven with: for each the twin, `ops` (its operations,
-//! and how records of bytes become them, for the fuzzer) and `run` (the interpreter that drives library and twin
-//! together).
+//! Naive twins of the library, and the operations that both are driven with: for each the twin,
+//! `ops` (its operations, and how records of bytes become them, for the fuzzer) and `run` (the
+//! interpreter that drives library and twin together).
 //!
-//! * `counters`: a tree of counters; `groups`: groups and charges; `stats`: their statistics; `reclaim`: groups under
-//!   pressure.
+//! * `counters`: a tree of counters; `groups`: groups and charges; `stats`: their statistics;
+//!   `reclaim`: groups under pressure.
 
 // Each test program takes the part it needs.
 #![allow(dead_code)]

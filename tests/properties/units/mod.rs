@@ -3,7 +3,8 @@ pub(crate) mod twin;
 
 use memcg::errors::ParseLimitErrorKind;
 use memcg::errors::ParseLimitErrorKind::{
-    Empty, NotANumber, NotWhole, Overflow, PercentNotWhole, PercentOutOfRange, TrailingInput, UnknownUnit,
+    Empty, NotANumber, NotWhole, Overflow, PercentNotWhole, PercentOutOfRange, TrailingInput,
+    UnknownUnit,
 };
 use memcg::{Bytes, Limit, Percent};
 use proptest::prelude::*;
@@ -36,7 +37,10 @@ fn sizes_and_limits_parse() {
         ("2.0", Limit::Bytes(2)),
         ("1.001 kB", Limit::Bytes(1_001)),
         ("0.0009765625KiB", Limit::Bytes(1)),
-        ("15.999999999999999999132638262011596452794037759304046630859375EiB", Limit::Bytes(u64::MAX)),
+        (
+            "15.999999999999999999132638262011596452794037759304046630859375EiB",
+            Limit::Bytes(u64::MAX),
+        ),
         ("1_024G", Limit::Bytes(1 << 40)),
         ("1T", Limit::Bytes(1 << 40)),
         ("1PiB", Limit::Bytes(1 << 50)),
@@ -107,14 +111,21 @@ fn faults_name_their_position() {
     ];
     for (text, position, kind) in rejected {
         let fault = text.parse::<Limit>().expect_err("no limit");
-        assert_eq!((fault.position(), fault.kind()), (position, kind), "{text:?}");
+        assert_eq!(
+            (fault.position(), fault.kind()),
+            (position, kind),
+            "{text:?}"
+        );
         twin::check(text);
     }
 }
 
 #[test]
 fn bytes_are_neither_max_nor_a_percentage() {
-    let fault = |text: &str| text.parse::<Bytes>().map_err(|fault| (fault.position(), fault.kind()));
+    let fault = |text: &str| {
+        text.parse::<Bytes>()
+            .map_err(|fault| (fault.position(), fault.kind()))
+    };
     assert_eq!(fault("max"), Err((0, NotANumber)));
     assert_eq!(fault("25%"), Err((2, UnknownUnit)));
     assert_eq!(fault(""), Err((0, Empty)));
@@ -122,11 +133,27 @@ fn bytes_are_neither_max_nor_a_percentage() {
 
 #[test]
 fn whole_numbers_and_constants_are_limits() {
-    let limits = memcg::Limits::new().max(512 << 20).high("x".len()).low(Bytes(7)).min(Percent::new(3).expect("small"));
-    assert_eq!([limits.max, limits.high], [Some(Limit::mib(512)), Some(Limit::bytes(1))]);
-    assert_eq!([limits.low, limits.min], [Some(Limit::bytes(7)), Some(Limit::percent(3))]);
-    assert_eq!([Limit::kib(1), Limit::gib(1)], [Limit::bytes(1 << 10), Limit::bytes(1 << 30)]);
-    assert_eq!([Limit::kib(u64::MAX), Limit::gib(1 << 34)], [Limit::bytes(u64::MAX); 2]);
+    let limits = memcg::Limits::new()
+        .max(512 << 20)
+        .high("x".len())
+        .low(Bytes(7))
+        .min(Percent::new(3).expect("small"));
+    assert_eq!(
+        [limits.max, limits.high],
+        [Some(Limit::mib(512)), Some(Limit::bytes(1))]
+    );
+    assert_eq!(
+        [limits.low, limits.min],
+        [Some(Limit::bytes(7)), Some(Limit::percent(3))]
+    );
+    assert_eq!(
+        [Limit::kib(1), Limit::gib(1)],
+        [Limit::bytes(1 << 10), Limit::bytes(1 << 30)]
+    );
+    assert_eq!(
+        [Limit::kib(u64::MAX), Limit::gib(1 << 34)],
+        [Limit::bytes(u64::MAX); 2]
+    );
     assert_eq!(Limit::percent(101), Limit::percent(100));
 }
 

@@ -20,7 +20,8 @@ fn limit(text: &str) -> Option<Limit> {
     size(text).map(Limit::Bytes)
 }
 
-/// The bytes of a text without `max` and percentages: written out without a point, times the unit, cut at the point.
+/// The bytes of a text without `max` and percentages: written out without a point, times the unit,
+/// cut at the point.
 fn size(text: &str) -> Option<u64> {
     let (amount, factor) = unit(text);
     let (whole, fraction) = amount.split_once('.').unwrap_or((amount, "0"));
@@ -52,7 +53,10 @@ fn unit(text: &str) -> (&str, u128) {
         decimal if decimal.ends_with('B') => (&decimal[..decimal.len() - 1], 1_000),
         bare => (bare, 1_024),
     };
-    let prefix = stem.chars().next_back().and_then(|last| "kmgtpe".find(last.to_ascii_lowercase()));
+    let prefix = stem
+        .chars()
+        .next_back()
+        .and_then(|last| "kmgtpe".find(last.to_ascii_lowercase()));
     let (amount, factor) = match prefix {
         Some(power) => (&stem[..stem.len() - 1], base.pow(power as u32 + 1)),
         None if base == 1_000 => (stem, 1),
@@ -64,7 +68,10 @@ fn unit(text: &str) -> (&str, u128) {
 /// Digits in groups that single underscores part, without those.
 fn plain(digits: &str) -> Option<String> {
     let well_formed = |group: &str| !group.is_empty() && group.bytes().all(|b| b.is_ascii_digit());
-    digits.split('_').all(well_formed).then(|| digits.replace('_', ""))
+    digits
+        .split('_')
+        .all(well_formed)
+        .then(|| digits.replace('_', ""))
 }
 
 fn number(digits: &str) -> Option<u64> {
@@ -77,7 +84,11 @@ fn number(digits: &str) -> Option<u64> {
 /// Every property that must hold for every text; panics with the text where one does not.
 pub(crate) fn check(text: &str) {
     let parsed = text.parse::<Limit>();
-    assert_eq!(parsed.clone().ok(), limit(text), "the twins disagree on {text:?}");
+    assert_eq!(
+        parsed.clone().ok(),
+        limit(text),
+        "the twins disagree on {text:?}"
+    );
     match parsed.clone() {
         Ok(limit) => check_printed(text, limit),
         Err(fault) => check_fault(text, fault),
@@ -85,7 +96,10 @@ pub(crate) fn check(text: &str) {
     match text.parse::<Bytes>() {
         Ok(bytes) => assert_eq!(parsed, Ok(Limit::from(bytes)), "of {text:?}"),
         Err(fault) => {
-            assert!(!matches!(parsed, Ok(Limit::Bytes(_))), "only one form accepts {text:?}");
+            assert!(
+                !matches!(parsed, Ok(Limit::Bytes(_))),
+                "only one form accepts {text:?}"
+            );
             check_fault(text, fault);
         }
     }
@@ -93,21 +107,41 @@ pub(crate) fn check(text: &str) {
 
 /// The printed text parses back, and so does the exact form of bytes.
 fn check_printed(text: &str, limit: Limit) {
-    assert_eq!(limit.to_string().parse(), Ok(limit), "printed form of {text:?}");
+    assert_eq!(
+        limit.to_string().parse(),
+        Ok(limit),
+        "printed form of {text:?}"
+    );
     if let Limit::Bytes(bytes) = limit {
-        assert_eq!(format!("{:#}", Bytes(bytes)).parse(), Ok(Bytes(bytes)), "of {text:?}");
+        assert_eq!(
+            format!("{:#}", Bytes(bytes)).parse(),
+            Ok(Bytes(bytes)),
+            "of {text:?}"
+        );
     }
 }
 
 /// The position is one of the text's, and what stands before it is not to blame.
 fn check_fault(text: &str, fault: ParseLimitError) {
     let (position, kind) = (fault.position(), fault.kind());
-    assert!(text.starts_with(fault.input()) && (fault.input() == text || text.len() > 64), "{fault} of {text:?}");
-    assert!(text.is_char_boundary(position), "{fault} cuts a character of {text:?}");
+    assert!(
+        text.starts_with(fault.input()) && (fault.input() == text || text.len() > 64),
+        "{fault} of {text:?}"
+    );
+    assert!(
+        text.is_char_boundary(position),
+        "{fault} cuts a character of {text:?}"
+    );
     assert_eq!(kind == Empty, text.is_empty(), "of {text:?}");
     let said = fault.to_string();
-    assert!(said.starts_with(&format!("{:?} is no ", fault.input())), "{said}");
-    assert!(said.contains(&format!(" at byte {position}; expected ")), "{said}");
+    assert!(
+        said.starts_with(&format!("{:?} is no ", fault.input())),
+        "{said}"
+    );
+    assert!(
+        said.contains(&format!(" at byte {position}; expected ")),
+        "{said}"
+    );
 
     // The blank before a unit is the one part that is no text of its own.
     let before = &text[..position];
@@ -115,6 +149,9 @@ fn check_fault(text: &str, fault: ParseLimitError) {
     if let Err(earlier) = before.parse::<Limit>() {
         // A text has to be well formed before its value is looked at.
         let of_value = matches!(earlier.kind(), NotWhole | Overflow | PercentOutOfRange);
-        assert!(of_value || earlier.position() == before.len(), "{fault} comes late in {text:?}, after {earlier}");
+        assert!(
+            of_value || earlier.position() == before.len(),
+            "{fault} comes late in {text:?}, after {earlier}"
+        );
     }
 }

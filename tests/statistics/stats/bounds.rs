@@ -1,8 +1,8 @@
 //! The error of a read: reached from below, and attacked.
 //!
-//! The bound of a stale read, in grains, is what has been announced since the last flush that covered the group, and
-//! half a batch for each thread and group that are listed. `read()` flushes where that is above their number times the
-//! batch.
+//! The bound of a stale read, in grains, is what has been announced since the last flush that
+//! covered the group, and half a batch for each thread and group that are listed. `read()` flushes
+//! where that is above their number times the batch.
 
 use memcg::expert::Inspect as _;
 use memcg::figures::Stats;
@@ -26,8 +26,14 @@ impl Reach {
     fn new(writers: usize, groups: usize) -> Self {
         let runtime = build(Runtime::builder().stat_batch(BATCH));
         let top = create(&runtime.root(), "top");
-        let groups = (0..groups).map(|number| create(&top, &number.to_string())).collect();
-        Self { runtime, groups, others: (0..writers).map(|_| Other::spawn()).collect() }
+        let groups = (0..groups)
+            .map(|number| create(&top, &number.to_string()))
+            .collect();
+        Self {
+            runtime,
+            groups,
+            others: (0..writers).map(|_| Other::spawn()).collect(),
+        }
     }
 
     fn add_units(&self, other: usize, group: usize, units: u64) {
@@ -39,13 +45,17 @@ impl Reach {
     fn read(&self) -> (u64, u64) {
         let before = self.runtime.counts().flushes;
         let stats = self.runtime.root().read(Freshness::Threshold);
-        assert_eq!(self.runtime.counts().flushes, before, "a flush: the bound had become too large");
+        assert_eq!(
+            self.runtime.counts().flushes,
+            before,
+            "a flush: the bound had become too large"
+        );
         (stats.get(STAT).unsigned_abs(), stats.max_error())
     }
 }
 
-/// One of them writes on, and announces it, but not so much that a read minds: the error comes as near to the most as
-/// the pieces in which a thread announces allow.
+/// One of them writes on, and announces it, but not so much that a read minds: the error comes as
+/// near to the most as the pieces in which a thread announces allow.
 #[test]
 fn a_read_is_off_by_almost_all_of_what_it_may_be() {
     const PIECE: u64 = BATCH / 2 + 1;
@@ -60,7 +70,10 @@ fn a_read_is_off_by_almost_all_of_what_it_may_be() {
         reach.add_units(0, 0, pieces * PIECE + BATCH / 2);
         let missing = pieces * PIECE + writers * BATCH / 2;
         assert_eq!(reach.read(), (0, missing), "{writers} writers");
-        assert!(missing <= most && missing + PIECE > most, "{missing} of {most}");
+        assert!(
+            missing <= most && missing + PIECE > most,
+            "{missing} of {most}"
+        );
         // One more, and the next read flushes.
         reach.add_units(0, 0, 1);
         let flushes = reach.runtime.counts().flushes;
@@ -81,11 +94,19 @@ fn a_part_of_a_grain_counts_as_one() {
             root.stat_add(Stat::ANON, delta);
         }
         let stale = root.read(Freshness::Stale);
-        assert_eq!((stale.max_error(), stale.max_error_of(Stat::ANON)), (32, 32 * 4_096), "{delta}");
+        assert_eq!(
+            (stale.max_error(), stale.max_error_of(Stat::ANON)),
+            (32, 32 * 4_096),
+            "{delta}"
+        );
         assert_eq!(stale.max_error_of(STAT), 32);
         assert_honest(&stale, Stat::ANON, delta * adds as i64);
         root.stat_add(Stat::ANON, delta);
-        assert_eq!(root.read(Freshness::Stale).max_error(), 32 + (adds + 1) * grains, "{delta}: it has announced");
+        assert_eq!(
+            root.read(Freshness::Stale).max_error(),
+            32 + (adds + 1) * grains,
+            "{delta}: it has announced"
+        );
     }
 }
 
@@ -93,13 +114,19 @@ fn a_part_of_a_grain_counts_as_one() {
 #[test]
 fn all_items_share_one_bound() {
     let mut builder = Runtime::builder().stat_batch(BATCH);
-    let stats: Vec<Stat> = (0..40).map(|number| builder.stat(&format!("item{number}"), Unit::Events)).collect();
+    let stats: Vec<Stat> = (0..40)
+        .map(|number| builder.stat(&format!("item{number}"), Unit::Events))
+        .collect();
     let runtime = build(builder);
     let root = runtime.root();
     for (number, &stat) in (1..).zip(&stats) {
         root.stat_add(stat, 1);
         let stale = root.read(Freshness::Stale);
-        assert!(stale.max_error() >= number, "{number} additions, an error of {}", stale.max_error());
+        assert!(
+            stale.max_error() >= number,
+            "{number} additions, an error of {}",
+            stale.max_error()
+        );
     }
     let read = root.read(Freshness::Threshold);
     assert!(read.max_error() <= BATCH);
@@ -122,7 +149,10 @@ fn a_read_flushes_only_where_it_must() {
         assert!(within.max_error() <= 1_000);
         assert_honest(&within, STAT, sum);
     }
-    assert!((9..=11).contains(&flushes), "{flushes} flushes for 10,000 units, of which 1,000 may be missing");
+    assert!(
+        (9..=11).contains(&flushes),
+        "{flushes} flushes for 10,000 units, of which 1,000 may be missing"
+    );
 }
 
 // === The attack ===
@@ -154,7 +184,10 @@ impl Attack {
         let batch = [64, 64, 64, 8, 2, 1, 0, 300][rng.random_range(0..8)];
         let mut builder = Runtime::builder().stat_batch(batch);
         let mut stats = vec![Stat::ANON, Stat::SOCK, STAT];
-        for (number, unit) in [Unit::Events, Unit::Bytes, Unit::Nanoseconds].into_iter().enumerate() {
+        for (number, unit) in [Unit::Events, Unit::Bytes, Unit::Nanoseconds]
+            .into_iter()
+            .enumerate()
+        {
             stats.push(builder.stat(&format!("item{number}"), unit));
         }
         let runtime = build(builder);
@@ -189,7 +222,10 @@ impl Attack {
     }
 
     fn truth(&self, top: usize, item: usize) -> i64 {
-        (0..GROUPS).filter(|&group| self.is_within(group, top)).map(|group| self.own[group][item]).sum()
+        (0..GROUPS)
+            .filter(|&group| self.is_within(group, top))
+            .map(|group| self.own[group][item])
+            .sum()
     }
 
     fn delta(&mut self, item: usize) -> i64 {
@@ -206,16 +242,28 @@ impl Attack {
             6 => grain - 1,
             _ => self.rng.random_range(1..4),
         };
-        if self.rng.random_bool(0.5) { size } else { -size }
+        if self.rng.random_bool(0.5) {
+            size
+        } else {
+            -size
+        }
     }
 
     fn max_grain(&self, item: usize) -> u64 {
         let stat = self.stats[item];
-        self.runtime.items().find(|known| known.stat == stat).expect("declared").unit.grain()
+        self.runtime
+            .items()
+            .find(|known| known.stat == stat)
+            .expect("declared")
+            .unit
+            .grain()
     }
 
     fn step(&mut self) {
-        let (thread, group) = (self.rng.random_range(0..THREADS), self.rng.random_range(0..GROUPS));
+        let (thread, group) = (
+            self.rng.random_range(0..THREADS),
+            self.rng.random_range(0..GROUPS),
+        );
         match self.rng.random_range(0..100) {
             // In most cases each looks at the others' work.
             0..70 => {
@@ -255,7 +303,10 @@ impl Attack {
         for (item, &stat) in self.stats.iter().enumerate() {
             assert_honest(stats, stat, self.truth(group, item));
             let (own, local) = (self.own[group][item], stats.local(stat));
-            assert!(own.abs_diff(local) <= stats.max_error_of(stat), "{stat:?}: {own} of its own was read as {local}");
+            assert!(
+                own.abs_diff(local) <= stats.max_error_of(stat),
+                "{stat:?}: {own} of its own was read as {local}"
+            );
         }
     }
 
@@ -265,11 +316,19 @@ impl Attack {
             self.check(group, &self.groups[group].read(Freshness::Stale));
         }
         let group = self.rng.random_range(0..GROUPS);
-        let pairs = self.written.iter().filter(|&&(_, written)| self.is_within(written, group)).count() as u64;
+        let pairs = self
+            .written
+            .iter()
+            .filter(|&&(_, written)| self.is_within(written, group))
+            .count() as u64;
         match self.rng.random_range(0..30) {
             0..4 => {
                 let read = self.groups[group].read(Freshness::Threshold);
-                assert!(read.max_error() <= pairs * self.batch, "{} of {pairs} writers", read.max_error());
+                assert!(
+                    read.max_error() <= pairs * self.batch,
+                    "{} of {pairs} writers",
+                    read.max_error()
+                );
                 self.check(group, &read);
             }
             4 => {
@@ -282,9 +341,9 @@ impl Attack {
     }
 }
 
-/// Many items, signs that alternate, deltas large and small and just what is announced, threads that come and go,
-/// nested groups, flushes in between, cells that go idle: after each step no read of any group is off by more than it
-/// says.
+/// Many items, signs that alternate, deltas large and small and just what is announced, threads
+/// that come and go, nested groups, flushes in between, cells that go idle: after each step no read
+/// of any group is off by more than it says.
 #[test]
 fn no_read_is_off_by_more_than_it_says() {
     let seeds = if cfg!(debug_assertions) { 24 } else { 240 };
@@ -296,14 +355,19 @@ fn no_read_is_off_by_more_than_it_says() {
         }
         for group in 0..GROUPS {
             for (item, &stat) in attack.stats.iter().enumerate() {
-                assert_exact(&attack.groups[group], stat, attack.truth(group, item), attack.own[group][item]);
+                assert_exact(
+                    &attack.groups[group],
+                    stat,
+                    attack.truth(group, item),
+                    attack.own[group][item],
+                );
             }
         }
     }
 }
 
-/// The kernel's early stop: a child whose own threshold is passed no longer tells its parent, which stays behind
-/// without an end. Here every announcement goes all the way up.
+/// The kernel's early stop: a child whose own threshold is passed no longer tells its parent, which
+/// stays behind without an end. Here every announcement goes all the way up.
 #[test]
 fn a_busy_child_does_not_hide_from_its_parent() {
     let runtime = build(Runtime::builder().stat_batch(BATCH));
@@ -319,7 +383,10 @@ fn a_busy_child_does_not_hide_from_its_parent() {
         for group in [&parent, &runtime.root()] {
             let stale = group.read(Freshness::Stale);
             assert_honest(&stale, STAT, sum);
-            assert!(stale.max_error() <= 127 + round + 1 + 2 * BATCH, "and not more than that");
+            assert!(
+                stale.max_error() <= 127 + round + 1 + 2 * BATCH,
+                "and not more than that"
+            );
         }
         if round % 100 == 50 {
             // Counts that a flush of the child alone takes over are not missing above.

@@ -20,7 +20,12 @@ fn refills_and_returns_are_counted() {
         let runtime = build(builder);
         let (root, other) = (runtime.root(), Other::spawn());
         let group = create(&root, "q");
-        let events = || (own(&group, Stat::STOCK_REFILL), own(&group, Stat::STOCK_RETURN));
+        let events = || {
+            (
+                own(&group, Stat::STOCK_REFILL),
+                own(&group, Stat::STOCK_RETURN),
+            )
+        };
         // A batch for each 64 of them.
         let mut held: Vec<_> = (0..64).map(|_| charge(&group, 1)).collect();
         assert_eq!(events(), (1, 0));
@@ -35,7 +40,10 @@ fn refills_and_returns_are_counted() {
         assert_eq!(events(), (5, 0));
         held.truncate(0);
         let (refills, returns) = events();
-        assert!(refills == 5 && returns >= 1, "{returns} returns of 129 bytes into a stock of 128");
+        assert!(
+            refills == 5 && returns >= 1,
+            "{returns} returns of 129 bytes into a stock of 128"
+        );
         assert_exact(&root, Stat::STOCK_REFILL, 5, 0);
         assert_exact(&root, Stat::STOCK_RETURN, returns, 0);
     }
@@ -52,9 +60,15 @@ fn charges_that_wander_are_counted_where_they_are_made() {
         let held: Vec<_> = (0..64).map(|_| charge(&group, 1)).collect();
         other.run(move || drop(held));
     }
-    let (refills, returns) = (own(&group, Stat::STOCK_REFILL), own(&group, Stat::STOCK_RETURN));
+    let (refills, returns) = (
+        own(&group, Stat::STOCK_REFILL),
+        own(&group, Stat::STOCK_RETURN),
+    );
     assert_eq!(refills, ROUNDS, "64 bytes are a batch");
-    assert!((ROUNDS - 3..=ROUNDS).contains(&returns), "{returns} returns: two batches stay with the other thread");
+    assert!(
+        (ROUNDS - 3..=ROUNDS).contains(&returns),
+        "{returns} returns: two batches stay with the other thread"
+    );
 }
 
 /// Without a stock there is nothing to refill.

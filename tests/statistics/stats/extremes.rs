@@ -25,7 +25,8 @@ fn the_largest_numbers_are_read_as_they_are() {
     }
 }
 
-/// Beyond what a figure can hold it is what it is, but nothing is lost: taken back, it is exact again.
+/// Beyond what a figure can hold it is what it is, but nothing is lost: taken back, it is exact
+/// again.
 #[test]
 fn what_overflows_comes_back() {
     for builder in kinds() {
@@ -62,8 +63,8 @@ fn what_overflows_comes_back() {
     }
 }
 
-/// Five steps forward and three back of 2^61 each are 2^64 in magnitude and 2^62 in sum: a bound that wraps would say
-/// that nothing is missing.
+/// Five steps forward and three back of 2^61 each are 2^64 in magnitude and 2^62 in sum: a bound
+/// that wraps would say that nothing is missing.
 #[test]
 fn a_bound_does_not_wrap() {
     const STEP: i64 = 1 << 61;
@@ -71,7 +72,10 @@ fn a_bound_does_not_wrap() {
         for builder in kinds() {
             for threads in 1..=4 {
                 let runtime = build(builder.clone());
-                let (root, others) = (runtime.root(), (0..threads).map(|_| Other::spawn()).collect::<Vec<_>>());
+                let (root, others) = (
+                    runtime.root(),
+                    (0..threads).map(|_| Other::spawn()).collect::<Vec<_>>(),
+                );
                 let [top, below] = [create(&root, "top"), create(&create(&root, "way"), "below")];
                 let mut sum = 0_i64;
                 // The signs of the first five balance, so that no sum leaves the range of a figure.
@@ -85,13 +89,18 @@ fn a_bound_does_not_wrap() {
                 assert!(root.read(Freshness::Within(1_000)).max_error() <= 1_000);
                 assert_exact(&root, stat, sum, 0);
                 // All of it came off the bound again, but for what each may hold back.
-                assert!(root.read(Freshness::Stale).max_error() <= 8 * 500_000, "{:?}", root.read(Freshness::Stale));
+                assert!(
+                    root.read(Freshness::Stale).max_error() <= 8 * 500_000,
+                    "{:?}",
+                    root.read(Freshness::Stale)
+                );
             }
         }
     }
 }
 
-/// In one cell no thread looks at: the thread itself must notice that it holds back more than it may.
+/// In one cell no thread looks at: the thread itself must notice that it holds back more than it
+/// may.
 #[test]
 fn a_thread_notices_that_it_went_around() {
     for stat in [Stat::WORKINGSET_REFAULT, Stat::SOCK] {
@@ -99,8 +108,19 @@ fn a_thread_notices_that_it_went_around() {
             let runtime = build(Runtime::builder().stat_batch(batch));
             let root = runtime.root();
             let mut sum = 0_i64;
-            // No sum leaves the range of a figure: a bound is a distance, and there is none around the end.
-            for delta in [i64::MIN, i64::MAX, 1, i64::MAX, i64::MIN, 7, -i64::MAX, i64::MAX, i64::MIN] {
+            // No sum leaves the range of a figure: a bound is a distance, and there is none around
+            // the end.
+            for delta in [
+                i64::MIN,
+                i64::MAX,
+                1,
+                i64::MAX,
+                i64::MIN,
+                7,
+                -i64::MAX,
+                i64::MAX,
+                i64::MIN,
+            ] {
                 sum += delta;
                 root.stat_add(stat, delta);
                 assert_honest(&root.read(Freshness::Stale), stat, sum);

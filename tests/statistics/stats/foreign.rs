@@ -6,7 +6,10 @@ use super::{assert_exact, build, charge};
 
 fn with(names: &[&str]) -> (RuntimeBuilder, Vec<Stat>) {
     let mut builder = Runtime::builder();
-    let stats = names.iter().map(|name| builder.stat(name, Unit::Events)).collect();
+    let stats = names
+        .iter()
+        .map(|name| builder.stat(name, Unit::Events))
+        .collect();
     (builder, stats)
 }
 
@@ -14,7 +17,12 @@ fn with(names: &[&str]) -> (RuntimeBuilder, Vec<Stat>) {
 #[track_caller]
 fn assert_foreign(runtime: &Runtime, group: &Group, stat: Stat) {
     let before = runtime.counts();
-    let all = || runtime.items().map(|item| group.read(Freshness::Exact).get(item.stat)).collect::<Vec<_>>();
+    let all = || {
+        runtime
+            .items()
+            .map(|item| group.read(Freshness::Exact).get(item.stat))
+            .collect::<Vec<_>>()
+    };
     let exact = all();
     group.stat_add(stat, 5);
     charge(group, 0).stat_add(stat, -7);
@@ -81,12 +89,16 @@ fn an_item_declared_on_a_clone_is_the_clones_alone() {
     assert_foreign(&two, &two.root(), late);
 }
 
-/// Two items that two clones declared are two items, even where they have the same number and the same name.
+/// Two items that two clones declared are two items, even where they have the same number and the
+/// same name.
 #[test]
 fn clones_declare_items_of_their_own() {
     let (mut one, _) = with(&["rows"]);
     let mut two = one.clone();
-    let (bytes, events) = (one.stat("late", Unit::Bytes), two.stat("late", Unit::Events));
+    let (bytes, events) = (
+        one.stat("late", Unit::Bytes),
+        two.stat("late", Unit::Events),
+    );
     assert_ne!(bytes, events);
     let (one, two) = (build(one), build(two));
     assert_foreign(&two, &two.root(), bytes);

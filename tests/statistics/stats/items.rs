@@ -19,7 +19,12 @@ const BUILT_IN: [(&str, Stat, Unit, bool); 11] = [
     ("percpu", Stat::PERCPU, Unit::Bytes, true),
     ("slab", Stat::SLAB, Unit::Bytes, true),
     ("sock", Stat::SOCK, Unit::Bytes, false),
-    ("workingset_refault", Stat::WORKINGSET_REFAULT, Unit::Events, false),
+    (
+        "workingset_refault",
+        Stat::WORKINGSET_REFAULT,
+        Unit::Events,
+        false,
+    ),
     ("stock_refill", Stat::STOCK_REFILL, Unit::Events, false),
     ("stock_return", Stat::STOCK_RETURN, Unit::Events, false),
 ];
@@ -35,18 +40,28 @@ fn with(names: &[&str]) -> RuntimeBuilder {
 /// A builder with so many items of its own, and those.
 fn with_many(declared: usize) -> (RuntimeBuilder, Vec<Stat>) {
     let mut builder = Runtime::builder();
-    let stats = (0..declared).map(|number| builder.stat(&format!("item{number}"), Unit::Events)).collect();
+    let stats = (0..declared)
+        .map(|number| builder.stat(&format!("item{number}"), Unit::Events))
+        .collect();
     (builder, stats)
 }
 
 #[test]
 fn the_built_in_items_have_the_kernels_names() {
     let runtime = build(Runtime::builder());
-    let mut found: Vec<_> =
-        runtime.items().map(|item| (item.name.to_string(), item.stat, item.unit, item.per_node)).collect();
+    let mut found: Vec<_> = runtime
+        .items()
+        .map(|item| (item.name.to_string(), item.stat, item.unit, item.per_node))
+        .collect();
     for (name, stat, unit, per_node) in BUILT_IN {
-        let at = found.iter().position(|item| item.0 == name).unwrap_or_else(|| panic!("no item {name}"));
-        assert_eq!(found.swap_remove(at), (name.to_string(), stat, unit, per_node));
+        let at = found
+            .iter()
+            .position(|item| item.0 == name)
+            .unwrap_or_else(|| panic!("no item {name}"));
+        assert_eq!(
+            found.swap_remove(at),
+            (name.to_string(), stat, unit, per_node)
+        );
     }
     assert!(found.is_empty(), "{found:?}");
 }
@@ -75,18 +90,27 @@ fn declared_items_are_listed_with_unit_and_node() {
 
 #[test]
 fn grains_of_the_units() {
-    assert_eq!([Unit::Bytes, Unit::Events, Unit::Nanoseconds].map(Unit::grain), [4_096, 1, 65_536]);
+    assert_eq!(
+        [Unit::Bytes, Unit::Events, Unit::Nanoseconds].map(Unit::grain),
+        [4_096, 1, 65_536]
+    );
 }
 
 /// The answer is an error of one line when the runtime is built, and names what is wrong.
 #[test]
 fn names_that_are_none() {
-    for (names, wrong) in
-        [(&[""][..], "\"\""), (&["a", "b", "a"], "a"), (&["anon"], "anon"), (&["rows", "stock_refill"], "stock_refill")]
-    {
+    for (names, wrong) in [
+        (&[""][..], "\"\""),
+        (&["a", "b", "a"], "a"),
+        (&["anon"], "anon"),
+        (&["rows", "stock_refill"], "stock_refill"),
+    ] {
         let error = with(names).build().expect_err(wrong);
         let said = error.to_string();
-        assert!(said.contains(wrong) && !said.contains(char::is_control), "{names:?}: {said}");
+        assert!(
+            said.contains(wrong) && !said.contains(char::is_control),
+            "{names:?}: {said}"
+        );
         assert_eq!(error, with(names).build().expect_err("the same answer"));
     }
     let mut mixed = with(&["rows"]);
@@ -105,9 +129,15 @@ fn the_most_items() {
     let runtime = build(builder);
     assert_eq!(runtime.items().count(), ITEMS_MAX);
     for more in [1, 2, 1_000] {
-        let error = with_many(stats.len() + more).0.build().expect_err("one more than there may be");
+        let error = with_many(stats.len() + more)
+            .0
+            .build()
+            .expect_err("one more than there may be");
         let said = error.to_string();
-        assert!(said.contains("64") && !said.contains(char::is_control), "{said}");
+        assert!(
+            said.contains("64") && !said.contains(char::is_control),
+            "{said}"
+        );
     }
     // Every one of them is an item like any other, the last as well as the first.
     let group = create(&runtime.root(), "q");
@@ -127,11 +157,17 @@ fn the_most_items() {
 #[test]
 fn an_item_is_plain_data() {
     let mut builder = Runtime::builder();
-    let [rows, bytes] = [builder.stat("rows", Unit::Events), builder.stat("bytes", Unit::Bytes)];
+    let [rows, bytes] = [
+        builder.stat("rows", Unit::Events),
+        builder.stat("bytes", Unit::Bytes),
+    ];
     let copy = rows;
     assert_eq!(copy, rows);
     assert_ne!(rows, bytes);
     assert_ne!(Stat::ANON, Stat::FILE);
-    assert_eq!(HashSet::from([rows, copy, bytes, Stat::ANON, Stat::ANON]).len(), 3);
+    assert_eq!(
+        HashSet::from([rows, copy, bytes, Stat::ANON, Stat::ANON]).len(),
+        3
+    );
     assert!(format!("{:?}", Stat::ANON).contains("anon") && !format!("{rows:?}").contains('\n'));
 }

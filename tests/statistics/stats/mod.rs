@@ -1,5 +1,5 @@
-//! Statistics as a program that embeds them meets them: which readers find what is added, and how far a read may be
-//! off.
+//! Statistics as a program that embeds them meets them: which readers find what is added, and how
+//! far a read may be off.
 //!
 //! * `items`: what can be counted; `foreign`: items of another builder;
 //! * `readers`: the write path and the four readers;
@@ -42,7 +42,10 @@ pub(crate) fn kinds() -> [RuntimeBuilder; 7] {
         plain(),
         plain().audit(true).stat_batch(64),
         plain().barrier(BarrierMode::Fence).stat_batch(64),
-        plain().audit(true).barrier(BarrierMode::Fence).stat_batch(8),
+        plain()
+            .audit(true)
+            .barrier(BarrierMode::Fence)
+            .stat_batch(8),
         plain().stat_batch(0),
         plain().stat_batch(1).batch(Bytes(0)),
         plain().stat_batch(1_000_000),
@@ -53,21 +56,36 @@ pub(crate) fn kinds() -> [RuntimeBuilder; 7] {
 #[track_caller]
 pub(crate) fn assert_exact(group: &Group, stat: Stat, subtree: i64, local: i64) {
     let now = group.read(Freshness::Exact);
-    assert_eq!((now.get(stat), now.local(stat)), (subtree, local), "{stat:?} of {}", group.path());
-    assert_eq!((now.max_error(), now.max_error_of(stat)), (0, 0), "{stat:?} of {}", group.path());
+    assert_eq!(
+        (now.get(stat), now.local(stat)),
+        (subtree, local),
+        "{stat:?} of {}",
+        group.path()
+    );
+    assert_eq!(
+        (now.max_error(), now.max_error_of(stat)),
+        (0, 0),
+        "{stat:?} of {}",
+        group.path()
+    );
 }
 
 /// A figure's distance from the truth is within the read's error.
 #[track_caller]
 pub(crate) fn assert_honest(stats: &memcg::figures::Stats, stat: Stat, truth: i64) {
     let (found, bound) = (stats.get(stat), stats.max_error_of(stat));
-    assert!(truth.abs_diff(found) <= bound, "{stat:?}: {truth} was read as {found} with an error of at most {bound}");
+    assert!(
+        truth.abs_diff(found) <= bound,
+        "{stat:?}: {truth} was read as {found} with an error of at most {bound}"
+    );
 }
 
 /// No thread writes, and the periodic flush takes every thread off the lists.
 #[track_caller]
 pub(crate) fn let_idle(runtime: &Runtime) {
-    runtime.start_flusher(Duration::from_micros(50)).expect("a period");
+    runtime
+        .start_flusher(Duration::from_micros(50))
+        .expect("a period");
     eventually("a flush with nothing to visit", || {
         let before = runtime.counts().flush_visits;
         runtime.root().flush();

@@ -1,4 +1,5 @@
-//! Groups that went offline: what they counted stays in the figures of those above, exactly, and is no other thread's.
+//! Groups that went offline: what they counted stays in the figures of those above, exactly, and is
+//! no other thread's.
 
 use memcg::{Freshness, Stat};
 

@@ -5,7 +5,8 @@ use memcg::{Freshness, Runtime, Stat};
 
 use super::{Other, assert_exact, build, create, kinds, let_idle};
 
-/// The figure of a subtree is the group's own and those of its children, at every level of a deep tree.
+/// The figure of a subtree is the group's own and those of its children, at every level of a deep
+/// tree.
 #[test]
 fn a_subtree_is_the_sum_of_its_groups() {
     const DEPTH: i64 = 60;
@@ -37,13 +38,20 @@ fn an_addition_of_zero_makes_no_writer() {
         let add_zero = || {
             other.add(&group, Stat::ANON, 0);
             group.stat_add(Stat::ANON, 0);
-            group.try_charge(0).expect("nothing").stat_add(Stat::ANON, 0);
+            group
+                .try_charge(0)
+                .expect("nothing")
+                .stat_add(Stat::ANON, 0);
         };
         let assert_unchanged = |when: &str| {
             let before = (runtime.counts(), root.read(Freshness::Stale));
             add_zero();
             let after = (runtime.counts(), root.read(Freshness::Stale));
-            assert_eq!((after.0.stat_lists, &after.1), (before.0.stat_lists, &before.1), "{when}");
+            assert_eq!(
+                (after.0.stat_lists, &after.1),
+                (before.0.stat_lists, &before.1),
+                "{when}"
+            );
         };
         assert_unchanged("before the first addition");
         assert_exact(&group, Stat::ANON, 0, 0);
@@ -68,14 +76,25 @@ fn only_a_flush_publishes() {
     let [a, b] = ["a", "b"].map(|name| create(&runtime.root(), name));
     a.stat_add(Stat::WORKINGSET_REFAULT, 1);
     b.stat_add(Stat::WORKINGSET_REFAULT, 2);
-    let stale = || [&runtime.root(), &a, &b].map(|group| group.read(Freshness::Stale).get(Stat::WORKINGSET_REFAULT));
+    let stale = || {
+        [&runtime.root(), &a, &b]
+            .map(|group| group.read(Freshness::Stale).get(Stat::WORKINGSET_REFAULT))
+    };
     let before = runtime.counts();
     assert_eq!(stale(), [0, 0, 0]);
-    assert_eq!(a.read(Freshness::Within(32)).get(Stat::WORKINGSET_REFAULT), 0, "as exact as was asked for");
+    assert_eq!(
+        a.read(Freshness::Within(32)).get(Stat::WORKINGSET_REFAULT),
+        0,
+        "as exact as was asked for"
+    );
     assert_eq!(runtime.counts().flushes, before.flushes);
     b.flush();
     assert_eq!(stale(), [2, 0, 2]);
-    assert_eq!(a.read(Freshness::Within(31)).get(Stat::WORKINGSET_REFAULT), 1, "one writer may hold 32 back");
+    assert_eq!(
+        a.read(Freshness::Within(31)).get(Stat::WORKINGSET_REFAULT),
+        1,
+        "one writer may hold 32 back"
+    );
     assert_eq!(stale(), [3, 1, 2]);
     assert_eq!(runtime.counts().flushes - before.flushes, 2);
 }
@@ -86,7 +105,9 @@ fn a_flush_of_everything_reaches_every_group() {
     for builder in kinds() {
         let runtime = build(builder);
         let (root, other) = (runtime.root(), Other::spawn());
-        let groups: Vec<_> = (0..50).map(|number| create(&root, &number.to_string())).collect();
+        let groups: Vec<_> = (0..50)
+            .map(|number| create(&root, &number.to_string()))
+            .collect();
         for (number, group) in (1..).zip(&groups) {
             match number % 2 {
                 0 => other.add(group, Stat::KERNEL, number),
@@ -98,7 +119,10 @@ fn a_flush_of_everything_reaches_every_group() {
         assert_eq!(runtime.counts().flushes - before, 1);
         for (number, group) in (1..).zip(&groups) {
             let stale = group.read(Freshness::Stale);
-            assert_eq!((stale.get(Stat::KERNEL), stale.local(Stat::KERNEL)), (number, number));
+            assert_eq!(
+                (stale.get(Stat::KERNEL), stale.local(Stat::KERNEL)),
+                (number, number)
+            );
         }
         assert_eq!(root.read(Freshness::Stale).get(Stat::KERNEL), 50 * 51 / 2);
     }

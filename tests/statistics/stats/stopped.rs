@@ -1,4 +1,5 @@
-//! Writers that stopped: without a flusher, a few reads or flushes, and they widen no thread's bound any more.
+//! Writers that stopped: without a flusher, a few reads or flushes, and they widen no thread's
+//! bound any more.
 
 use memcg::expert::Inspect as _;
 use memcg::{Freshness, Group, Runtime, RuntimeBuilder, Stat};
@@ -17,7 +18,11 @@ const LOOKS_MOST: usize = 48;
 const LOOKS_OF_MANY: usize = 12;
 
 fn looks_most(writers: usize) -> usize {
-    if writers < 8 { LOOKS_MOST } else { LOOKS_OF_MANY }
+    if writers < 8 {
+        LOOKS_MOST
+    } else {
+        LOOKS_OF_MANY
+    }
 }
 
 /// So many threads write once to a group of their own below `top`, and stop.
@@ -47,8 +52,12 @@ fn looks_until_exact(group: &Group, writers: usize, mut look: impl FnMut(&Group)
             false
         }
     });
-    let looks =
-        looks.unwrap_or_else(|| panic!("{writers} writers: an error of {}", group.read(Freshness::Stale).max_error()));
+    let looks = looks.unwrap_or_else(|| {
+        panic!(
+            "{writers} writers: an error of {}",
+            group.read(Freshness::Stale).max_error()
+        )
+    });
     look(group);
     assert!(is_exact(), "{writers} writers");
     looks
@@ -70,7 +79,11 @@ fn a_few_reads_forget_threads_that_are_idle() {
             let top = create(&runtime.root(), "top");
             let others = write_once(&top, writers);
             let looks = looks_until_exact(&top, writers, |group| {
-                assert_honest(&group.read(Freshness::Threshold), STAT, BYTES * writers as i64)
+                assert_honest(
+                    &group.read(Freshness::Threshold),
+                    STAT,
+                    BYTES * writers as i64,
+                )
             });
             assert!(looks > 0, "no thread has looked yet");
             // They come back, and are counted again.
@@ -101,7 +114,9 @@ fn a_few_reads_forget_threads_that_have_ended() {
         let runtime = build(Runtime::builder());
         let top = create(&runtime.root(), "top");
         drop(write_once(&top, writers));
-        looks_until_exact(&top, writers, |group| drop(group.read(Freshness::Threshold)));
+        looks_until_exact(&top, writers, |group| {
+            drop(group.read(Freshness::Threshold))
+        });
     }
 }
 
@@ -119,12 +134,17 @@ fn one_that_writes_on_keeps_no_others() {
         assert_honest(&top.read(Freshness::Threshold), STAT, truth);
     }
     let stale = top.read(Freshness::Stale);
-    assert!(stale.max_error() <= 1_024, "{} with one writer left", stale.max_error());
+    assert!(
+        stale.max_error() <= 1_024,
+        "{} with one writer left",
+        stale.max_error()
+    );
     assert_honest(&stale, STAT, truth);
     drop(others);
 }
 
-/// As long as they write on, reads within the bound leave the cells alone, but for one now and then.
+/// As long as they write on, reads within the bound leave the cells alone, but for one now and
+/// then.
 #[test]
 fn reads_beside_writers_seldom_flush() {
     const READS: u64 = 10_000;
@@ -137,10 +157,19 @@ fn reads_beside_writers_seldom_flush() {
     }
     let after = runtime.counts();
     let flushes = after.flushes - before.flushes;
-    assert!((READS / 100..=READS / 50).contains(&flushes), "{flushes} flushes");
+    assert!(
+        (READS / 100..=READS / 50).contains(&flushes),
+        "{flushes} flushes"
+    );
     assert_eq!(after.stat_unlists, before.stat_unlists);
     // It stops, and is forgotten though no thread had looked often.
-    let reads = (0..170)
-        .find(|_| top.read(Freshness::Threshold).max_error() == 0 && top.read(Freshness::Stale).max_error() == 0);
-    assert!(reads.is_some(), "an error of {}", top.read(Freshness::Stale).max_error());
+    let reads = (0..170).find(|_| {
+        top.read(Freshness::Threshold).max_error() == 0
+            && top.read(Freshness::Stale).max_error() == 0
+    });
+    assert!(
+        reads.is_some(),
+        "an error of {}",
+        top.read(Freshness::Stale).max_error()
+    );
 }

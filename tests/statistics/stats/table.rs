@@ -9,16 +9,27 @@ use super::{Other, build, create, kinds};
 fn printed(snapshot: &Snapshot, items: &[&str], path: &str) -> [Vec<String>; 2] {
     let text = snapshot.with_stats(items).to_string();
     let split = |line: &str| -> Vec<String> {
-        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).skip(4).map(String::from).collect()
+        line.split("  ")
+            .map(str::trim)
+            .filter(|cell| !cell.is_empty())
+            .skip(4)
+            .map(String::from)
+            .collect()
     };
-    let row = text.lines().find(|line| line.split("  ").next() == Some(path)).expect("a row");
+    let row = text
+        .lines()
+        .find(|line| line.split("  ").next() == Some(path))
+        .expect("a row");
     [text.lines().next().expect("a head"), row].map(split)
 }
 
 #[test]
 fn rows_hold_what_was_written_exactly() {
     for mut builder in kinds() {
-        let (rows, wait) = (builder.stat("rows", Unit::Events), builder.stat("wait", Unit::Nanoseconds));
+        let (rows, wait) = (
+            builder.stat("rows", Unit::Events),
+            builder.stat("wait", Unit::Nanoseconds),
+        );
         let idle = builder.stat("idle", Unit::Events);
         let runtime = build(builder);
         let (root, other) = (runtime.root(), Other::spawn());
@@ -34,18 +45,40 @@ fn rows_hold_what_was_written_exactly() {
         other.add(&query, idle, -1);
         gone.offline().expect("no children");
         let snapshot = runtime.snapshot();
-        let found: Vec<_> = snapshot.rows().iter().map(|row| (row.path.as_str(), row.stats.clone())).collect();
-        assert_eq!(found.iter().map(|row| row.0).collect::<Vec<_>>(), ["/", "/acme", "/acme/q17"]);
+        let found: Vec<_> = snapshot
+            .rows()
+            .iter()
+            .map(|row| (row.path.as_str(), row.stats.clone()))
+            .collect();
+        assert_eq!(
+            found.iter().map(|row| row.0).collect::<Vec<_>>(),
+            ["/", "/acme", "/acme/q17"]
+        );
         let expected = |rows: i64, wait: i64| {
             let all = [("rows", rows), ("wait", wait), ("anon", -3 << 20)];
-            all.into_iter().filter(|item| item.1 != 0).map(|(name, figure)| (name.to_string(), figure)).collect()
+            all.into_iter()
+                .filter(|item| item.1 != 0)
+                .map(|(name, figure)| (name.to_string(), figure))
+                .collect()
         };
         assert_eq!(
             [&found[0].1, &found[1].1, &found[2].1],
-            [&expected(112, 12_345), &expected(112, 12_345), &expected(12, 0)]
+            [
+                &expected(112, 12_345),
+                &expected(112, 12_345),
+                &expected(12, 0)
+            ]
         );
-        let [head, row] = printed(&snapshot, &["anon", "rows", "wait", "idle", "none"], "/acme/q17");
-        assert_eq!(head, ["anon", "rows", "wait", "idle", "none"], "in the order that was asked for");
+        let [head, row] = printed(
+            &snapshot,
+            &["anon", "rows", "wait", "idle", "none"],
+            "/acme/q17",
+        );
+        assert_eq!(
+            head,
+            ["anon", "rows", "wait", "idle", "none"],
+            "in the order that was asked for"
+        );
         assert_eq!(row, ["-3 MiB", "12", "0 ns", "0", "0"]);
     }
 }
@@ -56,13 +89,26 @@ fn no_item_is_a_column_by_itself() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = create(&runtime.root(), "q");
-        let held: Vec<_> = (0..100).map(|_| group.try_charge(10_000).expect("no limit")).collect();
+        let held: Vec<_> = (0..100)
+            .map(|_| group.try_charge(10_000).expect("no limit"))
+            .collect();
         group.stat_add(Stat::ANON, 1);
         let snapshot = runtime.snapshot();
-        assert!(snapshot.rows().iter().all(|row| row.stats.contains_key("anon")), "{:?}", snapshot.rows());
+        assert!(
+            snapshot
+                .rows()
+                .iter()
+                .all(|row| row.stats.contains_key("anon")),
+            "{:?}",
+            snapshot.rows()
+        );
         let head = snapshot.to_string();
         assert_eq!(
-            head.lines().next().expect("a head").split_whitespace().collect::<Vec<_>>(),
+            head.lines()
+                .next()
+                .expect("a head")
+                .split_whitespace()
+                .collect::<Vec<_>>(),
             ["path", "live", "%max", "max"]
         );
         drop(held);

@@ -27,12 +27,16 @@ impl Drop for AtExit {
         let below = create(&self.group, "at exit");
         below.stat_add(Stat::KERNEL, self.delta);
         below.offline().expect("no children");
-        assert!(self.group.read(Freshness::Exact).get(Stat::KERNEL) >= 3 * self.delta, "its own are there");
+        assert!(
+            self.group.read(Freshness::Exact).get(Stat::KERNEL) >= 3 * self.delta,
+            "its own are there"
+        );
         self.group.flush();
     }
 }
 
-/// The last to hold a group that is offline, which takes no charges any more and has no children: it counts.
+/// The last to hold a group that is offline, which takes no charges any more and has no children:
+/// it counts.
 struct LastAtExit(Group);
 
 impl Drop for LastAtExit {
@@ -47,8 +51,8 @@ thread_local! {
     static LATER: RefCell<Option<AtExit>> = const { RefCell::new(None) };
 }
 
-/// One destructor is registered before the thread's first count and one after it, so whatever the order of destructors
-/// is, one of them runs when the thread's cells are no longer its own.
+/// One destructor is registered before the thread's first count and one after it, so whatever the
+/// order of destructors is, one of them runs when the thread's cells are no longer its own.
 #[test]
 fn a_thread_counts_in_a_thread_local_destructor() {
     for builder in kinds() {
@@ -58,11 +62,17 @@ fn a_thread_counts_in_a_thread_local_destructor() {
         for round in 1..20_i64 {
             let theirs = group.clone();
             let thread = std::thread::spawn(move || {
-                EARLIER.set(Some(AtExit { group: theirs.clone(), delta: round }));
+                EARLIER.set(Some(AtExit {
+                    group: theirs.clone(),
+                    delta: round,
+                }));
                 if round % 3 > 0 {
                     theirs.stat_add(Stat::KERNEL, 1);
                 }
-                LATER.set(Some(AtExit { group: theirs, delta: 1_000 * round }));
+                LATER.set(Some(AtExit {
+                    group: theirs,
+                    delta: 1_000 * round,
+                }));
             });
             thread.join().expect("destructors do not panic");
             sum += 3 * 1_001 * round + i64::from(round % 3 > 0);

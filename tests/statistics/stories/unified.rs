@@ -1,5 +1,5 @@
-//! The kernel's way before the patch series: a flush is one of the whole tree, and a thread that finds one under way
-//! goes without.
+//! The kernel's way before the patch series: a flush is one of the whole tree, and a thread that
+//! finds one under way goes without.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -36,11 +36,16 @@ impl UnifiedSkip {
     /// `do_flush_stats`. Between what it collects and what it publishes it calls `halfway`.
     fn flush(&self, halfway: impl FnOnce()) {
         let shared = &*self.0;
-        if shared.flush_ongoing.load(Ordering::SeqCst) || shared.flush_ongoing.swap(true, Ordering::SeqCst) {
+        if shared.flush_ongoing.load(Ordering::SeqCst)
+            || shared.flush_ongoing.swap(true, Ordering::SeqCst)
+        {
             return;
         }
         let mut deltas = {
-            let mut pending = shared.pending.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut pending = shared
+                .pending
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             let groups = pending.len();
             std::mem::replace(&mut *pending, vec![0; groups])
         };
@@ -73,7 +78,10 @@ impl Drop for Halfway {
 
 impl Statistics for UnifiedSkip {
     fn add(&self, group: usize, bytes: i64) {
-        self.0.pending.lock().unwrap_or_else(PoisonError::into_inner)[group] += bytes;
+        self.0
+            .pending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)[group] += bytes;
     }
 
     /// `mem_cgroup_flush_stats`, then the figure as it stands.
@@ -94,6 +102,9 @@ impl Statistics for UnifiedSkip {
             });
         });
         begins.recv().expect("it begins");
-        Box::new(Halfway { go_on: Some(go_on), thread: Some(thread) })
+        Box::new(Halfway {
+            go_on: Some(go_on),
+            thread: Some(thread),
+        })
     }
 }

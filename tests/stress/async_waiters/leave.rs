@@ -1,4 +1,5 @@
-//! Tasks that do not stay until they are admitted: nothing of them remains, and no thread waits for them.
+//! Tasks that do not stay until they are admitted: nothing of them remains, and no thread waits for
+//! them.
 
 use memcg::Bytes;
 use std::future::poll_fn;
@@ -33,18 +34,28 @@ fn way_of(number: usize) -> Way {
 
 /// Polls once.
 async fn once(future: &mut ChargeFuture) {
-    let pending = poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context).is_pending())).await;
+    let pending =
+        poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context).is_pending())).await;
     assert!(pending, "there is no room");
 }
 
 /// Returns when it is woken.
 async fn woken() {
     let mut waits = true;
-    poll_fn(move |_| if std::mem::replace(&mut waits, false) { Poll::Pending } else { Poll::Ready(()) }).await;
+    poll_fn(move |_| {
+        if std::mem::replace(&mut waits, false) {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
+    })
+    .await;
 }
 
 async fn end_in_some_way(world: Arc<World>, number: usize, woken_and_gone: Arc<AtomicUsize>) {
-    let mut future = world.group_of(number).charge_async(Bytes(world.bytes_of(number)));
+    let mut future = world
+        .group_of(number)
+        .charge_async(Bytes(world.bytes_of(number)));
     match way_of(number) {
         Way::Goes => return once(&mut future).await,
         Way::GoesWhenWoken => {
@@ -55,7 +66,10 @@ async fn end_in_some_way(world: Arc<World>, number: usize, woken_and_gone: Arc<A
         }
         Way::IsPassedOn => {
             let mut context = Context::from_waker(Waker::noop());
-            assert!(Pin::new(&mut future).poll(&mut context).is_pending(), "there is no room");
+            assert!(
+                Pin::new(&mut future).poll(&mut context).is_pending(),
+                "there is no room"
+            );
         }
         Way::Stays => {}
     }
@@ -71,13 +85,24 @@ fn a_future_that_leaves_leaves_nothing_behind() {
     let count = |way| (0..TASKS).filter(|&number| way_of(number) == way).count();
     let spawn = |executor: &Arc<Executor>| {
         for number in 0..TASKS {
-            executor.spawn(end_in_some_way(Arc::clone(&world), number, Arc::clone(&woken_and_gone)));
+            executor.spawn(end_in_some_way(
+                Arc::clone(&world),
+                number,
+                Arc::clone(&woken_and_gone),
+            ));
         }
     };
     run("leave", &world, spawn, || {
-        assert_eq!(world.waiting_count(), TASKS - count(Way::Goes), "a future that has gone waits no more");
+        assert_eq!(
+            world.waiting_count(),
+            TASKS - count(Way::Goes),
+            "a future that has gone waits no more"
+        );
         drop(plugs);
     });
-    assert_eq!(woken_and_gone.load(Ordering::SeqCst), count(Way::GoesWhenWoken));
+    assert_eq!(
+        woken_and_gone.load(Ordering::SeqCst),
+        count(Way::GoesWhenWoken)
+    );
     world.check_end(count(Way::Stays) + count(Way::IsPassedOn));
 }

@@ -1,7 +1,8 @@
-//! Thousands of tasks that wait for room, on two threads: each finishes, and none is woken for nothing.
+//! Thousands of tasks that wait for room, on two threads: each finishes, and none is woken for
+//! nothing.
 //!
-//! Ten tenants of ten queries each. A query holds less than its tasks want, a tenant less than its queries do, so that
-//! tasks wait at two levels.
+//! Ten tenants of ten queries each. A query holds less than its tasks want, a tenant less than its
+//! queries do, so that tasks wait at two levels.
 
 mod leave;
 mod world;
@@ -24,7 +25,8 @@ const WORKERS: usize = 2;
 /// For a machine that is busy with other things: so long nothing at all has to happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The most wakes that the tests allow: a task that waits at a query and then at the tenant could be woken at each.
+/// The most wakes that the tests allow: a task that waits at a query and then at the tenant could
+/// be woken at each.
 const WAKES_PER_ADMISSION_MAX: f64 = 1.5;
 
 /// Its threads return, by a panic too.
@@ -36,9 +38,14 @@ impl Drop for End<'_> {
     }
 }
 
-/// Spawns by `spawn`, runs all tasks on two threads, calls `begin` when each of them waits, and returns when all have
-/// finished.
-fn run(what: &'static str, world: &World, spawn: impl FnOnce(&Arc<Executor>), begin: impl FnOnce()) -> Arc<Executor> {
+/// Spawns by `spawn`, runs all tasks on two threads, calls `begin` when each of them waits, and
+/// returns when all have finished.
+fn run(
+    what: &'static str,
+    world: &World,
+    spawn: impl FnOnce(&Arc<Executor>),
+    begin: impl FnOnce(),
+) -> Arc<Executor> {
     let executor = Arc::new(Executor::default());
     let watched = Arc::clone(&executor);
     let tree = world.runtime.root();
@@ -47,7 +54,13 @@ fn run(what: &'static str, world: &World, spawn: impl FnOnce(&Arc<Executor>), be
             .chain(tree.descendants())
             .filter(|group| group.waiting_count() > 0)
             .map(|group| {
-                format!("{}: {} wait, usage {} of {}", group.path(), group.waiting_count(), group.usage(), group.max())
+                format!(
+                    "{}: {} wait, usage {} of {}",
+                    group.path(),
+                    group.waiting_count(),
+                    group.usage(),
+                    group.max()
+                )
             })
             .collect();
         waiting.join("\n")
@@ -71,11 +84,15 @@ fn run(what: &'static str, world: &World, spawn: impl FnOnce(&Arc<Executor>), be
     executor
 }
 
-/// A task's whole life: it waits for its bytes, keeps them while others run, gives them back; so many times.
+/// A task's whole life: it waits for its bytes, keeps them while others run, gives them back; so
+/// many times.
 async fn hold_in_turn(executor: Arc<Executor>, world: Arc<World>, number: usize, times: usize) {
     for time in 0..times {
-        let charge: Charge =
-            world.group_of(number).charge_async(Bytes(world.bytes_of(number + time))).await.expect("it fits");
+        let charge: Charge = world
+            .group_of(number)
+            .charge_async(Bytes(world.bytes_of(number + time)))
+            .await
+            .expect("it fits");
         for _ in 0..number % 3 {
             executor.pass_on().await;
         }
@@ -92,20 +109,41 @@ fn all_wait_and_all_finish() {
     let began = Instant::now();
     let spawn = |executor: &Arc<Executor>| {
         for number in 0..TASKS {
-            executor.spawn(hold_in_turn(Arc::clone(executor), Arc::clone(&world), number, 1));
+            executor.spawn(hold_in_turn(
+                Arc::clone(executor),
+                Arc::clone(&world),
+                number,
+                1,
+            ));
         }
     };
     let executor = run("all wait", &world, spawn, || {
-        assert_eq!(world.waiting_count(), TASKS, "every task waits: there is no room");
+        assert_eq!(
+            world.waiting_count(),
+            TASKS,
+            "every task waits: there is no room"
+        );
         let (tenants, queries) = world.waiting_by_level();
-        assert!(tenants > TASKS / 4 && queries > TASKS / 4, "{tenants} at tenants, {queries} at queries");
+        assert!(
+            tenants > TASKS / 4 && queries > TASKS / 4,
+            "{tenants} at tenants, {queries} at queries"
+        );
         drop(plugs);
     });
     world.check_end(TASKS);
     let wakes = executor.wakes() as f64 / TASKS as f64;
-    println!("{TASKS} tasks, all waited: {wakes:.3} wake-ups an admission, {:.1?}", began.elapsed());
-    assert!(wakes >= 1.0, "{wakes} wake-ups an admission: a waiter was not woken?");
-    assert!(wakes <= WAKES_PER_ADMISSION_MAX, "{wakes} wake-ups an admission");
+    println!(
+        "{TASKS} tasks, all waited: {wakes:.3} wake-ups an admission, {:.1?}",
+        began.elapsed()
+    );
+    assert!(
+        wakes >= 1.0,
+        "{wakes} wake-ups an admission: a waiter was not woken?"
+    );
+    assert!(
+        wakes <= WAKES_PER_ADMISSION_MAX,
+        "{wakes} wake-ups an admission"
+    );
 }
 
 #[test]
@@ -116,12 +154,23 @@ fn tasks_that_come_back_all_finish() {
     let began = Instant::now();
     let spawn = |executor: &Arc<Executor>| {
         for number in 0..TASKS {
-            executor.spawn(hold_in_turn(Arc::clone(executor), Arc::clone(&world), number, TIMES));
+            executor.spawn(hold_in_turn(
+                Arc::clone(executor),
+                Arc::clone(&world),
+                number,
+                TIMES,
+            ));
         }
     };
     let executor = run("come back", &world, spawn, || ());
     world.check_end(TASKS * TIMES);
     let wakes = executor.wakes() as f64 / (TASKS * TIMES) as f64;
-    println!("{TASKS} tasks, {TIMES} times each: {wakes:.3} wake-ups an admission, {:.1?}", began.elapsed());
-    assert!(wakes <= WAKES_PER_ADMISSION_MAX, "{wakes} wake-ups an admission");
+    println!(
+        "{TASKS} tasks, {TIMES} times each: {wakes:.3} wake-ups an admission, {:.1?}",
+        began.elapsed()
+    );
+    assert!(
+        wakes <= WAKES_PER_ADMISSION_MAX,
+        "{wakes} wake-ups an admission"
+    );
 }

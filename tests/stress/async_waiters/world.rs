@@ -25,17 +25,30 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
-        let runtime = Runtime::builder().audit(true).batch(Bytes(4_096)).build().expect("a configuration that holds");
+        let runtime = Runtime::builder()
+            .audit(true)
+            .batch(Bytes(4_096))
+            .build()
+            .expect("a configuration that holds");
         let max = |bytes| Limits::new().max(Limit::Bytes(bytes));
         let create = |parent: &Group, name: &str, number, bytes| {
-            parent.create(&format!("{name}{number}"), max(bytes)).expect("a free name")
+            parent
+                .create(&format!("{name}{number}"), max(bytes))
+                .expect("a free name")
         };
-        let tenants: Vec<Group> =
-            (0..TENANTS).map(|number| create(&runtime.root(), "tenant", number, TENANT_MAX)).collect();
+        let tenants: Vec<Group> = (0..TENANTS)
+            .map(|number| create(&runtime.root(), "tenant", number, TENANT_MAX))
+            .collect();
         let queries = (0..TENANTS * QUERIES)
             .map(|number| create(&tenants[number % TENANTS], "query", number, QUERY_MAX))
             .collect();
-        Self { runtime, tenants, queries, admissions: AtomicUsize::new(0), bytes: AtomicU64::new(0) }
+        Self {
+            runtime,
+            tenants,
+            queries,
+            admissions: AtomicUsize::new(0),
+            bytes: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn group_of(&self, task: usize) -> &Group {
@@ -52,12 +65,23 @@ impl World {
         self.bytes.fetch_add(charge.bytes(), Ordering::Relaxed);
     }
 
-    /// No room anywhere: every other tenant is full by itself, the others by queries of theirs that are full too.
+    /// No room anywhere: every other tenant is full by itself, the others by queries of theirs that
+    /// are full too.
     pub(crate) fn plug(&self) -> Vec<Charge> {
-        let full = |group: &Group| group.try_charge(Bytes(group.max() - group.usage())).expect("room for so much");
+        let full = |group: &Group| {
+            group
+                .try_charge(Bytes(group.max() - group.usage()))
+                .expect("room for so much")
+        };
         let mut plugs: Vec<Charge> = self.tenants.iter().step_by(2).map(full).collect();
         for tenant in self.tenants.iter().skip(1).step_by(2) {
-            plugs.extend(tenant.children().iter().take((TENANT_MAX / QUERY_MAX) as usize).map(full));
+            plugs.extend(
+                tenant
+                    .children()
+                    .iter()
+                    .take((TENANT_MAX / QUERY_MAX) as usize)
+                    .map(full),
+            );
         }
         plugs
     }
@@ -83,9 +107,17 @@ impl World {
         root.memory().drain();
         for group in root.descendants().chain([root.clone()]) {
             assert_eq!((group.usage(), group.forced()), (0, 0), "{}", group.path());
-            assert!(group.peak() <= group.max(), "{}: peak {}", group.path(), group.peak());
+            assert!(
+                group.peak() <= group.max(),
+                "{}: peak {}",
+                group.path(),
+                group.peak()
+            );
         }
         let counts = self.runtime.counts();
-        assert_eq!((counts.underflows, counts.overflows, counts.discarded), (0, 0, 0));
+        assert_eq!(
+            (counts.underflows, counts.overflows, counts.discarded),
+            (0, 0, 0)
+        );
     }
 }

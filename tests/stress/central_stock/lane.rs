@@ -23,7 +23,8 @@ pub(crate) struct Lane {
     rng: SmallRng,
     thread: usize,
     pub(crate) held: Vec<Charge>,
-    /// Charges by way of a stock; how often there was credit after a put; groups that were taken offline.
+    /// Charges by way of a stock; how often there was credit after a put; groups that were taken
+    /// offline.
     pub(crate) taken: u64,
     pub(crate) kept: u64,
     pub(crate) offline: u64,
@@ -31,7 +32,14 @@ pub(crate) struct Lane {
 
 impl Lane {
     pub(crate) fn new(seed: u64, thread: usize) -> Self {
-        Self { rng: SmallRng::seed_from_u64(seed), thread, held: Vec::new(), taken: 0, kept: 0, offline: 0 }
+        Self {
+            rng: SmallRng::seed_from_u64(seed),
+            thread,
+            held: Vec::new(),
+            taken: 0,
+            kept: 0,
+            offline: 0,
+        }
     }
 
     pub(crate) fn end(&mut self) {
@@ -66,9 +74,10 @@ impl Lane {
         let (stock, bytes) = (queue.stock(), Bytes(self.bytes()));
         let charge = match stock.charge_if_room(bytes) {
             Some(charge) => Some(charge),
-            None if self.rng.random_bool(0.1) => {
-                self.checked(bytes, stock.group().try_charge_with(bytes, OnFull::Wait(WAIT)))
-            }
+            None if self.rng.random_bool(0.1) => self.checked(
+                bytes,
+                stock.group().try_charge_with(bytes, OnFull::Wait(WAIT)),
+            ),
             None => None,
         };
         self.taken += u64::from(charge.is_some());
@@ -91,7 +100,8 @@ impl Lane {
 
     fn keep_one(&mut self, world: &World) {
         let (queue, bytes) = (self.rng.random_range(0..2), self.bytes());
-        self.held.extend(world.queues[queue].stock().charge_if_room(Bytes(bytes)));
+        self.held
+            .extend(world.queues[queue].stock().charge_if_room(Bytes(bytes)));
         self.trim();
     }
 
@@ -102,14 +112,20 @@ impl Lane {
     }
 
     fn pick(&mut self) -> Option<Charge> {
-        (!self.held.is_empty()).then(|| self.held.swap_remove(self.rng.random_range(0..self.held.len())))
+        (!self.held.is_empty()).then(|| {
+            self.held
+                .swap_remove(self.rng.random_range(0..self.held.len()))
+        })
     }
 
-    /// There is no other way for a charge to fail here. A refusal is for want of room, or others are first in line.
+    /// There is no other way for a charge to fail here. A refusal is for want of room, or others
+    /// are first in line.
     fn checked(&self, bytes: Bytes, charged: Result<Charge, ChargeError>) -> Option<Charge> {
         match charged {
             Ok(charge) => return Some(charge),
-            Err(ChargeError::Limit(refusal)) => assert_eq!(refusal.requested(), bytes.0, "{refusal}"),
+            Err(ChargeError::Limit(refusal)) => {
+                assert_eq!(refusal.requested(), bytes.0, "{refusal}")
+            }
             Err(ChargeError::TimedOut { .. }) => {}
             Err(ChargeError::Offline { group, .. }) => assert!(group.is_offline()),
             Err(other) => panic!("{other}"),
@@ -121,7 +137,8 @@ impl Lane {
     fn beside(&mut self, world: &World) {
         let queue = self.rng.random_range(0..2);
         let stock = world.queues[queue].stock();
-        let group = [&world.parent, &world.beside, stock.group()][self.rng.random_range(0..3)].clone();
+        let group =
+            [&world.parent, &world.beside, stock.group()][self.rng.random_range(0..3)].clone();
         let bytes = Bytes(self.bytes());
         match self.rng.random_range(0..100) {
             0..20 => {
@@ -139,7 +156,9 @@ impl Lane {
                     self.give_back(&stock, charge);
                 }
             }
-            66..70 => group.memory().set_batch(BATCHES[self.rng.random_range(0..5)]),
+            66..70 => group
+                .memory()
+                .set_batch(BATCHES[self.rng.random_range(0..5)]),
             70..76 => self.set_max(world, stock.group()),
             76..82 => {
                 world.replace(queue);
@@ -149,7 +168,11 @@ impl Lane {
             85..88 => _ = stock.release(),
             88..91 => drop(group.reclaim(1)),
             91..94 => (0..2).for_each(|_| _ = world.runtime.release_idle_credit()),
-            94..96 => drop(std::hint::black_box((group.live(), group.memory().stocked(), world.runtime.snapshot()))),
+            94..96 => drop(std::hint::black_box((
+                group.live(),
+                group.memory().stocked(),
+                world.runtime.snapshot(),
+            ))),
             96..98 => self.set_high(stock.group()),
             _ if world.forces => self.held.push(group.force_charge(bytes)),
             _ => {}
@@ -161,7 +184,10 @@ impl Lane {
     fn poll_once(&mut self, group: &memcg::Group, bytes: Bytes) {
         let mut waiter = pin!(group.charge_async(bytes));
         for _ in 0..self.rng.random_range(1..4) {
-            if let Poll::Ready(charged) = waiter.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            if let Poll::Ready(charged) = waiter
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+            {
                 let charged = self.checked(bytes, charged);
                 self.held.extend(charged);
                 return;
@@ -178,15 +204,27 @@ impl Lane {
         };
         queue.set_max(limit).expect("a number");
         if world.forces {
-            let max = if self.rng.random_bool(0.3) { self.rng.random_range(0..MAX) } else { MAX };
+            let max = if self.rng.random_bool(0.3) {
+                self.rng.random_range(0..MAX)
+            } else {
+                MAX
+            };
             world.parent.set_max(Limit::Bytes(max)).expect("a number");
         }
     }
 
     /// Most of the time there is none: charges above it are delayed.
     fn set_high(&mut self, queue: &memcg::Group) {
-        let high = if self.rng.random_bool(0.2) { Limit::Bytes(queue.live()) } else { Limit::Unlimited };
-        queue.set_limits(Limits::new().high(high)).expect("a number");
-        queue.set_limits(Limits::new().high(Limit::Unlimited)).expect("a number");
+        let high = if self.rng.random_bool(0.2) {
+            Limit::Bytes(queue.live())
+        } else {
+            Limit::Unlimited
+        };
+        queue
+            .set_limits(Limits::new().high(high))
+            .expect("a number");
+        queue
+            .set_limits(Limits::new().high(Limit::Unlimited))
+            .expect("a number");
     }
 }

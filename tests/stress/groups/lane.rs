@@ -24,7 +24,12 @@ pub(crate) struct Lane {
 
 impl Lane {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { rng: SmallRng::seed_from_u64(seed), held: Vec::new(), raw: Vec::new(), refusals: 0 }
+        Self {
+            rng: SmallRng::seed_from_u64(seed),
+            held: Vec::new(),
+            raw: Vec::new(),
+            refusals: 0,
+        }
     }
 
     pub(crate) fn bytes(&mut self) -> u64 {
@@ -45,7 +50,8 @@ impl Lane {
             320..400 => self.raw(world),
             400..420 => {
                 let (group, bytes) = (world.any_group(&mut self.rng), self.bytes());
-                self.held.push(world.forced.run(|| group.force_charge(Bytes(bytes))));
+                self.held
+                    .push(world.forced.run(|| group.force_charge(Bytes(bytes))));
             }
             420..460 => {
                 let group = world.any_group(&mut self.rng);
@@ -67,7 +73,10 @@ impl Lane {
     pub(crate) fn refused(&mut self, error: &ChargeError) {
         match error {
             ChargeError::Limit(refusal) => {
-                assert!(refusal.usage().saturating_add(refusal.requested()) > refusal.max(), "{refusal}");
+                assert!(
+                    refusal.usage().saturating_add(refusal.requested()) > refusal.max(),
+                    "{refusal}"
+                );
                 self.refusals += 1;
                 (0..4).for_each(|_| drop(self.pick()));
             }
@@ -77,7 +86,10 @@ impl Lane {
     }
 
     pub(crate) fn pick(&mut self) -> Option<Charge> {
-        (!self.held.is_empty()).then(|| self.held.swap_remove(self.rng.random_range(0..self.held.len())))
+        (!self.held.is_empty()).then(|| {
+            self.held
+                .swap_remove(self.rng.random_range(0..self.held.len()))
+        })
     }
 
     pub(crate) fn set_limits(&mut self, world: &World) {
@@ -89,15 +101,32 @@ impl Lane {
             _ => Limit::Unlimited,
         };
         match self.rng.random_range(0..12) {
-            0 => drop(stay.group.set_limits(Limits::new().min(Limit::Bytes(self.bytes()))).expect("a number")),
-            1 => stay.group.memory().set_batch([0, 1, 2, 16, 64, 64, 200][self.rng.random_range(0..7)]),
-            2 => drop(stay.group.counter(world.spill).expect("declared").set_max(limit).expect("a number")),
+            0 => drop(
+                stay.group
+                    .set_limits(Limits::new().min(Limit::Bytes(self.bytes())))
+                    .expect("a number"),
+            ),
+            1 => stay
+                .group
+                .memory()
+                .set_batch([0, 1, 2, 16, 64, 64, 200][self.rng.random_range(0..7)]),
+            2 => drop(
+                stay.group
+                    .counter(world.spill)
+                    .expect("declared")
+                    .set_max(limit)
+                    .expect("a number"),
+            ),
             3 => {
                 // Nothing may stop a group that is offline by now, or about to be.
                 let passing = world.any_group(&mut self.rng);
-                if passing.parent().is_some() && !world.stays.iter().any(|stay| stay.group == passing) {
+                if passing.parent().is_some()
+                    && !world.stays.iter().any(|stay| stay.group == passing)
+                {
                     passing.set_max(limit).expect("a number");
-                    passing.set_limits(Limits::new().low(Limit::Bytes(self.bytes()))).expect("a number");
+                    passing
+                        .set_limits(Limits::new().low(Limit::Bytes(self.bytes())))
+                        .expect("a number");
                 }
             }
             _ => stay.set_max(limit),
@@ -110,7 +139,11 @@ impl Lane {
             0 => drop(world.runtime().snapshot()),
             1 => world.runtime().settle(),
             2 => drop(group.memory().drain()),
-            3 => assert!(group.descendants().all(|below| below.ancestors().any(|above| above == group))),
+            3 => assert!(
+                group
+                    .descendants()
+                    .all(|below| below.ancestors().any(|above| above == group))
+            ),
             4 => {
                 let id = lock(&world.ids).last().copied();
                 if let Some(found) = id.and_then(|id| world.runtime().find(id)) {
@@ -120,27 +153,44 @@ impl Lane {
             }
             5 | 6 => (0..3).for_each(|_| _ = world.runtime().release_idle_credit()),
             7 | 8 => _ = world.runtime().release_thread_credit(),
-            _ => drop(std::hint::black_box((group.live(), group.live_local(), group.peak(), group.path()))),
+            _ => drop(std::hint::black_box((
+                group.live(),
+                group.live_local(),
+                group.peak(),
+                group.path(),
+            ))),
         }
     }
 
-    /// A group in one of the places goes offline, sometimes with all below it, and another takes the place.
+    /// A group in one of the places goes offline, sometimes with all below it, and another takes
+    /// the place.
     pub(crate) fn replace(&mut self, world: &World) {
         let place = &world.passing[self.rng.random_range(0..PASSING)];
         let parent = world.any_group(&mut self.rng);
-        let limits =
-            if self.rng.random_bool(0.2) { Limits::new().max(Limit::Bytes(self.bytes())) } else { Limits::new() };
+        let limits = if self.rng.random_bool(0.2) {
+            Limits::new().max(Limit::Bytes(self.bytes()))
+        } else {
+            Limits::new()
+        };
         let name = self.rng.random_range(0..4 * PASSING).to_string();
-        let next = match parent.create(&name, limits.low(Limit::Bytes(self.rng.random_range(0..2) * 30))) {
+        let next = match parent.create(
+            &name,
+            limits.low(Limit::Bytes(self.rng.random_range(0..2) * 30)),
+        ) {
             Ok(group) => {
-                assert_eq!((&*group.name(), group.parent()), (name.as_str(), Some(parent)));
+                assert_eq!(
+                    (&*group.name(), group.parent()),
+                    (name.as_str(), Some(parent))
+                );
                 lock(&world.ids).push(group.id());
                 Some(group)
             }
             Err(CreateError::Taken { .. } | CreateError::Offline { .. }) => None,
             Err(error) => panic!("{error}"),
         };
-        let Some(old) = std::mem::replace(&mut *lock(place), next) else { return };
+        let Some(old) = std::mem::replace(&mut *lock(place), next) else {
+            return;
+        };
         if self.rng.random_bool(0.3) || old.offline().is_err() {
             old.offline_tree();
         }
@@ -196,7 +246,9 @@ impl Lane {
     }
 
     pub(crate) fn uncharge_raw(&mut self) {
-        self.raw.drain(..).for_each(|(group, held)| group.raw().uncharge(Bytes(held)));
+        self.raw
+            .drain(..)
+            .for_each(|(group, held)| group.raw().uncharge(Bytes(held)));
     }
 
     /// To another thread, or what others have sent to this one.
@@ -211,7 +263,9 @@ impl Lane {
 
     /// A charge becomes another.
     pub(crate) fn turn(&mut self, world: &World) {
-        let Some(mut charge) = self.pick() else { return };
+        let Some(mut charge) = self.pick() else {
+            return;
+        };
         let (bytes, had) = (self.bytes(), charge.bytes());
         let result = match self.rng.random_range(0..10) {
             0 => charge.try_grow(Bytes(bytes)),

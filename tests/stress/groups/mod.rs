@@ -1,11 +1,13 @@
-//! Real threads on groups: they come and go, charges are made, split, merged, moved, handed to other threads and
-//! dropped in any order, limits move.
+//! Real threads on groups: they come and go, charges are made, split, merged, moved, handed to
+//! other threads and dropped in any order, limits move.
 //!
-//! At quiescent points everything that is held is added up by group and compared with what each group says, `verify()`
-//! compares the tree with its audit, and exactly what is left must be admitted. All the time a sampler looks for a
-//! usage above its limit. In the end of each tree nothing may be left: no usage, no group.
+//! At quiescent points everything that is held is added up by group and compared with what each
+//! group says, `verify()` compares the tree with its audit, and exactly what is left must be
+//! admitted. All the time a sampler looks for a usage above its limit. In the end of each tree
+//! nothing may be left: no usage, no group.
 //!
-//! * here: the threads; `world`: a runtime, its groups, and what must hold; `lane`: what one thread does.
+//! * here: the threads; `world`: a runtime, its groups, and what must hold; `lane`: what one thread
+//!   does.
 //!
 //! `MEMCG_STRESS_OPS` sets the number of operations, as for `counters`.
 
@@ -27,7 +29,11 @@ use crate::support::turns::turn;
 pub(crate) use crate::support::reclaimers::lock;
 
 pub(crate) const THREADS: usize = 4;
-const OPS: u64 = if cfg!(debug_assertions) { 1_000_000 } else { 5_000_000 };
+const OPS: u64 = if cfg!(debug_assertions) {
+    1_000_000
+} else {
+    5_000_000
+};
 const POINTS_MIN: u64 = 400;
 /// A longer run has more quiescent points, not longer stretches without one.
 const OPS_PER_POINT_MAX: u64 = 50_000;
@@ -48,7 +54,9 @@ impl Stress {
     fn new(seed: u64) -> Self {
         Self {
             world: RwLock::new(None),
-            lanes: (1..=THREADS as u64).map(|thread| Mutex::new(Lane::new(seed + thread))).collect(),
+            lanes: (1..=THREADS as u64)
+                .map(|thread| Mutex::new(Lane::new(seed + thread)))
+                .collect(),
             inboxes: (0..THREADS).map(|_| Mutex::default()).collect(),
         }
     }
@@ -64,25 +72,45 @@ impl Stress {
         (0..ops).for_each(|_| lane.step(world, &self.inboxes));
     }
 
-    /// The life of one tree: some stretches of work with a quiescent point after each, then all goes.
+    /// The life of one tree: some stretches of work with a quiescent point after each, then all
+    /// goes.
     fn epoch(&self, seed: u64, ops: u64) {
         let mut rng = SmallRng::seed_from_u64(seed);
         *self.world.write().unwrap_or_else(PoisonError::into_inner) = Some(World::random(&mut rng));
         let rest = || {
             let lanes: Vec<_> = self.lanes.iter().map(lock).collect();
             let inboxes: Vec<_> = self.inboxes.iter().map(lock).collect();
-            let held = lanes.iter().flat_map(|lane| &lane.held).chain(inboxes.iter().flat_map(|inbox| inbox.iter()));
+            let held = lanes
+                .iter()
+                .flat_map(|lane| &lane.held)
+                .chain(inboxes.iter().flat_map(|inbox| inbox.iter()));
             let world = self.world();
             let raw = lanes.iter().flat_map(|lane| &lane.raw);
-            world.as_ref().expect("still there").check(&mut rng, &held.collect::<Vec<_>>(), &raw.collect::<Vec<_>>());
+            world.as_ref().expect("still there").check(
+                &mut rng,
+                &held.collect::<Vec<_>>(),
+                &raw.collect::<Vec<_>>(),
+            );
         };
-        stretches(THREADS, POINTS_PER_TREE, seed, |thread| self.work(thread, ops), rest);
+        stretches(
+            THREADS,
+            POINTS_PER_TREE,
+            seed,
+            |thread| self.work(thread, ops),
+            rest,
+        );
         self.end(seed.is_multiple_of(3));
     }
 
-    /// All that is held is dropped by a thread that charged none of it, the runtime before it or after it.
+    /// All that is held is dropped by a thread that charged none of it, the runtime before it or
+    /// after it.
     fn end(&self, runtime_first: bool) {
-        let mut world = self.world.write().unwrap_or_else(PoisonError::into_inner).take().expect("made");
+        let mut world = self
+            .world
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+            .expect("made");
         if runtime_first {
             drop(world.runtime.take());
         }
@@ -97,7 +125,9 @@ impl Stress {
 
     /// Looks at every group that stays; returns how many looks were conclusive.
     fn sample(&self) -> u64 {
-        self.world().as_ref().map_or(0, |world| world.stays.iter().filter(|stay| world.sample(stay)).count() as u64)
+        self.world().as_ref().map_or(0, |world| {
+            world.stays.iter().filter(|stay| world.sample(stay)).count() as u64
+        })
     }
 }
 
@@ -112,7 +142,8 @@ fn groups_come_and_go_and_everything_adds_up() {
     let samples = watched(
         || stress.sample(),
         || {
-            (1..=points.div_ceil(POINTS_PER_TREE)).for_each(|epoch| stress.epoch(epoch, ops_per_thread));
+            (1..=points.div_ceil(POINTS_PER_TREE))
+                .for_each(|epoch| stress.epoch(epoch, ops_per_thread));
         },
     );
     let refusals: u64 = stress.lanes.iter().map(|lane| lock(lane).refusals).sum();
@@ -120,6 +151,9 @@ fn groups_come_and_go_and_everything_adds_up() {
         "{ops} operations, {points} quiescent points, {refusals} refusals, {samples} samples, {:.1?}",
         begin.elapsed()
     );
-    assert!(samples > SAMPLES_MIN, "only {samples} samples: the watch proves nothing");
+    assert!(
+        samples > SAMPLES_MIN,
+        "only {samples} samples: the watch proves nothing"
+    );
     assert!(refusals > 0, "no limit was ever reached");
 }

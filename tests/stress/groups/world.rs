@@ -28,7 +28,11 @@ pub(crate) struct Stay {
 
 impl Stay {
     pub(crate) fn new(group: Group) -> Self {
-        Self { group, setter: Mutex::new(()), setting: AtomicU64::new(0) }
+        Self {
+            group,
+            setter: Mutex::new(()),
+            setting: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn set_max(&self, limit: Limit) {
@@ -71,10 +75,22 @@ impl World {
         while stays.len() < PERMANENT {
             let parent = rng.random_range(0..stays.len());
             let name = format!("stay{}", stays.len());
-            stays.push(Stay::new(stays[parent].group.create(&name, Limits::new()).expect("a name")));
+            stays.push(Stay::new(
+                stays[parent]
+                    .group
+                    .create(&name, Limits::new())
+                    .expect("a name"),
+            ));
         }
         let passing = (0..PASSING).map(|_| Mutex::default()).collect();
-        Self { runtime: Some(runtime), spill, stays, passing, ids: Mutex::default(), forced: Forced::default() }
+        Self {
+            runtime: Some(runtime),
+            spill,
+            stays,
+            passing,
+            ids: Mutex::default(),
+            forced: Forced::default(),
+        }
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {
@@ -94,7 +110,8 @@ impl World {
     /// Looks once; `false` when a limit or a forced charge came in between.
     pub(crate) fn sample(&self, stay: &Stay) -> bool {
         let (setting, still) = (stay.setting.load(Ordering::SeqCst), self.forced.still());
-        // Forced excess first: while none is added it only falls, so it was at least as large when usage was read.
+        // Forced excess first: while none is added it only falls, so it was at least as large when
+        // usage was read.
         let (forced, max, usage) = (stay.group.forced(), stay.group.max(), stay.group.usage());
         let quiet = still.is_some() && self.forced.still() == still;
         if !quiet || setting % 2 == 1 || stay.setting.load(Ordering::SeqCst) != setting {
@@ -116,8 +133,13 @@ impl World {
         let spilt = runtime.root().counter(self.spill).expect("declared").live();
         let mut live: HashMap<GroupId, (Group, u64)> = HashMap::new();
         let mut all = 0;
-        let guarded = held.iter().filter(|charge| charge.bytes() > 0).map(|charge| (charge.group(), charge.bytes()));
-        for (group, bytes) in guarded.chain(raw.iter().map(|(group, bytes)| (group.clone(), *bytes))) {
+        let guarded = held
+            .iter()
+            .filter(|charge| charge.bytes() > 0)
+            .map(|charge| (charge.group(), charge.bytes()));
+        for (group, bytes) in
+            guarded.chain(raw.iter().map(|(group, bytes)| (group.clone(), *bytes)))
+        {
             all += bytes;
             for level in group.ancestors().chain([group]) {
                 live.entry(level.id()).or_insert((level, 0)).1 += bytes;
@@ -130,22 +152,37 @@ impl World {
         }
         for stay in &self.stays {
             let (usage, forced, max) = (stay.group.usage(), stay.group.forced(), stay.group.max());
-            let ordinary = usage.checked_sub(forced).expect("what was forced in is part of usage");
-            assert!(ordinary <= max, "{}: usage {usage}, forced {forced}, max {max}", stay.group.path());
+            let ordinary = usage
+                .checked_sub(forced)
+                .expect("what was forced in is part of usage");
+            assert!(
+                ordinary <= max,
+                "{}: usage {usage}, forced {forced}, max {max}",
+                stay.group.path()
+            );
         }
         let counts = runtime.counts();
-        assert_eq!((counts.underflows, counts.overflows, counts.discarded), (0, 0, 0));
+        assert_eq!(
+            (counts.underflows, counts.overflows, counts.discarded),
+            (0, 0, 0)
+        );
         self.check_never_refused(&self.any_group(rng));
     }
 
-    /// All that is left below every limit is admitted to the byte, wherever the credit is; one more is not.
+    /// All that is left below every limit is admitted to the byte, wherever the credit is; one more
+    /// is not.
     pub(crate) fn check_never_refused(&self, group: &Group) {
         let levels = || group.ancestors().chain([group.clone()]);
-        let margin = levels().map(|level| level.max().saturating_sub(level.live())).min().expect("a level");
+        let margin = levels()
+            .map(|level| level.max().saturating_sub(level.live()))
+            .min()
+            .expect("a level");
         if margin > 1 << 40 || group.is_offline() {
             return;
         }
-        let rest = group.try_charge(Bytes(margin)).unwrap_or_else(|refused| panic!("{margin} are left: {refused}"));
+        let rest = group
+            .try_charge(Bytes(margin))
+            .unwrap_or_else(|refused| panic!("{margin} are left: {refused}"));
         let refused = group.try_charge(1).expect_err("one more than is left");
         assert!(matches!(refused, ChargeError::Limit(_)), "{refused}");
         drop(rest);

@@ -1,7 +1,8 @@
 //! A large charge that waits while threads charge a KiB at a time: they pass it, but not for ever.
 //!
-//! While it is the first in line the others may take as many bytes as it asks for, and then no more; besides, a charge
-//! of each thread may be under way when it becomes the first. The test counts itself what they take.
+//! While it is the first in line the others may take as many bytes as it asks for, and then no
+//! more; besides, a charge of each thread may be under way when it becomes the first. The test
+//! counts itself what they take.
 
 mod scene;
 
@@ -29,9 +30,10 @@ enum Form {
 
 fn wait(scene: &Scene, form: Form) -> Charge {
     match form {
-        Form::Blocking => {
-            scene.large.try_charge_with(Bytes(LARGE), OnFull::Wait(WITHIN)).expect("others have to leave it room")
-        }
+        Form::Blocking => scene
+            .large
+            .try_charge_with(Bytes(LARGE), OnFull::Wait(WITHIN))
+            .expect("others have to leave it room"),
         Form::Async => match poll_for(&mut scene.large.charge_async(Bytes(LARGE)), WITHIN) {
             Poll::Ready(charge) => charge.expect("it fits"),
             Poll::Pending => panic!("others have to leave it room"),
@@ -39,8 +41,8 @@ fn wait(scene: &Scene, form: Form) -> Charge {
     }
 }
 
-/// All threads hold what there is; one large charge is wanted. `at_once`: the others give and take when it comes, else
-/// from when it is in line.
+/// All threads hold what there is; one large charge is wanted. `at_once`: the others give and take
+/// when it comes, else from when it is in line.
 fn round(form: Form, place: Place, at_once: bool, queues: bool) -> u64 {
     let scene = Arc::new(Scene::new(place, at_once));
     let (watched, described) = (Arc::clone(&scene), Arc::clone(&scene));
@@ -49,8 +51,9 @@ fn round(form: Form, place: Place, at_once: bool, queues: bool) -> u64 {
     let _watchdog = Watchdog::start("large waiter", WITHIN, progress, describe);
     std::thread::scope(|scope| {
         let scene = &scene;
-        let smalls: Vec<_> =
-            (0..THREADS).map(|number| scope.spawn(move || scene.churn(number, at_once, queues))).collect();
+        let smalls: Vec<_> = (0..THREADS)
+            .map(|number| scope.spawn(move || scene.churn(number, at_once, queues)))
+            .collect();
         scene.full.wait();
         let large = scope.spawn(|| {
             let charge = wait(scene, form);
@@ -64,7 +67,9 @@ fn round(form: Form, place: Place, at_once: bool, queues: bool) -> u64 {
         scene.counts.store(true, Ordering::SeqCst);
         scene.line.store(true, Ordering::SeqCst);
         let charge = large.join().expect("it is admitted");
-        smalls.into_iter().for_each(|small| small.join().expect("the bound holds"));
+        smalls
+            .into_iter()
+            .for_each(|small| small.join().expect("the bound holds"));
         drop(charge);
     });
     scene.check_end();
@@ -86,10 +91,20 @@ fn as_many_bytes_pass_it_as_it_asks_for() {
         }
         for (at_once, queues) in [(true, false), (true, true), (false, false), (false, true)] {
             let passed = round(form, place, at_once, queues);
-            let (from, how) = (["in line", "under way"][usize::from(at_once)], ["try", "queue"][usize::from(queues)]);
-            println!("{form:?}, {place:?}, others {from} {how}: {:.1} of {} MiB passed", mib(passed), LARGE >> 20);
+            let (from, how) = (
+                ["in line", "under way"][usize::from(at_once)],
+                ["try", "queue"][usize::from(queues)],
+            );
+            println!(
+                "{form:?}, {place:?}, others {from} {how}: {:.1} of {} MiB passed",
+                mib(passed),
+                LARGE >> 20
+            );
             // Under way they may be through before the test knows that it is in line.
-            assert!(at_once || passed > 0, "there was room for a small one, and not for the large one");
+            assert!(
+                at_once || passed > 0,
+                "there was room for a small one, and not for the large one"
+            );
         }
     }
 }

@@ -7,7 +7,11 @@ use std::time::Duration;
 use memcg::{Bytes, Charge, ChargeError, Group, Limit, Limits, OnFull, Runtime};
 
 pub(crate) const SMALL: u64 = 1 << 10;
-pub(crate) const LARGE: u64 = if cfg!(debug_assertions) { 32 << 20 } else { 64 << 20 };
+pub(crate) const LARGE: u64 = if cfg!(debug_assertions) {
+    32 << 20
+} else {
+    64 << 20
+};
 /// So little besides the large one that it gets no room but by what the others give up.
 const MAX: u64 = LARGE + (16 << 20);
 pub(crate) const THREADS: usize = 4;
@@ -48,17 +52,25 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// `under_way`: as much as the large one asks for, and what is under way when it becomes the first: a charge of
-    /// each thread.
+    /// `under_way`: as much as the large one asks for, and what is under way when it becomes the
+    /// first: a charge of each thread.
     pub(crate) fn new(place: Place, under_way: bool) -> Self {
-        let runtime = Runtime::builder().build().expect("a configuration that holds");
-        let level = runtime.root().create("level", Limits::new().max(Limit::Bytes(MAX))).expect("a name");
+        let runtime = Runtime::builder()
+            .build()
+            .expect("a configuration that holds");
+        let level = runtime
+            .root()
+            .create("level", Limits::new().max(Limit::Bytes(MAX)))
+            .expect("a name");
         let below = |name: String| level.create(&name, Limits::new()).expect("a name");
         let (large, smalls) = match place {
             Place::Same => (level.clone(), vec![level.clone(); THREADS]),
-            Place::Siblings => {
-                (below("large".to_owned()), (0..THREADS).map(|number| below(format!("small{number}"))).collect())
-            }
+            Place::Siblings => (
+                below("large".to_owned()),
+                (0..THREADS)
+                    .map(|number| below(format!("small{number}")))
+                    .collect(),
+            ),
         };
         let count = || AtomicU64::new(0);
         Self {
@@ -77,8 +89,8 @@ impl Scene {
         }
     }
 
-    /// One thread: takes what it can get; then, at once or when there is a line, gives back one and takes one, until it
-    /// is `over`.
+    /// One thread: takes what it can get; then, at once or when there is a line, gives back one and
+    /// takes one, until it is `over`.
     pub(crate) fn churn(&self, number: usize, at_once: bool, queues: bool) {
         let group = &self.smalls[number];
         let mut held = Vec::new();
@@ -103,14 +115,20 @@ impl Scene {
             } else {
                 group.try_charge(Bytes(SMALL))
             };
-            let Some(charge) = self.admitted(result) else { continue };
+            let Some(charge) = self.admitted(result) else {
+                continue;
+            };
             if counts && !self.large_is_in() {
                 let passed = self.passed.fetch_add(SMALL, Ordering::SeqCst) + SMALL;
-                assert!(passed <= self.passed_max, "{passed} bytes have passed the first in line");
+                assert!(
+                    passed <= self.passed_max,
+                    "{passed} bytes have passed the first in line"
+                );
             }
             held.push(charge);
         }
-        self.held.fetch_sub(held.len() as u64 * SMALL, Ordering::SeqCst);
+        self.held
+            .fetch_sub(held.len() as u64 * SMALL, Ordering::SeqCst);
     }
 
     fn admitted(&self, result: Result<Charge, ChargeError>) -> Option<Charge> {
@@ -125,8 +143,8 @@ impl Scene {
         }
     }
 
-    /// True if the level holds more than small ones: then the charge that was admitted may have come after it. Room
-    /// that was handed over shows before its owner knows.
+    /// True if the level holds more than small ones: then the charge that was admitted may have
+    /// come after it. Room that was handed over shows before its owner knows.
     fn large_is_in(&self) -> bool {
         // Usage first: threads that are through give back all that they hold.
         let usage = self.level.usage();
@@ -138,7 +156,14 @@ impl Scene {
     pub(crate) fn check_end(&self) {
         assert_eq!(self.held.load(Ordering::SeqCst), 0);
         self.level.memory().drain();
-        assert_eq!((self.level.usage(), self.level.forced(), self.level.waiting_count()), (0, 0, 0));
+        assert_eq!(
+            (
+                self.level.usage(),
+                self.level.forced(),
+                self.level.waiting_count()
+            ),
+            (0, 0, 0)
+        );
         assert!(self.level.peak() <= MAX);
         let verdict = self.runtime.verify();
         assert!(verdict.is_ok(), "{verdict}");

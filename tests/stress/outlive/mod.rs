@@ -1,13 +1,15 @@
-//! Whatever can be had of a group is kept longer than the group, its runtime and the thread that made it.
+//! Whatever can be had of a group is kept longer than the group, its runtime and the thread that
+//! made it.
 //!
-//! Charges, handles, ids, windows, futures, listeners, reclaimers, hooks, members, precharges, pages, runtimes lie in one
-//! heap; threads that themselves come and go put more there, use what they find, and drop it, in any order. Runtimes are
-//! made anew all the time, and dropped by a thread that comes upon them. At the end of each life all that is left is dropped
-//! at once on all threads: no usage, no group, no object of a pool, nothing of what was registered may be left of any
-//! runtime there was.
+//! Charges, handles, ids, windows, futures, listeners, reclaimers, hooks, members, precharges,
+//! pages, runtimes lie in one heap; threads that themselves come and go put more there, use what
+//! they find, and drop it, in any order. Runtimes are made anew all the time, and dropped by a
+//! thread that comes upon them. At the end of each life all that is left is dropped at once on all
+//! threads: no usage, no group, no object of a pool, nothing of what was registered may be left of
+//! any runtime there was.
 //!
-//! * here: the threads, and what must be left; `scene`: runtimes, and what is made of them; `things`: what is kept, and
-//!   what is done with it.
+//! * here: the threads, and what must be left; `scene`: runtimes, and what is made of them;
+//!   `things`: what is kept, and what is done with it.
 //!
 //! `MEMCG_STRESS_OPS` sets the number of operations, as for `counters`.
 
@@ -30,7 +32,11 @@ use crate::support::watchdog::Watchdog;
 pub(crate) use crate::support::reclaimers::lock;
 
 const THREADS: u64 = 4;
-const OPS: u64 = if cfg!(debug_assertions) { 300_000 } else { 2_000_000 };
+const OPS: u64 = if cfg!(debug_assertions) {
+    300_000
+} else {
+    2_000_000
+};
 /// Operations in one life of the heap.
 const OPS_PER_LIFE: u64 = 10_000;
 /// Operations of a thread before it ends and another takes its place.
@@ -103,14 +109,17 @@ fn live(seed: u64, done: &AtomicU64, tally: &Arc<Tally>) {
             };
             let seed = 1_000 * seed + 100 * thread;
             let ops = OPS_PER_LIFE / THREADS;
-            // One of them stays, with its stock and its cells; in the place of the others one comes after the other.
+            // One of them stays, with its stock and its cells; in the place of the others one comes
+            // after the other.
             if thread == 0 {
                 scope.spawn(move || work(ops, seed));
                 continue;
             }
             scope.spawn(move || {
                 for one in 0..ops / OPS_PER_THREAD {
-                    std::thread::scope(|scope| drop(scope.spawn(move || work(OPS_PER_THREAD, seed + one))));
+                    std::thread::scope(|scope| {
+                        drop(scope.spawn(move || work(OPS_PER_THREAD, seed + one)))
+                    });
                 }
             });
         }
@@ -120,7 +129,8 @@ fn live(seed: u64, done: &AtomicU64, tally: &Arc<Tally>) {
     things.shuffle(&mut SmallRng::seed_from_u64(seed));
     std::thread::scope(|scope| {
         while !things.is_empty() {
-            let some = things.split_off(things.len() - things.len().min(kinds / THREADS as usize + 1));
+            let some =
+                things.split_off(things.len() - things.len().min(kinds / THREADS as usize + 1));
             scope.spawn(move || drop(some));
         }
     });
@@ -144,8 +154,15 @@ fn nothing_is_left_of_what_outlived_its_group_its_runtime_and_its_thread() {
     let (tally, objects) = (Arc::default(), scene::objects());
     for seed in 1..=ops.div_ceil(OPS_PER_LIFE) {
         live(seed, &done, &tally);
-        assert_eq!(scene::objects(), objects, "life {seed}: objects that did not come back to their pools");
+        assert_eq!(
+            scene::objects(),
+            objects,
+            "life {seed}: objects that did not come back to their pools"
+        );
     }
     println!("{} operations; {tally:?}", done.load(Ordering::Relaxed));
-    assert!(tally.all().iter().all(|&times| times > 0), "{tally:?}: not all of it was ever tried");
+    assert!(
+        tally.all().iter().all(|&times| times > 0),
+        "{tally:?}: not all of it was ever tried"
+    );
 }

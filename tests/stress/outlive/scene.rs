@@ -10,8 +10,8 @@ use memcg::expert::{BarrierMode, FixedBatch, PoolAlign};
 use memcg::kmem::Member;
 use memcg::kmem::{NodeId, Placement};
 use memcg::{
-    Bytes, Charge, Counter, Event, Freshness, Group, GroupId, Limit, Limits, OomPolicy, Priority, Reclaim,
-    ReclaimContext, Runtime, RuntimeBuilder, Stat,
+    Bytes, Charge, Counter, Event, Freshness, Group, GroupId, Limit, Limits, OomPolicy, Priority,
+    Reclaim, ReclaimContext, Runtime, RuntimeBuilder, Stat,
 };
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -34,13 +34,19 @@ pub(crate) struct Cache {
 
 impl Reclaim for Cache {
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
-        assert!(context.target().path().starts_with('/') && context.group().path().starts_with('/'));
+        assert!(
+            context.target().path().starts_with('/') && context.group().path().starts_with('/')
+        );
         let mut freed = 0;
         while freed < want {
-            let Some(charge) = lock(&self.held).pop() else { break };
+            let Some(charge) = lock(&self.held).pop() else {
+                break;
+            };
             freed += charge.bytes();
         }
-        self.tally.gave.fetch_add(u64::from(freed > 0), Ordering::Relaxed);
+        self.tally
+            .gave
+            .fetch_add(u64::from(freed > 0), Ordering::Relaxed);
         freed
     }
 
@@ -62,13 +68,19 @@ pub(crate) struct Scene {
     pub(crate) tally: Arc<Tally>,
 }
 
-/// Objects in use, of all pools that these runtimes take from, when there is no more than a root of each.
+/// Objects in use, of all pools that these runtimes take from, when there is no more than a root of
+/// each.
 pub(crate) fn objects() -> Vec<u64> {
     let live = |align| {
         let mut builder = Runtime::builder().pool_align(align);
         let _further = builder.counter("further", memcg::Unit::Bytes);
         let runtime = builder.build().expect("a configuration that holds");
-        runtime.pools().rows().iter().map(|row| row.live).collect::<Vec<_>>()
+        runtime
+            .pools()
+            .rows()
+            .iter()
+            .map(|row| row.live)
+            .collect::<Vec<_>>()
     };
     ALIGNS.into_iter().flat_map(live).collect()
 }
@@ -90,7 +102,10 @@ fn runtime(rng: &mut SmallRng) -> (Runtime, Counter) {
         builder = builder.groups_max(20);
     }
     let further = builder.counter("further", memcg::Unit::Bytes);
-    (builder.build().expect("a configuration that holds"), further)
+    (
+        builder.build().expect("a configuration that holds"),
+        further,
+    )
 }
 
 impl Scene {
@@ -144,7 +159,9 @@ impl Scene {
         let runtime = self.runtime();
         let root = runtime.root();
         let parent = match rng.random_range(0..3) {
-            0 => runtime.group(&format!("/{}", rng.random_range(0..6))).unwrap_or(root),
+            0 => runtime
+                .group(&format!("/{}", rng.random_range(0..6)))
+                .unwrap_or(root),
             _ => root,
         };
         let limits = match rng.random_range(0..4) {
@@ -176,7 +193,11 @@ impl Scene {
             9 => Thing::Window(group.memory().peak_window()),
             10 => Thing::Waits(group.charge_async(Bytes(TIGHT - bytes))),
             11 => Thing::Hears(Box::pin(group.events().changed(Event::Max))),
-            12 => Thing::Events(if bytes % 2 == 0 { group.events() } else { group.events().local() }),
+            12 => Thing::Events(if bytes % 2 == 0 {
+                group.events()
+            } else {
+                group.events().local()
+            }),
             13 => {
                 let (token, tally) = (self.token(), Arc::clone(&self.tally));
                 Thing::Listener(group.on_event(Event::Max, move |happened| {
@@ -194,10 +215,16 @@ impl Scene {
                 }))
             }
             15 | 16 => {
-                let held = (0..4).filter_map(|_| group.try_charge(Bytes(bytes)).ok()).collect();
-                let cache =
-                    Arc::new(Cache { held: Mutex::new(held), tally: Arc::clone(&self.tally), _token: self.token() });
-                let registration = group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
+                let held = (0..4)
+                    .filter_map(|_| group.try_charge(Bytes(bytes)).ok())
+                    .collect();
+                let cache = Arc::new(Cache {
+                    held: Mutex::new(held),
+                    tally: Arc::clone(&self.tally),
+                    _token: self.token(),
+                });
+                let registration = group
+                    .register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
                 Thing::Reclaimer((registration, cache))
             }
             17 => Thing::Member(Member::of(&group)),
@@ -206,31 +233,57 @@ impl Scene {
             20 => {
                 let mut placement = Placement::new();
                 placement.add(None, Bytes(bytes));
-                let precharge = group.precharge(Placement::bound(Layout::new::<[u8; 512]>())).ok()?;
+                let precharge = group
+                    .precharge(Placement::bound(Layout::new::<[u8; 512]>()))
+                    .ok()?;
                 Thing::Kmem(precharge.account_as(Stat::SLAB, &placement))
             }
             21 | 22 => {
                 let placement = Placement::on(NodeId::new(0), Bytes(bytes));
-                Thing::Packed(group.precharge(Bytes(bytes)).ok()?.account(&placement).pack().ok()?)
+                Thing::Packed(
+                    group
+                        .precharge(Bytes(bytes))
+                        .ok()?
+                        .account(&placement)
+                        .pack()
+                        .ok()?,
+                )
             }
             _ => {
-                let refused = group.try_charge(Bytes(u64::MAX)).expect_err("no thread has as much");
+                let refused = group
+                    .try_charge(Bytes(u64::MAX))
+                    .expect_err("no thread has as much");
                 Thing::Refused(Box::new(refused))
             }
         })
     }
 
-    /// All things are gone: of no runtime is anything left, and nothing of what was registered with any of them.
+    /// All things are gone: of no runtime is anything left, and nothing of what was registered with
+    /// any of them.
     pub(crate) fn end(self) {
-        let Scene { now, roots, ids, token, .. } = self;
-        let now = Arc::into_inner(now.into_inner().expect("no thread panics with it")).expect("no other thread has it");
+        let Scene {
+            now,
+            roots,
+            ids,
+            token,
+            ..
+        } = self;
+        let now = Arc::into_inner(now.into_inner().expect("no thread panics with it"))
+            .expect("no other thread has it");
         now.root().children().iter().for_each(Group::offline_tree);
         now.settle();
-        assert_eq!((now.group_count(), now.dying_count()), (1, 0), "a thread is left of the last runtime");
+        assert_eq!(
+            (now.group_count(), now.dying_count()),
+            (1, 0),
+            "a thread is left of the last runtime"
+        );
         let verdict = now.verify();
         assert!(verdict.is_ok(), "{verdict}");
         for &id in &*lock(&ids) {
-            assert!(now.find(id).is_none_or(|group| group == now.root()), "{id} is still there");
+            assert!(
+                now.find(id).is_none_or(|group| group == now.root()),
+                "{id} is still there"
+            );
         }
         drop(now);
         for (root, further) in roots.into_inner().expect("no thread panics with it") {
@@ -238,14 +291,27 @@ impl Scene {
             root.memory().drain();
             let counter = root.counter(further).expect("its own");
             assert_eq!(
-                (root.usage(), root.forced(), root.memory().stocked_bound(), root.waiting_count()),
+                (
+                    root.usage(),
+                    root.forced(),
+                    root.memory().stocked_bound(),
+                    root.waiting_count()
+                ),
                 (0, 0, 0, 0)
             );
             assert_eq!((counter.usage(), counter.forced()), (0, 0));
             let left = root.read(Freshness::Exact);
-            assert_eq!([Stat::SLAB, Stat::KERNEL, Stat::PERCPU].map(|stat| left.get(stat)), [0; 3], "of kernel memory");
+            assert_eq!(
+                [Stat::SLAB, Stat::KERNEL, Stat::PERCPU].map(|stat| left.get(stat)),
+                [0; 3],
+                "of kernel memory"
+            );
         }
-        assert_eq!(token.others(), 0, "listeners, hooks, reclaimers and wakers that no thread can call any more");
+        assert_eq!(
+            token.others(),
+            0,
+            "listeners, hooks, reclaimers and wakers that no thread can call any more"
+        );
     }
 }
 

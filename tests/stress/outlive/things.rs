@@ -9,7 +9,9 @@ use memcg::errors::CreateError;
 use memcg::expert::Inspect;
 use memcg::figures::{Events, PeakWindow};
 use memcg::kmem::{Kmem, Member, Mover, NodeId, PackedKmem, Placement, Precharge};
-use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Freshness, Group, Limits, Registration, Runtime, Stat};
+use memcg::{
+    Bytes, Charge, ChargeError, ChargeFuture, Freshness, Group, Limits, Registration, Runtime, Stat,
+};
 use rand::RngExt;
 use rand::rngs::SmallRng;
 
@@ -30,8 +32,14 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(crate) fn all(&self) -> [u64; 5] {
-        [&self.gave, &self.cancelled, &self.told, &self.admitted, &self.given_up]
-            .map(|times| times.load(Ordering::Relaxed))
+        [
+            &self.gave,
+            &self.cancelled,
+            &self.told,
+            &self.admitted,
+            &self.given_up,
+        ]
+        .map(|times| times.load(Ordering::Relaxed))
     }
 }
 
@@ -114,7 +122,10 @@ impl Thing {
             Thing::Events(events) => {
                 let before: u64 = events.iter().map(|(_, times)| times).sum();
                 let after: u64 = events.iter().map(|(_, times)| times).sum();
-                assert!(before <= after, "events are not taken back: {before}, {after}");
+                assert!(
+                    before <= after,
+                    "events are not taken back: {before}, {after}"
+                );
                 Thing::Events(events)
             }
             Thing::Member(mut member) => {
@@ -140,7 +151,8 @@ impl Thing {
             Thing::Packed(packed) => {
                 let mut kmem = packed.unpack();
                 kmem.follow(None, Some(NodeId::new(0)));
-                kmem.pack().map_or_else(|kmem| Thing::Kmem(*kmem), Thing::Packed)
+                kmem.pack()
+                    .map_or_else(|kmem| Thing::Kmem(*kmem), Thing::Packed)
             }
             Thing::Refused(refused) => {
                 assert!(!refused.to_string().contains('\n'));
@@ -160,7 +172,11 @@ fn turn(mut charge: Charge, heap: &Heap, rng: &mut SmallRng) -> Option<Charge> {
         0 => charge.force_grow(Bytes(bytes)),
         1 => drop(charge.try_grow(Bytes(bytes))),
         2 => assert_eq!(charge.shrink(Bytes(bytes)), bytes.min(had)),
-        3 => heap.put(Thing::Charge(charge.split(Bytes(bytes.min(had))).expect("as much is there"))),
+        3 => heap.put(Thing::Charge(
+            charge
+                .split(Bytes(bytes.min(had)))
+                .expect("as much is there"),
+        )),
         4 => {
             let taken = charge.take();
             assert_eq!((taken.bytes(), charge.bytes()), (had, 0));
@@ -179,7 +195,10 @@ fn turn(mut charge: Charge, heap: &Heap, rng: &mut SmallRng) -> Option<Charge> {
             Some(Thing::Group(to)) => {
                 // Refused, offline, or another runtime's: then it is where it was.
                 let moved = charge.transfer(&to);
-                assert_eq!((charge.bytes(), charge.group() == to), (had, moved.is_ok() || group == to));
+                assert_eq!(
+                    (charge.bytes(), charge.group() == to),
+                    (had, moved.is_ok() || group == to)
+                );
                 heap.put(Thing::Group(to));
             }
             Some(other) => heap.put(other),
@@ -201,7 +220,9 @@ fn use_group(group: &Group, scene: &Scene, heap: &Heap, rng: &mut SmallRng) {
         3 => heap.put(Thing::Charge(group.force_charge(bytes))),
         4 => match group.create("below", Limits::new()) {
             Ok(below) => heap.put(Thing::Group(below)),
-            Err(CreateError::Offline { parent, .. }) => assert!(parent == *group && group.is_offline()),
+            Err(CreateError::Offline { parent, .. }) => {
+                assert!(parent == *group && group.is_offline())
+            }
             Err(_) => {}
         },
         5 => {
@@ -221,7 +242,11 @@ fn use_group(group: &Group, scene: &Scene, heap: &Heap, rng: &mut SmallRng) {
         }
         8 => {
             let below: Vec<Group> = group.descendants().collect();
-            assert!(below.iter().all(|below| below.ancestors().any(|above| above == *group)));
+            assert!(
+                below
+                    .iter()
+                    .all(|below| below.ancestors().any(|above| above == *group))
+            );
         }
         9 => {
             let id = scene.any_id(rng);
@@ -235,6 +260,11 @@ fn use_group(group: &Group, scene: &Scene, heap: &Heap, rng: &mut SmallRng) {
             let found = scene.runtime().find(group.id());
             assert!(found.is_none_or(|found| found == *group));
         }
-        _ => drop(std::hint::black_box((group.live(), group.live_local(), group.peak(), group.snapshot(usize::MAX)))),
+        _ => drop(std::hint::black_box((
+            group.live(),
+            group.live_local(),
+            group.peak(),
+            group.snapshot(usize::MAX),
+        ))),
     }
 }

@@ -19,7 +19,12 @@ pub(crate) struct Lane {
 
 impl Lane {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { rng: SmallRng::seed_from_u64(seed), held: Vec::new(), refusals: 0, admitted: 0 }
+        Self {
+            rng: SmallRng::seed_from_u64(seed),
+            held: Vec::new(),
+            refusals: 0,
+            admitted: 0,
+        }
     }
 
     /// At a quiescent point: others get some room.
@@ -42,14 +47,17 @@ impl Lane {
             4..30 => self.replace(world),
             30..60 => {
                 let group = world.any_group(&mut self.rng);
-                let report = group.reclaim(Bytes(self.bytes())).expect("outside of a reclaimer");
+                let report = group
+                    .reclaim(Bytes(self.bytes()))
+                    .expect("outside of a reclaimer");
                 assert!(report.soft_visited <= report.visited, "{report:?}");
             }
             60..90 => world.answer(self.rng.random_bool(0.8)),
             90..100 => world.register(&mut self.rng),
             100..110 => {
                 let (group, bytes) = (world.any_group(&mut self.rng), self.bytes() / 4);
-                self.held.push(world.forced.run(|| group.force_charge(Bytes(bytes))));
+                self.held
+                    .push(world.forced.run(|| group.force_charge(Bytes(bytes))));
             }
             110..120 => self.look(world),
             120..500 => {
@@ -79,7 +87,10 @@ impl Lane {
         match error {
             ChargeError::Limit(refusal) => {
                 let room = refusal.max();
-                assert!(refusal.usage().saturating_add(refusal.requested()) > room, "{refusal}");
+                assert!(
+                    refusal.usage().saturating_add(refusal.requested()) > room,
+                    "{refusal}"
+                );
                 self.refusals += 1;
                 (0..4).for_each(|_| drop(self.pick()));
             }
@@ -89,7 +100,10 @@ impl Lane {
     }
 
     fn pick(&mut self) -> Option<Charge> {
-        (!self.held.is_empty()).then(|| self.held.swap_remove(self.rng.random_range(0..self.held.len())))
+        (!self.held.is_empty()).then(|| {
+            self.held
+                .swap_remove(self.rng.random_range(0..self.held.len()))
+        })
     }
 
     fn set_limits(&mut self, world: &World) {
@@ -102,9 +116,13 @@ impl Lane {
             0 => set(Limits::new().min(Limit::Bytes(self.rng.random_range(0..MAX / 64)))),
             1 => set(Limits::new().low(Limit::Bytes(self.rng.random_range(0..MAX / 16)))),
             2 | 3 => set(Limits::new().soft(bytes)),
-            4 => set(Limits::new().soft([Limit::Unlimited, Limit::Bytes(0)][self.rng.random_range(0..2)])),
+            4 => set(Limits::new()
+                .soft([Limit::Unlimited, Limit::Bytes(0)][self.rng.random_range(0..2)])),
             5 | 6 => stay.set_max(Limit::Bytes(MAX / 8 + self.rng.random_range(0..MAX / 2))),
-            _ => stay.group.memory().set_batch([0, 4_096, 65_536][self.rng.random_range(0..3)]),
+            _ => stay
+                .group
+                .memory()
+                .set_batch([0, 4_096, 65_536][self.rng.random_range(0..3)]),
         }
     }
 
@@ -121,23 +139,32 @@ impl Lane {
                     group.memory().effective_low(&root.memory()),
                     group.descendants_in_excess(),
                 );
-                std::hint::black_box((figures, group.is_in_excess(), group.events(), group.events().local()));
+                std::hint::black_box((
+                    figures,
+                    group.is_in_excess(),
+                    group.events(),
+                    group.events().local(),
+                ));
             }
         }
     }
 
-    /// A group in one of the places goes offline, with its cache or without, and another takes the place.
+    /// A group in one of the places goes offline, with its cache or without, and another takes the
+    /// place.
     fn replace(&mut self, world: &World) {
         let place = &world.passing[self.rng.random_range(0..PASSING)];
         let parent = world.any_group(&mut self.rng);
         let name = self.rng.random_range(0..4 * PASSING).to_string();
-        let soft = [Limit::Unlimited, Limit::Bytes(0), Limit::Bytes(100_000)][self.rng.random_range(0..3)];
+        let soft =
+            [Limit::Unlimited, Limit::Bytes(0), Limit::Bytes(100_000)][self.rng.random_range(0..3)];
         let next = match parent.create(&name, Limits::new().soft(soft)) {
             Ok(group) => Some(Passing::new(world, group, &mut self.rng)),
             Err(CreateError::Taken { .. } | CreateError::Offline { .. }) => None,
             Err(error) => panic!("{error}"),
         };
-        let Some(old) = std::mem::replace(&mut *lock(place), next) else { return };
+        let Some(old) = std::mem::replace(&mut *lock(place), next) else {
+            return;
+        };
         if self.rng.random_bool(0.3) || old.group.offline().is_err() {
             old.group.offline_tree();
         }

@@ -1,11 +1,14 @@
-//! Real threads at the limit: eight groups that are full, charges that others have to make room for, reclaimers that
-//! are honest, lie, panic or answer later, registrations and groups that come and go, limits that move.
+//! Real threads at the limit: eight groups that are full, charges that others have to make room
+//! for, reclaimers that are honest, lie, panic or answer later, registrations and groups that come
+//! and go, limits that move.
 //!
-//! At quiescent points everything that is held is added up by group and compared with what each group says, `verify()`
-//! compares the tree with its audit and the groups in excess with a recount, and what honest reclaimers could give must
-//! be had. All the time a sampler looks for a usage above its limit. In the end of each tree nothing may be left.
+//! At quiescent points everything that is held is added up by group and compared with what each
+//! group says, `verify()` compares the tree with its audit and the groups in excess with a recount,
+//! and what honest reclaimers could give must be had. All the time a sampler looks for a usage
+//! above its limit. In the end of each tree nothing may be left.
 //!
-//! * here: the threads; `world`: a runtime, its groups, and what must hold; `lane`: what one thread does.
+//! * here: the threads; `world`: a runtime, its groups, and what must hold; `lane`: what one thread
+//!   does.
 //!
 //! `MEMCG_STRESS_OPS` sets the number of operations, as for `counters`.
 
@@ -26,7 +29,11 @@ use crate::support::turns::turn;
 pub(crate) use crate::support::reclaimers::lock;
 
 pub(crate) const THREADS: usize = 4;
-const OPS: u64 = if cfg!(debug_assertions) { 500_000 } else { 1_250_000 };
+const OPS: u64 = if cfg!(debug_assertions) {
+    500_000
+} else {
+    1_250_000
+};
 const POINTS_MIN: u64 = 400;
 /// A longer run has more quiescent points, not longer stretches without one.
 const OPS_PER_POINT_MAX: u64 = 20_000;
@@ -47,7 +54,9 @@ impl Stress {
     fn new(seed: u64) -> Self {
         Self {
             world: RwLock::new(None),
-            lanes: (1..=THREADS as u64).map(|thread| Mutex::new(Lane::new(seed + thread))).collect(),
+            lanes: (1..=THREADS as u64)
+                .map(|thread| Mutex::new(Lane::new(seed + thread)))
+                .collect(),
         }
     }
 
@@ -62,7 +71,8 @@ impl Stress {
         (0..ops).for_each(|_| lane.step(world));
     }
 
-    /// The life of one tree: some stretches of work with a quiescent point after each, then all goes.
+    /// The life of one tree: some stretches of work with a quiescent point after each, then all
+    /// goes.
     fn epoch(&self, seed: u64, ops: u64) {
         let mut rng = SmallRng::seed_from_u64(seed);
         *self.world.write().unwrap_or_else(PoisonError::into_inner) = Some(World::random(&mut rng));
@@ -75,15 +85,27 @@ impl Stress {
             lanes.iter_mut().for_each(|lane| lane.rest());
             world.check_reclaimable(&mut rng);
         };
-        stretches(THREADS, POINTS_PER_TREE, seed, |thread| self.work(thread, ops), rest);
+        stretches(
+            THREADS,
+            POINTS_PER_TREE,
+            seed,
+            |thread| self.work(thread, ops),
+            rest,
+        );
         self.lanes.iter().for_each(|lane| lock(lane).held.clear());
-        let world = self.world.write().unwrap_or_else(PoisonError::into_inner).take();
+        let world = self
+            .world
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         world.expect("made").end();
     }
 
     /// Looks at every group that stays; returns how many looks were conclusive.
     fn sample(&self) -> u64 {
-        self.world().as_ref().map_or(0, |world| world.stays.iter().filter(|stay| stay.sample()).count() as u64)
+        self.world().as_ref().map_or(0, |world| {
+            world.stays.iter().filter(|stay| stay.sample()).count() as u64
+        })
     }
 }
 
@@ -91,21 +113,30 @@ impl Stress {
 fn every_thread_at_the_limit() {
     let _turn = turn(module_path!());
     let ops = crate::ops(OPS);
-    let ops = if cfg!(debug_assertions) { ops / 50 } else { ops };
+    let ops = if cfg!(debug_assertions) {
+        ops / 50
+    } else {
+        ops
+    };
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         if info.payload().downcast_ref::<&str>() != Some(&ON_PURPOSE) {
             before(info);
         }
     }));
-    let points = (ops / OPS_PER_POINT_MAX).max(if cfg!(debug_assertions) { 20 } else { POINTS_MIN });
+    let points = (ops / OPS_PER_POINT_MAX).max(if cfg!(debug_assertions) {
+        20
+    } else {
+        POINTS_MIN
+    });
     let ops_per_thread = (ops / points / THREADS as u64).max(1);
     let stress = Stress::new(1);
     let begin = Instant::now();
     let samples = watched(
         || stress.sample(),
         || {
-            (1..=points.div_ceil(POINTS_PER_TREE)).for_each(|epoch| stress.epoch(epoch, ops_per_thread));
+            (1..=points.div_ceil(POINTS_PER_TREE))
+                .for_each(|epoch| stress.epoch(epoch, ops_per_thread));
         },
     );
     let sum = |of: fn(&Lane) -> u64| stress.lanes.iter().map(|lane| of(&lock(lane))).sum::<u64>();
@@ -114,7 +145,10 @@ fn every_thread_at_the_limit() {
         "{ops} operations, {points} points of rest, {admitted} admitted, {refusals} refused, {samples} samples, {:.1?}",
         begin.elapsed()
     );
-    assert!(samples > SAMPLES_MIN, "only {samples} samples: the watch proves nothing");
+    assert!(
+        samples > SAMPLES_MIN,
+        "only {samples} samples: the watch proves nothing"
+    );
     assert!(refusals > 0, "no limit was ever reached");
     assert!(admitted > refusals, "hardly any thread was ever admitted");
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use memcg::expert::{BarrierMode, FixedBatch, Inspect};
 use memcg::{
-    Bytes, Charge, ChargeError, Group, GroupId, Later, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration,
-    Runtime,
+    Bytes, Charge, ChargeError, Group, GroupId, Later, Limit, Limits, Priority, Reclaim,
+    ReclaimContext, Registration, Runtime,
 };
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -34,7 +34,12 @@ pub(crate) struct Stay {
 
 impl Stay {
     fn new(group: Group, forced: &Arc<Forced>) -> Self {
-        Self { group, setter: Mutex::new(()), setting: AtomicU64::new(0), forced: Arc::clone(forced) }
+        Self {
+            group,
+            setter: Mutex::new(()),
+            setting: AtomicU64::new(0),
+            forced: Arc::clone(forced),
+        }
     }
 
     pub(crate) fn set_max(&self, limit: Limit) {
@@ -47,14 +52,19 @@ impl Stay {
     /// Looks once; `false` when a limit or a forced charge came in between.
     pub(crate) fn sample(&self) -> bool {
         let (setting, still) = (self.setting.load(Ordering::SeqCst), self.forced.still());
-        // Forced excess first: while none is added it only falls, so it was at least as large when usage was read.
+        // Forced excess first: while none is added it only falls, so it was at least as large when
+        // usage was read.
         let (forced, max, usage) = (self.group.forced(), self.group.max(), self.group.usage());
         let quiet = still.is_some() && self.forced.still() == still;
         if !quiet || setting % 2 == 1 || self.setting.load(Ordering::SeqCst) != setting {
             return false;
         }
         let ordinary = usage.saturating_sub(forced);
-        assert!(ordinary <= max, "{}: usage {usage}, forced {forced}, max {max}", self.group.path());
+        assert!(
+            ordinary <= max,
+            "{}: usage {usage}, forced {forced}, max {max}",
+            self.group.path()
+        );
         true
     }
 }
@@ -142,16 +152,31 @@ struct Kept {
 impl Kept {
     fn new(world: &Shared, group: &Group, character: Character) -> Self {
         let held = Mutex::new(group.force_charge(0));
-        let shelf = Arc::new(Shelf { held, gone: AtomicBool::new(false), late: Arc::clone(&world.late) });
-        let cache = Cache { shelf: Arc::clone(&shelf), character, due: Arc::clone(&world.due) };
+        let shelf = Arc::new(Shelf {
+            held,
+            gone: AtomicBool::new(false),
+            late: Arc::clone(&world.late),
+        });
+        let cache = Cache {
+            shelf: Arc::clone(&shelf),
+            character,
+            due: Arc::clone(&world.due),
+        };
         let registration = group.register_reclaimer(Arc::new(cache), Priority::NORMAL);
-        Self { group: group.clone(), shelf, character, registration: Some(registration) }
+        Self {
+            group: group.clone(),
+            shelf,
+            character,
+            registration: Some(registration),
+        }
     }
 
     fn fill(&self, bytes: u64) -> Result<(), ChargeError> {
         let more = self.group.try_charge(Bytes(bytes))?;
         // Dropped when it cannot be merged: no thread moves it.
-        lock(&self.shelf.held).merge(more).expect("of the same group");
+        lock(&self.shelf.held)
+            .merge(more)
+            .expect("of the same group");
         Ok(())
     }
 }
@@ -239,36 +264,60 @@ impl World {
             let limits = [
                 Limits::new(),
                 Limits::new().soft(0),
-                Limits::new().soft(Limit::Bytes(MAX / 10)).max(Limit::Bytes(MAX / 2)),
+                Limits::new()
+                    .soft(Limit::Bytes(MAX / 10))
+                    .max(Limit::Bytes(MAX / 2)),
                 Limits::new().low(Limit::Bytes(MAX / 20)),
-                Limits::new().min(Limit::Bytes(MAX / 40)).soft(Limit::Bytes(MAX / 20)),
+                Limits::new()
+                    .min(Limit::Bytes(MAX / 40))
+                    .soft(Limit::Bytes(MAX / 20)),
             ];
-            let group = stays[parent].group.create(&format!("stay{}", stays.len()), limits[stays.len() % 5]);
+            let group = stays[parent]
+                .group
+                .create(&format!("stay{}", stays.len()), limits[stays.len() % 5]);
             stays.push(Stay::new(group.expect("a name"), &forced));
         }
-        let caches = stays[1..].iter().map(|stay| Kept::new(&shared, &stay.group, Character::Honest)).collect();
+        let caches = stays[1..]
+            .iter()
+            .map(|stay| Kept::new(&shared, &stay.group, Character::Honest))
+            .collect();
         let passing = (0..PASSING).map(|_| Mutex::default()).collect();
-        Self { runtime, stays, passing, forced, caches, others: Mutex::default(), shared }
+        Self {
+            runtime,
+            stays,
+            passing,
+            forced,
+            caches,
+            others: Mutex::default(),
+            shared,
+        }
     }
 
     pub(crate) fn any_group(&self, rng: &mut SmallRng) -> Group {
         match rng.random_range(0..STAYS + PASSING / 2) {
             stay if stay < STAYS => self.stays[stay].group.clone(),
             place => {
-                let passing = lock(&self.passing[(place - STAYS) % PASSING]).as_ref().map(|at| at.group.clone());
+                let passing = lock(&self.passing[(place - STAYS) % PASSING])
+                    .as_ref()
+                    .map(|at| at.group.clone());
                 passing.unwrap_or_else(|| self.stays[place % STAYS].group.clone())
             }
         }
     }
 
-    /// A cache takes more. What is charged is charged without a lock: it may be this very cache that has to give.
+    /// A cache takes more. What is charged is charged without a lock: it may be this very cache
+    /// that has to give.
     pub(crate) fn fill(&self, rng: &mut SmallRng, bytes: u64) -> Result<(), ChargeError> {
         self.caches[rng.random_range(0..self.caches.len())].fill(bytes)
     }
 
     /// Another reclaimer in a group that stays; there are few at a time.
     pub(crate) fn register(&self, rng: &mut SmallRng) {
-        let kept = Kept::new(&self.shared, &self.stays[rng.random_range(0..STAYS)].group, character(rng));
+        let kept = Kept::new(
+            &self.shared,
+            &self.stays[rng.random_range(0..STAYS)].group,
+            character(rng),
+        );
         // Refused: it starts empty.
         let _ = kept.fill(rng.random_range(0..128 << 10));
         let old = {
@@ -302,13 +351,23 @@ impl World {
                 live.entry(level.id()).or_insert((level, 0)).1 += bytes;
             }
         };
-        held.iter().for_each(|charge| add(charge.group(), charge.bytes()));
+        held.iter()
+            .for_each(|charge| add(charge.group(), charge.bytes()));
         let others = lock(&self.others);
         let passing: Vec<_> = self.passing.iter().map(lock).collect();
         let due = lock(&self.shared.due);
         // A shelf that only an answer keeps is counted once, as all others are.
-        let mut shelves: Vec<&Arc<Shelf>> = self.caches.iter().chain(&*others).map(|kept| &kept.shelf).collect();
-        shelves.extend(passing.iter().filter_map(|passing| Some(&passing.as_ref()?.cache.shelf)));
+        let mut shelves: Vec<&Arc<Shelf>> = self
+            .caches
+            .iter()
+            .chain(&*others)
+            .map(|kept| &kept.shelf)
+            .collect();
+        shelves.extend(
+            passing
+                .iter()
+                .filter_map(|passing| Some(&passing.as_ref()?.cache.shelf)),
+        );
         shelves.extend(due.iter().map(|(_, shelf)| shelf));
         shelves.sort_by_key(|shelf| Arc::as_ptr(shelf));
         shelves.dedup_by_key(|shelf| Arc::as_ptr(shelf));
@@ -319,20 +378,41 @@ impl World {
         for (group, bytes) in live.values() {
             assert_eq!(group.live(), *bytes, "{}", group.path());
         }
-        for group in self.runtime.root().descendants().chain([self.runtime.root()]) {
+        for group in self
+            .runtime
+            .root()
+            .descendants()
+            .chain([self.runtime.root()])
+        {
             let (usage, forced, max) = (group.usage(), group.forced(), group.max());
-            assert!(usage - forced <= max, "{}: usage {usage}, forced {forced}, max {max}", group.path());
-            assert_eq!(group.is_in_excess(), usage > group.soft(), "{}", group.path());
+            assert!(
+                usage - forced <= max,
+                "{}: usage {usage}, forced {forced}, max {max}",
+                group.path()
+            );
+            assert_eq!(
+                group.is_in_excess(),
+                usage > group.soft(),
+                "{}",
+                group.path()
+            );
             let below = group.descendants().filter(Group::is_in_excess).count() as u64;
             assert_eq!(group.descendants_in_excess(), below, "{}", group.path());
         }
-        assert_eq!(self.shared.late.load(Ordering::SeqCst), 0, "asked after their end");
+        assert_eq!(
+            self.shared.late.load(Ordering::SeqCst),
+            0,
+            "asked after their end"
+        );
         let counts = self.runtime.counts();
-        assert_eq!((counts.underflows, counts.overflows, counts.discarded), (0, 0, 0));
+        assert_eq!(
+            (counts.underflows, counts.overflows, counts.discarded),
+            (0, 0, 0)
+        );
     }
 
-    /// Memory of honest caches that nothing protects is room: half of it must be had. The time for it is short here,
-    /// and the processor may be elsewhere: not at once, but as long as any comes.
+    /// Memory of honest caches that nothing protects is room: half of it must be had. The time for
+    /// it is short here, and the processor may be elsewhere: not at once, but as long as any comes.
     pub(crate) fn check_reclaimable(&self, rng: &mut SmallRng) {
         // Answers that are due would be waited for.
         while !lock(&self.shared.due).is_empty() {
@@ -340,10 +420,17 @@ impl World {
         }
         let root = self.runtime.root();
         let free = |kept: &&Kept| {
-            kept.group.memory().effective_min(&root.memory()).max(kept.group.memory().effective_low(&root.memory()))
+            kept.group
+                .memory()
+                .effective_min(&root.memory())
+                .max(kept.group.memory().effective_low(&root.memory()))
                 == 0
         };
-        let honest = self.caches.iter().filter(|kept| kept.character == Character::Honest).filter(free);
+        let honest = self
+            .caches
+            .iter()
+            .filter(|kept| kept.character == Character::Honest)
+            .filter(free);
         let there: u64 = honest.map(|kept| lock(&kept.shelf.held).bytes()).sum();
         let room = root.max();
         let bytes = room.saturating_sub(root.live()) + there / 2;
@@ -353,13 +440,24 @@ impl World {
                 usage = root.usage();
                 made = root.try_charge(Bytes(bytes));
             }
-            assert!(made.is_ok(), "{bytes} of {room}, {there} could be had: {made:?}");
+            assert!(
+                made.is_ok(),
+                "{bytes} of {room}, {there} could be had: {made:?}"
+            );
         }
     }
 
     /// All that is held is gone: nothing may be left.
     pub(crate) fn end(self) {
-        let World { runtime, stays, passing, caches, others, shared, .. } = self;
+        let World {
+            runtime,
+            stays,
+            passing,
+            caches,
+            others,
+            shared,
+            ..
+        } = self;
         drop((passing, caches, others));
         // Some answer when all else has gone.
         let due = std::mem::take(&mut *lock(&shared.due));
@@ -372,7 +470,10 @@ impl World {
         runtime.settle();
         root.memory().drain();
         assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
-        assert_eq!((root.usage(), root.forced(), root.descendants_in_excess()), (0, 0, 0));
+        assert_eq!(
+            (root.usage(), root.forced(), root.descendants_in_excess()),
+            (0, 0, 0)
+        );
         let verdict = runtime.verify();
         assert!(verdict.is_ok(), "{verdict}");
     }

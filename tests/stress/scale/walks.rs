@@ -20,12 +20,25 @@ fn builder() -> memcg::RuntimeBuilder {
 fn see(world: &World, seen: &[Group]) {
     let mut at: HashMap<GroupId, usize> = HashMap::with_capacity(seen.len());
     for (number, group) in seen.iter().enumerate() {
-        assert_eq!(at.insert(group.id(), number), None, "{} for the second time", group.path());
+        assert_eq!(
+            at.insert(group.id(), number),
+            None,
+            "{} for the second time",
+            group.path()
+        );
         let parent = group.parent().expect("below the root");
-        assert!(parent == world.root || at.contains_key(&parent.id()), "{} before its parent", group.path());
+        assert!(
+            parent == world.root || at.contains_key(&parent.id()),
+            "{} before its parent",
+            group.path()
+        );
     }
     for group in world.tenants.iter().chain(world.stays.iter().flatten()) {
-        assert!(at.contains_key(&group.id()), "{} was not seen", group.path());
+        assert!(
+            at.contains_key(&group.id()),
+            "{} was not seen",
+            group.path()
+        );
     }
 }
 
@@ -37,15 +50,31 @@ fn walk(world: &World, what: usize, _one: Look<'_>) {
                 for tenant in &world.tenants {
                     let seen = tenant.children();
                     let names: HashSet<_> = seen.iter().map(Group::name).collect();
-                    assert_eq!(names.len(), seen.len(), "a name twice below {}", tenant.path());
-                    assert!(seen.iter().all(|child| child.parent().as_ref() == Some(tenant)));
+                    assert_eq!(
+                        names.len(),
+                        seen.len(),
+                        "a name twice below {}",
+                        tenant.path()
+                    );
+                    assert!(
+                        seen.iter()
+                            .all(|child| child.parent().as_ref() == Some(tenant))
+                    );
                     let stay = &world.stays[0];
-                    assert!(stay.iter().all(|group| names.contains(&*group.name())), "{}", tenant.path());
+                    assert!(
+                        stay.iter().all(|group| names.contains(&*group.name())),
+                        "{}",
+                        tenant.path()
+                    );
                 }
             }
             2 => {
                 let table = world.runtime.snapshot();
-                let rows: HashMap<&str, u64> = table.rows().iter().map(|row| (row.path.as_str(), row.live)).collect();
+                let rows: HashMap<&str, u64> = table
+                    .rows()
+                    .iter()
+                    .map(|row| (row.path.as_str(), row.live))
+                    .collect();
                 assert_eq!(rows.len(), table.rows().len(), "a path twice in the table");
                 for (tenant, stays) in world.tenants.iter().zip(&world.stays) {
                     assert!(rows.contains_key(tenant.path().as_str()));
@@ -56,7 +85,8 @@ fn walk(world: &World, what: usize, _one: Look<'_>) {
                 }
             }
             _ => {
-                // Charges in flight may show, of groups that come and go and of all above them; what stays adds up.
+                // Charges in flight may show, of groups that come and go and of all above them;
+                // what stays adds up.
                 let verdict = world.runtime.verify();
                 assert!(verdict.counter_count() >= world.len(), "{verdict}");
                 for fault in verdict.faults() {
@@ -75,17 +105,27 @@ fn walks_see_what_stays_once_while_two_threads_create_and_destroy() {
     let (looks, passed) = (Looks::of(4), Mutex::default());
     std::thread::scope(|scope| {
         let (world, looks, passed) = (&world, &looks, &passed);
-        let come: Vec<_> = (0..2).map(|thread| scope.spawn(move || world.come_and_go(thread, looks, passed))).collect();
-        let walks: Vec<_> = (0..4).map(|what| scope.spawn(move || walk(world, what, looks.one()))).collect();
-        walks.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        let come: Vec<_> = (0..2)
+            .map(|thread| scope.spawn(move || world.come_and_go(thread, looks, passed)))
+            .collect();
+        let walks: Vec<_> = (0..4)
+            .map(|what| scope.spawn(move || walk(world, what, looks.one())))
+            .collect();
+        walks
+            .into_iter()
+            .for_each(|thread| thread.join().expect("no panic"));
         for come in come {
-            assert!(come.join().expect("no panic") > 100, "nothing came and went meanwhile");
+            assert!(
+                come.join().expect("no panic") > 100,
+                "nothing came and went meanwhile"
+            );
         }
     });
     world.end();
 }
 
-/// Groups that no thread charges come and go with protection and soft limits: every look at the whole count adds up.
+/// Groups that no thread charges come and go with protection and soft limits: every look at the
+/// whole count adds up.
 #[test]
 fn the_count_adds_up_at_every_look_while_idle_groups_come_and_go() {
     let _alone = alone();
@@ -99,7 +139,9 @@ fn the_count_adds_up_at_every_look_while_idle_groups_come_and_go() {
                 let mut come = 0;
                 while !looks.are_done() {
                     let tenant = &world.tenants[(come + thread) % TENANTS];
-                    let group = tenant.create(&format!("passing{thread}"), limits).expect("a name of one's own");
+                    let group = tenant
+                        .create(&format!("passing{thread}"), limits)
+                        .expect("a name of one's own");
                     drop(create(&group, "below"));
                     group.offline_tree();
                     come += 1;
@@ -109,16 +151,26 @@ fn the_count_adds_up_at_every_look_while_idle_groups_come_and_go() {
         let _one = looks.one();
         for round in 0..2 * WALKS {
             let verdict = world.runtime.verify();
-            assert!(verdict.is_ok() && verdict.audited(), "round {round}: {verdict}");
-            assert!(verdict.counter_count() >= world.len(), "round {round}: {verdict}");
+            assert!(
+                verdict.is_ok() && verdict.audited(),
+                "round {round}: {verdict}"
+            );
+            assert!(
+                verdict.counter_count() >= world.len(),
+                "round {round}: {verdict}"
+            );
             let (online, dying) = (world.runtime.group_count(), world.runtime.dying_count());
-            assert!((world.len()..=world.len() + 6).contains(&online) && dying <= 6, "{online} online, {dying} dying");
+            assert!(
+                (world.len()..=world.len() + 6).contains(&online) && dying <= 6,
+                "{online} online, {dying} dying"
+            );
         }
     });
     world.end();
 }
 
-/// The children are those of one moment: of two that take turns, so that one of them is always there, one is seen.
+/// The children are those of one moment: of two that take turns, so that one of them is always
+/// there, one is seen.
 #[test]
 fn children_are_those_of_one_moment() {
     let _alone = alone();
@@ -126,7 +178,9 @@ fn children_are_those_of_one_moment() {
     let root = runtime.root();
     let parent = create(&root, "parent");
     // Others beside them, so that a look takes its time.
-    let stays: Vec<Group> = (0..200).map(|number| create(&parent, &number.to_string())).collect();
+    let stays: Vec<Group> = (0..200)
+        .map(|number| create(&parent, &number.to_string()))
+        .collect();
     let looks = Looks::of(2);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -148,7 +202,11 @@ fn children_are_those_of_one_moment() {
                 }
                 for round in 0..GROUPS / 10 {
                     let seen = parent.children();
-                    assert!(seen.len() > stays.len() && seen.len() <= stays.len() + 2, "round {round}: {}", seen.len());
+                    assert!(
+                        seen.len() > stays.len() && seen.len() <= stays.len() + 2,
+                        "round {round}: {}",
+                        seen.len()
+                    );
                 }
             });
         }
@@ -160,18 +218,25 @@ fn children_are_those_of_one_moment() {
     assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
 }
 
-/// A group is created, found and released in the same number of steps at any depth. With a look at each level above,
-/// these would be billions.
+/// A group is created, found and released in the same number of steps at any depth. With a look at
+/// each level above, these would be billions.
 #[test]
 fn a_chain_of_groups_grows_and_goes() {
-    const LEVELS: usize = if cfg!(debug_assertions) { 20_000 } else { 200_000 };
+    const LEVELS: usize = if cfg!(debug_assertions) {
+        20_000
+    } else {
+        200_000
+    };
     let _alone = alone();
     let runtime = builder().build().expect("a configuration that holds");
     let mut leaf = runtime.root();
     for _ in 0..LEVELS {
         leaf = leaf.create("x", Limits::new()).expect("a free name");
     }
-    assert_eq!((runtime.group_count(), leaf.ancestors().count()), (LEVELS + 1, LEVELS));
+    assert_eq!(
+        (runtime.group_count(), leaf.ancestors().count()),
+        (LEVELS + 1, LEVELS)
+    );
     runtime.group("/x").expect("the first").offline_tree();
     drop(leaf);
     runtime.settle();

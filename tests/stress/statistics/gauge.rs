@@ -1,5 +1,6 @@
-//! A gauge that some threads raise and others lower, at once: its threads are read one after the other, so a figure may be
-//! one that the gauge never had. How far off it may be is what the read says.
+//! A gauge that some threads raise and others lower, at once: its threads are read one after the
+//! other, so a figure may be one that the gauge never had. How far off it may be is what the read
+//! says.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -33,21 +34,39 @@ impl Gauge {
         let runtime = builder.build().expect("a configuration");
         let mut levels = vec![runtime.root()];
         for _ in 1..LEVELS {
-            levels.push(levels[levels.len() - 1].create("below", Limits::new()).expect("a name"));
+            levels.push(
+                levels[levels.len() - 1]
+                    .create("below", Limits::new())
+                    .expect("a name"),
+            );
         }
         let zero = || AtomicU64::new(0);
-        Self { runtime, levels, free: AtomicI64::new(MOST), raised: AtomicI64::new(0), begun: zero(), done: zero() }
+        Self {
+            runtime,
+            levels,
+            free: AtomicI64::new(MOST),
+            raised: AtomicI64::new(0),
+            begun: zero(),
+            done: zero(),
+        }
     }
 
     /// Moves at most so many units: up or down, and the gauge is within its range all the time.
     fn step(&self, up: bool, level: usize, units: i64) {
-        let (from, to) = if up { (&self.free, &self.raised) } else { (&self.raised, &self.free) };
+        let (from, to) = if up {
+            (&self.free, &self.raised)
+        } else {
+            (&self.raised, &self.free)
+        };
         let mut taken = 0;
         let take = |left: i64| {
             taken = left.min(units);
             (taken > 0).then_some(left - taken)
         };
-        if from.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_err() {
+        if from
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take)
+            .is_err()
+        {
             return std::thread::yield_now();
         }
         self.begun.fetch_add(taken.unsigned_abs(), Ordering::SeqCst);
@@ -56,15 +75,27 @@ impl Gauge {
         to.fetch_add(taken, Ordering::SeqCst);
     }
 
-    /// The error of an exact read: enough for a gauge within its range, and no more than was moved meanwhile.
+    /// The error of an exact read: enough for a gauge within its range, and no more than was moved
+    /// meanwhile.
     fn look(&self) -> u64 {
         let done = self.done.load(Ordering::SeqCst);
         let exact = self.levels[0].read(Freshness::Exact);
         let begun = self.begun.load(Ordering::SeqCst);
         let (found, error) = (exact.get(STAT), exact.max_error());
-        let off = if found < 0 { -found } else { (found - MOST).max(0) };
-        assert!(off.unsigned_abs() <= error, "a gauge of 0 to {MOST} was read as {found}, at most {error} off");
-        assert!(error <= begun - done, "an error of {error}, and {} units were moved", begun - done);
+        let off = if found < 0 {
+            -found
+        } else {
+            (found - MOST).max(0)
+        };
+        assert!(
+            off.unsigned_abs() <= error,
+            "a gauge of 0 to {MOST} was read as {found}, at most {error} off"
+        );
+        assert!(
+            error <= begun - done,
+            "an error of {error}, and {} units were moved",
+            begun - done
+        );
         error
     }
 
@@ -92,7 +123,11 @@ fn an_exact_read_of_a_gauge_tells_what_moved_meanwhile() {
                 scope.spawn(move || {
                     let mut rng = SmallRng::seed_from_u64(seed * 10 + writer as u64);
                     while !over.load(Ordering::Relaxed) {
-                        gauge.step(writer % 2 == 0, rng.random_range(0..LEVELS), rng.random_range(1..20));
+                        gauge.step(
+                            writer % 2 == 0,
+                            rng.random_range(0..LEVELS),
+                            rng.random_range(1..20),
+                        );
                     }
                 });
             }
@@ -105,7 +140,13 @@ fn an_exact_read_of_a_gauge_tells_what_moved_meanwhile() {
             }
         });
         gauge.assert_quiet();
-        println!("{beside} reads beside writers, {:?}", gauge.runtime.counts());
-        assert_eq!(beside, looks, "hardly any thread moved it while it was read");
+        println!(
+            "{beside} reads beside writers, {:?}",
+            gauge.runtime.counts()
+        );
+        assert_eq!(
+            beside, looks,
+            "hardly any thread moved it while it was read"
+        );
     }
 }

@@ -26,29 +26,42 @@ fn let_idle(runtime: &Runtime) {
         if runtime.counts().flush_visits == before {
             return;
         }
-        assert!(begin.elapsed() < Duration::from_secs(120), "a thread is visited for ever: {:?}", runtime.counts());
+        assert!(
+            begin.elapsed() < Duration::from_secs(120),
+            "a thread is visited for ever: {:?}",
+            runtime.counts()
+        );
     }
 }
 
-/// Each writes one unit, waits about as long as it takes to be found idle, and writes again. What it wrote is there when
-/// it reads, and at the end; and no thread counts as a writer any more.
+/// Each writes one unit, waits about as long as it takes to be found idle, and writes again. What
+/// it wrote is there when it reads, and at the end; and no thread counts as a writer any more.
 #[test]
 fn a_write_meets_its_unlisting() {
     let _turn = turn(module_path!());
     let plain = Runtime::builder;
-    let kinds: [RuntimeBuilder; 3] =
-        [plain().stat_batch(64), plain().barrier(BarrierMode::Fence).stat_batch(64), plain().stat_batch(2)];
+    let kinds: [RuntimeBuilder; 3] = [
+        plain().stat_batch(64),
+        plain().barrier(BarrierMode::Fence).stat_batch(64),
+        plain().stat_batch(2),
+    ];
     for builder in kinds {
         let runtime = builder.build().expect("a configuration");
         let top = runtime.root().create("top", Limits::new()).expect("a name");
-        let groups: Vec<Group> =
-            (0..GROUPS).map(|number| top.create(&number.to_string(), Limits::new()).expect("a name")).collect();
+        let groups: Vec<Group> = (0..GROUPS)
+            .map(|number| {
+                top.create(&number.to_string(), Limits::new())
+                    .expect("a name")
+            })
+            .collect();
         let truth: Vec<AtomicI64> = groups.iter().map(|_| AtomicI64::new(0)).collect();
         let writes = ops() / 500;
         let mut round = 0;
         // More rounds where the machine is busy, and fewer are found idle in one.
         while round < 3 || (runtime.counts().stat_unlists <= 100 && round < 300) {
-            runtime.start_flusher(Duration::from_micros(1)).expect("a period");
+            runtime
+                .start_flusher(Duration::from_micros(1))
+                .expect("a period");
             let (left, done) = (AtomicU64::new(WRITERS as u64), AtomicBool::new(false));
             std::thread::scope(|scope| {
                 let (groups, truth, left, done) = (&groups, &truth, &left, &done);
@@ -57,7 +70,8 @@ fn a_write_meets_its_unlisting() {
                         let _done = Done(done);
                         let mut rng = SmallRng::seed_from_u64(round * 10 + writer as u64);
                         for _ in 0..writes / WRITERS as u64 {
-                            // Each has groups of its own, so that no other thread keeps the cells' group listed.
+                            // Each has groups of its own, so that no other thread keeps the cells'
+                            // group listed.
                             let at = writer + WRITERS * rng.random_range(0..GROUPS / WRITERS);
                             groups[at].stat_add(STAT, 1);
                             let now = truth[at].fetch_add(1, Ordering::Relaxed) + 1;
@@ -77,25 +91,40 @@ fn a_write_meets_its_unlisting() {
                         left.fetch_sub(1, Ordering::SeqCst);
                     });
                 }
-                // More flushes than the periodic ones: idle is what several in a row have found unchanged.
+                // More flushes than the periodic ones: idle is what several in a row have found
+                // unchanged.
                 while left.load(Ordering::SeqCst) > 0 && !done.load(Ordering::SeqCst) {
                     top.flush();
                 }
             });
             let_idle(&runtime);
-            let truth: Vec<i64> = truth.iter().map(|truth| truth.load(Ordering::Relaxed)).collect();
+            let truth: Vec<i64> = truth
+                .iter()
+                .map(|truth| truth.load(Ordering::Relaxed))
+                .collect();
             for (group, &truth) in groups.iter().zip(&truth) {
                 let stale = group.read(Freshness::Stale);
-                assert_eq!((stale.get(STAT), stale.max_error()), (truth, 0), "{group:?}");
+                assert_eq!(
+                    (stale.get(STAT), stale.max_error()),
+                    (truth, 0),
+                    "{group:?}"
+                );
             }
             let stale = runtime.root().read(Freshness::Stale);
-            assert_eq!((stale.get(STAT), stale.max_error()), (truth.iter().sum(), 0));
+            assert_eq!(
+                (stale.get(STAT), stale.max_error()),
+                (truth.iter().sum(), 0)
+            );
             runtime.stop_flusher();
             round += 1;
         }
         let counts = runtime.counts();
-        // A thread that comes back between the two halves of an unlisting is listed once more, and stays.
-        println!("{} listed, {} unlisted", counts.stat_lists, counts.stat_unlists);
+        // A thread that comes back between the two halves of an unlisting is listed once more, and
+        // stays.
+        println!(
+            "{} listed, {} unlisted",
+            counts.stat_lists, counts.stat_unlists
+        );
         assert!(counts.stat_unlists > 100, "hardly any thread was idle");
     }
 }

@@ -1,5 +1,5 @@
-//! A limit on a statistic: each writer looks at the exact figure before it adds. Nothing holds it but that look, so all
-//! that look at one time may go over it together, and no more than those.
+//! A limit on a statistic: each writer looks at the exact figure before it adds. Nothing holds it
+//! but that look, so all that look at one time may go over it together, and no more than those.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +19,8 @@ fn add_up_to(limit: i64, all: &Group, own: &Group, stat: Stat, delta: i64) -> u6
     added
 }
 
-/// As `zswap` does it in the kernel: `do_flush_stats`, whatever the threshold says, since it charges by the figure.
+/// As `zswap` does it in the kernel: `do_flush_stats`, whatever the threshold says, since it
+/// charges by the figure.
 #[test]
 fn a_limit_on_a_statistic_overshoots_by_the_writers_in_flight_at_most() {
     let _turn = turn(module_path!());
@@ -28,8 +29,12 @@ fn a_limit_on_a_statistic_overshoots_by_the_writers_in_flight_at_most() {
     for (round, delta) in (0..rounds).zip([1, 10, 4_096, 100_000].into_iter().cycle()) {
         let runtime = Runtime::builder().build().expect("defaults hold");
         let all = runtime.root().create("all", Limits::new()).expect("a name");
-        let own: Vec<Group> =
-            (0..WRITERS).map(|number| all.create(&number.to_string(), Limits::new()).expect("a name")).collect();
+        let own: Vec<Group> = (0..WRITERS)
+            .map(|number| {
+                all.create(&number.to_string(), Limits::new())
+                    .expect("a name")
+            })
+            .collect();
         let stat = [Stat::ANON, Stat::WORKINGSET_REFAULT][round % 2];
         let (limit, added) = (300 * delta + delta / 2, AtomicU64::new(0));
         std::thread::scope(|scope| {
@@ -37,7 +42,9 @@ fn a_limit_on_a_statistic_overshoots_by_the_writers_in_flight_at_most() {
                 // Half of them in the same group.
                 let (all, own) = (&all, if round % 3 == 0 { &all } else { own });
                 let added = &added;
-                scope.spawn(move || added.fetch_add(add_up_to(limit, all, own, stat, delta), Ordering::SeqCst));
+                scope.spawn(move || {
+                    added.fetch_add(add_up_to(limit, all, own, stat, delta), Ordering::SeqCst)
+                });
             }
         });
         let sum = all.read(Freshness::Exact).get(stat);
@@ -62,7 +69,9 @@ fn one_writer_at_a_time_keeps_a_limit_exactly() {
         let limit = round * 1_000;
         let (group, top) = (all.clone(), all.clone());
         let child = std::thread::spawn(move || {
-            let child = group.create("child", Limits::new()).expect("a name that is free again");
+            let child = group
+                .create("child", Limits::new())
+                .expect("a name that is free again");
             while top.read(Freshness::Exact).get(stat) + 90 <= limit {
                 child.stat_add(stat, 90);
             }

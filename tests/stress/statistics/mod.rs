@@ -1,12 +1,13 @@
-//! Real threads on statistics: some write to groups that come and go, some flush subtrees, one flushes all now and
-//! then, some read without a flush.
+//! Real threads on statistics: some write to groups that come and go, some flush subtrees, one
+//! flushes all now and then, some read without a flush.
 //!
-//! At quiescent points every group must be exactly what was added to it and below it. Meanwhile a parent that is read
-//! after its child shows no less for what only grows, and no read is off by more than it says.
+//! At quiescent points every group must be exactly what was added to it and below it. Meanwhile a
+//! parent that is read after its child shows no less for what only grows, and no read is off by
+//! more than it says.
 //!
 //! * here: the threads; `world`: the groups, and what is true of them;
-//! * `own`: what a thread that ends reads, and what a flush shows; `idle`: cells that are written when they are about
-//!   to be forgotten;
+//! * `own`: what a thread that ends reads, and what a flush shows; `idle`: cells that are written
+//!   when they are about to be forgotten;
 //! * `gauge`: exact reads of what goes up and down;
 //! * `limit`: a limit kept on a statistic.
 //!
@@ -31,7 +32,11 @@ use crate::support::turns::turn;
 
 const WRITERS: u64 = 3;
 const FLUSHERS: u64 = 2;
-const OPS: u64 = if cfg!(debug_assertions) { 300_000 } else { 3_000_000 };
+const OPS: u64 = if cfg!(debug_assertions) {
+    300_000
+} else {
+    3_000_000
+};
 /// Each is the end of all threads: the next ones take over their cells.
 const OPS_PER_POINT: u64 = 15_000;
 const POINTS_PER_TREE: u64 = 5;
@@ -49,7 +54,12 @@ impl Drop for Done<'_> {
     }
 }
 
-const READS: [Freshness; 4] = [Freshness::Stale, Freshness::Threshold, Freshness::Within(100), Freshness::Exact];
+const READS: [Freshness; 4] = [
+    Freshness::Stale,
+    Freshness::Threshold,
+    Freshness::Within(100),
+    Freshness::Exact,
+];
 
 fn any_read(rng: &mut SmallRng) -> Freshness {
     READS[[0, 0, 0, 0, 1, 1, 2, 3][rng.random_range(0..8)]]
@@ -71,7 +81,8 @@ fn flush(world: &World, seed: u64, done: &AtomicBool) {
     }
 }
 
-/// Reads a child and then one above it, in any way: what only grows is no less above. Returns how often it looked.
+/// Reads a child and then one above it, in any way: what only grows is no less above. Returns how
+/// often it looked.
 fn compare(world: &World, seed: u64, done: &AtomicBool) -> u64 {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut looks = 0;
@@ -85,7 +96,10 @@ fn compare(world: &World, seed: u64, done: &AtomicBool) -> u64 {
         for parent in &above {
             if rng.random_bool(0.5) {
                 let now = parent.read(any_read(&mut rng)).get(world.grows);
-                assert!(now >= below, "{parent:?}: {now}, and below it there were {below}");
+                assert!(
+                    now >= below,
+                    "{parent:?}: {now}, and below it there were {below}"
+                );
                 below = now;
             }
         }
@@ -117,7 +131,9 @@ fn stretch(world: &World, lanes: &mut [Lane], seed: u64, ops: u64) -> u64 {
             }
         }
         done.store(true, Ordering::SeqCst);
-        comparer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        comparer
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
@@ -134,7 +150,9 @@ fn groups_come_and_go_and_every_figure_is_exact() {
             let period = Duration::from_micros(rng.random_range(20..2_000));
             world.runtime.start_flusher(period).expect("a period");
         }
-        let mut lanes: Vec<Lane> = (0..WRITERS).map(|lane| Lane::new(tree * 100 + lane)).collect();
+        let mut lanes: Vec<Lane> = (0..WRITERS)
+            .map(|lane| Lane::new(tree * 100 + lane))
+            .collect();
         for point in 0..POINTS_PER_TREE {
             looks += stretch(&world, &mut lanes, tree * 1_000 + point, OPS_PER_POINT);
             world.check(&mut rng);
@@ -153,7 +171,8 @@ fn groups_come_and_go_and_every_figure_is_exact() {
     assert!(unlists > points, "only {unlists} cells were ever idle");
 }
 
-/// R{A{B{C}}}: what is done at each level, and at all below it. Told after it was added, and before.
+/// R{A{B{C}}}: what is done at each level, and at all below it. Told after it was added, and
+/// before.
 struct Levels {
     groups: Vec<Group>,
     begun: Vec<AtomicU64>,
@@ -164,10 +183,18 @@ impl Levels {
     fn new(runtime: &Runtime) -> Self {
         let mut groups = vec![runtime.root()];
         for name in ["a", "b", "c"] {
-            groups.push(groups[groups.len() - 1].create(name, memcg::Limits::new()).expect("a name"));
+            groups.push(
+                groups[groups.len() - 1]
+                    .create(name, memcg::Limits::new())
+                    .expect("a name"),
+            );
         }
         let zeros = || groups.iter().map(|_| AtomicU64::new(0)).collect();
-        Self { begun: zeros(), done: zeros(), groups }
+        Self {
+            begun: zeros(),
+            done: zeros(),
+            groups,
+        }
     }
 
     fn add(&self, level: usize, stat: Stat, units: u64) {
@@ -180,21 +207,29 @@ impl Levels {
         }
     }
 
-    /// Additions before the read that are not in it are within the bound; those in it have been begun.
+    /// Additions before the read that are not in it are within the bound; those in it have been
+    /// begun.
     fn look(&self, level: usize, stat: Stat, freshness: Freshness) -> u64 {
         let done = self.done[level].load(Ordering::SeqCst);
         let stats = self.groups[level].read(freshness);
         let begun = self.begun[level].load(Ordering::SeqCst);
         let found = u64::try_from(stats.get(stat)).expect("it only grows");
-        assert!(found <= begun, "level {level}: {found} found, {begun} begun");
+        assert!(
+            found <= begun,
+            "level {level}: {found} found, {begun} begun"
+        );
         let missing = done.saturating_sub(found);
-        assert!(missing <= stats.max_error(), "level {level}: {missing} missing, at most {}", stats.max_error());
+        assert!(
+            missing <= stats.max_error(),
+            "level {level}: {missing} missing, at most {}",
+            stats.max_error()
+        );
         missing
     }
 }
 
-/// All writers write, pause until they are off the lists, and come back; a read by another thread is never off by more
-/// than it says, while flushes of all subtrees run.
+/// All writers write, pause until they are off the lists, and come back; a read by another thread
+/// is never off by more than it says, while flushes of all subtrees run.
 #[test]
 fn a_read_is_honest_while_others_write() {
     let _turn = turn(module_path!());
@@ -219,7 +254,9 @@ fn a_read_is_honest_while_others_write() {
                 scope.spawn(move || {
                     let mut rng = SmallRng::seed_from_u64(seed);
                     let mut round = 0;
-                    while round < rounds / WRITERS || (!stale.load(Ordering::Relaxed) && round < 100 * rounds) {
+                    while round < rounds / WRITERS
+                        || (!stale.load(Ordering::Relaxed) && round < 100 * rounds)
+                    {
                         round += 1;
                         let level = rng.random_range(0..4);
                         for _ in 0..rng.random_range(1..60) {
@@ -252,12 +289,23 @@ fn a_read_is_honest_while_others_write() {
                 }
                 (looks, missed)
             });
-            reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            reader
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
         for (level, group) in levels.groups.iter().enumerate() {
-            assert_eq!(group.read(Freshness::Exact).get(stat) as u64, levels.done[level].load(Ordering::SeqCst));
+            assert_eq!(
+                group.read(Freshness::Exact).get(stat) as u64,
+                levels.done[level].load(Ordering::SeqCst)
+            );
         }
-        println!("{looks} looks, {missed} units missed, {:?}", runtime.counts());
-        assert!(looks > 0 && missed > 0, "{looks} looks, {missed} missed: nothing was ever stale");
+        println!(
+            "{looks} looks, {missed} units missed, {:?}",
+            runtime.counts()
+        );
+        assert!(
+            looks > 0 && missed > 0,
+            "{looks} looks, {missed} missed: nothing was ever stale"
+        );
     }
 }

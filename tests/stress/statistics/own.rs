@@ -1,4 +1,5 @@
-//! Values that a flush shows to a thread that reads meanwhile, and values that threads read while they end.
+//! Values that a flush shows to a thread that reads meanwhile, and values that threads read while
+//! they end.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +15,8 @@ const THREADS: usize = 4;
 
 // === What a reader may see in between ===
 
-/// R{A{B{C...}}}, written at the bottom and flushed there: a thread that reads from the bottom up, without a flush, sees no
-/// less above than below.
+/// R{A{B{C...}}}, written at the bottom and flushed there: a thread that reads from the bottom up,
+/// without a flush, sees no less above than below.
 #[test]
 fn a_flush_shows_nothing_below_before_it_shows_above() {
     let _turn = turn(module_path!());
@@ -23,7 +24,11 @@ fn a_flush_shows_nothing_below_before_it_shows_above() {
     let runtime = Runtime::builder().build().expect("defaults hold");
     let mut levels = vec![runtime.root()];
     for depth in 0..DEPTH {
-        levels.push(levels[depth].create("below", Limits::new()).expect("a name"));
+        levels.push(
+            levels[depth]
+                .create("below", Limits::new())
+                .expect("a name"),
+        );
     }
     let stat = Stat::WORKINGSET_REFAULT;
     let writes = ops() / 50;
@@ -67,13 +72,21 @@ struct Tree {
 impl Tree {
     fn new(wide: usize) -> Self {
         let mut builder = Runtime::builder();
-        let stats = (0..THREADS).map(|thread| builder.stat(&format!("thread{thread}"), Unit::Events)).collect();
+        let stats = (0..THREADS)
+            .map(|thread| builder.stat(&format!("thread{thread}"), Unit::Events))
+            .collect();
         let runtime = builder.build().expect("a configuration");
-        let create = |parent: &Group, name: usize| parent.create(name as u64, Limits::new()).expect("a name");
+        let create = |parent: &Group, name: usize| {
+            parent.create(name as u64, Limits::new()).expect("a name")
+        };
         let crowd = create(&runtime.root(), 0);
         let mut groups = vec![runtime.root(), crowd.clone()];
         groups.extend((1..=wide).map(|number| create(&crowd, number)));
-        Self { _runtime: runtime, groups, stats }
+        Self {
+            _runtime: runtime,
+            groups,
+            stats,
+        }
     }
 }
 
@@ -91,10 +104,18 @@ impl Drop for AtExit {
         for (number, group) in (1..).zip(&self.tree.groups[1..]) {
             self.meet.wait();
             group.stat_add(stat, 1_000);
-            let exact = if number % 2 == 0 { root.read(Freshness::Exact).get(stat) - before } else { 1_000 * number };
+            let exact = if number % 2 == 0 {
+                root.read(Freshness::Exact).get(stat) - before
+            } else {
+                1_000 * number
+            };
             let own = group.read(Freshness::Exact);
             assert_eq!(exact, 1_000 * number, "group {number}");
-            assert!(own.get(stat) >= 1_000, "group {number}: {} of its own", own.get(stat));
+            assert!(
+                own.get(stat) >= 1_000,
+                "group {number}: {} of its own",
+                own.get(stat)
+            );
         }
     }
 }
@@ -104,8 +125,8 @@ thread_local! {
     static LATER: RefCell<Option<AtExit>> = const { RefCell::new(None) };
 }
 
-/// All of them write to the same group for the first time at the same time, when they have no cells of their own any
-/// more: each finds what it wrote.
+/// All of them write to the same group for the first time at the same time, when they have no cells
+/// of their own any more: each finds what it wrote.
 #[test]
 fn threads_past_their_end_read_what_they_wrote() {
     let _turn = turn(module_path!());
@@ -115,7 +136,11 @@ fn threads_past_their_end_read_what_they_wrote() {
         let meets: [_; 2] = std::array::from_fn(|_| Arc::new(Barrier::new(THREADS)));
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| {
-                let [earlier, later] = meets.clone().map(|meet| AtExit { tree: Arc::clone(&tree), thread, meet });
+                let [earlier, later] = meets.clone().map(|meet| AtExit {
+                    tree: Arc::clone(&tree),
+                    thread,
+                    meet,
+                });
                 std::thread::spawn(move || {
                     EARLIER.set(Some(earlier));
                     later.tree.groups[0].stat_add(Stat::ANON, 1);

@@ -50,7 +50,9 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn random(rng: &mut SmallRng) -> Self {
         let batch = [64, 64, 8, 1, 0][rng.random_range(0..5)];
-        let mut builder = Runtime::builder().stat_batch(batch).audit(rng.random_bool(0.3));
+        let mut builder = Runtime::builder()
+            .stat_batch(batch)
+            .audit(rng.random_bool(0.3));
         if rng.random_bool(0.3) {
             builder = builder.barrier(BarrierMode::Fence);
         }
@@ -62,9 +64,17 @@ impl World {
         let gauge = [Stat::ANON, builder.stat("gauge", Unit::Bytes)][rng.random_range(0..2)];
         let grows = builder.stat("grows", Unit::Events);
         let runtime = builder.build().expect("a configuration that holds");
-        let root = Arc::new(Truth { number: 0, parent: None, gauge: AtomicI64::new(0), grows: AtomicI64::new(0) });
+        let root = Arc::new(Truth {
+            number: 0,
+            parent: None,
+            gauge: AtomicI64::new(0),
+            grows: AtomicI64::new(0),
+        });
         let mut world = Self {
-            stays: vec![Known { group: runtime.root(), truth: Arc::clone(&root) }],
+            stays: vec![Known {
+                group: runtime.root(),
+                truth: Arc::clone(&root),
+            }],
             passing: (0..PASSING).map(|_| Mutex::default()).collect(),
             all: Mutex::new(vec![root]),
             runtime,
@@ -103,7 +113,8 @@ impl World {
         }
     }
 
-    /// A group in one of the places goes offline, sometimes with all below it, and another takes the place.
+    /// A group in one of the places goes offline, sometimes with all below it, and another takes
+    /// the place.
     fn replace(&self, rng: &mut SmallRng) {
         let place = &self.passing[rng.random_range(0..PASSING)];
         let parent = self.any(rng);
@@ -112,46 +123,73 @@ impl World {
             Err(CreateError::Taken { .. } | CreateError::Offline { .. }) => None,
             Err(error) => panic!("{error}"),
         };
-        let Some(old) = std::mem::replace(&mut *lock(place), next) else { return };
+        let Some(old) = std::mem::replace(&mut *lock(place), next) else {
+            return;
+        };
         if rng.random_bool(0.3) || old.group.offline().is_err() {
             old.group.offline_tree();
         }
         if rng.random_bool(0.5) {
             // Its last words, unless another thread holds it.
-            self.add(&old, self.gauge, -3, |delta| old.group.stat_add(self.gauge, delta));
-            self.add(&old, self.grows, 1, |delta| old.group.stat_add(self.grows, delta));
+            self.add(&old, self.gauge, -3, |delta| {
+                old.group.stat_add(self.gauge, delta)
+            });
+            self.add(&old, self.grows, 1, |delta| {
+                old.group.stat_add(self.grows, delta)
+            });
         }
     }
 
     fn add(&self, known: &Known, stat: Stat, delta: i64, add: impl FnOnce(i64)) {
         add(delta);
-        let truth = if stat == self.gauge { &known.truth.gauge } else { &known.truth.grows };
+        let truth = if stat == self.gauge {
+            &known.truth.gauge
+        } else {
+            &known.truth.grows
+        };
         truth.fetch_add(delta, Ordering::Relaxed);
     }
 
-    /// No thread writes: every group that any thread holds is exactly what was added to it, and below it.
+    /// No thread writes: every group that any thread holds is exactly what was added to it, and
+    /// below it.
     #[track_caller]
     pub(crate) fn check(&self, rng: &mut SmallRng) {
         let all = lock(&self.all);
         let mut subtree: Vec<[i64; 2]> = all
             .iter()
-            .map(|truth| [truth.gauge.load(Ordering::Relaxed), truth.grows.load(Ordering::Relaxed)])
+            .map(|truth| {
+                [
+                    truth.gauge.load(Ordering::Relaxed),
+                    truth.grows.load(Ordering::Relaxed),
+                ]
+            })
             .collect();
         let own = subtree.clone();
         for number in (1..all.len()).rev() {
             let parent = all[number].parent.expect("no root");
             let below = subtree[number];
-            subtree[parent].iter_mut().zip(below).for_each(|(sum, below)| *sum += below);
+            subtree[parent]
+                .iter_mut()
+                .zip(below)
+                .for_each(|(sum, below)| *sum += below);
         }
         let stale = rng.random_bool(0.3);
         if stale {
             self.runtime.root().flush();
         }
-        let mut held: Vec<Known> = self.passing.iter().filter_map(|place| lock(place).clone()).collect();
+        let mut held: Vec<Known> = self
+            .passing
+            .iter()
+            .filter_map(|place| lock(place).clone())
+            .collect();
         held.extend(self.stays.iter().cloned());
         while !held.is_empty() {
             let known = held.swap_remove(rng.random_range(0..held.len()));
-            let stats = if stale { known.group.read(Freshness::Stale) } else { known.group.read(Freshness::Exact) };
+            let stats = if stale {
+                known.group.read(Freshness::Stale)
+            } else {
+                known.group.read(Freshness::Exact)
+            };
             let number = known.truth.number;
             for (item, stat) in [self.gauge, self.grows].into_iter().enumerate() {
                 assert_eq!(
@@ -164,7 +202,8 @@ impl World {
         }
     }
 
-    /// All goes, in some order. What was added is with the root, exactly. Returns how many groups there were.
+    /// All goes, in some order. What was added is with the root, exactly. Returns how many groups
+    /// there were.
     pub(crate) fn end(self, lanes: Vec<Lane>, rng: &mut SmallRng) -> u64 {
         let root = self.stays[0].clone();
         let mut steps: Vec<Box<dyn FnOnce()>> = vec![
@@ -177,11 +216,18 @@ impl World {
             steps.swap_remove(rng.random_range(0..steps.len()))();
         }
         let all = lock(&self.all);
-        let sum = |of: fn(&Truth) -> &AtomicI64| all.iter().map(|truth| of(truth).load(Ordering::Relaxed)).sum::<i64>();
+        let sum = |of: fn(&Truth) -> &AtomicI64| {
+            all.iter()
+                .map(|truth| of(truth).load(Ordering::Relaxed))
+                .sum::<i64>()
+        };
         let now = root.group.read(Freshness::Exact);
         assert_eq!(now.get(self.gauge), sum(|truth| &truth.gauge));
         assert_eq!(now.get(self.grows), sum(|truth| &truth.grows));
-        assert_eq!(now.local(self.grows), root.truth.grows.load(Ordering::Relaxed));
+        assert_eq!(
+            now.local(self.grows),
+            root.truth.grows.load(Ordering::Relaxed)
+        );
         all.len() as u64
     }
 }
@@ -197,14 +243,21 @@ pub(crate) struct Lane {
 
 impl Lane {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { rng: SmallRng::seed_from_u64(seed), held: Vec::new(), favourites: Vec::new(), gauges: HashMap::new() }
+        Self {
+            rng: SmallRng::seed_from_u64(seed),
+            held: Vec::new(),
+            favourites: Vec::new(),
+            gauges: HashMap::new(),
+        }
     }
 
     pub(crate) fn step(&mut self, world: &World) {
         match self.rng.random_range(0..1_000) {
             0..15 => world.replace(&mut self.rng),
             15..25 => {
-                let favourites = (0..self.rng.random_range(1..6)).map(|_| world.any(&mut self.rng)).collect();
+                let favourites = (0..self.rng.random_range(1..6))
+                    .map(|_| world.any(&mut self.rng))
+                    .collect();
                 self.favourites = favourites;
             }
             25..40 => {
@@ -216,7 +269,9 @@ impl Lane {
                     // The last words of a charge.
                     let at = self.rng.random_range(0..HELD);
                     let (charge, known) = self.held.swap_remove(at);
-                    world.add(&known, world.grows, 2, |delta| charge.stat_add(world.grows, delta));
+                    world.add(&known, world.grows, 2, |delta| {
+                        charge.stat_add(world.grows, delta)
+                    });
                     let Known { group, truth } = known;
                     drop(group);
                     charge.stat_add(world.gauge, 5);
@@ -225,7 +280,9 @@ impl Lane {
             }
             40..60 if !self.held.is_empty() => {
                 let (charge, known) = &self.held[self.rng.random_range(0..self.held.len())];
-                world.add(known, world.grows, 1, |delta| charge.stat_add(world.grows, delta));
+                world.add(known, world.grows, 1, |delta| {
+                    charge.stat_add(world.grows, delta)
+                });
             }
             60..62 => drop(world.any(&mut self.rng).group.read(Freshness::Threshold)),
             _ => {
@@ -242,17 +299,23 @@ impl Lane {
         match self.rng.random_range(0..4) {
             0 => {
                 let delta = self.rng.random_range(1..5);
-                world.add(known, world.grows, delta, |delta| known.group.stat_add(world.grows, delta));
+                world.add(known, world.grows, delta, |delta| {
+                    known.group.stat_add(world.grows, delta)
+                });
             }
             1 => {
                 // It takes back its additions, elsewhere or here.
                 let delta = self.gauges.remove(&known.truth.number).unwrap_or(0);
-                world.add(known, world.gauge, -delta, |delta| known.group.stat_add(world.gauge, delta));
+                world.add(known, world.gauge, -delta, |delta| {
+                    known.group.stat_add(world.gauge, delta)
+                });
             }
             _ => {
                 let delta = [1, 100, 4_096, 1 << 20][self.rng.random_range(0..4)];
                 *self.gauges.entry(known.truth.number).or_default() += delta;
-                world.add(known, world.gauge, delta, |delta| known.group.stat_add(world.gauge, delta));
+                world.add(known, world.gauge, delta, |delta| {
+                    known.group.stat_add(world.gauge, delta)
+                });
             }
         }
     }

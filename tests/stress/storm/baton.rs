@@ -1,8 +1,9 @@
-//! Room for one, wanted by several: a thread that has it gives it back in one way or another, and the next must have it
-//! then.
+//! Room for one, wanted by several: a thread that has it gives it back in one way or another, and
+//! the next must have it then.
 //!
-//! In each round every thread takes it once. A thread that has had it waits for the others and does nothing that could
-//! help one that was forgotten: a wake-up that is lost stops every thread, and the watchdog says where.
+//! In each round every thread takes it once. A thread that has had it waits for the others and does
+//! nothing that could help one that was forgotten: a wake-up that is lost stops every thread, and
+//! the watchdog says where.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -45,14 +46,29 @@ struct Course {
 impl Course {
     fn new(seed: u64, admitted: &Arc<AtomicU64>) -> Self {
         let batch = [4_096, 0, 1_024][seed as usize % 3];
-        let runtime = Runtime::builder().batch(Bytes(batch)).audit(seed.is_multiple_of(2)).build().expect("it holds");
+        let runtime = Runtime::builder()
+            .batch(Bytes(batch))
+            .audit(seed.is_multiple_of(2))
+            .build()
+            .expect("it holds");
         let max = |bytes| Limits::new().max(Limit::Bytes(bytes));
-        let service = runtime.root().create("service", max(ROOT_MAX)).expect("a name");
-        let outside = runtime.root().create("outside", Limits::new()).expect("a name");
-        let tenants: Vec<Group> =
-            ["a", "b"].iter().map(|name| service.create(name, max(TENANT_MAX)).expect("a name")).collect();
-        let query =
-            |number: usize| tenants[number % 2].create(&format!("query{number}"), Limits::new()).expect("a name");
+        let service = runtime
+            .root()
+            .create("service", max(ROOT_MAX))
+            .expect("a name");
+        let outside = runtime
+            .root()
+            .create("outside", Limits::new())
+            .expect("a name");
+        let tenants: Vec<Group> = ["a", "b"]
+            .iter()
+            .map(|name| service.create(name, max(TENANT_MAX)).expect("a name"))
+            .collect();
+        let query = |number: usize| {
+            tenants[number % 2]
+                .create(&format!("query{number}"), Limits::new())
+                .expect("a name")
+        };
         let queries = (0..4).map(query).collect();
         Self {
             runtime,
@@ -77,9 +93,15 @@ impl Course {
                 self.move_limits(&mut rng);
                 continue;
             }
-            // All there is, half of the time: then a single byte that is hidden somewhere is missed.
+            // All there is, half of the time: then a single byte that is hidden somewhere is
+            // missed.
             let rest = TENANT_MAX - BATON;
-            let bytes = BATON + if rng.random_bool(0.5) { rest } else { rng.random_range(0..rest) };
+            let bytes = BATON
+                + if rng.random_bool(0.5) {
+                    rest
+                } else {
+                    rng.random_range(0..rest)
+                };
             if let Some(charge) = self.take(query, bytes, &mut rng) {
                 self.admitted.fetch_add(1, Ordering::SeqCst);
                 self.give_back(charge, &mut rng);
@@ -94,7 +116,10 @@ impl Course {
                 Poll::Ready(result) => result,
                 Poll::Pending => panic!("{bytes} in {}: the watchdog sleeps", query.path()),
             },
-            8 => query.try_charge_with(Bytes(bytes), OnFull::Wait(Duration::from_micros(rng.random_range(0..100)))),
+            8 => query.try_charge_with(
+                Bytes(bytes),
+                OnFull::Wait(Duration::from_micros(rng.random_range(0..100))),
+            ),
             _ => {
                 let patience = Duration::from_micros(rng.random_range(0..100));
                 match poll_for(&mut query.charge_async(Bytes(bytes)), patience) {
@@ -127,11 +152,13 @@ impl Course {
         drop(charge);
     }
 
-    /// Raised again before anything else is done: what was refused for it must not wait for the next thread that gives
-    /// back.
+    /// Raised again before anything else is done: what was refused for it must not wait for the
+    /// next thread that gives back.
     fn move_limits(&self, rng: &mut SmallRng) {
         let tenant = &self.tenants[rng.random_range(0..2)];
-        let set = [Group::set_max, |group: &Group, max| group.memory().set_max_now(max)][rng.random_range(0..2)];
+        let set = [Group::set_max, |group: &Group, max| {
+            group.memory().set_max_now(max)
+        }][rng.random_range(0..2)];
         set(tenant, Limit::Bytes(TENANT_MAX / 2)).expect("a number");
         std::thread::yield_now();
         tenant.set_max(Limit::Bytes(TENANT_MAX)).expect("a number");
@@ -143,7 +170,12 @@ impl Course {
         let root = self.runtime.root();
         root.memory().drain();
         for group in root.descendants().chain([root]) {
-            assert_eq!((group.usage(), group.forced(), group.waiting_count()), (0, 0, 0), "{}", group.path());
+            assert_eq!(
+                (group.usage(), group.forced(), group.waiting_count()),
+                (0, 0, 0),
+                "{}",
+                group.path()
+            );
         }
     }
 }
@@ -152,7 +184,11 @@ impl Course {
 fn describe(root: &Group) -> String {
     let row = |group: Group| {
         let (usage, live, stocked) = (group.usage(), group.live(), group.memory().stocked());
-        format!("{}: usage {usage}, live {live}, stocked {stocked}, {} wait", group.path(), group.waiting_count())
+        format!(
+            "{}: usage {usage}, live {live}, stocked {stocked}, {} wait",
+            group.path(),
+            group.waiting_count()
+        )
     };
     let rows: Vec<String> = root.descendants().map(row).collect();
     format!("{}\n{}", root.snapshot(usize::MAX), rows.join("\n"))
@@ -170,13 +206,23 @@ fn a_thread_that_is_next_gets_what_is_given_back() {
         let course = Course::new(trees, &admitted);
         let (progress, root) = (Arc::clone(&admitted), course.runtime.root());
         let describe = Arc::new(move || describe(&root));
-        let watchdog = Watchdog::start("baton", PATIENCE, move || progress.load(Ordering::SeqCst), describe);
+        let watchdog = Watchdog::start(
+            "baton",
+            PATIENCE,
+            move || progress.load(Ordering::SeqCst),
+            describe,
+        );
         std::thread::scope(|scope| {
             let course = &course;
-            (0..THREADS).for_each(|thread| drop(scope.spawn(move || course.run(trees * THREADS + thread))));
+            (0..THREADS)
+                .for_each(|thread| drop(scope.spawn(move || course.run(trees * THREADS + thread))));
         });
         drop(watchdog);
         course.check_end();
     }
-    println!("{trees} trees, {} batons handed over, {:.1?}", admitted.load(Ordering::SeqCst), began.elapsed());
+    println!(
+        "{trees} trees, {} batons handed over, {:.1?}",
+        admitted.load(Ordering::SeqCst),
+        began.elapsed()
+    );
 }

@@ -59,9 +59,17 @@ impl Reclaim for Reclaimer {
             lock(&self.due).push((context.later(), Arc::clone(&self.shelf)));
             return 0;
         }
-        let nap = self.naps.fetch_add(1, Ordering::Relaxed).wrapping_mul(2_654_435_761) >> 8;
+        let nap = self
+            .naps
+            .fetch_add(1, Ordering::Relaxed)
+            .wrapping_mul(2_654_435_761)
+            >> 8;
         std::thread::sleep(Duration::from_micros(1_000 + nap % self.nap_max));
-        if self.character == Character::Idles { 0 } else { self.shelf.evict(want) }
+        if self.character == Character::Idles {
+            0
+        } else {
+            self.shelf.evict(want)
+        }
     }
 
     fn reclaimable(&self) -> u64 {
@@ -79,15 +87,30 @@ pub(crate) struct Cache {
 
 impl Cache {
     pub(crate) fn new(group: &Group, character: Character, nap_max: u64, due: &Due) -> Self {
-        let shelf = Arc::new(Shelf { held: Mutex::new(group.force_charge(0)) });
+        let shelf = Arc::new(Shelf {
+            held: Mutex::new(group.force_charge(0)),
+        });
         let (held, due, naps) = (Arc::clone(&shelf), Arc::clone(due), AtomicU64::new(nap_max));
-        let reclaimer = Reclaimer { shelf: held, character, due, nap_max, naps };
+        let reclaimer = Reclaimer {
+            shelf: held,
+            character,
+            due,
+            nap_max,
+            naps,
+        };
         let registration = group.register_reclaimer(Arc::new(reclaimer), Priority::NORMAL);
-        Self { group: group.clone(), character, shelf, _registration: registration }
+        Self {
+            group: group.clone(),
+            character,
+            shelf,
+            _registration: registration,
+        }
     }
 
     /// Charged without a lock: it may be this very cache that has to give.
     pub(crate) fn fill(&self, charge: Charge) {
-        lock(&self.shelf.held).merge(charge).expect("of the same group");
+        lock(&self.shelf.held)
+            .merge(charge)
+            .expect("of the same group");
     }
 }

@@ -1,4 +1,5 @@
-//! The watchdog does bark: a process that has stopped on purpose ends, and names the functions in which it stands.
+//! The watchdog does bark: a process that has stopped on purpose ends, and names the functions in
+//! which it stands.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,10 +55,18 @@ fn hang() {
     let two: Two = Arc::new((Mutex::new(()), Mutex::new(()), Barrier::new(2)));
     let other = Arc::clone(&two);
     let name = |name: &str| std::thread::Builder::new().name(name.to_owned());
-    name("spinner").spawn(|| never_ends_its_round(&AtomicU64::new(0))).expect("a thread");
-    name("sleeper").spawn(|| waits_for_what_no_thread_sends(&Default::default())).expect("a thread");
-    name("right-left").spawn(move || holds_the_right_and_wants_the_left(&other)).expect("a thread");
-    let left = name("left-right").spawn(move || holds_the_left_and_wants_the_right(&two)).expect("a thread");
+    name("spinner")
+        .spawn(|| never_ends_its_round(&AtomicU64::new(0)))
+        .expect("a thread");
+    name("sleeper")
+        .spawn(|| waits_for_what_no_thread_sends(&Default::default()))
+        .expect("a thread");
+    name("right-left")
+        .spawn(move || holds_the_right_and_wants_the_left(&other))
+        .expect("a thread");
+    let left = name("left-right")
+        .spawn(move || holds_the_left_and_wants_the_right(&two))
+        .expect("a thread");
     left.join().expect("it does not end");
     println!("not reached");
 }
@@ -69,7 +78,10 @@ fn the_watchdog_says_where_a_process_that_hangs_hangs() {
         return hang();
     }
     let mut child = Command::new(std::env::current_exe().expect("a test program has a path"))
-        .args(["storm::dog::the_watchdog_says_where_a_process_that_hangs_hangs", "--exact"])
+        .args([
+            "storm::dog::the_watchdog_says_where_a_process_that_hangs_hangs",
+            "--exact",
+        ])
         .env(ALONE, "1")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -83,9 +95,19 @@ fn the_watchdog_says_where_a_process_that_hangs_hangs() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let output = child.wait_with_output().expect("it is ours");
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(!output.status.success() && !stdout.contains("not reached"), "{}\n{stdout}\n{stderr}", output.status);
-    assert!(stderr.contains("watchdog: hang: nothing for 500ms, after 17"), "{stderr}");
+    let (stdout, stderr) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(
+        !output.status.success() && !stdout.contains("not reached"),
+        "{}\n{stdout}\n{stderr}",
+        output.status
+    );
+    assert!(
+        stderr.contains("watchdog: hang: nothing for 500ms, after 17"),
+        "{stderr}"
+    );
     assert!(stderr.contains("state: as it was"), "{stderr}");
     if !cfg!(target_os = "linux") {
         return;
@@ -97,8 +119,13 @@ fn the_watchdog_says_where_a_process_that_hangs_hangs() {
         ("spinner", "never_ends_its_round"),
         ("left-right", "holds_the_left_and_wants_the_right"),
     ] {
-        let paragraph = stderr.split("thread ").find(|paragraph| paragraph.contains(&format!("\"{thread}\":")));
+        let paragraph = stderr
+            .split("thread ")
+            .find(|paragraph| paragraph.contains(&format!("\"{thread}\":")));
         let paragraph = paragraph.unwrap_or_else(|| panic!("no stack of {thread}:\n{stderr}"));
-        assert!(paragraph.contains(function), "{thread} is not in {function}:\n{stderr}");
+        assert!(
+            paragraph.contains(function),
+            "{thread} is not in {function}:\n{stderr}"
+        );
     }
 }

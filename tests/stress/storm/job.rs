@@ -53,8 +53,8 @@ impl Held {
 #[derive(Default)]
 pub(crate) struct Calls {
     pub(crate) made: AtomicU64,
-    /// Hooks whose guard was dropped. A thread that has chosen such a group counts it as a victim, and then finds the hook
-    /// gone.
+    /// Hooks whose guard was dropped. A thread that has chosen such a group counts it as a victim,
+    /// and then finds the hook gone.
     pub(crate) gone: AtomicU64,
 }
 
@@ -67,23 +67,42 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    pub(crate) fn new(group: Group, with_hook: bool, stopped: &Stopped, calls: &Arc<Calls>) -> Self {
+    pub(crate) fn new(
+        group: Group,
+        with_hook: bool,
+        stopped: &Stopped,
+        calls: &Arc<Calls>,
+    ) -> Self {
         let held = Arc::<Held>::default();
         let hook = with_hook.then(|| {
-            let (held, stopped, calls, id) = (Arc::clone(&held), Arc::clone(stopped), Arc::clone(calls), group.id());
+            let (held, stopped, calls, id) = (
+                Arc::clone(&held),
+                Arc::clone(stopped),
+                Arc::clone(calls),
+                group.id(),
+            );
             group.on_cancel(move |cancel: &Cancel| {
                 assert_eq!(cancel.group().id(), id, "the hook of another group");
                 let asks = cancel.wanted() > 0;
-                assert!(cancel.overrun() > 0 || asks, "a group within its share is chosen for what it asks alone");
+                assert!(
+                    cancel.overrun() > 0 || asks,
+                    "a group within its share is chosen for what it asks alone"
+                );
                 held.stopped.store(true, Ordering::SeqCst);
                 calls.made.fetch_add(1, Ordering::SeqCst);
                 lock(&stopped).push(Arc::clone(&held));
             })
         });
-        Self { group, held, hook: Mutex::new(hook), calls: Arc::clone(calls) }
+        Self {
+            group,
+            held,
+            hook: Mutex::new(hook),
+            calls: Arc::clone(calls),
+        }
     }
 
-    /// Its group goes offline, whichever thread waits there; what it holds goes now or with its last user.
+    /// Its group goes offline, whichever thread waits there; what it holds goes now or with its
+    /// last user.
     pub(crate) fn end(&self, now: bool) {
         self.group.offline_tree();
         if let Some(hook) = lock(&self.hook).take() {

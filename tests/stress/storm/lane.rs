@@ -31,7 +31,13 @@ pub(crate) struct Lane<'a> {
 impl<'a> Lane<'a> {
     pub(crate) fn new(seed: u64, admitted: &'a AtomicU64, describe: &'a Describe) -> Self {
         let rng = SmallRng::seed_from_u64(seed);
-        Self { rng, held: Vec::new(), tally: Tally::default(), admitted, describe }
+        Self {
+            rng,
+            held: Vec::new(),
+            tally: Tally::default(),
+            admitted,
+            describe,
+        }
     }
 
     /// Gives back what it holds.
@@ -78,7 +84,11 @@ impl<'a> Lane<'a> {
                 self.charge(world, Form::Async, |_| Attempt::AsyncForEver);
             }
             690..780 => self.charge(world, Form::With, |lane| {
-                if lane.rng.random_bool(0.2) { Attempt::Fail } else { Attempt::Timeout(lane.time()) }
+                if lane.rng.random_bool(0.2) {
+                    Attempt::Fail
+                } else {
+                    Attempt::Timeout(lane.time())
+                }
             }),
             780..800 => self.charge(world, Form::Overcharge, |_| Attempt::Overcharge),
             _ => {
@@ -119,8 +129,16 @@ impl<'a> Lane<'a> {
             cache.shelf.evict(u64::MAX);
         }
         let bytes = self.bytes();
-        let stay = 1 + world.caches.iter().position(|other| other.group == cache.group).expect("one of them");
-        let target = Target { group: cache.group.clone(), stay, held: None };
+        let stay = 1 + world
+            .caches
+            .iter()
+            .position(|other| other.group == cache.group)
+            .expect("one of them");
+        let target = Target {
+            group: cache.group.clone(),
+            stay,
+            held: None,
+        };
         if let Some(charge) = self.attempt(world, &target, Form::Try, Attempt::Try, bytes) {
             cache.fill(charge);
         }

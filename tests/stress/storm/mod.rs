@@ -1,18 +1,21 @@
-//! The reclaim storm: eight groups at their limit below one root, sixteen threads that charge in every form there is,
-//! limits that move, reclaimers that sleep 1 to 50 ms, one in eight of them for nothing; groups that go offline while
-//! others wait for room in them, futures that are dropped, victims that are told to stop.
+//! The reclaim storm: eight groups at their limit below one root, sixteen threads that charge in
+//! every form there is, limits that move, reclaimers that sleep 1 to 50 ms, one in eight of them
+//! for nothing; groups that go offline while others wait for room in them, futures that are
+//! dropped, victims that are told to stop.
 //!
-//! All the time a sampler looks for a usage above its limit, and a watchdog for a storm in which no thread is admitted
-//! any more. Each attempt must end in one way, and in time; in the end nothing is held, no thread waits, and the
-//! figures of the tree agree with its audit.
+//! All the time a sampler looks for a usage above its limit, and a watchdog for a storm in which no
+//! thread is admitted any more. Each attempt must end in one way, and in time; in the end nothing
+//! is held, no thread waits, and the figures of the tree agree with its audit.
 //!
-//! * here: the threads, and what they report; `lane`: what one thread does, `waits`: the forms of a charge;
-//! * `world`: a runtime, its groups, and what must hold; `cache`: its reclaimers; `job`: groups that come and go;
+//! * here: the threads, and what they report; `lane`: what one thread does, `waits`: the forms of a
+//!   charge;
+//! * `world`: a runtime, its groups, and what must hold; `cache`: its reclaimers; `job`: groups
+//!   that come and go;
 //! * `pool`: the thread that frees what others have asked for; `tally`: how attempts ended;
 //! * `baton`: room for one, handed from one to the next; `dog`: the watchdog does bark.
 //!
-//! `MEMCG_STRESS_SECONDS` is how long it lasts (default 4): ten seconds in the check, ten minutes by hand:
-//! `MEMCG_STRESS_SECONDS=600 cargo test --release --test stress storm:: -- --nocapture`.
+//! `MEMCG_STRESS_SECONDS` is how long it lasts (default 4): ten seconds in the check, ten minutes
+//! by hand: `MEMCG_STRESS_SECONDS=600 cargo test --release --test stress storm:: -- --nocapture`.
 
 mod baton;
 mod cache;
@@ -63,7 +66,8 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Looks at every group that stays again and again until `over`; returns how often a look was conclusive.
+/// Looks at every group that stays again and again until `over`; returns how often a look was
+/// conclusive.
 fn sample(world: &World, over: &AtomicBool) -> u64 {
     let mut samples = 0;
     while !over.load(Ordering::SeqCst) {
@@ -76,11 +80,23 @@ fn sample(world: &World, over: &AtomicBool) -> u64 {
 
 /// One tree, from its first group to its last.
 fn epoch(seed: u64, length: Duration, admitted: &Arc<AtomicU64>) -> (Tally, u64) {
-    let world = Arc::new(World::random(NAPS_MAX[seed as usize % NAPS_MAX.len()], &mut SmallRng::seed_from_u64(seed)));
+    let world = Arc::new(World::random(
+        NAPS_MAX[seed as usize % NAPS_MAX.len()],
+        &mut SmallRng::seed_from_u64(seed),
+    ));
     let described = Arc::downgrade(&world);
-    let describe: Describe = Arc::new(move || described.upgrade().map_or_else(String::new, |world| world.describe()));
+    let describe: Describe = Arc::new(move || {
+        described
+            .upgrade()
+            .map_or_else(String::new, |world| world.describe())
+    });
     let progress = Arc::clone(admitted);
-    let watchdog = Watchdog::start("storm", PATIENCE, move || progress.load(Ordering::SeqCst), Arc::clone(&describe));
+    let watchdog = Watchdog::start(
+        "storm",
+        PATIENCE,
+        move || progress.load(Ordering::SeqCst),
+        Arc::clone(&describe),
+    );
     // Threads are to stop; those that did the charges have.
     let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let (mut tally, samples) = std::thread::scope(|scope| {
@@ -95,7 +111,9 @@ fn epoch(seed: u64, length: Duration, admitted: &Arc<AtomicU64>) -> (Tally, u64)
             }
             lane.end()
         };
-        let lanes: Vec<_> = (0..THREADS).map(|number| scope.spawn(move || work(number))).collect();
+        let lanes: Vec<_> = (0..THREADS)
+            .map(|number| scope.spawn(move || work(number)))
+            .collect();
         let began = Instant::now();
         while began.elapsed() < length && !lanes.iter().any(|lane| lane.is_finished()) {
             std::thread::sleep(Duration::from_millis(20));
@@ -106,18 +124,25 @@ fn epoch(seed: u64, length: Duration, admitted: &Arc<AtomicU64>) -> (Tally, u64)
             tally.add(&lane.join().unwrap_or_else(|panic| resume_unwind(panic)));
         }
         over.store(true, Ordering::SeqCst);
-        (tally, sampler.join().unwrap_or_else(|panic| resume_unwind(panic)))
+        (
+            tally,
+            sampler.join().unwrap_or_else(|panic| resume_unwind(panic)),
+        )
     });
     tally.check();
-    let events = Arc::into_inner(world).expect("no other thread has it").end(&tally);
+    let events = Arc::into_inner(world)
+        .expect("no other thread has it")
+        .end(&tally);
     tally.add_events(&events);
     drop(watchdog);
     (tally, samples)
 }
 
 fn seconds() -> u64 {
-    std::env::var("MEMCG_STRESS_SECONDS")
-        .map_or(SECONDS, |text| text.parse().unwrap_or_else(|error| panic!("MEMCG_STRESS_SECONDS={text}: {error}")))
+    std::env::var("MEMCG_STRESS_SECONDS").map_or(SECONDS, |text| {
+        text.parse()
+            .unwrap_or_else(|error| panic!("MEMCG_STRESS_SECONDS={text}: {error}"))
+    })
 }
 
 #[test]
@@ -129,7 +154,10 @@ fn the_reclaim_storm() {
     let began = Instant::now();
     let (mut tally, mut trees, mut samples) = (Tally::default(), 0, 0);
     while began.elapsed() < seconds || !(tally.is_storm() && samples > SAMPLES_MIN) {
-        assert!(began.elapsed() < seconds + LONGER_MAX, "{trees} trees, {samples} samples: no storm\n{tally}");
+        assert!(
+            began.elapsed() < seconds + LONGER_MAX,
+            "{trees} trees, {samples} samples: no storm\n{tally}"
+        );
         trees += 1;
         let tree = catch_unwind(AssertUnwindSafe(|| epoch(trees, length, &admitted)));
         let (of_this, seen) = tree.unwrap_or_else(|panic| {
@@ -139,5 +167,8 @@ fn the_reclaim_storm() {
         tally.add(&of_this);
         samples += seen;
     }
-    println!("{trees} trees, {samples} samples, {:.1?}\n{tally}", began.elapsed());
+    println!(
+        "{trees} trees, {samples} samples, {:.1?}\n{tally}",
+        began.elapsed()
+    );
 }

@@ -1,5 +1,5 @@
-//! A thread that frees what others have asked for: answers of reclaimers that are due, and the charges of jobs that
-//! were told to stop.
+//! A thread that frees what others have asked for: answers of reclaimers that are due, and the
+//! charges of jobs that were told to stop.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,7 +10,8 @@ use rand::{RngExt, SeedableRng};
 use super::lock;
 use super::world::World;
 
-/// Until `over`. From `stop` on the pool frees all that can be had, because the threads that made room have ceased.
+/// Until `over`. From `stop` on the pool frees all that can be had, because the threads that made
+/// room have ceased.
 pub(crate) fn work(world: &World, seed: u64, stop: &AtomicBool, over: &AtomicBool) {
     let mut rng = SmallRng::seed_from_u64(!seed);
     while !over.load(Ordering::SeqCst) {

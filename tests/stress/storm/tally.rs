@@ -18,8 +18,14 @@ pub(crate) enum Form {
     Overcharge,
 }
 
-pub(crate) const FORMS: [Form; 6] =
-    [Form::Try, Form::Undelayed, Form::Timeout, Form::Async, Form::With, Form::Overcharge];
+pub(crate) const FORMS: [Form; 6] = [
+    Form::Try,
+    Form::Undelayed,
+    Form::Timeout,
+    Form::Async,
+    Form::With,
+    Form::Overcharge,
+];
 
 /// The ends of an attempt: each has exactly one.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,8 +40,14 @@ pub(crate) enum End {
     Offline,
 }
 
-pub(crate) const ENDS: [End; 6] =
-    [End::Admitted, End::Refused, End::TimedOut, End::Dropped, End::Cancelled, End::Offline];
+pub(crate) const ENDS: [End; 6] = [
+    End::Admitted,
+    End::Refused,
+    End::TimedOut,
+    End::Dropped,
+    End::Cancelled,
+    End::Offline,
+];
 
 /// Of one thread, or of all.
 #[derive(Default)]
@@ -53,23 +65,38 @@ struct OfForm {
 
 impl Default for OfForm {
     fn default() -> Self {
-        Self { begun: 0, ended: [0; ENDS.len()], latency: Histogram::new(3).expect("three digits") }
+        Self {
+            begun: 0,
+            ended: [0; ENDS.len()],
+            latency: Histogram::new(3).expect("three digits"),
+        }
     }
 }
 
 impl OfForm {
     fn add(&mut self, other: &Self) {
         self.begun += other.begun;
-        self.ended.iter_mut().zip(other.ended).for_each(|(sum, more)| *sum += more);
+        self.ended
+            .iter_mut()
+            .zip(other.ended)
+            .for_each(|(sum, more)| *sum += more);
         self.latency.add(&other.latency).expect("it grows");
     }
 
     fn row(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{name:>12}")?;
-        self.ended.iter().try_for_each(|count| write!(f, "{count:>10}"))?;
+        self.ended
+            .iter()
+            .try_for_each(|count| write!(f, "{count:>10}"))?;
         let latency = &self.latency;
-        let quantiles = [latency.value_at_quantile(0.5), latency.value_at_quantile(0.99), latency.max()];
-        quantiles.iter().try_for_each(|&micros| write!(f, "{:>9.3} ms", micros as f64 / 1e3))?;
+        let quantiles = [
+            latency.value_at_quantile(0.5),
+            latency.value_at_quantile(0.99),
+            latency.max(),
+        ];
+        quantiles
+            .iter()
+            .try_for_each(|&micros| write!(f, "{:>9.3} ms", micros as f64 / 1e3))?;
         writeln!(f)
     }
 }
@@ -89,8 +116,14 @@ impl Tally {
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        self.forms.iter_mut().zip(&other.forms).for_each(|(of, other)| of.add(other));
-        other.events.iter().for_each(|(event, count)| *self.events.entry(event).or_default() += count);
+        self.forms
+            .iter_mut()
+            .zip(&other.forms)
+            .for_each(|(of, other)| of.add(other));
+        other
+            .events
+            .iter()
+            .for_each(|(event, count)| *self.events.entry(event).or_default() += count);
     }
 
     pub(crate) fn of(&self, form: Form, end: End) -> u64 {
@@ -104,10 +137,18 @@ impl Tally {
     /// Every attempt has ended, in one way, and in one that its form has.
     pub(crate) fn check(&self) {
         for (form, of) in FORMS.iter().zip(&self.forms) {
-            assert_eq!(of.begun, of.ended.iter().sum::<u64>(), "{form:?}: attempts begun, and ended");
+            assert_eq!(
+                of.begun,
+                of.ended.iter().sum::<u64>(),
+                "{form:?}: attempts begun, and ended"
+            );
         }
         for form in [Form::Try, Form::Undelayed, Form::Overcharge] {
-            assert_eq!((self.of(form, End::TimedOut), self.of(form, End::Dropped)), (0, 0), "{form:?} does not wait");
+            assert_eq!(
+                (self.of(form, End::TimedOut), self.of(form, End::Dropped)),
+                (0, 0),
+                "{form:?} does not wait"
+            );
         }
         assert_eq!(self.of(Form::Overcharge, End::Refused), 0);
     }
@@ -121,14 +162,16 @@ impl Tally {
 
     /// It was a storm: nothing that it is made of is missing.
     pub(crate) fn is_storm(&self) -> bool {
-        FORMS.iter().all(|&form| self.of(form, End::Admitted) > 0) && ENDS.iter().all(|&end| self.sum(end) > 0)
+        FORMS.iter().all(|&form| self.of(form, End::Admitted) > 0)
+            && ENDS.iter().all(|&end| self.sum(end) > 0)
     }
 }
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>12}", "")?;
-        ENDS.iter().try_for_each(|end| write!(f, "{:>10}", format!("{end:?}")))?;
+        ENDS.iter()
+            .try_for_each(|end| write!(f, "{:>10}", format!("{end:?}")))?;
         writeln!(f, "{:>12}{:>12}{:>12}", "p50", "p99", "most")?;
         let mut all = OfForm::default();
         for (form, of) in FORMS.iter().zip(&self.forms) {
@@ -136,7 +179,11 @@ impl fmt::Display for Tally {
             all.add(of);
         }
         all.row("all", f)?;
-        let events: Vec<String> = self.events.iter().map(|(event, count)| format!("{event} {count}")).collect();
+        let events: Vec<String> = self
+            .events
+            .iter()
+            .map(|(event, count)| format!("{event} {count}"))
+            .collect();
         write!(f, "events: {}", events.join(", "))
     }
 }

@@ -37,7 +37,10 @@ impl Attempt {
     }
 
     fn queues(self) -> bool {
-        !matches!(self, Attempt::Try | Attempt::Undelayed | Attempt::Fail | Attempt::Overcharge)
+        !matches!(
+            self,
+            Attempt::Try | Attempt::Undelayed | Attempt::Fail | Attempt::Overcharge
+        )
     }
 }
 
@@ -58,10 +61,17 @@ impl Lane<'_> {
         let outcome = self.call(world, target, attempt, bytes);
         let after = began.elapsed();
         let late = after.saturating_sub(attempt.time());
-        assert!(late < LOST_AFTER, "{attempt:?} of {bytes} in {}: {after:?}", target.group.path());
+        assert!(
+            late < LOST_AFTER,
+            "{attempt:?} of {bytes} in {}: {after:?}",
+            target.group.path()
+        );
         let (end, charge) = match outcome {
             Some(Ok(charge)) => {
-                assert_eq!((charge.bytes(), charge.group()), (bytes, target.group.clone()));
+                assert_eq!(
+                    (charge.bytes(), charge.group()),
+                    (bytes, target.group.clone())
+                );
                 self.admit();
                 (End::Admitted, Some(charge))
             }
@@ -79,38 +89,70 @@ impl Lane<'_> {
             Attempt::Undelayed => group.try_charge_with(Bytes(bytes), OnFull::Reclaim),
             Attempt::Timeout(time) => group.try_charge_with(Bytes(bytes), OnFull::Wait(time)),
             Attempt::Fail => group.try_charge_with(Bytes(bytes), OnFull::Refuse),
-            Attempt::Overcharge => world.force(target, || group.try_charge_with(Bytes(bytes), OnFull::Force)),
+            Attempt::Overcharge => world.force(target, || {
+                group.try_charge_with(Bytes(bytes), OnFull::Force)
+            }),
             Attempt::Async(time) => match poll_for(&mut group.charge_async(Bytes(bytes)), time) {
                 Poll::Ready(result) => result,
                 Poll::Pending => return None,
             },
-            Attempt::AsyncForEver => match poll_for(&mut group.charge_async(Bytes(bytes)), LOST_AFTER) {
-                Poll::Ready(result) => result,
-                Poll::Pending => {
-                    let what = format!("{bytes} bytes in {}, {} wait", group.path(), group.waiting_count());
-                    watchdog::fail(&format!("a waiter is lost: {what}"), self.describe)
+            Attempt::AsyncForEver => {
+                match poll_for(&mut group.charge_async(Bytes(bytes)), LOST_AFTER) {
+                    Poll::Ready(result) => result,
+                    Poll::Pending => {
+                        let what = format!(
+                            "{bytes} bytes in {}, {} wait",
+                            group.path(),
+                            group.waiting_count()
+                        );
+                        watchdog::fail(&format!("a waiter is lost: {what}"), self.describe)
+                    }
                 }
-            },
+            }
         })
     }
 }
 
 /// The end that an error is; that it is true.
-fn end_of(error: &ChargeError, target: &Target, attempt: Attempt, bytes: u64, after: Duration) -> End {
+fn end_of(
+    error: &ChargeError,
+    target: &Target,
+    attempt: Attempt,
+    bytes: u64,
+    after: Duration,
+) -> End {
     match error {
         ChargeError::Limit(refusal) => {
-            assert_eq!((refusal.requested(), refusal.requester()), (bytes, &target.group), "{refusal}");
+            assert_eq!(
+                (refusal.requested(), refusal.requester()),
+                (bytes, &target.group),
+                "{refusal}"
+            );
             End::Refused
         }
         ChargeError::WouldBlock(refusal) => {
-            assert!(matches!(attempt, Attempt::Undelayed), "{attempt:?}: {error}");
-            assert_eq!((refusal.requested(), refusal.requester()), (bytes, &target.group), "{refusal}");
+            assert!(
+                matches!(attempt, Attempt::Undelayed),
+                "{attempt:?}: {error}"
+            );
+            assert_eq!(
+                (refusal.requested(), refusal.requester()),
+                (bytes, &target.group),
+                "{refusal}"
+            );
             End::Refused
         }
         ChargeError::TimedOut { refusal, waited } => {
             assert!(attempt.queues(), "{attempt:?}: {error}");
-            assert_eq!((refusal.requested(), refusal.requester()), (bytes, &target.group), "{refusal}");
-            assert!(after >= attempt.time(), "{attempt:?}: {error}, after {after:?}");
+            assert_eq!(
+                (refusal.requested(), refusal.requester()),
+                (bytes, &target.group),
+                "{refusal}"
+            );
+            assert!(
+                after >= attempt.time(),
+                "{attempt:?}: {error}, after {after:?}"
+            );
             assert!(*waited <= after, "{attempt:?}: {error}, after {after:?}");
             End::TimedOut
         }
@@ -118,8 +160,14 @@ fn end_of(error: &ChargeError, target: &Target, attempt: Attempt, bytes: u64, af
             assert!(target.group.is_offline(), "{attempt:?}: {error}");
             End::Offline
         }
-        ChargeError::Cancelled { group, requested, .. } => {
-            assert_eq!((group, *requested), (&target.group, bytes), "{attempt:?}: {error}");
+        ChargeError::Cancelled {
+            group, requested, ..
+        } => {
+            assert_eq!(
+                (group, *requested),
+                (&target.group, bytes),
+                "{attempt:?}: {error}"
+            );
             End::Cancelled
         }
         other => panic!("{attempt:?} in {}: {other}", target.group.path()),

@@ -39,7 +39,13 @@ pub(crate) struct Stay {
 impl Stay {
     fn new(group: Group) -> Self {
         let count = || AtomicU64::new(0);
-        Self { group, setter: Mutex::new(()), setting: count(), begun: count(), ended: count() }
+        Self {
+            group,
+            setter: Mutex::new(()),
+            setting: count(),
+            begun: count(),
+            ended: count(),
+        }
     }
 
     /// Sets a max in whatever way.
@@ -52,17 +58,27 @@ impl Stay {
 
     /// Looks once; `false` when a max or a forced charge came in between.
     pub(crate) fn sample(&self) -> bool {
-        let (setting, ended) = (self.setting.load(Ordering::SeqCst), self.ended.load(Ordering::SeqCst));
+        let (setting, ended) = (
+            self.setting.load(Ordering::SeqCst),
+            self.ended.load(Ordering::SeqCst),
+        );
         if setting % 2 == 1 || self.begun.load(Ordering::SeqCst) != ended {
             return false;
         }
-        // Forced excess first: while none is added it only falls, so it was at least as large when usage was read.
+        // Forced excess first: while none is added it only falls, so it was at least as large when
+        // usage was read.
         let (forced, max, usage) = (self.group.forced(), self.group.max(), self.group.usage());
-        if self.begun.load(Ordering::SeqCst) != ended || self.setting.load(Ordering::SeqCst) != setting {
+        if self.begun.load(Ordering::SeqCst) != ended
+            || self.setting.load(Ordering::SeqCst) != setting
+        {
             return false;
         }
         let ordinary = usage.saturating_sub(forced);
-        assert!(ordinary <= max, "{}: usage {usage}, forced {forced}, max {max}", self.group.path());
+        assert!(
+            ordinary <= max,
+            "{}: usage {usage}, forced {forced}, max {max}",
+            self.group.path()
+        );
         true
     }
 }
@@ -122,21 +138,42 @@ impl World {
                 Limits::new().low(bytes(2)),
                 Limits::new().min(bytes(1)).soft(bytes(4)),
             ];
-            let group = root.create(&format!("tenant{number}"), limits[number % 5].max(bytes(8))).expect("a name");
+            let group = root
+                .create(&format!("tenant{number}"), limits[number % 5].max(bytes(8)))
+                .expect("a name");
             if number % 2 == 0 {
                 group.set_oom_policy(OomPolicy::Choose);
             }
-            let character = [Character::Idles, Character::Later].into_iter().nth(number).unwrap_or(Character::Sleeps);
+            let character = [Character::Idles, Character::Later]
+                .into_iter()
+                .nth(number)
+                .unwrap_or(Character::Sleeps);
             caches.push(Cache::new(&group, character, nap_max, &due));
             stays.push(Stay::new(group));
         }
         let (stopped, calls) = (Stopped::default(), Arc::<Calls>::default());
         let job = |number: usize| {
-            let group = stays[1 + number % TENANTS].group.create(&format!("first{number}"), Limits::new());
-            Mutex::new(Arc::new(Job::new(group.expect("a name"), !number.is_multiple_of(3), &stopped, &calls)))
+            let group = stays[1 + number % TENANTS]
+                .group
+                .create(&format!("first{number}"), Limits::new());
+            Mutex::new(Arc::new(Job::new(
+                group.expect("a name"),
+                !number.is_multiple_of(3),
+                &stopped,
+                &calls,
+            )))
         };
         let jobs = (0..JOBS).map(job).collect();
-        Self { runtime, stays, caches, jobs, names: AtomicU64::new(0), due, stopped, calls }
+        Self {
+            runtime,
+            stays,
+            caches,
+            jobs,
+            names: AtomicU64::new(0),
+            due,
+            stopped,
+            calls,
+        }
     }
 
     pub(crate) fn jobs(&self) -> Vec<Arc<Job>> {
@@ -145,22 +182,34 @@ impl World {
 
     pub(crate) fn any(&self, rng: &mut SmallRng) -> Target {
         match rng.random_range(0..100) {
-            0..2 => Target { group: self.stays[0].group.clone(), stay: 0, held: None },
+            0..2 => Target {
+                group: self.stays[0].group.clone(),
+                stay: 0,
+                held: None,
+            },
             2..25 => {
                 let stay = rng.random_range(1..=TENANTS);
-                Target { group: self.stays[stay].group.clone(), stay, held: None }
+                Target {
+                    group: self.stays[stay].group.clone(),
+                    stay,
+                    held: None,
+                }
             }
             _ => {
                 let place = rng.random_range(0..JOBS);
                 let job = Arc::clone(&lock(&self.jobs[place]));
                 let held = rng.random_bool(0.7).then(|| Arc::clone(&job.held));
-                Target { group: job.group.clone(), stay: 1 + place % TENANTS, held }
+                Target {
+                    group: job.group.clone(),
+                    stay: 1 + place % TENANTS,
+                    held,
+                }
             }
         }
     }
 
-    /// Makes a charge that may bring usage above a max. Meanwhile the sampler takes no sample of the groups that it
-    /// charges.
+    /// Makes a charge that may bring usage above a max. Meanwhile the sampler takes no sample of
+    /// the groups that it charges.
     pub(crate) fn force<R>(&self, target: &Target, charge: impl FnOnce() -> R) -> R {
         let levels = [&self.stays[0], &self.stays[target.stay]];
         for stay in levels {
@@ -178,8 +227,14 @@ impl World {
         let place = rng.random_range(0..JOBS);
         let tenant = &self.stays[1 + place % TENANTS].group;
         let name = format!("job{}", self.names.fetch_add(1, Ordering::SeqCst));
-        let max = if rng.random_bool(0.3) { Limit::Bytes(TENANT_MAX / 4) } else { Limit::Unlimited };
-        let group = tenant.create(&name, Limits::new().max(max)).expect("a name");
+        let max = if rng.random_bool(0.3) {
+            Limit::Bytes(TENANT_MAX / 4)
+        } else {
+            Limit::Unlimited
+        };
+        let group = tenant
+            .create(&name, Limits::new().max(max))
+            .expect("a name");
         group.set_oom_exempt(rng.random_bool(0.1));
         group.set_oom_group(rng.random_bool(0.2));
         let next = Job::new(group, rng.random_bool(0.7), &self.stopped, &self.calls);
@@ -189,7 +244,9 @@ impl World {
 
     pub(crate) fn move_limits(&self, rng: &mut SmallRng) {
         let stay = &self.stays[rng.random_range(1..=TENANTS)];
-        let part = |rng: &mut SmallRng, from, to| Limit::Bytes(TENANT_MAX / 32 * rng.random_range(from..=to));
+        let part = |rng: &mut SmallRng, from, to| {
+            Limit::Bytes(TENANT_MAX / 32 * rng.random_range(from..=to))
+        };
         let group = &stay.group;
         match rng.random_range(0..20) {
             0..4 => {
@@ -209,9 +266,9 @@ impl World {
             12..14 => set(group, Limits::new().soft(part(rng, 0, 32))),
             14..16 => set(group, Limits::new().low(part(rng, 0, 16))),
             16 => set(group, Limits::new().min(part(rng, 0, 2))),
-            17 | 18 => {
-                group.set_oom_policy([OomPolicy::Inherit, OomPolicy::Refuse, OomPolicy::Choose][rng.random_range(0..3)])
-            }
+            17 | 18 => group.set_oom_policy(
+                [OomPolicy::Inherit, OomPolicy::Refuse, OomPolicy::Choose][rng.random_range(0..3)],
+            ),
             _ => group.set_oom_group(rng.random_bool(0.2)),
         }
     }
@@ -223,10 +280,24 @@ impl World {
 
     /// All threads have ended, and have given back what they held: nothing may be left.
     pub(crate) fn end(self, tally: &Tally) -> Events {
-        let World { runtime, stays, caches, jobs, due, stopped, calls, .. } = self;
+        let World {
+            runtime,
+            stays,
+            caches,
+            jobs,
+            due,
+            stopped,
+            calls,
+            ..
+        } = self;
         let root = runtime.root();
         for group in root.descendants().chain([root.clone()]) {
-            assert_eq!(group.waiting_count(), 0, "{}: no thread is left to wait", group.path());
+            assert_eq!(
+                group.waiting_count(),
+                0,
+                "{}: no thread is left to wait",
+                group.path()
+            );
         }
         let verdict = runtime.verify();
         assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
@@ -245,19 +316,36 @@ impl World {
         let events = root.events();
         let [made, gone] = [&calls.made, &calls.gone].map(|calls| calls.load(Ordering::SeqCst));
         let victims = events.get(Event::OomKill);
-        assert!((made..=made + gone).contains(&victims), "{victims} victims, {made} hooks called and {gone} gone");
-        assert!(tally.sum(End::Cancelled) == 0 || events.get(Event::OomKill) > 0, "cancelled, and no group was chosen");
+        assert!(
+            (made..=made + gone).contains(&victims),
+            "{victims} victims, {made} hooks called and {gone} gone"
+        );
+        assert!(
+            tally.sum(End::Cancelled) == 0 || events.get(Event::OomKill) > 0,
+            "cancelled, and no group was chosen"
+        );
         assert_eq!(events.get(Event::Panic), 0);
         drop(stays);
         root.children().iter().for_each(Group::offline_tree);
         runtime.settle();
         assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
         root.memory().drain();
-        assert_eq!((root.usage(), root.forced(), root.descendants_in_excess(), root.waiting_count()), (0, 0, 0, 0));
+        assert_eq!(
+            (
+                root.usage(),
+                root.forced(),
+                root.descendants_in_excess(),
+                root.waiting_count()
+            ),
+            (0, 0, 0, 0)
+        );
         let verdict = runtime.verify();
         assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
         let counts = runtime.counts();
-        assert_eq!((counts.underflows, counts.overflows, counts.discarded), (0, 0, 0));
+        assert_eq!(
+            (counts.underflows, counts.overflows, counts.discarded),
+            (0, 0, 0)
+        );
         events
     }
 }

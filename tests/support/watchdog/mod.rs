@@ -11,7 +11,8 @@ use std::time::Duration;
 /// The time between two looks.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The time that a thread may take to describe the state: it may want a lock that is the very trouble.
+/// The time that a thread may take to describe the state: it may want a lock that is the very
+/// trouble.
 const DESCRIBE_WITHIN: Duration = Duration::from_secs(3);
 
 /// Says what the program was doing, for the reader of a failure.
@@ -24,9 +25,11 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Aborts, the stacks of all threads printed, when `progress` gives the same number for as long as `patience`.
+    /// Aborts, the stacks of all threads printed, when `progress` gives the same number for as long
+    /// as `patience`.
     ///
-    /// Time is counted by its own short sleeps: a machine that stood still does not make a program that hangs.
+    /// Time is counted by its own short sleeps: a machine that stood still does not make a program
+    /// that hangs.
     pub(crate) fn start(
         what: &'static str,
         patience: Duration,
@@ -39,15 +42,28 @@ impl Watchdog {
             let (mut last, mut idle) = (progress(), Duration::ZERO);
             while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
                 let now = progress();
-                idle = if now == last { idle + TICK } else { Duration::ZERO };
+                idle = if now == last {
+                    idle + TICK
+                } else {
+                    Duration::ZERO
+                };
                 last = now;
                 if idle >= patience {
-                    fail(&format!("{what}: nothing for {patience:?}, after {now}"), &describe);
+                    fail(
+                        &format!("{what}: nothing for {patience:?}, after {now}"),
+                        &describe,
+                    );
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("watchdog".to_owned()).spawn(watch).expect("a thread");
-        Self { thread: Some(thread), stop: Some(stop) }
+        let thread = std::thread::Builder::new()
+            .name("watchdog".to_owned())
+            .spawn(watch)
+            .expect("a thread");
+        Self {
+            thread: Some(thread),
+            stop: Some(stop),
+        }
     }
 }
 
@@ -71,7 +87,10 @@ pub(crate) fn fail(why: &str, describe: &Describe) -> ! {
     std::thread::spawn(move || say.send(describe()));
     match said.recv_timeout(DESCRIBE_WITHIN) {
         Ok(text) => drop(writeln!(stderr, "{text}")),
-        Err(_) => drop(writeln!(stderr, "watchdog: nothing can be said of the state, the thread that asks hangs too")),
+        Err(_) => drop(writeln!(
+            stderr,
+            "watchdog: nothing can be said of the state, the thread that asks hangs too"
+        )),
     }
     let _ = writeln!(stderr, "watchdog: {why}");
     std::process::abort();

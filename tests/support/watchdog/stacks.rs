@@ -1,7 +1,7 @@
 //! The stacks of all threads of this process, from within.
 //!
-//! Each thread is sent a signal. Its handler only notes addresses: what it interrupts may hold the lock of the
-//! allocator, or of standard error. The thread that asked makes names of them.
+//! Each thread is sent a signal. Its handler only notes addresses: what it interrupts may hold the
+//! lock of the allocator, or of standard error. The thread that asked makes names of them.
 
 #[cfg(target_os = "linux")]
 use std::fmt::Write as _;
@@ -11,14 +11,21 @@ use std::fmt::Write as _;
 pub(crate) fn of_all_threads() -> String {
     let mut text = String::new();
     let mut tids: Vec<i32> = std::fs::read_dir("/proc/self/task")
-        .map(|tasks| tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok()).collect())
+        .map(|tasks| {
+            tasks
+                .filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok())
+                .collect()
+        })
         .unwrap_or_default();
     tids.sort_unstable();
     for tid in tids {
-        let name = std::fs::read_to_string(format!("/proc/self/task/{tid}/comm")).unwrap_or_default();
+        let name =
+            std::fs::read_to_string(format!("/proc/self/task/{tid}/comm")).unwrap_or_default();
         let _ = writeln!(text, "thread {tid} \"{}\":", name.trim_end());
         match linux::addresses_of(tid) {
-            Some(addresses) => addresses.into_iter().for_each(|address| describe(address, &mut text)),
+            Some(addresses) => addresses
+                .into_iter()
+                .for_each(|address| describe(address, &mut text)),
             None => text.push_str("    gives no answer\n"),
         }
     }
@@ -82,7 +89,9 @@ mod linux {
 
     extern "C" fn answer(_signal: libc::c_int) {
         // SAFETY: null, or a sheet that is never freed and whose fields are shared.
-        let Some(sheet) = (unsafe { ASKED.load(Ordering::Acquire).as_ref() }) else { return };
+        let Some(sheet) = (unsafe { ASKED.load(Ordering::Acquire).as_ref() }) else {
+            return;
+        };
         if sheet.tid == gettid() {
             sheet.fill();
         }
@@ -91,8 +100,9 @@ mod linux {
     impl Sheet {
         fn fill(&self) {
             let mut len = 0;
-            // SAFETY: one thread at a time is asked, and no other thread traces meanwhile but one that is about to
-            // panic; what that could spoil is the text of a process that is ending.
+            // SAFETY: one thread at a time is asked, and no other thread traces meanwhile but one
+            // that is about to panic; what that could spoil is the text of a process that is
+            // ending.
             unsafe {
                 backtrace::trace_unsynchronized(|frame| {
                     self.frames[len].store(frame.ip() as usize, Ordering::Relaxed);
@@ -107,8 +117,8 @@ mod linux {
     pub(super) fn prepare() {
         // The unwinder loads at its first use, so that use is outside a signal handler.
         backtrace::trace(|_| true);
-        // SAFETY: an action of zeroes is one with an empty mask; the handler takes what a handler without SA_SIGINFO
-        // is given.
+        // SAFETY: an action of zeroes is one with an empty mask; the handler takes what a handler
+        // without SA_SIGINFO is given.
         let set = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = answer as extern "C" fn(libc::c_int) as usize;
@@ -121,7 +131,11 @@ mod linux {
     /// Innermost first; `None` where the thread has ended, or does not answer.
     pub(super) fn addresses_of(tid: libc::pid_t) -> Option<Vec<usize>> {
         let frames = [const { AtomicUsize::new(0) }; FRAMES_MAX];
-        let sheet: &'static Sheet = Box::leak(Box::new(Sheet { tid, frames, done: AtomicUsize::new(0) }));
+        let sheet: &'static Sheet = Box::leak(Box::new(Sheet {
+            tid,
+            frames,
+            done: AtomicUsize::new(0),
+        }));
         if tid == gettid() {
             sheet.fill();
         } else {
@@ -139,6 +153,11 @@ mod linux {
             std::thread::sleep(Duration::from_millis(1));
         }
         let len = sheet.done.load(Ordering::Acquire) - 1;
-        Some(sheet.frames[..len].iter().map(|frame| frame.load(Ordering::Relaxed)).collect())
+        Some(
+            sheet.frames[..len]
+                .iter()
+                .map(|frame| frame.load(Ordering::Relaxed))
+                .collect(),
+        )
     }
 }

@@ -1,5 +1,5 @@
-//! The patches of the five patch series, and the tables of their cover pages. A chapter that leaves one out is found.
-//! Titles of patches are the series' own.
+//! The patches of the five patch series, and the tables of their cover pages. A chapter that leaves
+//! one out is found. Titles of patches are the series' own.
 
 /// A series, by the name of its chapter.
 pub(crate) struct Expected {
@@ -10,8 +10,9 @@ pub(crate) struct Expected {
     pub(crate) tables: &'static [Wanted],
 }
 
-/// A heading `### …` below `## Tables` starts with this; two rows of its tables, theirs and ours, start with each of these
-/// words; whether ours are of several runs, so that columns `runs`, `min`, `max` and `std` stand in one of the tables.
+/// A heading `### …` below `## Tables` starts with this; two rows of its tables, theirs and ours,
+/// start with each of these words; whether ours are of several runs, so that columns `runs`, `min`,
+/// `max` and `std` stand in one of the tables.
 pub(crate) type Wanted = (&'static str, &'static [&'static str], bool);
 
 /// In the order of the book.
@@ -33,12 +34,19 @@ pub(crate) const STOCK: Expected = Expected {
         "mm/memcontrol: optimize stock usage for cgroup v2",
         "mm/memcontrol: remove unused memcg_stock code",
     ],
-    tables: &[("v3 against mm-new", &[], true), ("v2 against mm-stable", &[], true)],
+    tables: &[
+        ("v3 against mm-new", &[], true),
+        ("v2 against mm-stable", &[], true),
+    ],
 };
 
 pub(crate) const KMEM: Expected = Expected {
     name: "kmem",
-    source: &["Alexandre Ghiti", "\"[PATCH v2 0/9] per-memcg-per-node kmem accounting\"", "26 Jun 2026"],
+    source: &[
+        "Alexandre Ghiti",
+        "\"[PATCH v2 0/9] per-memcg-per-node kmem accounting\"",
+        "26 Jun 2026",
+    ],
     patches: &[
         "memcg: convert task->objcg to a per-node objcgs array",
         "memcg: charge kmem pages and slab objects against per-node objcg",
@@ -59,7 +67,11 @@ pub(crate) const KMEM: Expected = Expected {
 
 pub(crate) const SOFTLIMIT: Expected = Expected {
     name: "softlimit",
-    source: &["Michal Hocko", "\"[patch v4] Soft limit rework\"", "3 June 2013"],
+    source: &[
+        "Michal Hocko",
+        "\"[patch v4] Soft limit rework\"",
+        "3 June 2013",
+    ],
     patches: &[
         "memcg: integrate soft reclaim tighter with zone shrinking code",
         "memcg: Get rid of soft-limit tree infrastructure",
@@ -72,14 +84,22 @@ pub(crate) const SOFTLIMIT: Expected = Expected {
     ],
     tables: &[
         ("No limit", &["system", "elapsed"], true),
-        ("Limit 0", &["system", "elapsed", "minor faults", "major faults"], true),
+        (
+            "Limit 0",
+            &["system", "elapsed", "minor faults", "major faults"],
+            true,
+        ),
         ("Stream", &["system", "elapsed"], true),
     ],
 };
 
 pub(crate) const STATS: Expected = Expected {
     name: "stats",
-    source: &["Yosry Ahmed", "\"[PATCH v3 5/5] mm: memcg: restore subtree stats flushing\"", "16 Nov 2023"],
+    source: &[
+        "Yosry Ahmed",
+        "\"[PATCH v3 5/5] mm: memcg: restore subtree stats flushing\"",
+        "16 Nov 2023",
+    ],
     patches: &[
         "mm: memcg: change flush_next_time to flush_last_time",
         "mm: memcg: move vmstats structs definition above flushing code",
@@ -87,12 +107,19 @@ pub(crate) const STATS: Expected = Expected {
         "mm: workingset: move the stats flush into workingset_test_recent()",
         "mm: memcg: restore subtree stats flushing",
     ],
-    tables: &[("Workers and readers", &[], true), ("Latency of reads", &[], true)],
+    tables: &[
+        ("Workers and readers", &[], true),
+        ("Latency of reads", &[], true),
+    ],
 };
 
 pub(crate) const POOLS: Expected = Expected {
     name: "pools",
-    source: &["Huan Yang", "\"[PATCH v3 0/3] Use kmem_cache for memcg alloc\"", "24 Apr 2025"],
+    source: &[
+        "Huan Yang",
+        "\"[PATCH v3 0/3] Use kmem_cache for memcg alloc\"",
+        "24 Apr 2025",
+    ],
     patches: &[
         "mm/memcg: move mem_cgroup_init() ahead of cgroup_init()",
         "mm/memcg: use kmem_cache when alloc memcg",

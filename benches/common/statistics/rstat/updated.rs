@@ -1,7 +1,8 @@
 //! One thread's counts, and its tree of the groups that it has counted for since they were flushed.
 //!
-//! The tree is the kernel's: it holds exactly the groups with changes, and all their ancestors. Children hang together
-//! in a list that ends in their parent's number; a group that is not on the tree has no next.
+//! The tree is the kernel's: it holds exactly the groups with changes, and all their ancestors.
+//! Children hang together in a list that ends in their parent's number; a group that is not on the
+//! tree has no next.
 
 #![cfg(not(loom))]
 
@@ -48,7 +49,10 @@ impl Cells {
     #[inline(always)]
     pub(super) fn add(&self, item: Item, delta: i64) {
         let cell = &self.items[item as usize];
-        cell.store(cell.load(Ordering::Relaxed).wrapping_add(delta), Ordering::Release);
+        cell.store(
+            cell.load(Ordering::Relaxed).wrapping_add(delta),
+            Ordering::Release,
+        );
     }
 
     /// The change since the last time.
@@ -59,8 +63,8 @@ impl Cells {
         now.wrapping_sub(before)
     }
 
-    /// The kernel tests without its lock and accepts that a flush may be about to take the group off: what was added
-    /// then shows with the thread's next change to the group.
+    /// The kernel tests without its lock and accepts that a flush may be about to take the group
+    /// off: what was added then shows with the thread's next change to the group.
     #[inline(always)]
     fn is_listed(&self) -> bool {
         // The kernel's this_cpu operations order nothing either; the compiler must not.
@@ -80,8 +84,14 @@ pub(super) struct Updated {
 
 impl Updated {
     pub(super) fn new(groups: usize) -> Self {
-        let pages = (0..groups.div_ceil(PAGE)).map(|_| OnceLock::new()).collect();
-        Updated { lock: Mutex::new(()), pages, updates: AtomicU32::new(0) }
+        let pages = (0..groups.div_ceil(PAGE))
+            .map(|_| OnceLock::new())
+            .collect();
+        Updated {
+            lock: Mutex::new(()),
+            pages,
+            updates: AtomicU32::new(0),
+        }
     }
 
     /// The cells of a group, made where there are none.
@@ -95,13 +105,16 @@ impl Updated {
 
     /// The cells of a group, if the thread has any near it.
     fn existing(&self, group: usize) -> Option<&Cells> {
-        self.pages[group / PAGE].get().map(|page| &page[group % PAGE])
+        self.pages[group / PAGE]
+            .get()
+            .map(|page| &page[group % PAGE])
     }
 
     #[cold]
     #[inline(never)]
     fn make(&self, group: usize) -> &Cells {
-        let page = self.pages[group / PAGE].get_or_init(|| Box::new(std::array::from_fn(|_| Cells::new())));
+        let page = self.pages[group / PAGE]
+            .get_or_init(|| Box::new(std::array::from_fn(|_| Cells::new())));
         &page[group % PAGE]
     }
 
@@ -136,12 +149,15 @@ impl Updated {
         }
     }
 
-    /// Takes the tree below `top` off and puts its groups into `list`, children before their parents. Nothing for a
-    /// thread without changes there.
+    /// Takes the tree below `top` off and puts its groups into `list`, children before their
+    /// parents. Nothing for a thread without changes there.
     pub(super) fn pop(&self, shape: &Shape, top: usize, list: &mut Vec<u32>) {
         list.clear();
-        // The kernel takes the lock of every processor; a thread that has nothing is left alone here.
-        let Some(cells) = self.existing(top).filter(|cells| cells.is_listed()) else { return };
+        // The kernel takes the lock of every processor; a thread that has nothing is left alone
+        // here.
+        let Some(cells) = self.existing(top).filter(|cells| cells.is_listed()) else {
+            return;
+        };
         let _lock = self.lock.lock();
         if !cells.is_listed() {
             return;
@@ -161,14 +177,18 @@ impl Updated {
             done += 1;
         }
         for &group in &*list {
-            self.cells(group as usize).next.store(OFF, Ordering::Relaxed);
+            self.cells(group as usize)
+                .next
+                .store(OFF, Ordering::Relaxed);
         }
         list.reverse();
     }
 
     /// Out of its parent's list, which has one link a child.
     fn detach(&self, shape: &Shape, group: usize) {
-        let Some(parent) = shape.parent(group) else { return };
+        let Some(parent) = shape.parent(group) else {
+            return;
+        };
         let next = self.cells(group).next.load(Ordering::Relaxed);
         let mut link = &self.cells(parent).children;
         loop {

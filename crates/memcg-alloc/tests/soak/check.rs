@@ -1,5 +1,5 @@
-//! The comparison while the tree rests: no thread of the test is in a call of the crate, and each charge and object is
-//! in the list of its group.
+//! The comparison while the tree rests: no thread of the test is in a call of the crate, and each
+//! charge and object is in the list of its group.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,22 +30,31 @@ struct Total {
 
 /// Waits until something holds; returns what it was at the last.
 #[track_caller]
-pub(crate) fn eventually<T: PartialEq + std::fmt::Debug>(what: &str, mut read: impl FnMut() -> (T, T)) {
+pub(crate) fn eventually<T: PartialEq + std::fmt::Debug>(
+    what: &str,
+    mut read: impl FnMut() -> (T, T),
+) {
     let began = Instant::now();
     loop {
         let (found, expected) = read();
         if found == expected {
             return;
         }
-        assert!(began.elapsed() < PATIENCE, "{what}: {found:?}, and the test knows of {expected:?}");
+        assert!(
+            began.elapsed() < PATIENCE,
+            "{what}: {found:?}, and the test knows of {expected:?}"
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 /// The totals of all groups that hold anything.
 fn totals(groups: &[Arc<KnownGroup>]) -> Vec<Total> {
-    let at: HashMap<*const KnownGroup, usize> =
-        groups.iter().enumerate().map(|(at, known)| (Arc::as_ptr(known), at)).collect();
+    let at: HashMap<*const KnownGroup, usize> = groups
+        .iter()
+        .enumerate()
+        .map(|(at, known)| (Arc::as_ptr(known), at))
+        .collect();
     let mut totals = vec![Total::default(); groups.len()];
     for (number, known) in groups.iter().enumerate().rev() {
         let (own, total) = (known.held(), &mut totals[number]);
@@ -82,7 +91,10 @@ pub(crate) fn at_rest(world: &World, rng: &mut SmallRng) {
     let verdict = world.runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
     let (counts, tally) = (world.runtime.counts(), &world.shared.tally);
-    assert_eq!((counts.underflows, counts.overflows, counts.discarded), (0, 0, 0));
+    assert_eq!(
+        (counts.underflows, counts.overflows, counts.discarded),
+        (0, 0, 0)
+    );
     panics(world);
     for _ in 0..2 {
         let at = rng.random_range(0..groups.len());
@@ -97,19 +109,33 @@ pub(crate) fn at_rest(world: &World, rng: &mut SmallRng) {
 fn compare(world: &World, known: &KnownGroup, group: &Group, total: &Total) {
     let (held, path) = (total.held, group.path());
     let ledger = group.ledger();
-    let found = (group.live(), ledger.reserved(), ledger.allocated(), ledger.max_error());
-    assert_eq!(found, (total.live, held.reserved, held.allocated, 0), "live, reserved, allocated, error of {path}");
+    let found = (
+        group.live(),
+        ledger.reserved(),
+        ledger.allocated(),
+        ledger.max_error(),
+    );
+    assert_eq!(
+        found,
+        (total.live, held.reserved, held.allocated, 0),
+        "live, reserved, allocated, error of {path}"
+    );
     // Credit of others may go meanwhile, for which no thread of the test has to run.
     if !total.covers {
         let read = || (group.usage(), total.live + group.memory().stocked());
         eventually(&format!("usage of {path}, live and credit"), read);
     }
     assert_eq!(group.waiting_count(), 0, "{path}: no thread waits");
-    let counters = [world.files, world.near].map(|counter| group.counter(counter).expect("declared").live());
+    let counters =
+        [world.files, world.near].map(|counter| group.counter(counter).expect("declared").live());
     assert_eq!(counters[0], held.files, "files of {path}");
     // Bytes on no node may be promised to the tier.
     let near = held.nodes[0]..=held.nodes[0] + held.nodes[2];
-    assert!(near.contains(&counters[1]), "near memory of {path}: {} and {near:?}", counters[1]);
+    assert!(
+        near.contains(&counters[1]),
+        "near memory of {path}: {} and {near:?}",
+        counters[1]
+    );
     if known.depth <= 2 {
         let stats = group.read(Freshness::Exact);
         assert_eq!(
@@ -125,9 +151,19 @@ fn compare(world: &World, known: &KnownGroup, group: &Group, total: &Total) {
 }
 
 /// No charge is refused beside credit: one of all that no charge holds fits.
-fn charge_all_room(world: &World, groups: &[Arc<KnownGroup>], totals: &[Total], at: usize, group: &Group) {
-    let live =
-        |of: &KnownGroup| groups.iter().position(|known| std::ptr::eq(&**known, of)).map_or(0, |at| totals[at].live);
+fn charge_all_room(
+    world: &World,
+    groups: &[Arc<KnownGroup>],
+    totals: &[Total],
+    at: usize,
+    group: &Group,
+) {
+    let live = |of: &KnownGroup| {
+        groups
+            .iter()
+            .position(|known| std::ptr::eq(&**known, of))
+            .map_or(0, |at| totals[at].live)
+    };
     let room = |known: &KnownGroup| {
         let max = known.group().map_or(u64::MAX, |group| group.max());
         max.saturating_sub(live(known))
@@ -144,13 +180,18 @@ fn charge_all_room(world: &World, groups: &[Arc<KnownGroup>], totals: &[Total], 
                 return drop(charge);
             }
             Err(ChargeError::Cancelled { .. }) => return,
-            Err(error) => assert!(began.elapsed() < PATIENCE, "{} are free: {error}", Limit::Bytes(room)),
+            Err(error) => assert!(
+                began.elapsed() < PATIENCE,
+                "{} are free: {error}",
+                Limit::Bytes(room)
+            ),
         }
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Two threads free all holdings. Before that or after it the groups go offline, then the runtime ends.
+/// Two threads free all holdings. Before that or after it the groups go offline, then the runtime
+/// ends.
 pub(crate) fn end(mut world: World, rng: &mut SmallRng) {
     let root = world.runtime.root();
     let holdings_first = rng.random();
@@ -175,11 +216,27 @@ pub(crate) fn end(mut world: World, rng: &mut SmallRng) {
     world.end_listeners();
     panics(&world);
     for group in root.descendants().chain([root.clone()]) {
-        assert_eq!((group.waiting_count(), group.live()), (0, 0), "{}", group.path());
+        assert_eq!(
+            (group.waiting_count(), group.live()),
+            (0, 0),
+            "{}",
+            group.path()
+        );
     }
     drop(groups);
-    world.stay.iter().skip(1).rev().for_each(|known| known.end());
-    let World { runtime, stay, gone, shared, .. } = world;
+    world
+        .stay
+        .iter()
+        .skip(1)
+        .rev()
+        .for_each(|known| known.end());
+    let World {
+        runtime,
+        stay,
+        gone,
+        shared,
+        ..
+    } = world;
     drop((stay, gone));
     memcg_alloc::settle();
     runtime.stop_flusher();
@@ -188,11 +245,27 @@ pub(crate) fn end(mut world: World, rng: &mut SmallRng) {
         ((runtime.group_count(), runtime.dying_count()), (1, 0))
     });
     root.memory().drain();
-    assert_eq!((root.usage(), root.live(), root.forced(), root.descendants_in_excess()), (0, 0, 0, 0));
+    assert_eq!(
+        (
+            root.usage(),
+            root.live(),
+            root.forced(),
+            root.descendants_in_excess()
+        ),
+        (0, 0, 0, 0)
+    );
     let verdict = runtime.verify();
     assert!(verdict.is_ok() && verdict.counter_count() == 3, "{verdict}");
     let counts = runtime.counts();
-    assert_eq!((counts.underflows, counts.overflows, counts.discarded, counts.foreign_stats), (0, 0, 0, 0));
+    assert_eq!(
+        (
+            counts.underflows,
+            counts.overflows,
+            counts.discarded,
+            counts.foreign_stats
+        ),
+        (0, 0, 0, 0)
+    );
     drop((runtime, root, shared));
 }
 

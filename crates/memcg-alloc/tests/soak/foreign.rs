@@ -1,4 +1,5 @@
-//! Foreign code: reclaimers, hooks, listeners and orders of choice that do their work, sleep, lie or panic.
+//! Foreign code: reclaimers, hooks, listeners and orders of choice that do their work, sleep, lie
+//! or panic.
 
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +7,10 @@ use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use memcg::expert::{OomCandidate, OomOrder};
-use memcg::{Cancel, ChargeError, Event, Group, Happened, Later, Priority, Reclaim, ReclaimCause, ReclaimContext};
+use memcg::{
+    Cancel, ChargeError, Event, Group, Happened, Later, Priority, Reclaim, ReclaimCause,
+    ReclaimContext,
+};
 use memcg::{OomPolicy, Registration};
 
 use crate::known_group::KnownGroup;
@@ -16,7 +20,8 @@ use crate::tally::{Tally, What};
 /// The payload of a panic that the crate has to contain.
 pub(crate) struct Contained;
 
-/// Lists that foreign code adds to do not grow: the list would belong to the group that is current there.
+/// Lists that foreign code adds to do not grow: the list would belong to the group that is current
+/// there.
 const LIST_MAX: usize = 256;
 
 /// Shared by all foreign code of a tree.
@@ -97,7 +102,11 @@ struct PanicsAtTheEnd {
 
 impl Drop for PanicsAtTheEnd {
     fn drop(&mut self) {
-        let count = if self.counts { &self.shared.panics } else { &self.shared.drops };
+        let count = if self.counts {
+            &self.shared.panics
+        } else {
+            &self.shared.drops
+        };
         count.fetch_add(1, Ordering::SeqCst);
         self.shared.tally.one(What::DropPanics);
         panic_any(Contained);
@@ -120,8 +129,14 @@ enum Character {
     Charges,
 }
 
-const CHARACTERS: [Character; 6] =
-    [Character::Honest, Character::Sleeps, Character::Lies, Character::Panics, Character::Promises, Character::Charges];
+const CHARACTERS: [Character; 6] = [
+    Character::Honest,
+    Character::Sleeps,
+    Character::Lies,
+    Character::Panics,
+    Character::Promises,
+    Character::Charges,
+];
 
 struct Reclaimer {
     shared: Arc<Shared>,
@@ -162,7 +177,9 @@ impl Reclaimer {
 
 impl Reclaim for Reclaimer {
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
-        let Some(_open) = self.shared.open() else { return 0 };
+        let Some(_open) = self.shared.open() else {
+            return 0;
+        };
         self.tell_cause(context);
         let draw = self.shared.draw();
         match self.character {
@@ -170,7 +187,11 @@ impl Reclaim for Reclaimer {
             Character::Sleeps => {
                 self.shared.tally.one(What::Naps);
                 nap(draw);
-                if draw.is_multiple_of(4) { 0 } else { self.free(want) }
+                if draw.is_multiple_of(4) {
+                    0
+                } else {
+                    self.free(want)
+                }
             }
             Character::Lies => {
                 self.shared.tally.one(What::Lies);
@@ -190,7 +211,9 @@ impl Reclaim for Reclaimer {
                 self.free(want)
             }
             Character::Promises => {
-                add(&self.shared.due, || (context.later(), Arc::clone(&self.known)));
+                add(&self.shared.due, || {
+                    (context.later(), Arc::clone(&self.known))
+                });
                 0
             }
             Character::Charges => {
@@ -201,12 +224,16 @@ impl Reclaim for Reclaimer {
     }
 
     fn start(&self, want: u64, context: &ReclaimContext<'_>) {
-        let Some(_open) = self.shared.open() else { return };
+        let Some(_open) = self.shared.open() else {
+            return;
+        };
         self.shared.tally.one(What::Started);
         match self.character {
             Character::Panics => self.shared.panic(),
             Character::Promises | Character::Sleeps => {
-                add(&self.shared.due, || (context.later(), Arc::clone(&self.known)));
+                add(&self.shared.due, || {
+                    (context.later(), Arc::clone(&self.known))
+                });
             }
             Character::Honest => {
                 self.free(want);
@@ -216,7 +243,9 @@ impl Reclaim for Reclaimer {
     }
 
     fn reclaimable(&self) -> u64 {
-        let Some(_open) = self.shared.open() else { return 0 };
+        let Some(_open) = self.shared.open() else {
+            return 0;
+        };
         match self.character {
             Character::Panics if self.shared.draw().is_multiple_of(16) => self.shared.panic(),
             Character::Lies => self.shared.draw() << 12,
@@ -227,11 +256,23 @@ impl Reclaim for Reclaimer {
 }
 
 /// Registers a reclaimer that frees what the group holds.
-pub(crate) fn reclaimer(shared: &Arc<Shared>, known: &Arc<KnownGroup>, group: &Group) -> Registration {
+pub(crate) fn reclaimer(
+    shared: &Arc<Shared>,
+    known: &Arc<KnownGroup>,
+    group: &Group,
+) -> Registration {
     let draw = shared.draw();
-    let end = draw.is_multiple_of(5).then(|| PanicsAtTheEnd { shared: Arc::clone(shared), counts: false });
+    let end = draw.is_multiple_of(5).then(|| PanicsAtTheEnd {
+        shared: Arc::clone(shared),
+        counts: false,
+    });
     let character = CHARACTERS[draw as usize / 5 % CHARACTERS.len()];
-    let reclaimer = Reclaimer { shared: Arc::clone(shared), known: Arc::clone(known), character, _end: end };
+    let reclaimer = Reclaimer {
+        shared: Arc::clone(shared),
+        known: Arc::clone(known),
+        character,
+        _end: end,
+    };
     group.register_reclaimer(Arc::new(reclaimer), Priority::new((draw >> 8) as u8))
 }
 
@@ -240,7 +281,10 @@ pub(crate) fn reclaimer(shared: &Arc<Shared>, known: &Arc<KnownGroup>, group: &G
 /// Registers a hook that has the group give back what it holds: at once, later, or never.
 pub(crate) fn hook(shared: &Arc<Shared>, known: &Arc<KnownGroup>, group: &Group) -> Registration {
     let (shared, known) = (Arc::clone(shared), Arc::clone(known));
-    let end = shared.draw().is_multiple_of(6).then(|| PanicsAtTheEnd { shared: Arc::clone(&shared), counts: true });
+    let end = shared.draw().is_multiple_of(6).then(|| PanicsAtTheEnd {
+        shared: Arc::clone(&shared),
+        counts: true,
+    });
     group.on_cancel(move |cancel: &Cancel| {
         let _end = &end;
         let Some(_open) = shared.open() else { return };
@@ -262,7 +306,10 @@ pub(crate) fn hook(shared: &Arc<Shared>, known: &Arc<KnownGroup>, group: &Group)
 pub(crate) fn listeners(shared: &Arc<Shared>, root: &Group) -> Vec<Registration> {
     let listen = |event| {
         let shared = Arc::clone(shared);
-        let end = (event == Event::High).then(|| PanicsAtTheEnd { shared: Arc::clone(&shared), counts: true });
+        let end = (event == Event::High).then(|| PanicsAtTheEnd {
+            shared: Arc::clone(&shared),
+            counts: true,
+        });
         root.on_event(event, move |happened: &Happened| {
             let _end = &end;
             if happened.event() == Event::PressureLevel {
@@ -275,7 +322,15 @@ pub(crate) fn listeners(shared: &Arc<Shared>, root: &Group) -> Vec<Registration>
             }
         })
     };
-    [Event::Max, Event::High, Event::PressureLevel, Event::OomKill, Event::TimedOut].map(listen).into()
+    [
+        Event::Max,
+        Event::High,
+        Event::PressureLevel,
+        Event::OomKill,
+        Event::TimedOut,
+    ]
+    .map(listen)
+    .into()
 }
 
 /// An order that is not to be relied on.

@@ -62,11 +62,16 @@ impl Memory {
     }
 
     pub(crate) fn resize(&mut self, size: usize) {
-        self.0.as_mut().expect("until the drop").resize(&ALLOCATOR, size);
+        self.0
+            .as_mut()
+            .expect("until the drop")
+            .resize(&ALLOCATOR, size);
     }
 
     fn size(&self) -> u64 {
-        self.0.as_ref().map_or(0, |object| object.layout.size() as u64)
+        self.0
+            .as_ref()
+            .map_or(0, |object| object.layout.size() as u64)
     }
 }
 
@@ -93,7 +98,10 @@ impl AddAssign for Held {
         self.reserved += other.reserved;
         self.allocated += other.allocated;
         self.files += other.files;
-        self.nodes.iter_mut().zip(other.nodes).for_each(|(sum, more)| *sum += more);
+        self.nodes
+            .iter_mut()
+            .zip(other.nodes)
+            .for_each(|(sum, more)| *sum += more);
     }
 }
 
@@ -102,15 +110,25 @@ impl Holding {
         let mut held = Held::default();
         match self {
             Holding::Charge(charge) => held.reserved = charge.bytes(),
-            Holding::File(charge, file) => (held.reserved, held.files) = (charge.bytes(), file.bytes()),
+            Holding::File(charge, file) => {
+                (held.reserved, held.files) = (charge.bytes(), file.bytes())
+            }
             Holding::Raw(Raw(_, bytes)) | Holding::Word(Word(_, bytes)) => held.reserved = *bytes,
             Holding::Memory(memory) => held.allocated = memory.size(),
             Holding::Buffer(buffer) => held.allocated = buffer.capacity() as u64,
             Holding::Kmem(kmem) => {
                 held.reserved = kmem.bytes();
                 let placement = kmem.placement();
-                held.nodes = [placement.on_node(NODES[0]), placement.on_node(NODES[1]), placement.unplaced()];
-                assert_eq!(placement.bytes(), kmem.bytes(), "each byte of an account has its place");
+                held.nodes = [
+                    placement.on_node(NODES[0]),
+                    placement.on_node(NODES[1]),
+                    placement.unplaced(),
+                ];
+                assert_eq!(
+                    placement.bytes(),
+                    kmem.bytes(),
+                    "each byte of an account has its place"
+                );
             }
         }
         held

@@ -31,7 +31,11 @@ pub(crate) struct KnownGroup {
 }
 
 impl KnownGroup {
-    pub(crate) fn new(group: Group, above: Option<&Arc<KnownGroup>>, strict: bool) -> Arc<KnownGroup> {
+    pub(crate) fn new(
+        group: Group,
+        above: Option<&Arc<KnownGroup>>,
+        strict: bool,
+    ) -> Arc<KnownGroup> {
         Arc::new(KnownGroup {
             id: group.id(),
             above: above.cloned(),
@@ -61,7 +65,8 @@ impl KnownGroup {
         std::iter::successors(Some(self), |known| known.above.as_deref())
     }
 
-    /// An object that is allocated here belongs to this group or, once it is offline, to one above: both count the same.
+    /// An object that is allocated here belongs to this group or, once it is offline, to one above:
+    /// both count the same.
     pub(crate) fn is_even(&self) -> bool {
         let mut below_tenants = self.path().filter(|known| known.depth >= 2);
         below_tenants.all(|known| known.covers == self.covers)
@@ -99,7 +104,9 @@ impl KnownGroup {
 
     pub(crate) fn held(&self) -> Held {
         let mut sum = Held::default();
-        lock(&self.holdings).iter().for_each(|holding| sum += holding.held());
+        lock(&self.holdings)
+            .iter()
+            .for_each(|holding| sum += holding.held());
         sum
     }
 
@@ -113,7 +120,8 @@ impl KnownGroup {
     }
 
     pub(crate) fn add_rows(&self, rows: i64) {
-        self.path().for_each(|known| _ = known.rows.fetch_add(rows, Ordering::Relaxed));
+        self.path()
+            .for_each(|known| _ = known.rows.fetch_add(rows, Ordering::Relaxed));
     }
 
     /// The group goes offline; what it holds outlives it.

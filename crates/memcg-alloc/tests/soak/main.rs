@@ -1,19 +1,24 @@
-//! A soak: threads that mix all that the crate does, with the process's own allocator, for as long as one likes.
+//! A soak: threads that mix all that the crate does, with the process's own allocator, for as long
+//! as one likes.
 //!
-//! A run is a row of trees, each with limits and foreign code of its own. Eight threads charge, wait, allocate and free
-//! in groups that come and go, below limits that move. Reclaimers, hooks, listeners and orders of choice free, sleep,
-//! lie and panic. One thread keeps promises and takes idle credit back, one reads, one looks for a usage above its max
-//! where nothing is forced.
+//! A run is a row of trees, each with limits and foreign code of its own. Eight threads charge,
+//! wait, allocate and free in groups that come and go, below limits that move. Reclaimers, hooks,
+//! listeners and orders of choice free, sleep, lie and panic. One thread keeps promises and takes
+//! idle credit back, one reads, one looks for a usage above its max where nothing is forced.
 //!
-//! Now and then all threads rest. Then each figure of each group is compared with what the test holds: usage is what is
-//! reserved and allocated, with credit; and whatever is free can be charged. In the end nothing is left.
+//! Now and then all threads rest. Then each figure of each group is compared with what the test
+//! holds: usage is what is reserved and allocated, with credit; and whatever is free can be
+//! charged. In the end nothing is left.
 //!
-//! * `world`: a runtime, its groups, and limits that move; `known_group`, `holdings`: what groups hold;
+//! * `world`: a runtime, its groups, and limits that move; `known_group`, `holdings`: what groups
+//!   hold;
 //! * `worker`: what one thread does; `foreign`: reclaimers, hooks, listeners, orders;
-//! * `check`: what must hold; `tally`: what has happened. Where one of these has not, the run fails.
+//! * `check`: what must hold; `tally`: what has happened. Where one of these has not, the run
+//!   fails.
 //!
-//! A run has a fixed number of operations. `MEMCG_SOAK_SECONDS` is how long it lasts instead, `MEMCG_SOAK_SEED` is the
-//! seed of its first tree: `MEMCG_SOAK_SECONDS=3600 cargo test --release -p memcg-alloc --test soak`.
+//! A run has a fixed number of operations. `MEMCG_SOAK_SECONDS` is how long it lasts instead,
+//! `MEMCG_SOAK_SEED` is the seed of its first tree: `MEMCG_SOAK_SECONDS=3600 cargo test --release
+//! -p memcg-alloc --test soak`.
 
 mod check;
 mod foreign;
@@ -73,18 +78,26 @@ static PROGRESS: AtomicU64 = AtomicU64::new(0);
 
 fn describe() -> String {
     let (tree, world) = &*lock(&NOW);
-    let described = world.upgrade().map_or_else(String::new, |world| world.describe());
+    let described = world
+        .upgrade()
+        .map_or_else(String::new, |world| world.describe());
     format!("tree {tree} (MEMCG_SOAK_SEED={tree})\n{described}")
 }
 
-/// A panic that is not the test's own ends the process: others would wait for its thread, or the crate contain it.
+/// A panic that is not the test's own ends the process: others would wait for its thread, or the
+/// crate contain it.
 fn on_panic(info: &PanicHookInfo<'_>) {
     if info.payload().is::<Contained>() {
         return;
     }
     let payload = info.payload();
-    let text = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
-    let place = info.location().map_or_else(String::new, ToString::to_string);
+    let text = payload
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or(payload.downcast_ref::<&str>().copied());
+    let place = info
+        .location()
+        .map_or_else(String::new, ToString::to_string);
     eprintln!("soak FAILED at {place}: {}", text.unwrap_or("?"));
     eprintln!("{}", std::backtrace::Backtrace::force_capture());
     eprintln!("{}", describe());
@@ -191,20 +204,35 @@ fn read(world: &World, rng: &mut SmallRng) {
         7 => drop((group.ledger(), group.ledger_local(), group.live_local())),
         8 => drop((group.incidents(), group.top(3))),
         9 => drop((world.runtime.own_bytes(), world.runtime.pools())),
-        10 => drop((group.limits(), group.effective_max(), group.headroom(), group.soft())),
+        10 => drop((
+            group.limits(),
+            group.effective_max(),
+            group.headroom(),
+            group.soft(),
+        )),
         _ => drop(group.flush_ratelimited()),
     }
 }
 
 /// Usage is within max, once it was, wherever nothing is forced and no max is set.
 fn sample(world: &World, over: &AtomicBool) {
-    let strict: Vec<_> =
-        world.stay.iter().filter(|known| known.strict).filter_map(|known| Some((known, known.group()?))).collect();
+    let strict: Vec<_> = world
+        .stay
+        .iter()
+        .filter(|known| known.strict)
+        .filter_map(|known| Some((known, known.group()?)))
+        .collect();
     while !over.load(Ordering::SeqCst) {
         for (known, group) in &strict {
-            let Ok(mut ceiling) = known.ceiling.try_lock() else { continue };
+            let Ok(mut ceiling) = known.ceiling.try_lock() else {
+                continue;
+            };
             let (usage, max) = (group.usage(), group.max());
-            assert!(usage <= *ceiling, "{}: usage {usage}, max {max}, once {ceiling}", group.path());
+            assert!(
+                usage <= *ceiling,
+                "{}: usage {usage}, max {max}, once {ceiling}",
+                group.path()
+            );
             if usage <= max {
                 *ceiling = max;
             }
@@ -231,7 +259,12 @@ fn tree(seed: u64, until: Option<Instant>, process: &memcg::Group) -> Tally {
     let steps = if until.is_some() { STEPS_LONG } else { STEPS };
     let barrier = Barrier::new(WORKERS as usize + 3);
     let [due, done] = [false; 2].map(AtomicBool::new);
-    let rests = Rests { barrier, arrived: AtomicU64::new(0), due, over: AtomicBool::new(false) };
+    let rests = Rests {
+        barrier,
+        arrived: AtomicU64::new(0),
+        due,
+        over: AtomicBool::new(false),
+    };
     std::thread::scope(|scope| {
         let (world, rests, done) = (&*world, &rests, &done);
         scope.spawn(move || sample(world, done));
@@ -251,7 +284,9 @@ fn tree(seed: u64, until: Option<Instant>, process: &memcg::Group) -> Tally {
             check_unowned(process);
             let is_over = match until {
                 None => rest == RESTS,
-                Some(until) => began.elapsed().as_secs() >= SECONDS_PER_TREE || Instant::now() > until,
+                Some(until) => {
+                    began.elapsed().as_secs() >= SECONDS_PER_TREE || Instant::now() > until
+                }
             };
             rests.over.store(is_over, Ordering::SeqCst);
             rests.arrived.store(0, Ordering::SeqCst);
@@ -273,14 +308,18 @@ fn tree(seed: u64, until: Option<Instant>, process: &memcg::Group) -> Tally {
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|error| panic!("{name}={text}: {error}")))
+    Some(
+        text.parse()
+            .unwrap_or_else(|error| panic!("{name}={text}: {error}")),
+    )
 }
 
 /// KiB of the process that are in memory, where the system says so.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
 }
 
 fn main() {
@@ -296,7 +335,12 @@ fn main() {
     for tree_seed in seed.. {
         let since = Instant::now();
         let tally = tree(tree_seed, until, &process);
-        println!("tree {tree_seed}, {:.1?}: {}, {} KiB resident", since.elapsed(), tally.line(), resident());
+        println!(
+            "tree {tree_seed}, {:.1?}: {}, {} KiB resident",
+            since.elapsed(),
+            tally.line(),
+            resident()
+        );
         all.add_all(&tally);
         // A rare thing may need a few trees more.
         let trees = tree_seed - seed + 1;
@@ -307,7 +351,15 @@ fn main() {
     }
     charge_unowned_to(None);
     println!("{:.1?}\n{all}", began.elapsed());
-    assert!(all.missing().is_empty(), "these have not occurred: {:?}", all.missing());
+    assert!(
+        all.missing().is_empty(),
+        "these have not occurred: {:?}",
+        all.missing()
+    );
     own.root().memory().drain();
-    assert_eq!((process.live(), own.root().usage()), (0, 0), "unowned bytes are charged to no group any more");
+    assert_eq!(
+        (process.live(), own.root().usage()),
+        (0, 0),
+        "unowned bytes are charged to no group any more"
+    );
 }

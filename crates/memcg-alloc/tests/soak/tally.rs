@@ -88,24 +88,31 @@ impl Tally {
     }
 
     pub(crate) fn add_all(&self, other: &Tally) {
-        ALL.iter().for_each(|&(what, _)| self.add(what, other.get(what)));
+        ALL.iter()
+            .for_each(|&(what, _)| self.add(what, other.get(what)));
     }
 
     /// The line of a tree.
     pub(crate) fn line(&self) -> String {
         let counts = ALL.iter().take(What::Samples as usize + 1);
-        let counts: Vec<_> = counts.map(|&(what, text)| format!("{} {text}", self.get(what))).collect();
+        let counts: Vec<_> = counts
+            .map(|&(what, text)| format!("{} {text}", self.get(what)))
+            .collect();
         counts.join(", ")
     }
 
     /// Names of counts that are zero.
     pub(crate) fn missing(&self) -> Vec<&'static str> {
-        ALL.iter().filter(|&&(what, _)| self.get(what) == 0).map(|&(_, text)| text).collect()
+        ALL.iter()
+            .filter(|&&(what, _)| self.get(what) == 0)
+            .map(|&(_, text)| text)
+            .collect()
     }
 }
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        ALL.iter().try_for_each(|&(what, text)| writeln!(f, "{:>14} {text}", self.get(what)))
+        ALL.iter()
+            .try_for_each(|&(what, text)| writeln!(f, "{:>14} {text}", self.get(what)))
     }
 }

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use memcg::expert::CentralStock;
 use memcg::kmem::{Bound, NodeId, Placement};
-use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Counter, Group, InGroup, Limits, OnFull, Stat};
+use memcg::{
+    Bytes, Charge, ChargeError, ChargeFuture, Counter, Group, InGroup, Limits, OnFull, Stat,
+};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -22,7 +24,8 @@ use crate::world::{TENANT_MAX, World};
 /// Futures that a thread keeps over other calls.
 const KEPT_MAX: usize = 3;
 
-/// Polls a future until it is ready, for so long at most. Returns whether its first poll was pending, too.
+/// Polls a future until it is ready, for so long at most. Returns whether its first poll was
+/// pending, too.
 fn poll_for<T>(future: impl Future<Output = T>, patience: Duration) -> (bool, Option<T>) {
     let mut future = pin!(future);
     if let Poll::Ready(output) = poll::poll_for(&mut future, Duration::ZERO) {
@@ -43,7 +46,12 @@ pub(crate) struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     pub(crate) fn new(world: &'a World, seed: u64) -> Worker<'a> {
-        Worker { world, tally: &world.shared.tally, rng: SmallRng::seed_from_u64(seed), kept: Vec::new() }
+        Worker {
+            world,
+            tally: &world.shared.tally,
+            rng: SmallRng::seed_from_u64(seed),
+            kept: Vec::new(),
+        }
     }
 
     /// The thread comes to rest: it holds nothing.
@@ -73,7 +81,9 @@ impl<'a> Worker<'a> {
     fn ended<T>(&self, known: &KnownGroup, ended: Result<T, ChargeError>) -> Option<T> {
         let what = match &ended {
             Ok(_) => What::Admitted,
-            Err(ChargeError::Limit(_) | ChargeError::WouldBlock(_) | ChargeError::NoRoom { .. }) => What::Refusals,
+            Err(
+                ChargeError::Limit(_) | ChargeError::WouldBlock(_) | ChargeError::NoRoom { .. },
+            ) => What::Refusals,
             Err(ChargeError::TimedOut { .. }) => What::TimedOut,
             Err(ChargeError::Deadlock(_)) => What::Deadlocks,
             Err(ChargeError::Cancelled { .. }) => What::Cancelled,
@@ -122,21 +132,33 @@ impl<'a> Worker<'a> {
             830..836 => self.cannot_end(&known, &group),
             836..838 => self.short_thread(&known, &group),
             838..842 => drop(self.world.runtime.release_thread_credit()),
-            842..846 => drop(self.world.tenants()[0].group().map(|group| group.reclaim(64 << 10))),
+            842..846 => drop(
+                self.world.tenants()[0]
+                    .group()
+                    .map(|group| group.reclaim(64 << 10)),
+            ),
             _ => self.free(&known),
         }
     }
 
     /// Gives something back, in some other group.
     fn free(&mut self, known: &Arc<KnownGroup>) {
-        let from = if self.rng.random_bool(0.3) { self.world.any_gone(&mut self.rng) } else { None };
+        let from = if self.rng.random_bool(0.3) {
+            self.world.any_gone(&mut self.rng)
+        } else {
+            None
+        };
         let from = from.unwrap_or_else(|| self.world.any(&mut self.rng));
-        let Some(holding) = from.take(self.rng.random_range(0..1 << 16)) else { return };
+        let Some(holding) = from.take(self.rng.random_range(0..1 << 16)) else {
+            return;
+        };
         if holding.is_object() && !Arc::ptr_eq(&from, known) {
             self.tally.one(What::Elsewhere);
         }
         match known.group() {
-            Some(group) if !known.strict && self.rng.random_bool(0.5) => group.run(|| drop(holding)),
+            Some(group) if !known.strict && self.rng.random_bool(0.5) => {
+                group.run(|| drop(holding))
+            }
             _ => drop(holding),
         }
     }
@@ -216,7 +238,8 @@ impl<'a> Worker<'a> {
     fn keep_future(&mut self, known: &Arc<KnownGroup>, group: &Group) {
         if self.kept.len() < KEPT_MAX {
             let bytes = Bytes(self.bytes());
-            self.kept.push((Arc::clone(known), group.charge_async(bytes)));
+            self.kept
+                .push((Arc::clone(known), group.charge_async(bytes)));
         }
         let at = self.rng.random_range(0..self.kept.len());
         let (known, mut future) = self.kept.swap_remove(at);
@@ -236,8 +259,12 @@ impl<'a> Worker<'a> {
 
     /// Changes a charge that is there.
     fn change(&mut self, known: &Arc<KnownGroup>) {
-        let Some(holding) = known.take(self.rng.random_range(0..1 << 16)) else { return };
-        let Holding::Charge(mut charge) = holding else { return self.put(known, holding) };
+        let Some(holding) = known.take(self.rng.random_range(0..1 << 16)) else {
+            return;
+        };
+        let Holding::Charge(mut charge) = holding else {
+            return self.put(known, holding);
+        };
         let (held, bytes) = (charge.bytes(), self.bytes() / 4);
         match self.rng.random_range(0..8) {
             0 => drop(charge.try_grow(Bytes(bytes))),
@@ -307,7 +334,10 @@ impl<'a> Worker<'a> {
     /// An object keeps its owner, whatever group resizes it.
     fn resize(&mut self, known: &Arc<KnownGroup>, group: &Group) {
         let from = self.world.any(&mut self.rng);
-        let (Some(mut holding), size) = (from.take(self.rng.random_range(0..1 << 16)), self.size()) else { return };
+        let (Some(mut holding), size) = (from.take(self.rng.random_range(0..1 << 16)), self.size())
+        else {
+            return;
+        };
         let _entered = (!known.strict).then(|| group.enter());
         match &mut holding {
             Holding::Memory(memory) => memory.resize(size),
@@ -328,11 +358,15 @@ impl<'a> Worker<'a> {
         } else {
             let patience = self.time();
             let checkpoint = async { Group::checkpoint_async().await };
-            poll_for(checkpoint.in_group(group), patience).1.unwrap_or(Ok(()))
+            poll_for(checkpoint.in_group(group), patience)
+                .1
+                .unwrap_or(Ok(()))
         };
         match ended {
             Ok(()) => {}
-            Err(ChargeError::Limit(_) | ChargeError::Cancelled { .. } | ChargeError::WouldBlock(_)) => {
+            Err(
+                ChargeError::Limit(_) | ChargeError::Cancelled { .. } | ChargeError::WouldBlock(_),
+            ) => {
                 self.tally.one(What::Checkpoints);
             }
             Err(other) => panic!("a checkpoint in {}: {other}", group.path()),
@@ -365,8 +399,12 @@ impl<'a> Worker<'a> {
     }
 
     fn move_account(&mut self, known: &Arc<KnownGroup>) {
-        let Some(holding) = known.take(self.rng.random_range(0..1 << 16)) else { return };
-        let Holding::Kmem(mut kmem) = holding else { return self.put(known, holding) };
+        let Some(holding) = known.take(self.rng.random_range(0..1 << 16)) else {
+            return;
+        };
+        let Holding::Kmem(mut kmem) = holding else {
+            return self.put(known, holding);
+        };
         let (from, to, bytes) = (self.node(), self.node(), Bytes(self.bytes()));
         let moved = match self.rng.random_range(0..5) {
             0 => kmem.migrate(from, to, bytes),
@@ -403,7 +441,10 @@ impl<'a> Worker<'a> {
     }
 
     fn charge_set(&mut self, known: &Arc<KnownGroup>, group: &Group) {
-        let amounts = [(Counter::MEMORY, self.bytes() / 8), (self.world.files, self.rng.random_range(0..4))];
+        let amounts = [
+            (Counter::MEMORY, self.bytes() / 8),
+            (self.world.files, self.rng.random_range(0..4)),
+        ];
         let ended = group.try_charge_set(&amounts);
         self.tally.one(What::Sets);
         if let Some([memory, file]) = self.ended(known, ended) {
@@ -413,7 +454,11 @@ impl<'a> Worker<'a> {
 
     fn charge_raw(&mut self, known: &Arc<KnownGroup>, group: &Group) {
         let bytes = Bytes(self.bytes() / 8);
-        let full = [OnFull::Refuse, OnFull::Now, OnFull::Wait(Duration::from_micros(100))][self.rng.random_range(0..3)];
+        let full = [
+            OnFull::Refuse,
+            OnFull::Now,
+            OnFull::Wait(Duration::from_micros(100)),
+        ][self.rng.random_range(0..3)];
         let ended = group.raw().try_charge_with(bytes, full);
         self.tally.one(What::Raw);
         if self.ended(known, ended).is_some() {
@@ -444,7 +489,9 @@ impl<'a> Worker<'a> {
     // === Groups and threads that come and go ===
 
     fn scope(&mut self) {
-        let Some(known) = self.world.scope(&mut self.rng) else { return };
+        let Some(known) = self.world.scope(&mut self.rng) else {
+            return;
+        };
         if let Some(group) = known.group() {
             for _ in 0..self.rng.random_range(1..20) {
                 match self.rng.random_range(0..4) {
@@ -484,8 +531,12 @@ impl<'a> Worker<'a> {
         }
         let overdraft = [0, 25][self.rng.random_range(0..2)];
         let limits = Limits::new().max(8_000).overdraft(overdraft);
-        let Ok(full) = group.scope(memcg::GroupName::Unnamed, limits) else { return };
-        let Ok(task) = full.scope(memcg::GroupName::Unnamed, Limits::new().tasks(1)) else { return };
+        let Ok(full) = group.scope(memcg::GroupName::Unnamed, limits) else {
+            return;
+        };
+        let Ok(task) = full.scope(memcg::GroupName::Unnamed, Limits::new().tasks(1)) else {
+            return;
+        };
         let held = task.try_charge_with(7_000, OnFull::IfRoom);
         if held.is_err() {
             return;

@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memcg::expert::{FixedBatch, Inspect};
-use memcg::{Bytes, Counter, Group, GroupName, Limit, Limits, OomPolicy, Percent, Registration, Runtime, Stat, Unit};
+use memcg::{
+    Bytes, Counter, Group, GroupName, Limit, Limits, OomPolicy, Percent, Registration, Runtime,
+    Stat, Unit,
+};
 use rand::RngExt;
 use rand::rngs::SmallRng;
 
@@ -53,21 +56,34 @@ impl World {
             .oom_time(Duration::from_millis(rng.random_range(1..15)))
             .nodes(2)
             .max(Limit::Bytes(HALF_MAX / 8 * 15));
-        let (rows, files) = (builder.stat("rows", Unit::Events), builder.counter("files", Unit::Events));
+        let (rows, files) = (
+            builder.stat("rows", Unit::Events),
+            builder.counter("files", Unit::Events),
+        );
         let near = builder.tier("near", [NODES[0]]);
         let runtime = builder.build().expect("a configuration that holds");
         runtime.keep_incidents(64);
         if rng.random_bool(0.5) {
-            runtime.start_flusher(Duration::from_millis(rng.random_range(2..20))).expect("a thread");
+            runtime
+                .start_flusher(Duration::from_millis(rng.random_range(2..20)))
+                .expect("a thread");
         }
         let (shared, root) = (Arc::new(Shared::new()), runtime.root());
         root.set_oom_policy([OomPolicy::Inherit, OomPolicy::Choose][rng.random_range(0..2)]);
-        root.counter(files).expect("declared").set_max(200).expect("a number");
-        root.counter(near).expect("declared").set_max(Limit::Bytes(HALF_MAX / 2)).expect("a number");
+        root.counter(files)
+            .expect("declared")
+            .set_max(200)
+            .expect("a number");
+        root.counter(near)
+            .expect("declared")
+            .set_max(Limit::Bytes(HALF_MAX / 2))
+            .expect("a number");
         let top = KnownGroup::new(root.clone(), None, false);
         let mut stay = vec![Arc::clone(&top)];
         for (name, strict) in [("strict", true), ("loose", false)] {
-            let half = root.create(name, Limits::new().max(Limit::Bytes(HALF_MAX))).expect("a name");
+            let half = root
+                .create(name, Limits::new().max(Limit::Bytes(HALF_MAX)))
+                .expect("a name");
             half.set_oom_policy(OomPolicy::Choose);
             stay.push(KnownGroup::new(half, Some(&top), strict));
         }
@@ -75,7 +91,9 @@ impl World {
             let above = Arc::clone(&stay[1 + number / TENANTS]);
             let half = above.group().expect("it stays");
             let limits = tenant(number % TENANTS, rng);
-            let group = half.create(&format!("tenant{number}"), limits).expect("a name");
+            let group = half
+                .create(&format!("tenant{number}"), limits)
+                .expect("a name");
             match rng.random_range(0..4) {
                 0 => {}
                 1 => group.set_oom_policy(foreign::order(&shared)),
@@ -99,7 +117,9 @@ impl World {
             near,
             listeners,
         };
-        world.jobs = (0..JOBS).map(|at| Mutex::new(world.job(at, rng).expect("its tenant stays"))).collect();
+        world.jobs = (0..JOBS)
+            .map(|at| Mutex::new(world.job(at, rng).expect("its tenant stays")))
+            .collect();
         world
     }
 
@@ -114,7 +134,11 @@ impl World {
         let above = match rng.random_range(0..4) {
             0 if !self.jobs.is_empty() => {
                 let other = Arc::clone(&lock(&self.jobs[(place + 2 * TENANTS) % JOBS]));
-                if other.depth < 5 { other } else { Arc::clone(tenant) }
+                if other.depth < 5 {
+                    other
+                } else {
+                    Arc::clone(tenant)
+                }
             }
             _ => Arc::clone(tenant),
         };
@@ -135,7 +159,10 @@ impl World {
         let number = self.names.fetch_add(1, Ordering::Relaxed);
         // The group above may go offline first.
         let group = if number.is_multiple_of(2) {
-            above.group()?.create(&format!("job{number}"), limits).ok()?
+            above
+                .group()?
+                .create(&format!("job{number}"), limits)
+                .ok()?
         } else {
             above.group()?.create(GroupName::Unnamed, limits).ok()?
         };
@@ -154,7 +181,9 @@ impl World {
     /// One goes offline, whichever threads charge or wait there; another takes its place.
     pub(crate) fn replace_job(&self, rng: &mut SmallRng) {
         let place = rng.random_range(0..JOBS);
-        let Some(next) = self.job(place, rng) else { return };
+        let Some(next) = self.job(place, rng) else {
+            return;
+        };
         let old = std::mem::replace(&mut *lock(&self.jobs[place]), next);
         self.end_job(&old);
         if rng.random_bool(0.3) {
@@ -220,7 +249,9 @@ impl World {
     fn set_max(&self, rng: &mut SmallRng, known: &KnownGroup, group: &Group) {
         let max = rng.random_range(8..=40) * (TENANT_MAX / 32);
         // Another thread sets it.
-        let Ok(mut ceiling) = known.ceiling.try_lock() else { return };
+        let Ok(mut ceiling) = known.ceiling.try_lock() else {
+            return;
+        };
         *ceiling = max.max(*ceiling);
         let set = match rng.random_range(0..2) {
             0 => group.set_max(Limit::Bytes(max)),
@@ -244,7 +275,9 @@ impl World {
             10 => new.low(part(rng, 0, 32)),
             11 => new.min(part(rng, 0, 2)),
             12 => new.share(rng.random_range(0..5)),
-            13 => new.reclaim_above(Limit::Percent(Percent::new(rng.random_range(50..100)).expect("of 100"))),
+            13 => new.reclaim_above(Limit::Percent(
+                Percent::new(rng.random_range(50..100)).expect("of 100"),
+            )),
             14 => new.reclaim_above(Limit::Unlimited),
             15 => new.pressure_levels(rng.random_range(0..90), rng.random_range(0..100)),
             16 => new.importance(rng.random_range(0..4)),
@@ -254,7 +287,11 @@ impl World {
                 group.set_observe_only(!group.is_observe_only() && rng.random_bool(0.3));
                 return;
             }
-            20 => return group.set_oom_policy([OomPolicy::Inherit, OomPolicy::Refuse][rng.random_range(0..2)]),
+            20 => {
+                return group.set_oom_policy(
+                    [OomPolicy::Inherit, OomPolicy::Refuse][rng.random_range(0..2)],
+                );
+            }
             21 => return group.set_oom_policy(foreign::order(&self.shared)),
             22 => return group.set_oom_group(rng.random_bool(0.2)),
             _ => return self.replace_reclaimer(known, &group),
@@ -275,7 +312,9 @@ impl World {
             let known = Arc::clone(&lock(job));
             self.end_job(&known);
         }
-        self.stay.iter().for_each(|known| drop((lock(&known.reclaimer).take(), lock(&known.hook).take())));
+        self.stay
+            .iter()
+            .for_each(|known| drop((lock(&known.reclaimer).take(), lock(&known.hook).take())));
         lock(&self.shared.due).clear();
         lock(&self.shared.stopped).clear();
     }
@@ -293,9 +332,15 @@ impl World {
 /// Limits of a tenant: each kind is there, in either half.
 fn tenant(number: usize, rng: &mut SmallRng) -> Limits {
     let bytes = |part: u64| Limit::Bytes(TENANT_MAX / 8 * part);
-    let limits = Limits::new().max(bytes(8)).pressure_levels(60, 90).importance(rng.random_range(0..3));
+    let limits = Limits::new()
+        .max(bytes(8))
+        .pressure_levels(60, 90)
+        .importance(rng.random_range(0..3));
     match number {
-        0 => limits.soft(0).high(bytes(7)).reclaim_above(Limit::percent(80)),
+        0 => limits
+            .soft(0)
+            .high(bytes(7))
+            .reclaim_above(Limit::percent(80)),
         1 => limits.share(3).low(bytes(7)),
         2 if rng.random_bool(0.5) => limits.cover_allocations().share(1),
         2 => limits.share(1).min(bytes(1)),

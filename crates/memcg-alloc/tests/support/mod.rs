@@ -10,21 +10,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memcg::{Group, Limits, Runtime};
 
-/// One test at a time. What allocators leave is the process's: a thread of another test may have taken it, and be about to
-/// do it, while this test looks for what it has done.
+/// One test at a time. What allocators leave is the process's: a thread of another test may have
+/// taken it, and be about to do it, while this test looks for what it has done.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that the process's allocator has really handed out. The optimiser may leave out the allocation of a vector that
-/// is dropped and never read, and with it the charge that a test looks for; this one it cannot.
+/// Bytes that the process's allocator has really handed out. The optimiser may leave out the
+/// allocation of a vector that is dropped and never read, and with it the charge that a test looks
+/// for; this one it cannot.
 pub(crate) fn bytes(value: u8, count: usize) -> Vec<u8> {
     black_box(vec![value; count])
 }
 
-/// A group, and the bytes that it owns as the test counts them. Each count is made twice, before and after the allocator
-/// counts, and only grows. So a reader knows bounds that hold while threads allocate.
+/// A group, and the bytes that it owns as the test counts them. Each count is made twice, before
+/// and after the allocator counts, and only grows. So a reader knows bounds that hold while threads
+/// allocate.
 pub(crate) struct Counted {
     pub(crate) group: Group,
     allocating: AtomicU64,
@@ -40,13 +42,22 @@ impl Counted {
 
     pub(crate) fn of(group: Group) -> Counted {
         let [allocating, allocated, freeing, freed] = std::array::from_fn(|_| AtomicU64::new(0));
-        Counted { group, allocating, allocated, freeing, freed }
+        Counted {
+            group,
+            allocating,
+            allocated,
+            freeing,
+            freed,
+        }
     }
 
     /// Runs `work`, which allocates so many bytes of the group; fewer than 0 are freed.
     pub(crate) fn change<R>(&self, bytes: i64, work: impl FnOnce() -> R) -> R {
-        let [before, after] =
-            if bytes < 0 { [&self.freeing, &self.freed] } else { [&self.allocating, &self.allocated] };
+        let [before, after] = if bytes < 0 {
+            [&self.freeing, &self.freed]
+        } else {
+            [&self.allocating, &self.allocated]
+        };
         before.fetch_add(bytes.unsigned_abs(), Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let result = work();
@@ -57,22 +68,39 @@ impl Counted {
 
     /// The bytes that the group owns, where no thread allocates meanwhile.
     pub(crate) fn owned(&self) -> u64 {
-        self.allocated.load(Ordering::SeqCst).checked_sub(self.freed.load(Ordering::SeqCst)).unwrap()
+        self.allocated
+            .load(Ordering::SeqCst)
+            .checked_sub(self.freed.load(Ordering::SeqCst))
+            .unwrap()
     }
 
     /// The result of `read`, and the least and the most that it may be.
     pub(crate) fn between<R>(&self, read: impl FnOnce() -> R) -> (R, RangeInclusive<u64>) {
-        let (allocated, freed) = (self.allocated.load(Ordering::SeqCst), self.freed.load(Ordering::SeqCst));
+        let (allocated, freed) = (
+            self.allocated.load(Ordering::SeqCst),
+            self.freed.load(Ordering::SeqCst),
+        );
         fence(Ordering::SeqCst);
         let result = read();
         fence(Ordering::SeqCst);
-        let (allocating, freeing) = (self.allocating.load(Ordering::SeqCst), self.freeing.load(Ordering::SeqCst));
-        (result, allocated.saturating_sub(freeing)..=allocating.checked_sub(freed).unwrap())
+        let (allocating, freeing) = (
+            self.allocating.load(Ordering::SeqCst),
+            self.freeing.load(Ordering::SeqCst),
+        );
+        (
+            result,
+            allocated.saturating_sub(freeing)..=allocating.checked_sub(freed).unwrap(),
+        )
     }
 
     #[track_caller]
     pub(crate) fn assert_exact(&self) {
-        assert_eq!(self.group.live(), self.owned(), "live of {}, and the test's count", self.group.path());
+        assert_eq!(
+            self.group.live(),
+            self.owned(),
+            "live of {}, and the test's count",
+            self.group.path()
+        );
     }
 }
 
@@ -90,13 +118,30 @@ unsafe impl Send for Object {}
 
 #[allow(unsafe_code, reason = "a global allocator has no safe form")]
 impl Object {
-    pub(crate) fn allocate(from: &impl GlobalAlloc, size: usize, align: usize, owner: usize, zeroed: bool) -> Object {
+    pub(crate) fn allocate(
+        from: &impl GlobalAlloc,
+        size: usize,
+        align: usize,
+        owner: usize,
+        zeroed: bool,
+    ) -> Object {
         let layout = Layout::from_size_align(size, align).unwrap();
         // SAFETY: the layout has a size.
-        let memory = unsafe { if zeroed { from.alloc_zeroed(layout) } else { from.alloc(layout) } };
+        let memory = unsafe {
+            if zeroed {
+                from.alloc_zeroed(layout)
+            } else {
+                from.alloc(layout)
+            }
+        };
         let memory = NonNull::new(black_box(memory)).expect("memory");
         assert_eq!(memory.as_ptr().addr() % align, 0, "aligned to {align}");
-        let mut object = Object { memory, layout, owner, pattern: 0 };
+        let mut object = Object {
+            memory,
+            layout,
+            owner,
+            pattern: 0,
+        };
         if zeroed {
             object.assert_pattern(size);
         }
@@ -107,14 +152,21 @@ impl Object {
     fn fill(&mut self) {
         self.pattern = (self.memory.as_ptr().addr() >> 4) as u8 | 1;
         // SAFETY: the memory is the object's, of that size.
-        unsafe { self.memory.as_ptr().write_bytes(self.pattern, self.layout.size()) };
+        unsafe {
+            self.memory
+                .as_ptr()
+                .write_bytes(self.pattern, self.layout.size())
+        };
     }
 
     #[track_caller]
     fn assert_pattern(&self, size: usize) {
         // SAFETY: the memory is the object's, of at least that size, and was written.
         let bytes = unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), size) };
-        assert!(bytes.iter().all(|&byte| byte == self.pattern), "an object of {size} bytes was overwritten");
+        assert!(
+            bytes.iter().all(|&byte| byte == self.pattern),
+            "an object of {size} bytes was overwritten"
+        );
     }
 
     pub(crate) fn resize(&mut self, from: &impl GlobalAlloc, size: usize) {
@@ -142,6 +194,9 @@ pub(crate) fn assert_all_gone(runtime: &Runtime) {
     runtime.settle();
     runtime.root().memory().drain();
     assert_eq!((runtime.dying_count(), runtime.group_count()), (0, 1));
-    assert_eq!((runtime.root().usage(), runtime.counts().underflows), (0, 0));
+    assert_eq!(
+        (runtime.root().usage(), runtime.counts().underflows),
+        (0, 0)
+    );
     assert!(runtime.verify().is_ok(), "{:?}", runtime.verify());
 }

@@ -1,4 +1,5 @@
-//! Jobs of two tenants in a cluster: a scheduler and an executor in this process, tables of TPC-H as files.
+//! Jobs of two tenants in a cluster: a scheduler and an executor in this process, tables of TPC-H
+//! as files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,16 +35,30 @@ type Batches<'a> = &'a mut dyn Iterator<Item = std::result::Result<RecordBatch, 
 async fn write(dir: &Path, name: &str, batches: Batches<'_>) {
     let batches: Vec<_> = batches.map(|batch| batch.expect("generated")).collect();
     let table = MemTable::try_new(batches[0].schema(), vec![batches]).expect("a table");
-    let rows = SessionContext::new().read_table(Arc::new(table)).expect("a table");
+    let rows = SessionContext::new()
+        .read_table(Arc::new(table))
+        .expect("a table");
     let path = dir.join(format!("{name}.parquet")).display().to_string();
     let options = DataFrameWriteOptions::new().with_single_file_output(true);
-    rows.write_parquet(&path, options, None).await.expect("a file");
+    rows.write_parquet(&path, options, None)
+        .await
+        .expect("a file");
 }
 
 async fn tables() -> TempDir {
     let tables = TempDir::new().expect("a folder");
-    write(tables.path(), "orders", &mut OrderArrow::new(OrderGenerator::new(SCALE, 1, 1))).await;
-    write(tables.path(), "lineitem", &mut LineItemArrow::new(LineItemGenerator::new(SCALE, 1, 1))).await;
+    write(
+        tables.path(),
+        "orders",
+        &mut OrderArrow::new(OrderGenerator::new(SCALE, 1, 1)),
+    )
+    .await;
+    write(
+        tables.path(),
+        "lineitem",
+        &mut LineItemArrow::new(LineItemGenerator::new(SCALE, 1, 1)),
+    )
+    .await;
     tables
 }
 
@@ -56,32 +71,50 @@ async fn run(session: &SessionContext, query: &str) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// The jobs of two tenants give the rows that DataFusion gives, each in the groups of its tenant. One that does not fit
-/// below its tenant's max is refused and named, and the other tenant's go on.
+/// The jobs of two tenants give the rows that DataFusion gives, each in the groups of its tenant.
+/// One that does not fit below its tenant's max is refused and named, and the other tenant's go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn jobs_of_two_tenants() {
     let (runtime, tables, files) = (runtime(64 * MIB), tables().await, TempDir::new().unwrap());
-    let [gold, silver] = ["gold", "silver"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-    let small = runtime.root().create("small", Limits::new().max(64_usize << 10)).unwrap();
+    let [gold, silver] =
+        ["gold", "silver"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    let small = runtime
+        .root()
+        .create("small", Limits::new().max(64_usize << 10))
+        .unwrap();
     let url = cluster(GroupEngine::new(&runtime.root()), &files).await;
     let plain = SessionContext::new();
     register(&plain, &tables).await;
 
-    let clients = [client(&url, "gold", &tables).await, client(&url, "silver", &tables).await];
+    let clients = [
+        client(&url, "gold", &tables).await,
+        client(&url, "silver", &tables).await,
+    ];
     for query in QUERIES {
         let expected = run(&plain, query).await.unwrap();
         let (first, second) = tokio::join!(run(&clients[0], query), run(&clients[1], query));
         assert_eq!(first.unwrap(), expected);
         assert_eq!(second.unwrap(), expected);
     }
-    assert!(gold.peak() > 0 && silver.peak() > 0, "{} {}", gold.peak(), silver.peak());
+    assert!(
+        gold.peak() > 0 && silver.peak() > 0,
+        "{} {}",
+        gold.peak(),
+        silver.peak()
+    );
     assert_empty(&runtime);
 
-    let refused = run(&client(&url, "small", &tables).await, QUERIES[2]).await.unwrap_err().to_string();
+    let refused = run(&client(&url, "small", &tables).await, QUERIES[2])
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(refused.contains("/small refused"), "{refused}");
     assert!(run(&clients[0], QUERIES[0]).await.is_ok());
     // A session that names no tenant.
-    let unnamed = run(&client(&url, "", &tables).await, QUERIES[0]).await.unwrap_err().to_string();
+    let unnamed = run(&client(&url, "", &tables).await, QUERIES[0])
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(unnamed.contains("names no tenant"), "{unnamed}");
     drop((gold, silver, small));
     assert_empty(&runtime);

@@ -13,7 +13,9 @@ use ballista_core::serde::BallistaCodec;
 use ballista_core::serde::protobuf::ExecutorRegistration;
 use ballista_core::serde::protobuf::ShuffleWritePartition;
 use ballista_core::serde::protobuf::scheduler_grpc_client::SchedulerGrpcClient;
-use ballista_core::serde::scheduler::{ExecutorOperatingSystemSpecification, ExecutorSpecification};
+use ballista_core::serde::scheduler::{
+    ExecutorOperatingSystemSpecification, ExecutorSpecification,
+};
 use ballista_core::utils::{GrpcServerConfig, create_grpc_server, default_session_builder};
 use ballista_executor::execution_engine::{ExecutionEngine, QueryStageExecutor};
 use ballista_executor::execution_loop::poll_loop;
@@ -44,7 +46,11 @@ pub(crate) const MIB: u64 = 1 << 20;
 // === The tree ===
 
 pub(crate) fn runtime(max: u64) -> Runtime {
-    Runtime::builder().audit(true).max(Limit::Bytes(max)).build().expect("a runtime")
+    Runtime::builder()
+        .audit(true)
+        .max(Limit::Bytes(max))
+        .build()
+        .expect("a runtime")
 }
 
 pub(crate) fn limit(bytes: u64) -> Limits {
@@ -58,7 +64,12 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
         runtime.settle();
         runtime.root().live() == 0 && runtime.dying_count() == 0
     });
-    let left: Vec<_> = runtime.root().children().iter().flat_map(|tenant| tenant.children()).collect();
+    let left: Vec<_> = runtime
+        .root()
+        .children()
+        .iter()
+        .flat_map(|tenant| tenant.children())
+        .collect();
     assert_eq!((left, runtime.counts().underflows), (vec![], 0));
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
@@ -80,9 +91,13 @@ const ROWS: usize = 1_000;
 
 pub(crate) fn batch(number: usize) -> RecordBatch {
     let ids = (0..ROWS).map(|row| (number * ROWS + row) as i64);
-    let texts = ids.clone().map(|id| format!("{:060}", id.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64)));
-    let columns: [(&str, ArrayRef); 2] =
-        [("id", Arc::new(Int64Array::from_iter_values(ids))), ("text", Arc::new(StringArray::from_iter_values(texts)))];
+    let texts = ids
+        .clone()
+        .map(|id| format!("{:060}", id.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64)));
+    let columns: [(&str, ArrayRef); 2] = [
+        ("id", Arc::new(Int64Array::from_iter_values(ids))),
+        ("text", Arc::new(StringArray::from_iter_values(texts))),
+    ];
     RecordBatch::try_from_iter(columns).expect("two columns of one length")
 }
 
@@ -104,9 +119,19 @@ impl PartitionStream for Fed {
     }
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let fed = self.fed.lock().unwrap_or_else(PoisonError::into_inner).take().expect("read once");
-        let next = |mut fed: mpsc::Receiver<RecordBatch>| async { fed.recv().await.map(|batch| (Ok(batch), fed)) };
-        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::unfold(fed, next)))
+        let fed = self
+            .fed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+            .expect("read once");
+        let next = |mut fed: mpsc::Receiver<RecordBatch>| async {
+            fed.recv().await.map(|batch| (Ok(batch), fed))
+        };
+        Box::pin(RecordBatchStreamAdapter::new(
+            Arc::clone(&self.schema),
+            futures::stream::unfold(fed, next),
+        ))
     }
 }
 
@@ -122,12 +147,20 @@ pub(crate) fn session_of(tenant: &str) -> SessionContext {
 }
 
 /// A sort of what is sent.
-pub(crate) async fn fed_sort(session: &SessionContext) -> (mpsc::Sender<RecordBatch>, Arc<dyn ExecutionPlan>) {
+pub(crate) async fn fed_sort(
+    session: &SessionContext,
+) -> (mpsc::Sender<RecordBatch>, Arc<dyn ExecutionPlan>) {
     let (feed, fed) = mpsc::channel(1);
-    let stream = Fed { schema: batch(0).schema(), fed: Mutex::new(Some(fed)) };
-    let table = StreamingTable::try_new(batch(0).schema(), vec![Arc::new(stream)]).expect("a table");
+    let stream = Fed {
+        schema: batch(0).schema(),
+        fed: Mutex::new(Some(fed)),
+    };
+    let table =
+        StreamingTable::try_new(batch(0).schema(), vec![Arc::new(stream)]).expect("a table");
     let rows = session.read_table(Arc::new(table)).expect("a table");
-    let sorted = rows.sort(vec![datafusion::prelude::col("text").sort(true, false)]).expect("a column");
+    let sorted = rows
+        .sort(vec![datafusion::prelude::col("text").sort(true, false)])
+        .expect("a column");
     (feed, sorted.create_physical_plan().await.expect("a plan"))
 }
 
@@ -148,15 +181,35 @@ impl Task {
     ) -> Result<Task> {
         let files = TempDir::new().expect("a folder");
         let dir = files.path().display().to_string();
-        let writer = Arc::new(ShuffleWriterExec::try_new(job.into(), stage, plan, dir.clone())?);
+        let writer = Arc::new(ShuffleWriterExec::try_new(
+            job.into(),
+            stage,
+            plan,
+            dir.clone(),
+        )?);
         let config = session.copied_config();
-        let stage = engine.create_query_stage_exec(job.into(), stage, number, vec![0], writer, &dir, &config)?;
-        Ok(Task { stage, context: session.task_ctx(), number, _files: files })
+        let stage = engine.create_query_stage_exec(
+            job.into(),
+            stage,
+            number,
+            vec![0],
+            writer,
+            &dir,
+            &config,
+        )?;
+        Ok(Task {
+            stage,
+            context: session.task_ctx(),
+            number,
+            _files: files,
+        })
     }
 
     /// As an executor runs it.
     pub(crate) async fn run(&self) -> Result<Vec<ShuffleWritePartition>> {
-        self.stage.execute_query_stage(self.number, Arc::clone(&self.context)).await
+        self.stage
+            .execute_query_stage(self.number, Arc::clone(&self.context))
+            .await
     }
 }
 
@@ -204,23 +257,43 @@ pub(crate) async fn cluster(engine: GroupEngine, files: &TempDir) -> String {
     let server = create_grpc_server(&GrpcServerConfig::default()).add_service(flight);
     tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
     let codec = BallistaCodec::default();
-    tokio::spawn(poll_loop(client, Arc::new(executor), codec, None, None, ExecutorHealth::new()));
+    tokio::spawn(poll_loop(
+        client,
+        Arc::new(executor),
+        codec,
+        None,
+        None,
+        ExecutorHealth::new(),
+    ));
     url
 }
 
 /// A client of a tenant, with the tables of `files`.
 pub(crate) async fn client(url: &str, tenant: &str, tables: &TempDir) -> SessionContext {
-    let config =
-        SessionConfig::new_with_ballista().with_target_partitions(2).with_option_extension(TenantOptions::of(tenant));
-    let state = SessionStateBuilder::new().with_config(config).with_default_features().build();
-    let session = SessionContext::remote_with_state(url, state).await.expect("a session");
+    let config = SessionConfig::new_with_ballista()
+        .with_target_partitions(2)
+        .with_option_extension(TenantOptions::of(tenant));
+    let state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_default_features()
+        .build();
+    let session = SessionContext::remote_with_state(url, state)
+        .await
+        .expect("a session");
     register(&session, tables).await;
     session
 }
 
 pub(crate) async fn register(session: &SessionContext, tables: &TempDir) {
     for table in ["orders", "lineitem"] {
-        let path = tables.path().join(format!("{table}.parquet")).display().to_string();
-        session.register_parquet(table, &path, Default::default()).await.expect("a table");
+        let path = tables
+            .path()
+            .join(format!("{table}.parquet"))
+            .display()
+            .to_string();
+        session
+            .register_parquet(table, &path, Default::default())
+            .await
+            .expect("a table");
     }
 }

@@ -12,7 +12,9 @@ use memcg_ballista::GroupEngine;
 use memcg_datafusion::{GroupPool, PoolConfig, Queue};
 use tokio::sync::mpsc;
 
-use crate::data::{MIB, Task, assert_empty, batch, fed_sort, limit, rows, runtime, session_of, until};
+use crate::data::{
+    MIB, Task, assert_empty, batch, fed_sort, limit, rows, runtime, session_of, until,
+};
 
 type Batches = mpsc::Sender<datafusion::arrow::array::RecordBatch>;
 
@@ -24,13 +26,19 @@ fn tenants<const N: usize>(runtime: &Runtime, names: [(&str, Limits); N]) -> [Gr
 async fn fill(feed: &Batches, group: &Group, bytes: u64) {
     let mut sent = 0;
     while group.live() < bytes {
-        assert!(sent < 10_000, "{} of {bytes} in {}", group.live(), group.path());
+        assert!(
+            sent < 10_000,
+            "{} of {bytes} in {}",
+            group.live(),
+            group.path()
+        );
         feed.send(batch(sent)).await.expect("it reads");
         sent += 1;
     }
 }
 
-/// Tenant, session, job, stage and task are groups while the task runs. Tasks of a job are in one group.
+/// Tenant, session, job, stage and task are groups while the task runs. Tasks of a job are in one
+/// group.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_has_its_place() {
     let runtime = runtime(64 * MIB);
@@ -42,21 +50,35 @@ async fn a_task_has_its_place() {
     for number in [3, 4] {
         let (feed, plan) = fed_sort(&session).await;
         let task = Task::new(&engine, &session, plan, ("j1", 2, number)).unwrap();
-        let run = tokio::spawn(async move { (task.run().await, task.stage.collect_plan_metrics()) });
+        let run =
+            tokio::spawn(async move { (task.run().await, task.stage.collect_plan_metrics()) });
         let path = format!("{job}/2/{number}");
         until(&path, || runtime.group(&path).is_some());
         fill(&feed, &runtime.group(&path).unwrap(), MIB).await;
         runs.push((feed, run, path));
     }
     let there = runtime.group(&job).unwrap();
-    assert_eq!((there.max(), there.oom_group(), there.parent().unwrap().children().len()), (32 * MIB, true, 1));
+    assert_eq!(
+        (
+            there.max(),
+            there.oom_group(),
+            there.parent().unwrap().children().len()
+        ),
+        (32 * MIB, true, 1)
+    );
     // A task may be about to reserve for the last batch.
-    until("both are still", || there.live() >= 2 * MIB && gold.live() == there.live());
+    until("both are still", || {
+        there.live() >= 2 * MIB && gold.live() == there.live()
+    });
     for (feed, run, path) in runs {
         assert!(!there.is_offline());
         drop(feed);
         let (written, metrics) = run.await.unwrap();
-        let rows: u64 = written.unwrap().iter().map(|partition| partition.num_rows).sum();
+        let rows: u64 = written
+            .unwrap()
+            .iter()
+            .map(|partition| partition.num_rows)
+            .sum();
         assert!(rows > 1_000 && metrics.len() > 1, "{rows} {metrics:?}");
         assert_eq!(runtime.group(&path), None);
     }
@@ -70,10 +92,16 @@ async fn a_task_has_its_place() {
 async fn the_metrics_are_those_of_the_plan() {
     let runtime = runtime(64 * MIB);
     let _gold = tenants(&runtime, [("gold", Limits::new())]);
-    let (engine, plain) = (GroupEngine::new(&runtime.root()), DefaultExecutionEngine::new());
+    let (engine, plain) = (
+        GroupEngine::new(&runtime.root()),
+        DefaultExecutionEngine::new(),
+    );
     let session = session_of("gold");
     let mut seen = Vec::new();
-    for engine in [&engine as &dyn ballista_executor::execution_engine::ExecutionEngine, &plain] {
+    for engine in [
+        &engine as &dyn ballista_executor::execution_engine::ExecutionEngine,
+        &plain,
+    ] {
         let (feed, plan) = fed_sort(&session).await;
         let task = Task::new(engine, &session, plan, ("j1", 1, 1)).unwrap();
         let feeds = async move {
@@ -83,8 +111,15 @@ async fn the_metrics_are_those_of_the_plan() {
         };
         let (written, ()) = tokio::join!(task.run(), feeds);
         let metrics = task.stage.collect_plan_metrics();
-        let rows: Vec<_> = metrics.iter().map(|metrics| metrics.output_rows()).collect();
-        seen.push((rows, written.unwrap().len(), task.stage.collect_column_stats().len()));
+        let rows: Vec<_> = metrics
+            .iter()
+            .map(|metrics| metrics.output_rows())
+            .collect();
+        seen.push((
+            rows,
+            written.unwrap().len(),
+            task.stage.collect_column_stats().len(),
+        ));
     }
     assert_eq!(seen[0], seen[1]);
     assert_empty(&runtime);
@@ -96,25 +131,37 @@ async fn a_session_does_not_change_the_limits_of_its_tasks() {
     let runtime = runtime(64 * MIB);
     let [heavy] = tenants(&runtime, [("heavy", limit(4 * MIB))]);
     let engine = GroupEngine::new(&runtime.root());
-    for command in ["SET datafusion.runtime.memory_limit = '8G'", "RESET datafusion.runtime.memory_limit"] {
+    for command in [
+        "SET datafusion.runtime.memory_limit = '8G'",
+        "RESET datafusion.runtime.memory_limit",
+    ] {
         let session = session_of("heavy");
         session.sql(command).await.unwrap();
         let (feed, plan) = fed_sort(&session).await;
         let task = Task::new(&engine, &session, plan, ("j1", 1, 1)).unwrap();
-        let run = tokio::spawn(async move { (task.run().await, task.stage.collect_plan_metrics()) });
+        let run =
+            tokio::spawn(async move { (task.run().await, task.stage.collect_plan_metrics()) });
         for number in 0..120 {
             feed.send(batch(number)).await.unwrap();
         }
         drop(feed);
         let (written, metrics) = run.await.unwrap();
         assert!(written.is_ok(), "{written:?}");
-        let spilled: usize = metrics.iter().filter_map(|metrics| metrics.spill_count()).sum();
-        assert!(spilled > 0 && heavy.peak() <= 4 * MIB, "{spilled} files, {}", heavy.peak());
+        let spilled: usize = metrics
+            .iter()
+            .filter_map(|metrics| metrics.spill_count())
+            .sum();
+        assert!(
+            spilled > 0 && heavy.peak() <= 4 * MIB,
+            "{spilled} files, {}",
+            heavy.peak()
+        );
         assert_empty(&runtime);
     }
 }
 
-/// A task that is refused for room that another one holds waits in line, and runs again: each row is written once.
+/// A task that is refused for room that another one holds waits in line, and runs again: each row
+/// is written once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stage_that_fits_alone_is_not_failed() {
     const JOIN: &str = "SELECT a.id, b.text FROM rows a JOIN rows b ON a.text = b.text";
@@ -123,15 +170,28 @@ async fn a_stage_that_fits_alone_is_not_failed() {
     let queue = Queue::new(3, Duration::from_secs(3_600));
     let session = session_of("heavy");
     session.register_table("rows", rows(30)).unwrap();
-    session.sql("SET datafusion.optimizer.prefer_hash_join = true").await.unwrap();
+    session
+        .sql("SET datafusion.optimizer.prefer_hash_join = true")
+        .await
+        .unwrap();
     for queued in [false, true] {
-        let config = if queued { PoolConfig::new().queue(&queue) } else { PoolConfig::new() };
+        let config = if queued {
+            PoolConfig::new().queue(&queue)
+        } else {
+            PoolConfig::new()
+        };
         let engine = GroupEngine::new(&runtime.root()).pool(config);
         let (feed, plan) = fed_sort(&session).await;
         let first = Task::new(&engine, &session, plan, ("j1", 1, 1)).unwrap();
         let first = tokio::spawn(async move { first.run().await });
         fill(&feed, &heavy, 6 * MIB).await;
-        let plan = session.sql(JOIN).await.unwrap().create_physical_plan().await.unwrap();
+        let plan = session
+            .sql(JOIN)
+            .await
+            .unwrap()
+            .create_physical_plan()
+            .await
+            .unwrap();
         let late = Task::new(&engine, &session, plan, ("j2", 1, 1)).unwrap();
         let late = tokio::spawn(async move { late.run().await });
         if queued {
@@ -145,19 +205,40 @@ async fn a_stage_that_fits_alone_is_not_failed() {
         }
         drop(feed);
         first.await.unwrap().unwrap();
-        let written: u64 = late.await.unwrap().unwrap().iter().map(|partition| partition.num_rows).sum();
+        let written: u64 = late
+            .await
+            .unwrap()
+            .unwrap()
+            .iter()
+            .map(|partition| partition.num_rows)
+            .sum();
         assert_eq!(written, 30_000);
         let counts = queue.counts();
-        assert_eq!((counts.restarts, counts.refused, counts.running, counts.waiting), (1, 0, 0, 0));
+        assert_eq!(
+            (
+                counts.restarts,
+                counts.refused,
+                counts.running,
+                counts.waiting
+            ),
+            (1, 0, 0, 0)
+        );
     }
     assert_empty(&runtime);
 }
 
-/// One task uses more than its slot's share, and gives it back when a tenant that has a guarantee needs it.
+/// One task uses more than its slot's share, and gives it back when a tenant that has a guarantee
+/// needs it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_borrow_from_each_other() {
     let runtime = runtime(8 * MIB);
-    let [gold, heavy] = tenants(&runtime, [("gold", Limits::new().low(4 << 20)), ("heavy", Limits::new())]);
+    let [gold, heavy] = tenants(
+        &runtime,
+        [
+            ("gold", Limits::new().low(4 << 20)),
+            ("heavy", Limits::new()),
+        ],
+    );
     let engine = GroupEngine::new(&runtime.root());
     let session = session_of("heavy");
     let (feed, plan) = fed_sort(&session).await;
@@ -165,7 +246,8 @@ async fn slots_borrow_from_each_other() {
     let run = tokio::spawn(async move { (task.run().await, task.stage.collect_plan_metrics()) });
     fill(&feed, &heavy, 6 * MIB).await;
     let query = gold.create("q", Limits::new()).unwrap();
-    let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &PoolConfig::new()).unwrap());
+    let pool: Arc<dyn MemoryPool> =
+        Arc::new(GroupPool::with_config(&query, &PoolConfig::new()).unwrap());
     let join = MemoryConsumer::new("HashJoinInput").register(&pool);
     let mut sent = 0;
     while let Err(refused) = join.try_grow(4 << 20) {
@@ -177,7 +259,10 @@ async fn slots_borrow_from_each_other() {
     drop(feed);
     let (written, metrics) = run.await.unwrap();
     assert!(written.is_ok(), "{written:?}");
-    let spilled: usize = metrics.iter().filter_map(|metrics| metrics.spill_count()).sum();
+    let spilled: usize = metrics
+        .iter()
+        .filter_map(|metrics| metrics.spill_count())
+        .sum();
     assert!(spilled > 0);
     drop((join, pool));
     query.offline().unwrap();
@@ -185,8 +270,8 @@ async fn slots_borrow_from_each_other() {
     assert_empty(&runtime);
 }
 
-/// Ballista drops what waits for a task and leaves its writer running. The task's plan ends and gives all back, though
-/// no row comes any more.
+/// Ballista drops what waits for a task and leaves its writer running. The task's plan ends and
+/// gives all back, though no row comes any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_task_gives_all_back() {
     let runtime = runtime(64 * MIB);
@@ -203,13 +288,19 @@ async fn a_cancelled_task_gives_all_back() {
     assert_empty(&runtime);
 }
 
-/// If memory is short and nothing can spill, a job is chosen as a whole: each of its tasks ends with an error that
-/// says so, and the query that needed the memory gets it.
+/// If memory is short and nothing can spill, a job is chosen as a whole: each of its tasks ends
+/// with an error that says so, and the query that needed the memory gets it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_is_a_victim_as_a_whole() {
     let runtime = runtime(8 * MIB);
     runtime.root().set_oom_policy(OomPolicy::Choose);
-    let [gold, heavy] = tenants(&runtime, [("gold", Limits::new().low(4 << 20)), ("heavy", Limits::new())]);
+    let [gold, heavy] = tenants(
+        &runtime,
+        [
+            ("gold", Limits::new().low(4 << 20)),
+            ("heavy", Limits::new()),
+        ],
+    );
     // Pools that are not asked to spill.
     let engine = GroupEngine::new(&runtime.root()).pool(PoolConfig::new());
     let session = session_of("heavy");
@@ -243,22 +334,43 @@ async fn a_job_is_a_victim_as_a_whole() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tenants_without_a_group() {
     let runtime = runtime(64 * MIB);
-    let [_gold, others] = tenants(&runtime, [("gold", Limits::new()), ("others", Limits::new())]);
+    let [_gold, others] = tenants(
+        &runtime,
+        [("gold", Limits::new()), ("others", Limits::new())],
+    );
     let strict = GroupEngine::new(&runtime.root());
     let error = |session: &SessionContext, plan| {
-        Task::new(&strict, session, plan, ("j1", 1, 1)).err().expect("no group").to_string()
+        Task::new(&strict, session, plan, ("j1", 1, 1))
+            .err()
+            .expect("no group")
+            .to_string()
     };
     let (unnamed, silver) = (session_of(""), session_of("silver"));
     let none = error(&unnamed, fed_sort(&unnamed).await.1);
-    assert!(none.contains("the session names no tenant: set memcg.tenant"), "{none}");
+    assert!(
+        none.contains("the session names no tenant: set memcg.tenant"),
+        "{none}"
+    );
     let unknown = error(&silver, fed_sort(&silver).await.1);
-    assert!(unknown.contains(r#"no tenant "silver" in /: create its group"#), "{unknown}");
+    assert!(
+        unknown.contains(r#"no tenant "silver" in /: create its group"#),
+        "{unknown}"
+    );
 
     let lenient = GroupEngine::new(&runtime.root()).other_tenants(&others);
     let by_catalog = GroupEngine::new(&runtime.root()).tenant_of(|config| {
-        config.options().catalog.default_catalog.strip_prefix("data").map(|_| "others".to_string())
+        config
+            .options()
+            .catalog
+            .default_catalog
+            .strip_prefix("data")
+            .map(|_| "others".to_string())
     });
-    for (engine, session) in [(&lenient, &unnamed), (&lenient, &silver), (&by_catalog, &silver)] {
+    for (engine, session) in [
+        (&lenient, &unnamed),
+        (&lenient, &silver),
+        (&by_catalog, &silver),
+    ] {
         let (feed, plan) = fed_sort(session).await;
         let task = Task::new(engine, session, plan, ("j1", 1, 1)).unwrap();
         let run = tokio::spawn(async move { task.run().await });

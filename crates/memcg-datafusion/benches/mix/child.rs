@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::MemTable;
-use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool, MemoryPool, UnboundedMemoryPool};
+use datafusion::execution::memory_pool::{
+    FairSpillPool, GreedyMemoryPool, MemoryPool, UnboundedMemoryPool,
+};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
@@ -53,7 +55,12 @@ const PATIENCE: Duration = Duration::from_secs(100);
 /// Memory of all queries: one flat pool, or groups below a root with a max.
 enum Memory {
     Flat(Arc<dyn MemoryPool>),
-    Groups { _runtime: Runtime, root: Group, tenants: [Group; 2], config: PoolConfig },
+    Groups {
+        _runtime: Runtime,
+        root: Group,
+        tenants: [Group; 2],
+        config: PoolConfig,
+    },
 }
 
 /// The session of one query.
@@ -106,16 +113,26 @@ impl Memory {
         };
         let runtime = Runtime::builder().max(Bytes(mix.limit)).build()?;
         let root = runtime.root();
-        let tenants = [root.create("a", Limits::new())?, root.create("b", Limits::new())?];
-        Ok(Memory::Groups { _runtime: runtime, root, tenants, config })
+        let tenants = [
+            root.create("a", Limits::new())?,
+            root.create("b", Limits::new())?,
+        ];
+        Ok(Memory::Groups {
+            _runtime: runtime,
+            root,
+            tenants,
+            config,
+        })
     }
 
     fn session(&self, base: &SessionContext, tenant: usize, number: u64) -> Result<Session> {
         match self {
             Memory::Flat(_) => Ok(Session::Flat(SessionContext::new_with_state(base.state()))),
-            Memory::Groups { tenants, config, .. } => {
-                base.for_query(&tenants[tenant], number, Limits::new(), config).map(Session::Own)
-            }
+            Memory::Groups {
+                tenants, config, ..
+            } => base
+                .for_query(&tenants[tenant], number, Limits::new(), config)
+                .map(Session::Own),
         }
     }
 
@@ -124,7 +141,9 @@ impl Memory {
             Memory::Flat(pool) => Arc::clone(pool),
             Memory::Groups { .. } => Arc::new(UnboundedMemoryPool::default()),
         };
-        let env = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?;
+        let env = RuntimeEnvBuilder::new()
+            .with_memory_pool(pool)
+            .build_arc()?;
         let session = SessionContext::new_with_config_rt(settings(limit), env);
         for (name, table) in tables {
             session.register_table(*name, Arc::clone(table) as _)?;
@@ -138,7 +157,11 @@ async fn rows(session: &Session, kind: usize, copy: PathBuf) -> Result<usize> {
     for setting in kind.1 {
         session.sql(setting).await?.collect().await?;
     }
-    let mut stream = session.sql(&sql(kind, &copy)).await?.execute_stream().await?;
+    let mut stream = session
+        .sql(&sql(kind, &copy))
+        .await?
+        .execute_stream()
+        .await?;
     let mut rows = 0;
     while let Some(batch) = stream.next().await {
         rows += batch?.num_rows();
@@ -179,7 +202,8 @@ fn watch(pool: Arc<dyn MemoryPool>, most: Arc<AtomicU64>, ends: Arc<AtomicBool>)
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok()).unwrap_or(0)
+    line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok())
+        .unwrap_or(0)
 }
 
 /// The numbers below `count` in an order of their own for each seed.
@@ -201,12 +225,18 @@ pub(crate) fn run(mix: &Mix) -> std::result::Result<(), Box<dyn Error>> {
     let queue = Queue::new(ATTEMPTS, PATIENCE);
     let memory = Memory::new(mix, &queue)?;
     let base = memory.base(&tables, mix.limit)?;
-    let (most, ends) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (most, ends) = (
+        Arc::new(AtomicU64::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
     if let Memory::Flat(pool) = &memory {
         let (pool, most, ends) = (Arc::clone(pool), Arc::clone(&most), Arc::clone(&ends));
         std::thread::spawn(move || watch(pool, most, ends));
     }
-    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     let mut order = shuffled(KINDS.len() * 2 * mix.times, mix.seed);
     order.retain(|number| mix.kinds >> (number % KINDS.len()) & 1 > 0);
     let folder = std::env::temp_dir().join(format!("memcg-mix-{}", std::process::id()));
@@ -219,7 +249,11 @@ pub(crate) fn run(mix: &Mix) -> std::result::Result<(), Box<dyn Error>> {
                 let copy = folder.join(number.to_string());
                 async move {
                     let begun = Instant::now();
-                    (kind, end(session, kind, copy).await, begun.elapsed().as_secs_f64())
+                    (
+                        kind,
+                        end(session, kind, copy).await,
+                        begun.elapsed().as_secs_f64(),
+                    )
                 }
             })
             .buffer_unordered(mix.at_once)
@@ -249,7 +283,10 @@ pub(crate) fn run(mix: &Mix) -> std::result::Result<(), Box<dyn Error>> {
     };
     let counts = queue.counts();
     let [restarts, after] = [counts.restarts, counts.refused_after_first_row];
-    println!("mix {well} {seconds:.3} {peak} {} {restarts} {after}", resident() << 10);
+    println!(
+        "mix {well} {seconds:.3} {peak} {} {restarts} {after}",
+        resident() << 10
+    );
     // A query that hangs would keep the runtime.
     tokio.shutdown_background();
     Ok(())

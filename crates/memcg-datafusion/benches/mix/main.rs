@@ -7,10 +7,11 @@
 //! target/release/mix --why                                      and why queries were refused
 //! ```
 //!
-//! There are 18 kinds of queries, and each runs once for each of two tenants, six at a time, in an order of its own for each
-//! run. The tenants share the limit. Each run of a pool is a process of its own. A figure is the median over the runs. The
-//! last rows of a limit run each query alone, one after another: `alone` says how many kinds end well each time. Then the
-//! queue runs the queries of these kinds side by side, and `queue` has the ratio of the two times.
+//! There are 18 kinds of queries, and each runs once for each of two tenants, six at a time, in an
+//! order of its own for each run. The tenants share the limit. Each run of a pool is a process of
+//! its own. A figure is the median over the runs. The last rows of a limit run each query alone,
+//! one after another: `alone` says how many kinds end well each time. Then the queue runs the
+//! queries of these kinds side by side, and `queue` has the ratio of the two times.
 //!
 //! Without the feature `parquet` the copy writes CSV.
 
@@ -30,10 +31,18 @@ use kinds::KINDS;
 #[command(about = "A mix of queries below limits, with each pool")]
 struct Args {
     /// The pools
-    #[arg(long, value_delimiter = ',', default_value = "greedy,fair,plain,demand,reserve,queue")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "greedy,fair,plain,demand,reserve,queue"
+    )]
     pools: Vec<Pool>,
     /// The limits of all queries together, in KiB
-    #[arg(long, value_delimiter = ',', default_value = "524288,131072,49152,16384")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "524288,131072,49152,16384"
+    )]
     kib: Vec<u64>,
     /// Rows of the larger table, of some 110 bytes each
     #[arg(long, default_value_t = 150_000)]
@@ -79,27 +88,69 @@ impl Run {
             let mut words = line.splitn(4, ' ');
             match (words.next()?, words.next()?.parse().ok()?) {
                 ("ended", kind) => {
-                    run.ended.entry(kind).or_default().push(words.next()?.parse().ok()?);
-                    run.rows.entry(kind).or_default().insert(words.next()?.parse().ok()?);
+                    run.ended
+                        .entry(kind)
+                        .or_default()
+                        .push(words.next()?.parse().ok()?);
+                    run.rows
+                        .entry(kind)
+                        .or_default()
+                        .insert(words.next()?.parse().ok()?);
                 }
-                ("refused", kind) => run.refused.push((kind, words.nth(1).unwrap_or_default().to_string())),
+                ("refused", kind) => run
+                    .refused
+                    .push((kind, words.nth(1).unwrap_or_default().to_string())),
                 ("hangs", _) => run.hangs += words.next()?.parse::<usize>().ok()?,
-                _ => run.figures = line.split(' ').skip(1).map(str::parse).collect::<Result<_, _>>().ok()?,
+                _ => {
+                    run.figures = line
+                        .split(' ')
+                        .skip(1)
+                        .map(str::parse)
+                        .collect::<Result<_, _>>()
+                        .ok()?
+                }
             }
         }
         (run.figures.len() == 6).then_some(run)
     }
 
     fn of(mix: &Mix) -> Result<Run, Box<dyn Error>> {
-        let Mix { pool, limit, rows, at_once, seed, times, kinds } = *mix;
-        let pool = pool.to_possible_value().ok_or("a pool without a name")?.get_name().to_string();
+        let Mix {
+            pool,
+            limit,
+            rows,
+            at_once,
+            seed,
+            times,
+            kinds,
+        } = *mix;
+        let pool = pool
+            .to_possible_value()
+            .ok_or("a pool without a name")?
+            .get_name()
+            .to_string();
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["--child", &seed.to_string(), "--pools", &pool, "--kib", &(limit >> 10).to_string()]);
-        command.args(["--rows", &rows.to_string(), "--at-once", &at_once.to_string(), "--runs", &times.to_string()]);
+        command.args([
+            "--child",
+            &seed.to_string(),
+            "--pools",
+            &pool,
+            "--kib",
+            &(limit >> 10).to_string(),
+        ]);
+        command.args([
+            "--rows",
+            &rows.to_string(),
+            "--at-once",
+            &at_once.to_string(),
+            "--runs",
+            &times.to_string(),
+        ]);
         let output = command.args(["--kinds", &kinds.to_string()]).output()?;
         let printed = String::from_utf8(output.stdout)?;
         let said = String::from_utf8_lossy(&output.stderr);
-        Run::parse(&printed).ok_or_else(|| format!("{pool}: {}: {printed}{said}", output.status).into())
+        Run::parse(&printed)
+            .ok_or_else(|| format!("{pool}: {}: {printed}{said}", output.status).into())
     }
 
     /// Each query that ends well gives as many rows as in other runs.
@@ -120,22 +171,47 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures.get(figures.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Runs each kind alone, as often as there are runs. Returns those that end well each time, and the time of one round.
+/// Runs each kind alone, as often as there are runs. Returns those that end well each time, and the
+/// time of one round.
 fn alone(args: &Args, limit: u64) -> Result<(BTreeSet<usize>, f64), Box<dyn Error>> {
-    let mix = Mix { pool: Pool::Demand, limit, rows: args.rows, at_once: 1, seed: 1, times: args.runs, kinds: ALL };
+    let mix = Mix {
+        pool: Pool::Demand,
+        limit,
+        rows: args.rows,
+        at_once: 1,
+        seed: 1,
+        times: args.runs,
+        kinds: ALL,
+    };
     let run = Run::of(&mix)?;
     let is_well = |times: &&Vec<f64>| times.len() == 2 * args.runs;
-    let well: BTreeMap<_, _> = run.ended.iter().filter(|(_, times)| is_well(times)).collect();
-    let seconds = well.values().map(|times| 2.0 * times.iter().sum::<f64>() / times.len() as f64).sum();
+    let well: BTreeMap<_, _> = run
+        .ended
+        .iter()
+        .filter(|(_, times)| is_well(times))
+        .collect();
+    let seconds = well
+        .values()
+        .map(|times| 2.0 * times.iter().sum::<f64>() / times.len() as f64)
+        .sum();
     Ok((well.into_keys().copied().collect(), seconds))
 }
 
-/// Runs the queries of these kinds side by side in the queue. Returns the number that ended well, and the seconds.
+/// Runs the queries of these kinds side by side in the queue. Returns the number that ended well,
+/// and the seconds.
 fn side_by_side(args: &Args, limit: u64, kinds: u32) -> Result<[f64; 2], Box<dyn Error>> {
     let mut runs = Vec::new();
     for seed in 1..=args.runs as u64 {
         let Args { rows, at_once, .. } = *args;
-        runs.push(Run::of(&Mix { pool: Pool::Queue, limit, rows, at_once, seed, times: 1, kinds })?);
+        runs.push(Run::of(&Mix {
+            pool: Pool::Queue,
+            limit,
+            rows,
+            at_once,
+            seed,
+            times: 1,
+            kinds,
+        })?);
     }
     Ok([0, 1].map(|at| median(runs.iter().map(|run| run.figures[at]).collect())))
 }
@@ -155,11 +231,23 @@ fn measure(args: &Args) -> Result<(), Box<dyn Error>> {
     );
     for &kib in &args.kib {
         let limit = kib << 10;
-        let (fit, serial) = if args.no_alone { (BTreeSet::new(), 0.0) } else { alone(args, limit)? };
+        let (fit, serial) = if args.no_alone {
+            (BTreeSet::new(), 0.0)
+        } else {
+            alone(args, limit)?
+        };
         for &pool in &args.pools {
             let mut runs = Vec::new();
             for seed in 1..=args.runs as u64 {
-                let mix = Mix { pool, limit, rows: args.rows, at_once: args.at_once, seed, times: 1, kinds: ALL };
+                let mix = Mix {
+                    pool,
+                    limit,
+                    rows: args.rows,
+                    at_once: args.at_once,
+                    seed,
+                    times: 1,
+                    kinds: ALL,
+                };
                 let run = Run::of(&mix)?;
                 run.compare(&mut rows)?;
                 for (kind, why) in run.refused.iter().filter(|_| args.why) {
@@ -168,10 +256,15 @@ fn measure(args: &Args) -> Result<(), Box<dyn Error>> {
                 runs.push(run);
             }
             let figure = |at: usize| median(runs.iter().map(|run| run.figures[at]).collect());
-            let of_alone =
-                |run: &Run| fit.iter().map(|kind| run.ended.get(kind).map_or(0, Vec::len)).sum::<usize>() as f64;
+            let of_alone = |run: &Run| {
+                fit.iter()
+                    .map(|kind| run.ended.get(kind).map_or(0, Vec::len))
+                    .sum::<usize>() as f64
+            };
             let mib = |at: usize| figure(at) / f64::from(1 << 20);
-            let name = pool.to_possible_value().map_or_else(String::new, |pool| pool.get_name().to_string());
+            let name = pool
+                .to_possible_value()
+                .map_or_else(String::new, |pool| pool.get_name().to_string());
             println!(
                 "{:>5.1} {name:<9} {:>5} {:>9} of {:>2} {:>8.1} {:>10.1} {:>13.0} {:>9} {:>16} {:>6}",
                 limit as f64 / f64::from(1 << 20),
@@ -206,13 +299,33 @@ fn measure(args: &Args) -> Result<(), Box<dyn Error>> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
-    let is_well = (100..=100_000_000).contains(&args.rows) && (1..=100).contains(&args.runs) && args.at_once > 0;
+    let is_well = (100..=100_000_000).contains(&args.rows)
+        && (1..=100).contains(&args.runs)
+        && args.at_once > 0;
     if !is_well || args.kib.iter().any(|kib| !(64..=1 << 30).contains(kib)) {
-        return Err("--rows is from 100 to 100000000, --runs from 1 to 100, --kib from 64 to 1073741824".into());
+        return Err(
+            "--rows is from 100 to 100000000, --runs from 1 to 100, --kib from 64 to 1073741824"
+                .into(),
+        );
     }
-    let (Some(seed), Some(&pool), Some(&kib)) = (args.child, args.pools.first(), args.kib.first()) else {
+    let (Some(seed), Some(&pool), Some(&kib)) = (args.child, args.pools.first(), args.kib.first())
+    else {
         return measure(&args);
     };
-    let Args { rows, at_once, runs: times, kinds, .. } = args;
-    child::run(&Mix { pool, limit: kib << 10, rows, at_once, seed, times, kinds })
+    let Args {
+        rows,
+        at_once,
+        runs: times,
+        kinds,
+        ..
+    } = args;
+    child::run(&Mix {
+        pool,
+        limit: kib << 10,
+        rows,
+        at_once,
+        seed,
+        times,
+        kinds,
+    })
 }

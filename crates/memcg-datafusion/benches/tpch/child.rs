@@ -56,7 +56,12 @@ impl Rows {
     fn hash(&self) -> Result<u64> {
         let mut lines = Vec::new();
         for batches in &self.batches {
-            lines.extend(pretty_format_batches(batches)?.to_string().lines().map(str::to_string));
+            lines.extend(
+                pretty_format_batches(batches)?
+                    .to_string()
+                    .lines()
+                    .map(str::to_string),
+            );
         }
         lines.sort_unstable();
         let mut hasher = DefaultHasher::new();
@@ -66,7 +71,12 @@ impl Rows {
 }
 
 /// As a service runs a query: in a task, and with a group of its own where there are groups.
-async fn query(sessions: SessionContext, tenant: Option<Group>, config: PoolConfig, number: usize) -> Result<Rows> {
+async fn query(
+    sessions: SessionContext,
+    tenant: Option<Group>,
+    config: PoolConfig,
+    number: usize,
+) -> Result<Rows> {
     match tenant {
         None => Rows::of(&sessions, number).await,
         Some(tenant) => {
@@ -90,17 +100,30 @@ pub(crate) fn run(pool: Pool, scale: f64, max: u64) -> std::result::Result<(), B
         Pool::Unbounded => None,
         Pool::Group => {
             GroupTracer::install()?;
-            Some(memory.root().create("tenant", Limits::new().max(Bytes(max)))?)
+            Some(
+                memory
+                    .root()
+                    .create("tenant", Limits::new().max(Bytes(max)))?,
+            )
         }
     };
-    let config = PoolConfig::new().spill_on_demand().unspillable_reserve(Bytes(max / 32));
-    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let config = PoolConfig::new()
+        .spill_on_demand()
+        .unspillable_reserve(Bytes(max / 32));
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     for line in std::io::stdin().lock().lines() {
         let number = line?.parse()?;
         let (begun, used) = (Instant::now(), processor_time());
         let work = query(sessions.clone(), tenant.clone(), config.clone(), number);
-        let ended = tokio.block_on(async { tokio::time::timeout(DEADLINE, tokio::spawn(work)).await });
-        let (seconds, used) = (begun.elapsed().as_secs_f64(), (processor_time() - used).as_secs_f64());
+        let ended =
+            tokio.block_on(async { tokio::time::timeout(DEADLINE, tokio::spawn(work)).await });
+        let (seconds, used) = (
+            begun.elapsed().as_secs_f64(),
+            (processor_time() - used).as_secs_f64(),
+        );
         match ended.map_err(|_| format!("query {number} does not end"))?? {
             Ok(rows) => println!("ok {seconds} {used} {} {}", rows.hash()?, rows.files),
             Err(error) => println!("refused {}", error.to_string().replace('\n', " ")),

@@ -1,5 +1,5 @@
-//! The 22 queries of TPC-H from end to end: a plain session with DataFusion's unbounded pool, a session for each query in
-//! a group, and the same where the process's allocator charges groups.
+//! The 22 queries of TPC-H from end to end: a plain session with DataFusion's unbounded pool, a
+//! session for each query in a group, and the same where the process's allocator charges groups.
 //!
 //! ```text
 //! cargo build --release -p memcg-datafusion-benches --features engine --bins
@@ -8,13 +8,14 @@
 //! target/release/tpch --scale 1 --limits 800,100       rows below two limits, in MiB
 //! ```
 //!
-//! Each row is a process of its own, with the tables in memory and two workers. The program asks them in turns, query by
-//! query, so all meet the same machine. A figure is the median over the rounds of ratios to the plain session in the same
-//! round; the brackets have the true median in 95 of 100 runs. The ratio of processor time stands beside that of time: on
-//! a busy machine it is the steadier one. All must give the same rows.
+//! Each row is a process of its own, with the tables in memory and two workers. The program asks
+//! them in turns, query by query, so all meet the same machine. A figure is the median over the
+//! rounds of ratios to the plain session in the same round; the brackets have the true median in 95
+//! of 100 runs. The ratio of processor time stands beside that of time: on a busy machine it is the
+//! steadier one. All must give the same rows.
 //!
-//! With `--limits` each query runs once below each limit: it gives the rows of the plain session, or a refusal that names
-//! its group.
+//! With `--limits` each query runs once below each limit: it gives the rows of the plain session,
+//! or a refusal that names its group.
 
 mod child;
 #[path = "../../tests/memory/queries.rs"]
@@ -61,7 +62,11 @@ struct Runner {
 
 /// Answer of a process. The seconds are those of the clock, and of the processor.
 enum Answer {
-    Rows { seconds: [f64; 2], hash: u64, files: usize },
+    Rows {
+        seconds: [f64; 2],
+        hash: u64,
+        files: usize,
+    },
     Refused(String),
 }
 
@@ -74,22 +79,43 @@ impl Answer {
         let mut words = rest.split(' ');
         let seconds = [words.next()?.parse().ok()?, words.next()?.parse().ok()?];
         let (hash, files) = (words.next()?, words.next()?);
-        Some(Answer::Rows { seconds, hash: hash.parse().ok()?, files: files.parse().ok()? })
+        Some(Answer::Rows {
+            seconds,
+            hash: hash.parse().ok()?,
+            files: files.parse().ok()?,
+        })
     }
 }
 
 impl Runner {
     fn start(program: &str, pool: &str, scale: f64, max: u64) -> Result<Runner, Box<dyn Error>> {
-        let path = std::env::current_exe()?.with_file_name(program).with_extension(std::env::consts::EXE_EXTENSION);
+        let path = std::env::current_exe()?
+            .with_file_name(program)
+            .with_extension(std::env::consts::EXE_EXTENSION);
         let mut command = Command::new(&path);
-        command.args(["--child", pool, "--scale", &scale.to_string(), "--max", &max.to_string()]);
+        command.args([
+            "--child",
+            pool,
+            "--scale",
+            &scale.to_string(),
+            "--max",
+            &max.to_string(),
+        ]);
         let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut process =
-            started.map_err(|error| format!("{}: {error}; build it with --features engine --bins", path.display()))?;
+        let mut process = started.map_err(|error| {
+            format!(
+                "{}: {error}; build it with --features engine --bins",
+                path.display()
+            )
+        })?;
         let (Some(asks), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
             return Err("a process without its pipes".into());
         };
-        Ok(Runner { process, asks, answers: BufReader::new(answers) })
+        Ok(Runner {
+            process,
+            asks,
+            answers: BufReader::new(answers),
+        })
     }
 
     fn run(&mut self, number: usize) -> Result<Answer, Box<dyn Error>> {
@@ -100,19 +126,32 @@ impl Runner {
     }
 
     fn end(self) -> Result<(), Box<dyn Error>> {
-        let Runner { mut process, asks, .. } = self;
+        let Runner {
+            mut process, asks, ..
+        } = self;
         drop(asks);
         let status = process.wait()?;
-        if status.success() { Ok(()) } else { Err(format!("a process ended with {status}").into()) }
+        if status.success() {
+            Ok(())
+        } else {
+            Err(format!("a process ended with {status}").into())
+        }
     }
 }
 
-/// The median, and an interval that has the true one in 95 of 100 runs, whatever the figures' distribution.
+/// The median, and an interval that has the true one in 95 of 100 runs, whatever the figures'
+/// distribution.
 fn median(mut figures: Vec<f64>) -> (f64, [f64; 2]) {
     figures.sort_by(f64::total_cmp);
     let (count, half) = (figures.len() as f64, 0.98 * (figures.len() as f64).sqrt());
     let at = |rank: f64| figures[(rank.max(0.0) as usize).min(figures.len() - 1)];
-    (at(count / 2.0), [at((count / 2.0 - half).floor()), at((count / 2.0 + half).ceil())])
+    (
+        at(count / 2.0),
+        [
+            at((count / 2.0 - half).floor()),
+            at((count / 2.0 + half).ceil()),
+        ],
+    )
 }
 
 const ROWS: [(&str, &str, &str); 3] = [
@@ -137,7 +176,10 @@ fn time(args: &Args) -> Result<(), Box<dyn Error>> {
                 let at = (turn + round + number) % ROWS.len();
                 match runners[at].run(number)? {
                     Answer::Rows { seconds, hash, .. } => {
-                        sums[at].iter_mut().zip(seconds).for_each(|(sum, seconds)| *sum += seconds);
+                        sums[at]
+                            .iter_mut()
+                            .zip(seconds)
+                            .for_each(|(sum, seconds)| *sum += seconds);
                         rows[at] = hash;
                     }
                     Answer::Refused(why) => return Err(format!("query {number}: {why}").into()),
@@ -148,21 +190,37 @@ fn time(args: &Args) -> Result<(), Box<dyn Error>> {
             }
         }
         if round > 0 {
-            times.iter_mut().flatten().zip(sums.as_flattened()).for_each(|(times, sum)| times.push(*sum));
+            times
+                .iter_mut()
+                .flatten()
+                .zip(sums.as_flattened())
+                .for_each(|(times, sum)| times.push(*sum));
         }
     }
     for runner in runners {
         runner.end()?;
     }
-    println!("TPC-H at scale {}, {} queries, {} rounds; by the unbounded pool", args.scale, args.queries, args.rounds);
+    println!(
+        "TPC-H at scale {}, {} queries, {} rounds; by the unbounded pool",
+        args.scale, args.queries, args.rounds
+    );
     for ((name, ..), own) in ROWS.iter().zip(&times) {
         let ratio = |of: usize| {
-            let (ratio, [low, high]) =
-                median(own[of].iter().zip(&times[0][of]).map(|(own, base)| own / base).collect());
+            let (ratio, [low, high]) = median(
+                own[of]
+                    .iter()
+                    .zip(&times[0][of])
+                    .map(|(own, base)| own / base)
+                    .collect(),
+            );
             format!("{ratio:.3} [{low:.3}, {high:.3}]")
         };
         let (seconds, _) = median(own[0].clone());
-        println!("{name:<26} {} {seconds:>9.2} s a round, {} of processor time", ratio(0), ratio(1));
+        println!(
+            "{name:<26} {} {seconds:>9.2} s a round, {} of processor time",
+            ratio(0),
+            ratio(1)
+        );
     }
     Ok(())
 }
@@ -172,7 +230,11 @@ fn limited(args: &Args) -> Result<(), Box<dyn Error>> {
     let mut free = Runner::start("tpch", "unbounded", args.scale, args.max)?;
     let mut limited = Vec::new();
     for mib in &args.limits {
-        limited.push((mib, Runner::start("tpch", "group", args.scale, mib << 20)?, [0; 3]));
+        limited.push((
+            mib,
+            Runner::start("tpch", "group", args.scale, mib << 20)?,
+            [0; 3],
+        ));
     }
     println!("TPC-H at scale {}, {} queries", args.scale, args.queries);
     for number in 1..=args.queries {
@@ -185,10 +247,15 @@ fn limited(args: &Args) -> Result<(), Box<dyn Error>> {
                     *same += 1;
                     *spilled += usize::from(files > 0);
                 }
-                Answer::Rows { .. } => return Err(format!("query {number} below {mib} MiB: other rows").into()),
+                Answer::Rows { .. } => {
+                    return Err(format!("query {number} below {mib} MiB: other rows").into());
+                }
                 Answer::Refused(why) => {
                     if !why.contains("/tenant") {
-                        return Err(format!("query {number} below {mib} MiB fails otherwise: {why}").into());
+                        return Err(format!(
+                            "query {number} below {mib} MiB fails otherwise: {why}"
+                        )
+                        .into());
                     }
                     println!("query {number} below {mib} MiB: {why}");
                     *refused += 1;
@@ -198,14 +265,19 @@ fn limited(args: &Args) -> Result<(), Box<dyn Error>> {
     }
     for (mib, runner, [same, spilled, refused]) in limited {
         runner.end()?;
-        println!("below {mib} MiB: {same} with the same rows, {spilled} of them spilled, {refused} refused");
+        println!(
+            "below {mib} MiB: {same} with the same rows, {spilled} of them spilled, {refused} refused"
+        );
     }
     free.end()
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
-    if !(0.001..=10.0).contains(&args.scale) || args.rounds == 0 || !(1..=22).contains(&args.queries) {
+    if !(0.001..=10.0).contains(&args.scale)
+        || args.rounds == 0
+        || !(1..=22).contains(&args.queries)
+    {
         return Err("--scale is from 0.001 to 10, --rounds from 1, --queries from 1 to 22".into());
     }
     if args.limits.iter().any(|mib| !(1..=1 << 20).contains(mib)) {

@@ -33,7 +33,11 @@ fn a_buffer_may_grow() {
     buffer.claim(&ArrowPool::new(&a));
     let before = a.live();
     buffer.resize(100_000, 1);
-    assert!(before >= 1_000 && a.live() >= 100_000, "{before}, {}", a.live());
+    assert!(
+        before >= 1_000 && a.live() >= 100_000,
+        "{before}, {}",
+        a.live()
+    );
     buffer.truncate(10);
     buffer.shrink_to_fit();
     assert!(a.live() < before, "{}", a.live());
@@ -41,17 +45,30 @@ fn a_buffer_may_grow() {
     assert_eq!(a.live(), 0);
 }
 
-/// The pool refuses no memory that exists already: it is above max by force, and the pool says what is missing.
+/// The pool refuses no memory that exists already: it is above max by force, and the pool says what
+/// is missing.
 #[test]
 fn above_max_the_pool_is_below_zero() {
     let runtime = runtime();
-    let a = runtime.root().create("a", Limits::new().max(1_000)).unwrap();
+    let a = runtime
+        .root()
+        .create("a", Limits::new().max(1_000))
+        .unwrap();
     let pool = ArrowPool::new(&a);
-    assert_eq!((pool.capacity(), pool.available(), pool.used()), (1_000, 1_000, 0));
+    assert_eq!(
+        (pool.capacity(), pool.available(), pool.used()),
+        (1_000, 1_000, 0)
+    );
     let mut held = pool.reserve(700);
-    assert_eq!((pool.available(), pool.used(), held.size()), (300, 700, 700));
+    assert_eq!(
+        (pool.available(), pool.used(), held.size()),
+        (300, 700, 700)
+    );
     held.resize(1_200);
-    assert_eq!((pool.available(), a.forced(), held.size()), (-200, 200, 1_200));
+    assert_eq!(
+        (pool.available(), a.forced(), held.size()),
+        (-200, 200, 1_200)
+    );
     held.resize(0);
     assert_eq!((pool.available(), pool.used()), (1_000, 0));
     drop(held);

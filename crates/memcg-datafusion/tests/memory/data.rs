@@ -38,7 +38,10 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
         runtime.settle();
         runtime.root().live() == 0 && runtime.dying_count() == 0
     });
-    assert_eq!((runtime.root().forced(), runtime.counts().underflows), (0, 0));
+    assert_eq!(
+        (runtime.root().forced(), runtime.counts().underflows),
+        (0, 0)
+    );
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
 }
@@ -59,7 +62,9 @@ pub(crate) fn pool_of(group: &Group) -> Arc<dyn MemoryPool> {
 }
 
 pub(crate) fn spillable(name: &str, pool: &Arc<dyn MemoryPool>) -> MemoryReservation {
-    MemoryConsumer::new(name).with_can_spill(true).register(pool)
+    MemoryConsumer::new(name)
+        .with_can_spill(true)
+        .register(pool)
 }
 
 pub(crate) fn unspillable(name: &str, pool: &Arc<dyn MemoryPool>) -> MemoryReservation {
@@ -80,12 +85,15 @@ pub(crate) fn exhausted(ended: Result<()>) -> String {
 /// Rows of one batch.
 const ROWS: usize = 1_000;
 
-/// A batch of a number, a key and a text of some 60 bytes. The numbers go on where the last batch ended.
+/// A batch of a number, a key and a text of some 60 bytes. The numbers go on where the last batch
+/// ended.
 pub(crate) fn batch(number: usize) -> RecordBatch {
     let mut random = SmallRng::seed_from_u64(number as u64);
     let ids = (0..ROWS).map(|row| (number * ROWS + row) as i64);
     let keys: Vec<i64> = (0..ROWS).map(|_| random.random_range(0..1 << 40)).collect();
-    let texts = keys.iter().map(|key| format!("{:060}", key.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64)));
+    let texts = keys
+        .iter()
+        .map(|key| format!("{:060}", key.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64)));
     let columns: [(&str, ArrayRef); 3] = [
         ("id", Arc::new(Int64Array::from_iter_values(ids))),
         ("key", Arc::new(Int64Array::from(keys.clone()))),
@@ -107,18 +115,32 @@ pub(crate) fn session_of(partitions: usize, batches: usize) -> SessionContext {
         .with_sort_spill_reservation_bytes(512 << 10)
         .with_sort_in_place_threshold_bytes(64 << 10);
     let session = SessionContext::new_with_config(config);
-    let part = |from| (from..batches).step_by(partitions).map(batch).collect::<Vec<_>>();
-    let table = MemTable::try_new(batch(0).schema(), (0..partitions).map(part).collect()).expect("a table");
-    session.register_table("rows", Arc::new(table)).expect("a free name");
+    let part = |from| {
+        (from..batches)
+            .step_by(partitions)
+            .map(batch)
+            .collect::<Vec<_>>()
+    };
+    let table =
+        MemTable::try_new(batch(0).schema(), (0..partitions).map(part).collect()).expect("a table");
+    session
+        .register_table("rows", Arc::new(table))
+        .expect("a free name");
     session
 }
 
 /// A table whose only partition gives what is sent, and ends with the sender.
 pub(crate) fn fed(session: &SessionContext, name: &str) -> mpsc::Sender<RecordBatch> {
     let (feed, fed) = mpsc::channel(1);
-    let stream = Fed { schema: batch(0).schema(), fed: Mutex::new(Some(fed)) };
-    let table = StreamingTable::try_new(batch(0).schema(), vec![Arc::new(stream)]).expect("a table");
-    session.register_table(name, Arc::new(table)).expect("a free name");
+    let stream = Fed {
+        schema: batch(0).schema(),
+        fed: Mutex::new(Some(fed)),
+    };
+    let table =
+        StreamingTable::try_new(batch(0).schema(), vec![Arc::new(stream)]).expect("a table");
+    session
+        .register_table(name, Arc::new(table))
+        .expect("a free name");
     feed
 }
 
@@ -134,9 +156,19 @@ impl PartitionStream for Fed {
     }
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let fed = self.fed.lock().unwrap_or_else(PoisonError::into_inner).take().expect("read once");
-        let next = |mut fed: mpsc::Receiver<RecordBatch>| async { fed.recv().await.map(|batch| (Ok(batch), fed)) };
-        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::unfold(fed, next)))
+        let fed = self
+            .fed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+            .expect("read once");
+        let next = |mut fed: mpsc::Receiver<RecordBatch>| async {
+            fed.recv().await.map(|batch| (Ok(batch), fed))
+        };
+        Box::pin(RecordBatchStreamAdapter::new(
+            Arc::clone(&self.schema),
+            futures::stream::unfold(fed, next),
+        ))
     }
 }
 

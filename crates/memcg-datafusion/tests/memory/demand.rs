@@ -24,7 +24,11 @@ fn queries() -> Queries {
     let groups = [1, 2].map(|number| acme.create(number, Limits::new()).unwrap());
     let config = PoolConfig::new().spill_on_demand().patience(Duration::ZERO);
     let pool = |group: &Group| Arc::new(GroupPool::with_config(group, &config).unwrap()) as _;
-    Queries { pools: groups.each_ref().map(pool), groups, runtime }
+    Queries {
+        pools: groups.each_ref().map(pool),
+        groups,
+        runtime,
+    }
 }
 
 impl Queries {
@@ -36,9 +40,15 @@ impl Queries {
     }
 
     fn end(self) {
-        let Queries { runtime, pools, groups } = self;
+        let Queries {
+            runtime,
+            pools,
+            groups,
+        } = self;
         drop(pools);
-        groups.iter().for_each(|group| group.parent().unwrap().offline_tree());
+        groups
+            .iter()
+            .for_each(|group| group.parent().unwrap().offline_tree());
         drop(groups);
         assert_empty(&runtime);
     }
@@ -52,12 +62,18 @@ fn a_sort_is_refused_once_and_a_join_gets_the_room() {
     let join = queries.ask(HALF);
     sorter.shrink(100 << 10); // what operators do between two growths
     let line = exhausted(sorter.try_grow(1));
-    assert!(line.starts_with("ExternalSorter[0]: /acme/1/spillable is asked for"), "{line}");
+    assert!(
+        line.starts_with("ExternalSorter[0]: /acme/1/spillable is asked for"),
+        "{line}"
+    );
     sorter.try_grow(100 << 10).unwrap(); // a sort's buffer while it spills
     assert_eq!(sorter.free(), 4 << 20);
     join.try_grow(HALF).unwrap();
     sorter.try_grow(2 << 20).unwrap();
-    assert_eq!(queries.groups.each_ref().map(Group::live), [2 * MIB, MIB / 2]);
+    assert_eq!(
+        queries.groups.each_ref().map(Group::live),
+        [2 * MIB, MIB / 2]
+    );
     drop((sorter, join));
     queries.end();
 }
@@ -66,7 +82,8 @@ fn a_sort_is_refused_once_and_a_join_gets_the_room() {
 #[test]
 fn no_more_are_refused_than_it_takes() {
     let queries = queries();
-    let sorts = [0, 1, 2].map(|number| spillable(&format!("ExternalSorter[{number}]"), &queries.pools[0]));
+    let sorts =
+        [0, 1, 2].map(|number| spillable(&format!("ExternalSorter[{number}]"), &queries.pools[0]));
     for (sort, bytes) in sorts.iter().zip([64 << 10, 2 << 20, 1 << 20]) {
         sort.try_grow(bytes).unwrap();
     }
@@ -88,8 +105,10 @@ fn no_more_are_refused_than_it_takes() {
 #[test]
 fn what_has_nothing_to_give_is_not_asked() {
     let queries = queries();
-    let [exchange, join] =
-        [spillable("RepartitionExec[0]", &queries.pools[0]), unspillable("HashJoinInput", &queries.pools[0])];
+    let [exchange, join] = [
+        spillable("RepartitionExec[0]", &queries.pools[0]),
+        unspillable("HashJoinInput", &queries.pools[0]),
+    ];
     exchange.try_grow(2 << 20).unwrap();
     join.try_grow(2 << 20).unwrap();
     let late = queries.ask(HALF);
@@ -130,7 +149,8 @@ fn a_query_asks_itself() {
     queries.end();
 }
 
-/// A small sort whose tenant's other query holds much has that one asked, and spills meanwhile as any other does.
+/// A small sort whose tenant's other query holds much has that one asked, and spills meanwhile as
+/// any other does.
 #[test]
 fn the_poor_have_the_rich_asked() {
     let queries = queries();
@@ -139,7 +159,8 @@ fn the_poor_have_the_rich_asked() {
     rich.try_grow((4 << 20) - HALF).unwrap();
     exhausted(rich.try_grow(HALF));
     poor.shrink(2);
-    poor.try_grow(1).expect("the rich one has had no other asked");
+    poor.try_grow(1)
+        .expect("the rich one has had no other asked");
     exhausted(poor.try_grow(HALF));
     rich.shrink(2);
     exhausted(rich.try_grow(1));
@@ -154,7 +175,10 @@ fn the_poor_have_the_rich_asked() {
 fn the_poor_have_the_rich_asked_for_what_is_kept() {
     let runtime = runtime();
     let acme = runtime.root().create("acme", limit(4 * MIB)).unwrap();
-    let config = PoolConfig::new().spill_on_demand().unspillable_reserve(Bytes(MIB)).patience(Duration::ZERO);
+    let config = PoolConfig::new()
+        .spill_on_demand()
+        .unspillable_reserve(Bytes(MIB))
+        .patience(Duration::ZERO);
     let [rich, poor] = [1, 2].map(|number| {
         let query = acme.create(number, Limits::new()).unwrap();
         let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
@@ -163,7 +187,8 @@ fn the_poor_have_the_rich_asked_for_what_is_kept() {
     poor.try_grow(HALF / 8).unwrap();
     rich.try_grow(5 * HALF - HALF / 8).unwrap();
     assert!(exhausted(rich.try_grow(2 * HALF)).contains("and keeps 1 MiB"));
-    poor.try_grow(1).expect("the rich one has had no other asked");
+    poor.try_grow(1)
+        .expect("the rich one has had no other asked");
     assert!(exhausted(poor.try_grow(2 * HALF)).contains("and keeps 1 MiB"));
     rich.shrink(2);
     assert!(exhausted(rich.try_grow(1)).contains("is asked for"));
@@ -176,7 +201,11 @@ fn the_poor_have_the_rich_asked_for_what_is_kept() {
 /// The pool goes while it owes: the promise goes with it.
 #[test]
 fn a_pool_may_go_with_a_demand_open() {
-    let Queries { runtime, pools: [first, second], groups } = queries();
+    let Queries {
+        runtime,
+        pools: [first, second],
+        groups,
+    } = queries();
     let sorter = spillable("ExternalSorter[0]", &first);
     sorter.try_grow(4 << 20).unwrap();
     let join = unspillable("HashJoinInput", &second);

@@ -16,15 +16,17 @@ use crate::data::{MIB, assert_empty, batch, fed, limit, runtime, session, unspil
 
 const SORT: &str = "SELECT key, text, id FROM endless ORDER BY text";
 
-/// A sort that waits for rows is chosen, on the only thread of its runtime: it ends with a typed error and gives all
-/// back, and the query that needed the memory gets it.
+/// A sort that waits for rows is chosen, on the only thread of its runtime: it ends with a typed
+/// error and gives all back, and the query that needed the memory gets it.
 #[tokio::test(flavor = "current_thread")]
 async fn a_victim_on_a_current_thread_runtime() {
     let (session, runtime) = (session(2), runtime());
     let acme = runtime.root().create("acme", limit(2 * MIB)).unwrap();
     acme.set_oom_policy(OomPolicy::Choose);
     let feed = fed(&session, "endless");
-    let victim = session.for_query(&acme, 1, Limits::new(), &PoolConfig::new()).unwrap();
+    let victim = session
+        .for_query(&acme, 1, Limits::new(), &PoolConfig::new())
+        .unwrap();
     let rows = victim.sql(SORT).await.unwrap();
     let sorts = tokio::spawn(async move { rows.collect().await });
     let mut fed = 0;
@@ -43,7 +45,10 @@ async fn a_victim_on_a_current_thread_runtime() {
     }
     let error = sorts.await.unwrap().unwrap_err();
     let ended = Ended::of(&error).unwrap_or_else(|| panic!("{error}"));
-    assert_eq!((ended.path(), ended.reason()), ("/acme/1", EndReason::Cancelled));
+    assert_eq!(
+        (ended.path(), ended.reason()),
+        ("/acme/1", EndReason::Cancelled)
+    );
     assert_eq!(victim.group().live(), 0);
     drop((join, pool, other, victim, feed));
     acme.offline_tree();
@@ -56,9 +61,17 @@ async fn a_victim_on_a_current_thread_runtime() {
 async fn a_session_that_goes_ends_its_query() {
     let (session, runtime) = (session(2), runtime());
     let feed = fed(&session, "endless");
-    let query = session.for_query(&runtime.root(), 17, Limits::new(), &PoolConfig::new()).unwrap();
+    let query = session
+        .for_query(&runtime.root(), 17, Limits::new(), &PoolConfig::new())
+        .unwrap();
     let group = query.group().clone();
-    let mut rows = query.sql(SORT).await.unwrap().execute_stream().await.unwrap();
+    let mut rows = query
+        .sql(SORT)
+        .await
+        .unwrap()
+        .execute_stream()
+        .await
+        .unwrap();
     let reads = tokio::spawn(async move {
         let first = rows.next().await.expect("an error").expect_err("no row");
         assert!(rows.next().await.is_none());
@@ -69,7 +82,11 @@ async fn a_session_that_goes_ends_its_query() {
     }
     drop(query);
     let error = reads.await.unwrap();
-    assert_eq!(Ended::of(&error).map(Ended::reason), Some(EndReason::Offline), "{error}");
+    assert_eq!(
+        Ended::of(&error).map(Ended::reason),
+        Some(EndReason::Offline),
+        "{error}"
+    );
     drop((group, feed));
     assert_empty(&runtime);
 }
@@ -82,7 +99,10 @@ struct Woken {
 
 impl Woken {
     fn new(panics: bool) -> Arc<Woken> {
-        Arc::new(Woken { panics, woken: AtomicBool::new(false) })
+        Arc::new(Woken {
+            panics,
+            woken: AtomicBool::new(false),
+        })
     }
 }
 
@@ -104,11 +124,14 @@ impl Drop for PanicsAgain {
     }
 }
 
-/// The drop of a session wakes each stream, also where the waker of one before it panics with a value that panics, too.
+/// The drop of a session wakes each stream, also where the waker of one before it panics with a
+/// value that panics, too.
 #[tokio::test(flavor = "current_thread")]
 async fn a_waker_that_panics_keeps_no_other_stream_asleep() {
     let (session, runtime) = (session(2), runtime());
-    let query = session.for_query(&runtime.root(), 17, Limits::new(), &PoolConfig::new()).unwrap();
+    let query = session
+        .for_query(&runtime.root(), 17, Limits::new(), &PoolConfig::new())
+        .unwrap();
     let wakers = [true, false].map(Woken::new);
     let mut streams = Vec::new();
     let mut feeds = Vec::new();
@@ -117,14 +140,25 @@ async fn a_waker_that_panics_keeps_no_other_stream_asleep() {
         let frame = query.sql(&SORT.replace("endless", table)).await.unwrap();
         let mut stream = frame.execute_stream().await.unwrap();
         let waker = Waker::from(Arc::clone(waker));
-        assert!(stream.poll_next_unpin(&mut Context::from_waker(&waker)).is_pending());
+        assert!(
+            stream
+                .poll_next_unpin(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
         streams.push(stream);
     }
     drop(query);
-    assert!(wakers.iter().all(|waker| waker.woken.load(Ordering::Relaxed)));
+    assert!(
+        wakers
+            .iter()
+            .all(|waker| waker.woken.load(Ordering::Relaxed))
+    );
     for stream in &mut streams {
         match stream.poll_next_unpin(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Some(Err(error))) => assert_eq!(Ended::of(&error).map(Ended::reason), Some(EndReason::Offline)),
+            Poll::Ready(Some(Err(error))) => assert_eq!(
+                Ended::of(&error).map(Ended::reason),
+                Some(EndReason::Offline)
+            ),
             other => panic!("{other:?}"),
         }
     }
@@ -132,12 +166,20 @@ async fn a_waker_that_panics_keeps_no_other_stream_asleep() {
     assert_empty(&runtime);
 }
 
-/// A task that is aborted gives all back, a moment later: charges outlive the query's group meanwhile.
+/// A task that is aborted gives all back, a moment later: charges outlive the query's group
+/// meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_aborted_query_gives_all_back() {
     let (session, runtime) = (session(2), runtime());
     let feed = fed(&session, "endless");
-    let query = session.for_query(&runtime.root(), 17, Limits::new(), &PoolConfig::new().spill_on_demand()).unwrap();
+    let query = session
+        .for_query(
+            &runtime.root(),
+            17,
+            Limits::new(),
+            &PoolConfig::new().spill_on_demand(),
+        )
+        .unwrap();
     let rows = query.sql(SORT).await.unwrap();
     let runs = tokio::spawn(async move { rows.collect().await });
     let mut fed = 0;
@@ -152,13 +194,17 @@ async fn an_aborted_query_gives_all_back() {
     assert_empty(&runtime);
 }
 
-/// A query that has allocated too much beyond what it has reserved ends with an error that names it. What is reserved
-/// does not count, and neither does another query's.
+/// A query that has allocated too much beyond what it has reserved ends with an error that names
+/// it. What is reserved does not count, and neither does another query's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_query_that_allocates_what_it_does_not_reserve() {
     let (session, runtime) = (session(2), runtime());
     let config = PoolConfig::new().max_unreserved(2 * MIB as usize);
-    let queries = [1, 2].map(|name| session.for_query(&runtime.root(), name, Limits::new(), &config).unwrap());
+    let queries = [1, 2].map(|name| {
+        session
+            .for_query(&runtime.root(), name, Limits::new(), &config)
+            .unwrap()
+    });
     let feeds = ["first", "second"].map(|table| fed(&session, table));
     let mut runs = Vec::new();
     for (query, table) in queries.iter().zip(["first", "second"]) {
@@ -178,8 +224,14 @@ async fn a_query_that_allocates_what_it_does_not_reserve() {
     let object = queries[0].group().run(|| Owner::charge(bytes));
     // It ends while it waits for rows.
     let error = runs.remove(0).await.unwrap().unwrap_err().to_string();
-    assert!(error.contains("/1 has allocated 16 MiB and reserved"), "{error}");
-    assert!(error.contains("more than 2 MiB beyond what is reserved"), "{error}");
+    assert!(
+        error.contains("/1 has allocated 16 MiB and reserved"),
+        "{error}"
+    );
+    assert!(
+        error.contains("more than 2 MiB beyond what is reserved"),
+        "{error}"
+    );
     // SAFETY: the object of these bytes is freed once.
     #[allow(unsafe_code)]
     unsafe {

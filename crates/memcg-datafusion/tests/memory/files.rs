@@ -29,13 +29,22 @@ fn live(group: &Group, counter: Counter) -> u64 {
 #[track_caller]
 fn refused(ended: Result<()>) -> String {
     let error = ended.unwrap_err();
-    assert!(matches!(error, DataFusionError::ResourcesExhausted(_)), "{error:?}");
+    assert!(
+        matches!(error, DataFusionError::ResourcesExhausted(_)),
+        "{error:?}"
+    );
     let line = error.to_string();
     assert!(
-        line.contains("spill file: /acme refused ") && line.contains(" of spill for /acme/17: short by "),
+        line.contains("spill file: /acme refused ")
+            && line.contains(" of spill for /acme/17: short by "),
         "{line}"
     );
-    assert!(line.contains(" of max 1 MiB; to fit, read fewer rows at once or run when less runs in /acme"), "{line}");
+    assert!(
+        line.contains(
+            " of max 1 MiB; to fit, read fewer rows at once or run when less runs in /acme"
+        ),
+        "{line}"
+    );
     assert!(!line.contains("datafusion.runtime"), "{line}");
     line
 }
@@ -44,11 +53,13 @@ async fn run(session: &SessionContext, sql: &str) -> Result<()> {
     session.sql(sql).await?.collect().await.map(|_| ())
 }
 
-/// A tenant with a quota is refused the bytes beyond it, and one without a quota writes on. All charges come back.
+/// A tenant with a quota is refused the bytes beyond it, and one without a quota writes on. All
+/// charges come back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_has_a_quota_of_spill_files() {
     let (base, (runtime, spill)) = (session_of(1, 60), runtime());
-    let [acme, free] = ["acme", "free"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    let [acme, free] =
+        ["acme", "free"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
     acme.counter(spill).unwrap().set_max(1 << 20).unwrap();
     let config = PoolConfig::new().spill_counter(spill);
     let query = base.for_query(&acme, 17, limit(MAX), &config).unwrap();
@@ -99,14 +110,33 @@ async fn a_byte_counts_once() {
     let config = PoolConfig::new().spill_counter(spill);
     let of_acme = base.with_group(&acme, &config).unwrap();
     let query = of_acme.for_query(&acme, 17, limit(MAX), &config).unwrap();
-    let plan = query.sql(SORT).await.unwrap().create_physical_plan().await.unwrap();
-    collect(std::sync::Arc::clone(&plan), query.task_ctx()).await.unwrap();
-    let spilled = plan.metrics().unwrap().sum_by_name("plan_spilled_bytes").unwrap().as_usize() as u64;
+    let plan = query
+        .sql(SORT)
+        .await
+        .unwrap()
+        .create_physical_plan()
+        .await
+        .unwrap();
+    collect(std::sync::Arc::clone(&plan), query.task_ctx())
+        .await
+        .unwrap();
+    let spilled = plan
+        .metrics()
+        .unwrap()
+        .sum_by_name("plan_spilled_bytes")
+        .unwrap()
+        .as_usize() as u64;
     let peaks = [&acme, query.group()].map(|group| group.counter(spill).unwrap().peak());
     assert_eq!(peaks[0], peaks[1]);
-    assert!(peaks[0] > 2 * MIB && peaks[0] <= spilled, "{} of {spilled}", peaks[0]);
+    assert!(
+        peaks[0] > 2 * MIB && peaks[0] <= spilled,
+        "{} of {spilled}",
+        peaks[0]
+    );
     // A session whose configuration has no counter charges none.
-    let none = of_acme.for_query(&acme, 18, limit(MAX), &PoolConfig::new()).unwrap();
+    let none = of_acme
+        .for_query(&acme, 18, limit(MAX), &PoolConfig::new())
+        .unwrap();
     run(&none, SORT).await.unwrap();
     assert_eq!(none.group().counter(spill).unwrap().peak(), 0);
     drop((none, query, of_acme, plan));
@@ -120,7 +150,9 @@ async fn a_byte_counts_once() {
 async fn a_counter_of_another_runtime() {
     let ((ours, _), (_other, spill)) = (runtime(), runtime());
     let config = PoolConfig::new().spill_counter(spill);
-    let error = session_of(1, 1).for_query(&ours.root(), 17, Limits::new(), &config).unwrap_err();
+    let error = session_of(1, 1)
+        .for_query(&ours.root(), 17, Limits::new(), &config)
+        .unwrap_err();
     assert!(matches!(error, DataFusionError::External(_)), "{error}");
     assert_eq!(ours.root().children().len(), 0);
 }

@@ -8,15 +8,17 @@ use datafusion::datasource::MemTable;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use tpchgen::generators::{
-    CustomerGenerator, LineItemGenerator, NationGenerator, OrderGenerator, PartGenerator, PartSuppGenerator,
-    RegionGenerator, SupplierGenerator,
+    CustomerGenerator, LineItemGenerator, NationGenerator, OrderGenerator, PartGenerator,
+    PartSuppGenerator, RegionGenerator, SupplierGenerator,
 };
 use tpchgen::q_and_a::queries;
 use tpchgen_arrow::{
-    CustomerArrow, LineItemArrow, NationArrow, OrderArrow, PartArrow, PartSuppArrow, RegionArrow, SupplierArrow,
+    CustomerArrow, LineItemArrow, NationArrow, OrderArrow, PartArrow, PartSuppArrow, RegionArrow,
+    SupplierArrow,
 };
 
-/// Values in the place of `:1`, `:2` and so on, by query: those with which the benchmark checks its answers.
+/// Values in the place of `:1`, `:2` and so on, by query: those with which the benchmark checks its
+/// answers.
 const VALUES: [&[&str]; 22] = [
     &["90"],
     &["15", "BRASS", "EUROPE"],
@@ -33,7 +35,18 @@ const VALUES: [&[&str]; 22] = [
     &["special", "requests"],
     &["1995-09-01"],
     &["1996-01-01"],
-    &["Brand#45", "MEDIUM POLISHED", "49", "14", "23", "45", "19", "3", "36", "9"],
+    &[
+        "Brand#45",
+        "MEDIUM POLISHED",
+        "49",
+        "14",
+        "23",
+        "45",
+        "19",
+        "3",
+        "36",
+        "9",
+    ],
     &["Brand#23", "MED BOX"],
     &["300"],
     &["Brand#12", "Brand#23", "Brand#34", "1", "10", "20"],
@@ -44,21 +57,42 @@ const VALUES: [&[&str]; 22] = [
 
 /// The statements of a query. All but one of them make and drop a view.
 pub(crate) fn statements(number: usize) -> Vec<String> {
-    let text = queries::query(number as i32).expect("of 22").replace("day (3)", "day").replace("revenue:s", "revenue");
+    let text = queries::query(number as i32)
+        .expect("of 22")
+        .replace("day (3)", "day")
+        .replace("revenue:s", "revenue");
     // The last first: `:1` is the begin of `:10`.
     let values = VALUES[number - 1].iter().enumerate().rev();
-    let text = values.fold(text, |text, (at, value)| text.replace(&format!(":{}", at + 1), value));
-    text.split(';').map(str::trim).filter(|statement| !statement.is_empty()).map(str::to_string).collect()
+    let text = values.fold(text, |text, (at, value)| {
+        text.replace(&format!(":{}", at + 1), value)
+    });
+    text.split(';')
+        .map(str::trim)
+        .filter(|statement| !statement.is_empty())
+        .map(str::to_string)
+        .collect()
 }
 
 /// Registers the tables, each of two partitions and with so many rows in a batch.
 pub(crate) fn register(session: &SessionContext, scale: f64, batch: usize) {
-    let register = |name: &str, batches: &mut dyn Iterator<Item = std::result::Result<RecordBatch, ArrowError>>| {
-        let batches: Vec<_> = batches.map(|batch| batch.expect("generated")).collect();
-        let part = |from| batches.iter().skip(from).step_by(2).cloned().collect::<Vec<_>>();
-        let table = MemTable::try_new(batches[0].schema(), vec![part(0), part(1)]).expect("a table");
-        session.register_table(name, Arc::new(table)).expect("a free name");
-    };
+    let register =
+        |name: &str,
+         batches: &mut dyn Iterator<Item = std::result::Result<RecordBatch, ArrowError>>| {
+            let batches: Vec<_> = batches.map(|batch| batch.expect("generated")).collect();
+            let part = |from| {
+                batches
+                    .iter()
+                    .skip(from)
+                    .step_by(2)
+                    .cloned()
+                    .collect::<Vec<_>>()
+            };
+            let table =
+                MemTable::try_new(batches[0].schema(), vec![part(0), part(1)]).expect("a table");
+            session
+                .register_table(name, Arc::new(table))
+                .expect("a free name");
+        };
     macro_rules! tables {
         ($($name:literal $arrow:ident $generator:ident,)*) => {
             $(register($name, &mut $arrow::new($generator::new(scale, 1, 1)).with_batch_size(batch));)*
@@ -78,6 +112,9 @@ pub(crate) fn register(session: &SessionContext, scale: f64, batch: usize) {
 
 /// Files that the operators of a plan have spilled.
 pub(crate) fn spills(plan: &Arc<dyn ExecutionPlan>) -> usize {
-    let own = plan.metrics().and_then(|metrics| metrics.spill_count()).unwrap_or(0);
+    let own = plan
+        .metrics()
+        .and_then(|metrics| metrics.spill_count())
+        .unwrap_or(0);
     own + plan.children().into_iter().map(spills).sum::<usize>()
 }

@@ -26,7 +26,8 @@ const HELD: u64 = 6 * MIB;
 const LONG: Duration = Duration::from_secs(3_600);
 
 const SORT: &str = "SELECT key, text, id FROM fed ORDER BY text";
-const JOIN: &str = "SELECT a.id, a.text, b.text AS other FROM rows a JOIN rows b ON a.key = b.key ORDER BY a.id";
+const JOIN: &str =
+    "SELECT a.id, a.text, b.text AS other FROM rows a JOIN rows b ON a.key = b.key ORDER BY a.id";
 const SMALL: &str = "SELECT count(*) FROM rows";
 
 type Rows = JoinHandle<Result<Vec<RecordBatch>>>;
@@ -49,14 +50,25 @@ async fn held(attempts: u32, patience: Duration) -> Held {
     let queue = Queue::new(attempts, patience);
     let config = PoolConfig::new().queue(&queue);
     let feed = fed(&session, "fed");
-    let holder = session.for_query(&acme, "holder", Limits::new(), &config).unwrap();
+    let holder = session
+        .for_query(&acme, "holder", Limits::new(), &config)
+        .unwrap();
     let rows = collects(&holder, SORT).await;
     let mut fed = 0;
     while holder.group().live() < HELD {
         feed.send(batch(fed)).await.unwrap();
         fed += 1;
     }
-    Held { runtime, acme, session, queue, config, holder, first: Some((rows, feed)), fed }
+    Held {
+        runtime,
+        acme,
+        session,
+        queue,
+        config,
+        holder,
+        first: Some((rows, feed)),
+        fed,
+    }
 }
 
 async fn collects(query: &SessionContext, sql: &str) -> Rows {
@@ -66,15 +78,28 @@ async fn collects(query: &SessionContext, sql: &str) -> Rows {
 
 impl Held {
     fn query(&self, name: &str) -> QuerySession {
-        self.session.for_query(&self.acme, name, Limits::new(), &self.config).unwrap()
+        self.session
+            .for_query(&self.acme, name, Limits::new(), &self.config)
+            .unwrap()
     }
 
     async fn alone(&self, sql: &str) -> String {
-        text(&self.session.sql(sql).await.unwrap().collect().await.unwrap())
+        text(
+            &self
+                .session
+                .sql(sql)
+                .await
+                .unwrap()
+                .collect()
+                .await
+                .unwrap(),
+        )
     }
 
     fn waits(&self, count: usize) {
-        until("queries wait in line", || self.queue.counts().waiting == count);
+        until("queries wait in line", || {
+            self.queue.counts().waiting == count
+        });
     }
 
     /// The first query ends with all its rows.
@@ -82,38 +107,67 @@ impl Held {
         let (rows, feed) = self.first.take().unwrap();
         drop(feed);
         let rows = rows.await.unwrap().unwrap();
-        assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), self.fed * 1_000);
+        assert_eq!(
+            rows.iter().map(RecordBatch::num_rows).sum::<usize>(),
+            self.fed * 1_000
+        );
     }
 
-    /// Checks that nothing is left. Returns the numbers of restarts, of refusals, and of refusals after a first row.
+    /// Checks that nothing is left. Returns the numbers of restarts, of refusals, and of refusals
+    /// after a first row.
     async fn end(mut self) -> [u64; 3] {
         if self.first.is_some() {
             self.end_first().await;
         }
-        let Held { runtime, acme, queue, holder, .. } = self;
+        let Held {
+            runtime,
+            acme,
+            queue,
+            holder,
+            ..
+        } = self;
         drop(holder);
         let counts = queue.counts();
         assert_eq!((counts.running, counts.waiting), (0, 0), "all are gone");
         acme.offline_tree();
         drop(acme);
         assert_empty(&runtime);
-        [counts.restarts, counts.refused, counts.refused_after_first_row]
+        [
+            counts.restarts,
+            counts.refused,
+            counts.refused_after_first_row,
+        ]
     }
 }
 
 #[track_caller]
 fn is_refusal(error: &DataFusionError) {
-    assert!(matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)), "{error}");
+    assert!(
+        matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)),
+        "{error}"
+    );
     assert!(error.to_string().contains("/acme refused"), "{error}");
 }
 
-/// A query that fits alone is refused beside another one. It waits in line and runs again, and gives each row once.
+/// A query that fits alone is refused beside another one. It waits in line and runs again, and
+/// gives each row once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_fits_alone_waits_in_line() {
     for attempts in [2, 3] {
         let mut held = held(attempts, LONG).await;
-        let unqueued = held.session.for_query(&held.acme, "late", Limits::new(), &PoolConfig::new()).unwrap();
-        is_refusal(&unqueued.sql(JOIN).await.unwrap().collect().await.unwrap_err());
+        let unqueued = held
+            .session
+            .for_query(&held.acme, "late", Limits::new(), &PoolConfig::new())
+            .unwrap();
+        is_refusal(
+            &unqueued
+                .sql(JOIN)
+                .await
+                .unwrap()
+                .collect()
+                .await
+                .unwrap_err(),
+        );
         drop(unqueued);
         let late = held.query("late");
         let rows = collects(&late, JOIN).await;
@@ -126,7 +180,10 @@ async fn what_fits_alone_waits_in_line() {
         assert!(!rows.is_finished() && !counted.is_finished());
         let [expected, count] = [held.alone(JOIN).await, held.alone(SMALL).await];
         held.end_first().await;
-        assert!(text(&rows.await.unwrap().unwrap()) == expected, "other rows");
+        assert!(
+            text(&rows.await.unwrap().unwrap()) == expected,
+            "other rows"
+        );
         assert_eq!(text(&counted.await.unwrap().unwrap()), count);
         drop((late, small));
         assert_eq!(held.end().await, [1, 0, 0]);
@@ -137,46 +194,68 @@ async fn what_fits_alone_waits_in_line() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn its_own_max_is_not_waited_for() {
     let held = held(3, LONG).await;
-    let late = held.session.for_query(&held.acme, "late", limit(MIB), &held.config).unwrap();
+    let late = held
+        .session
+        .for_query(&held.acme, "late", limit(MIB), &held.config)
+        .unwrap();
     let error = late.sql(JOIN).await.unwrap().collect().await.unwrap_err();
     assert!(error.to_string().contains("/acme/late refused"), "{error}");
     drop(late);
     assert_eq!(held.end().await, [0, 0, 0]);
 }
 
-/// A query that does not fit alone runs again while others are beside it, and then ends with its refusal.
+/// A query that does not fit alone runs again while others are beside it, and then ends with its
+/// refusal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_does_not_fit_alone_is_refused() {
     let (session, runtime) = (session_of(1, 200), runtime());
     let acme = runtime.root().create("acme", limit(MIB)).unwrap();
     let queue = Queue::new(3, LONG);
-    let query = session.for_query(&acme, 17, Limits::new(), &PoolConfig::new().queue(&queue)).unwrap();
+    let query = session
+        .for_query(&acme, 17, Limits::new(), &PoolConfig::new().queue(&queue))
+        .unwrap();
     is_refusal(&query.sql(JOIN).await.unwrap().collect().await.unwrap_err());
-    assert_eq!((queue.counts().restarts, queue.counts().refused), (0, 0), "nothing was beside it");
+    assert_eq!(
+        (queue.counts().restarts, queue.counts().refused),
+        (0, 0),
+        "nothing was beside it"
+    );
     drop(query);
     acme.offline_tree();
     drop(acme);
     assert_empty(&runtime);
 }
 
-/// A growth of a query that runs alone waits for the query's own memory as the queue is patient, also where the pool is
-/// less so: after a refusal the query would not run again.
+/// A growth of a query that runs alone waits for the query's own memory as the queue is patient,
+/// also where the pool is less so: after a refusal the query would not run again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn alone_a_growth_waits_for_memory_of_its_own() {
     let (session, runtime) = (session_of(1, 1), runtime());
     let acme = runtime.root().create("acme", limit(MAX)).unwrap();
-    let config = PoolConfig::new().patience(Duration::from_secs(1)).queue(&Queue::new(3, LONG));
-    let query = session.for_query(&acme, 17, Limits::new(), &config).unwrap();
+    let config = PoolConfig::new()
+        .patience(Duration::from_secs(1))
+        .queue(&Queue::new(3, LONG));
+    let query = session
+        .for_query(&acme, 17, Limits::new(), &config)
+        .unwrap();
     let pool = Arc::clone(query.pool()) as Arc<dyn MemoryPool>;
     let [held, grows] = ["held", "grow"].map(|name| MemoryConsumer::new(name).register(&pool));
     held.try_grow(MAX as usize).unwrap();
     let grow = move |values: &[ColumnarValue]| grows.try_grow(1).map(|()| values[0].clone());
     let kind = DataType::Int64;
-    query.register_udf(create_udf("grow", vec![kind.clone()], kind, Volatility::Volatile, Arc::new(grow)));
+    query.register_udf(create_udf(
+        "grow",
+        vec![kind.clone()],
+        kind,
+        Volatility::Volatile,
+        Arc::new(grow),
+    ));
     let rows = collects(&query, "SELECT grow(id) FROM rows").await;
     // A third of the time that the attempt has run is over long before it has asked so often.
     let end = acme.refused_count() + 200;
-    until("it waits", || rows.is_finished() || acme.refused_count() >= end);
+    until("it waits", || {
+        rows.is_finished() || acme.refused_count() >= end
+    });
     held.free();
     assert_eq!(rows.await.unwrap().unwrap().len(), 1);
     drop((held, pool, query));
@@ -212,7 +291,11 @@ async fn a_query_leaves_the_line() {
     held.waits(1);
     drop(second);
     let error = ended.await.unwrap().unwrap_err();
-    assert_eq!(Ended::of(&error).map(Ended::reason), Some(EndReason::Offline), "{error}");
+    assert_eq!(
+        Ended::of(&error).map(Ended::reason),
+        Some(EndReason::Offline),
+        "{error}"
+    );
     held.waits(0);
     drop(first);
     held.end().await;
@@ -236,7 +319,8 @@ fn register_stop(session: &SessionContext) -> Arc<AtomicBool> {
     goes_on
 }
 
-/// Work of `grow`, once for each run: it reserves, and if it is refused, the error comes with the next batch.
+/// Work of `grow`, once for each run: it reserves, and if it is refused, the error comes with the
+/// next batch.
 #[derive(Default)]
 struct Grows {
     reservation: Option<MemoryReservation>,
@@ -252,10 +336,16 @@ fn register_grow(session: &SessionContext) -> Arc<Mutex<Grows>> {
     let of_query = Arc::clone(&grows);
     let grow = move |values: &[ColumnarValue]| -> Result<ColumnarValue> {
         let mut grows = of_query.lock().unwrap();
-        grows.most = grows.most.max(grows.looks_at.as_ref().map_or(0, Group::live));
+        grows.most = grows
+            .most
+            .max(grows.looks_at.as_ref().map_or(0, Group::live));
         if grows.refusal.is_none() {
-            let reservation = grows.reservation.as_ref().filter(|reservation| reservation.size() == 0);
-            grows.refusal = reservation.and_then(|reservation| reservation.try_grow(MAX as usize / 2).err());
+            let reservation = grows
+                .reservation
+                .as_ref()
+                .filter(|reservation| reservation.size() == 0);
+            grows.refusal =
+                reservation.and_then(|reservation| reservation.try_grow(MAX as usize / 2).err());
         } else if !grows.goes_on {
             return Err(grows.refusal.take().unwrap());
         }
@@ -273,8 +363,8 @@ fn register_grow(session: &SessionContext) -> Arc<Mutex<Grows>> {
 
 const GROWN: &str = "SELECT id, grow(id) AS grown FROM rows";
 
-/// An error that is under way comes before the first row, which is there first: the query runs again. Where the
-/// operator goes on without the memory, all rows come.
+/// An error that is under way comes before the first row, which is there first: the query runs
+/// again. Where the operator goes on without the memory, all rows come.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_that_is_under_way_comes_before_the_first_row() {
     for goes_on in [false, true] {
@@ -284,7 +374,12 @@ async fn a_refusal_that_is_under_way_comes_before_the_first_row() {
         let pool = Arc::clone(late.pool()) as Arc<dyn MemoryPool>;
         let reservation = MemoryConsumer::new("grow").register(&pool);
         let looks_at = Some(late.group().clone());
-        *grows.lock().unwrap() = Grows { reservation: Some(reservation), goes_on, looks_at, ..Grows::default() };
+        *grows.lock().unwrap() = Grows {
+            reservation: Some(reservation),
+            goes_on,
+            looks_at,
+            ..Grows::default()
+        };
         let rows = collects(&late, GROWN).await;
         if !goes_on {
             held.waits(1);
@@ -292,10 +387,17 @@ async fn a_refusal_that_is_under_way_comes_before_the_first_row() {
         }
         let rows = rows.await.unwrap().unwrap();
         let Grows { most, .. } = std::mem::take(&mut *grows.lock().unwrap());
-        assert_eq!(text(&rows), held.alone("SELECT id, id AS grown FROM rows").await);
+        assert_eq!(
+            text(&rows),
+            held.alone("SELECT id, id AS grown FROM rows").await
+        );
         if goes_on {
             // 16 batches of 1,000 numbers.
-            assert_eq!(most, 16 * 8_000, "the query is charged for the rows that it holds back");
+            assert_eq!(
+                most,
+                16 * 8_000,
+                "the query is charged for the rows that it holds back"
+            );
         }
         drop((pool, late));
         assert_eq!(held.end().await, [u64::from(!goes_on), 0, 0]);
@@ -309,7 +411,8 @@ async fn rows_that_do_not_fit_are_not_held_back() {
     let grows = register_grow(&held.session);
     let late = held.query("late");
     let pool = Arc::clone(late.pool()) as Arc<dyn MemoryPool>;
-    let [rest, reservation] = ["rest", "grow"].map(|name| MemoryConsumer::new(name).register(&pool));
+    let [rest, reservation] =
+        ["rest", "grow"].map(|name| MemoryConsumer::new(name).register(&pool));
     // The first query would spill for a batch that it still takes in.
     loop {
         let before = held.holder.group().live();
@@ -320,7 +423,13 @@ async fn rows_that_do_not_fit_are_not_held_back() {
     }
     while rest.try_grow(1 << 10).is_ok() {}
     grows.lock().unwrap().reservation = Some(reservation);
-    let mut stream = late.sql(GROWN).await.unwrap().execute_stream().await.unwrap();
+    let mut stream = late
+        .sql(GROWN)
+        .await
+        .unwrap()
+        .execute_stream()
+        .await
+        .unwrap();
     let first = stream.next().await.unwrap().unwrap();
     assert_eq!(first.num_rows(), 1_000);
     is_refusal(&stream.next().await.unwrap().unwrap_err());
@@ -329,7 +438,8 @@ async fn rows_that_do_not_fit_are_not_held_back() {
     assert_eq!(held.end().await, [0, 0, 1]);
 }
 
-/// From its first row on a query waits in its place. Where that is in vain, it is refused, and counted apart.
+/// From its first row on a query waits in its place. Where that is in vain, it is refused, and
+/// counted apart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn after_its_first_row_a_query_waits_in_its_place() {
     const UNION: &str = "SELECT id FROM rows UNION ALL SELECT a.id FROM \
@@ -339,7 +449,13 @@ async fn after_its_first_row_a_query_waits_in_its_place() {
         let mut held = held(3, patience).await;
         let goes_on = register_stop(&held.session);
         let late = held.query("late");
-        let mut stream = late.sql(UNION).await.unwrap().execute_stream().await.unwrap();
+        let mut stream = late
+            .sql(UNION)
+            .await
+            .unwrap()
+            .execute_stream()
+            .await
+            .unwrap();
         let first = stream.next().await.unwrap().unwrap().num_rows();
         let reads = tokio::spawn(async move {
             let mut rows = first;
@@ -350,7 +466,9 @@ async fn after_its_first_row_a_query_waits_in_its_place() {
         });
         let before = held.acme.refused_count();
         goes_on.store(true, Ordering::Relaxed);
-        until("it is refused again and again", || held.acme.refused_count() > before + 2);
+        until("it is refused again and again", || {
+            held.acme.refused_count() > before + 2
+        });
         if patience == LONG {
             assert!(!reads.is_finished());
             held.end_first().await;
@@ -364,15 +482,21 @@ async fn after_its_first_row_a_query_waits_in_its_place() {
     }
 }
 
-/// Below a group that has refused, a query keeps its first rows while another one sends rows. If that one then waits for
-/// memory, the query gives all back, and runs again.
+/// Below a group that has refused, a query keeps its first rows while another one sends rows. If
+/// that one then waits for memory, the query gives all back, and runs again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_query_sends_rows_at_a_time() {
     for needs in [false, true] {
         let mut held = held(3, LONG).await;
         let goes_on = register_stop(&held.session);
         let early = held.query("early");
-        let mut stream = early.sql("SELECT stop(id) AS id FROM rows").await.unwrap().execute_stream().await.unwrap();
+        let mut stream = early
+            .sql("SELECT stop(id) AS id FROM rows")
+            .await
+            .unwrap()
+            .execute_stream()
+            .await
+            .unwrap();
         let sent = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&sent);
         let reads = tokio::spawn(async move {
@@ -409,8 +533,8 @@ async fn one_query_sends_rows_at_a_time() {
     }
 }
 
-/// Beside a query that sends rows, below a group that has refused, one that cannot run again starts late, and long before
-/// its patience ends.
+/// Beside a query that sends rows, below a group that has refused, one that cannot run again starts
+/// late, and long before its patience ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn a_stream_starts_beside_another_one() {
     let mut held = held(3, Duration::from_secs(100)).await;
@@ -449,15 +573,26 @@ async fn a_copy_writes_each_row_once() {
     let mut held = held(3, LONG).await;
     let late = held.query("late");
     let copy = format!("COPY ({JOIN}) TO '{}/' STORED AS CSV", folder.display());
-    let plan = text(&late.sql(&format!("EXPLAIN {copy}")).await.unwrap().collect().await.unwrap());
+    let plan = text(
+        &late
+            .sql(&format!("EXPLAIN {copy}"))
+            .await
+            .unwrap()
+            .collect()
+            .await
+            .unwrap(),
+    );
     assert!(plan.contains("DataSinkExec"), "{plan}");
     let rows = collects(&late, &copy).await;
     held.waits(1);
     held.end_first().await;
     assert!(text(&rows.await.unwrap().unwrap()).contains("30000"));
-    let files = std::fs::read_dir(&folder).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
-    let mut written: Vec<_> =
-        files.flat_map(|file| file.lines().skip(1).map(str::to_string).collect::<Vec<_>>()).collect();
+    let files = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+    let mut written: Vec<_> = files
+        .flat_map(|file| file.lines().skip(1).map(str::to_string).collect::<Vec<_>>())
+        .collect();
     std::fs::remove_dir_all(&folder).unwrap();
     written.sort_unstable();
     assert_eq!(written.len(), 30_000);
@@ -473,7 +608,11 @@ async fn what_streams_in_is_not_read_twice() {
     let held = held(3, Duration::from_millis(200)).await;
     let feed = fed(&held.session, "other");
     let late = held.query("late");
-    let rows = collects(&late, "SELECT max(a.text) FROM other a JOIN rows b ON a.key = b.key").await;
+    let rows = collects(
+        &late,
+        "SELECT max(a.text) FROM other a JOIN rows b ON a.key = b.key",
+    )
+    .await;
     for number in 0..60 {
         if feed.send(batch(number)).await.is_err() {
             break;

@@ -1,4 +1,5 @@
-//! A session of a group has all of the session that it is made from, and SQL cannot change its group.
+//! A session of a group has all of the session that it is made from, and SQL cannot change its
+//! group.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,12 +43,19 @@ fn fields(state: &SessionState) -> BTreeMap<String, String> {
     fields
 }
 
-/// All that a state shows of itself is as in the session that it is made from, but for the runtime and the planner.
+/// All that a state shows of itself is as in the session that it is made from, but for the runtime
+/// and the planner.
 #[tokio::test(flavor = "current_thread")]
 async fn a_session_of_a_group_has_all_that_its_session_has() {
     let (base, runtime) = (session(1), runtime());
     let look = |values: &[ColumnarValue]| -> Result<ColumnarValue> { Ok(values[0].clone()) };
-    base.register_udf(create_udf("look", vec![DataType::Int64], DataType::Int64, Volatility::Volatile, Arc::new(look)));
+    base.register_udf(create_udf(
+        "look",
+        vec![DataType::Int64],
+        DataType::Int64,
+        Volatility::Volatile,
+        Arc::new(look),
+    ));
     for sql in [
         "PREPARE next(BIGINT) AS SELECT look($1 + 1)",
         "SET datafusion.execution.batch_size = 77",
@@ -60,93 +68,177 @@ async fn a_session_of_a_group_has_all_that_its_session_has() {
     let acme = runtime.root().create("acme", Limits::new()).unwrap();
     let config = PoolConfig::new().spill_on_demand();
     let of_group = base.with_group(&acme, &config).unwrap();
-    let query = base.for_query(&acme, GroupName::Unnamed, Limits::new(), &config).unwrap();
-    let again = of_group.for_query(&acme, GroupName::Unnamed, Limits::new(), &config).unwrap();
+    let query = base
+        .for_query(&acme, GroupName::Unnamed, Limits::new(), &config)
+        .unwrap();
+    let again = of_group
+        .for_query(&acme, GroupName::Unnamed, Limits::new(), &config)
+        .unwrap();
     let expected = fields(&base.state());
-    assert!(expected.len() > 20 && expected["prepared_plans"].contains("next"), "{:?}", expected.keys());
+    assert!(
+        expected.len() > 20 && expected["prepared_plans"].contains("next"),
+        "{:?}",
+        expected.keys()
+    );
     for session in [&of_group, &*query, &*again] {
         let state = session.state();
         let of_session = fields(&state);
         assert!(of_session.keys().eq(expected.keys()));
         // The last has the time of the statement.
-        let others = ["runtime_env", "query_planners", "execution_props", "analyzer"];
-        for (name, text) in of_session.iter().filter(|(name, _)| !others.contains(&name.as_str())) {
+        let others = [
+            "runtime_env",
+            "query_planners",
+            "execution_props",
+            "analyzer",
+        ];
+        for (name, text) in of_session
+            .iter()
+            .filter(|(name, _)| !others.contains(&name.as_str()))
+        {
             assert!(*text == expected[name], "another {name}: {text}");
         }
         let before = base.state();
-        let [own, rules] = [&state, &before].map(|state| state.analyzer().rules.iter().map(|rule| rule.name()));
+        let [own, rules] =
+            [&state, &before].map(|state| state.analyzer().rules.iter().map(|rule| rule.name()));
         assert!(own.eq(rules.chain(["take_marks_off"])));
         assert!(Arc::ptr_eq(state.catalog_list(), before.catalog_list()));
-        assert!(Arc::ptr_eq(&state.runtime_env().disk_manager, &before.runtime_env().disk_manager));
+        assert!(Arc::ptr_eq(
+            &state.runtime_env().disk_manager,
+            &before.runtime_env().disk_manager
+        ));
         assert!(Arc::ptr_eq(
             &state.runtime_env().cache_manager.get_file_metadata_cache(),
             &before.runtime_env().cache_manager.get_file_metadata_cache()
         ));
-        assert!(run(session, "EXECUTE next(41)").await.unwrap().contains("| 42 "));
+        assert!(
+            run(session, "EXECUTE next(41)")
+                .await
+                .unwrap()
+                .contains("| 42 ")
+        );
         assert!(run(session, "SELECT * FROM seen").await.is_ok());
         run(session, "DEALLOCATE next").await.unwrap();
-        run(session, "SET datafusion.execution.batch_size = 78").await.unwrap();
+        run(session, "SET datafusion.execution.batch_size = 78")
+            .await
+            .unwrap();
         assert_eq!(session.runtime_env().memory_pool.name(), "group");
     }
-    assert!(run(&base, "EXECUTE next(41)").await.unwrap().contains("| 42 "), "it has its own");
+    assert!(
+        run(&base, "EXECUTE next(41)")
+            .await
+            .unwrap()
+            .contains("| 42 "),
+        "it has its own"
+    );
     assert_eq!(base.state().config().batch_size(), 77);
     assert_eq!(base.runtime_env().memory_pool.name(), "unbounded");
 }
 
-/// A tenant that sets or resets its memory limit is told whose it is, and stays in its group, also where it does not
-/// read the answer.
+/// A tenant that sets or resets its memory limit is told whose it is, and stays in its group, also
+/// where it does not read the answer.
 #[tokio::test(flavor = "current_thread")]
 async fn sql_does_not_leave_the_group() {
     let runtime = runtime();
     let acme = runtime.root().create("acme", limit(MIB)).unwrap();
-    for command in ["SET datafusion.runtime.memory_limit = '8G'", "RESET datafusion.runtime.memory_limit"] {
+    for command in [
+        "SET datafusion.runtime.memory_limit = '8G'",
+        "RESET datafusion.runtime.memory_limit",
+    ] {
         for is_read in [true, false] {
             let session = session(60).with_group(&acme, &PoolConfig::new()).unwrap();
             let answer = session.sql(command).await.unwrap();
             if is_read {
                 let told = answer.collect().await.unwrap_err();
                 assert!(matches!(told, DataFusionError::Configuration(_)), "{told}");
-                assert!(told.to_string().contains("is that of /acme, with a max of 1 MiB: SET and RESET"), "{told}");
-                assert_eq!(session.runtime_env().memory_pool.to_string(), "group(/acme)");
+                assert!(
+                    told.to_string()
+                        .contains("is that of /acme, with a max of 1 MiB: SET and RESET"),
+                    "{told}"
+                );
+                assert_eq!(
+                    session.runtime_env().memory_pool.to_string(),
+                    "group(/acme)"
+                );
             }
             let refused = run(&session, JOIN).await.unwrap_err().to_string();
             assert!(refused.contains("/acme refused "), "{refused}");
             assert!(acme.peak() <= MIB, "{}", acme.peak());
-            assert_eq!(session.runtime_env().memory_pool.to_string(), "group(/acme)");
-            run(&session, "SET datafusion.runtime.temp_directory = '/tmp'").await.unwrap();
-            assert_eq!(session.runtime_env().memory_pool.to_string(), "group(/acme)");
+            assert_eq!(
+                session.runtime_env().memory_pool.to_string(),
+                "group(/acme)"
+            );
+            run(&session, "SET datafusion.runtime.temp_directory = '/tmp'")
+                .await
+                .unwrap();
+            assert_eq!(
+                session.runtime_env().memory_pool.to_string(),
+                "group(/acme)"
+            );
         }
     }
 }
 
-/// A plan of a group runs in it with the pool of its group, whatever pool it is run with. If another group's session
-/// runs the plan, it runs in that session's group.
+/// A plan of a group runs in it with the pool of its group, whatever pool it is run with. If
+/// another group's session runs the plan, it runs in that session's group.
 #[tokio::test(flavor = "current_thread")]
 async fn a_plan_is_charged_to_a_group_whoever_runs_it() {
     let (base, runtime) = (session(60), runtime());
     // So the peaks differ.
-    let [a, b] = [("a", MIB / 4), ("b", MIB)].map(|(name, max)| runtime.root().create(name, limit(max)).unwrap());
+    let [a, b] = [("a", MIB / 4), ("b", MIB)]
+        .map(|(name, max)| runtime.root().create(name, limit(max)).unwrap());
     let of_a = base.with_group(&a, &PoolConfig::new()).unwrap();
-    let plan = of_a.sql(JOIN).await.unwrap().create_physical_plan().await.unwrap();
+    let plan = of_a
+        .sql(JOIN)
+        .await
+        .unwrap()
+        .create_physical_plan()
+        .await
+        .unwrap();
     // A join keeps how its first run ended.
-    let kept = of_a.sql(JOIN).await.unwrap().create_physical_plan().await.unwrap();
+    let kept = of_a
+        .sql(JOIN)
+        .await
+        .unwrap()
+        .create_physical_plan()
+        .await
+        .unwrap();
     let greedy = Arc::new(GreedyMemoryPool::new(usize::MAX >> 1));
-    let env = RuntimeEnvBuilder::new().with_memory_pool(greedy).build_arc().unwrap();
+    let env = RuntimeEnvBuilder::new()
+        .with_memory_pool(greedy)
+        .build_arc()
+        .unwrap();
     let of_none = base.task_ctx().session_config().clone();
     let of_none = SessionContext::new_with_config_rt(of_none, env).task_ctx();
     let refused = collect(plan, of_none).await.unwrap_err().to_string();
-    assert!(refused.contains("/a refused ") && a.refused_count() > 0, "{refused}");
+    assert!(
+        refused.contains("/a refused ") && a.refused_count() > 0,
+        "{refused}"
+    );
     let before = a.peak();
-    let query = base.for_query(&b, 17, Limits::new(), &PoolConfig::new()).unwrap();
+    let query = base
+        .for_query(&b, 17, Limits::new(), &PoolConfig::new())
+        .unwrap();
     a.offline().unwrap();
     let again = Arc::clone(&kept);
-    let refused = collect(kept, query.task_ctx()).await.unwrap_err().to_string();
-    assert!(refused.contains("/b refused ") && refused.contains("for /b/17") && a.peak() == before, "{refused}");
+    let refused = collect(kept, query.task_ctx())
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains("/b refused ") && refused.contains("for /b/17") && a.peak() == before,
+        "{refused}"
+    );
     // Its figures are those of the group that it ran in, whatever level has refused.
     let metrics = again.metrics().unwrap();
     assert!(query.group().peak() > MIB / 4, "{}", query.group().peak());
-    assert_eq!(metrics.sum_by_name("group_peak_bytes").unwrap().as_usize() as u64, query.group().peak());
-    assert!(metrics.sum_by_name("group_refusals").unwrap().as_usize() > 0, "{metrics}");
+    assert_eq!(
+        metrics.sum_by_name("group_peak_bytes").unwrap().as_usize() as u64,
+        query.group().peak()
+    );
+    assert!(
+        metrics.sum_by_name("group_refusals").unwrap().as_usize() > 0,
+        "{metrics}"
+    );
     let shown = displayable(&*again).one_line().to_string();
     assert!(shown.contains("InGroupExec: group=/b/17"), "{shown}");
     drop((query, of_a, a, again));
@@ -155,26 +247,58 @@ async fn a_plan_is_charged_to_a_group_whoever_runs_it() {
     assert_empty(&runtime);
 }
 
-/// Peak, refusals and waits of a query's group are in the root's metrics, in EXPLAIN ANALYZE and in the tree.
+/// Peak, refusals and waits of a query's group are in the root's metrics, in EXPLAIN ANALYZE and in
+/// the tree.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_says_what_it_has_taken() {
     let (base, runtime) = (session_of(1, 60), runtime());
     let sort = "SELECT text FROM rows ORDER BY text";
-    let query = base.for_query(&runtime.root(), 17, limit(3 * MIB), &PoolConfig::new()).unwrap();
-    let plan = query.sql(sort).await.unwrap().create_physical_plan().await.unwrap();
+    let query = base
+        .for_query(&runtime.root(), 17, limit(3 * MIB), &PoolConfig::new())
+        .unwrap();
+    let plan = query
+        .sql(sort)
+        .await
+        .unwrap()
+        .create_physical_plan()
+        .await
+        .unwrap();
     collect(Arc::clone(&plan), query.task_ctx()).await.unwrap();
     let metrics = plan.metrics().unwrap();
-    let figure = |name| metrics.sum_by_name(name).unwrap_or_else(|| panic!("no {name}")).as_usize();
+    let figure = |name| {
+        metrics
+            .sum_by_name(name)
+            .unwrap_or_else(|| panic!("no {name}"))
+            .as_usize()
+    };
     assert_eq!(figure("group_peak_bytes") as u64, query.group().peak());
     assert!(
-        figure("group_refusals") > 0 && figure("plan_spilled_bytes") > 0 && figure("group_waits") == 0,
+        figure("group_refusals") > 0
+            && figure("plan_spilled_bytes") > 0
+            && figure("group_waits") == 0,
         "{metrics}"
     );
-    let analyzed = run(&query, &format!("EXPLAIN ANALYZE {sort}")).await.unwrap();
-    assert_eq!(analyzed.matches("InGroupExec: group=/17, metrics=[").count(), 1, "{analyzed}");
-    assert!(analyzed.contains("group_peak_bytes=") && analyzed.contains("plan_spilled_bytes="), "{analyzed}");
-    let tree = run(&query, &format!("EXPLAIN FORMAT TREE {sort}")).await.unwrap();
-    assert!(tree.contains("InGroupExec") && tree.contains("group: /17"), "{tree}");
+    let analyzed = run(&query, &format!("EXPLAIN ANALYZE {sort}"))
+        .await
+        .unwrap();
+    assert_eq!(
+        analyzed
+            .matches("InGroupExec: group=/17, metrics=[")
+            .count(),
+        1,
+        "{analyzed}"
+    );
+    assert!(
+        analyzed.contains("group_peak_bytes=") && analyzed.contains("plan_spilled_bytes="),
+        "{analyzed}"
+    );
+    let tree = run(&query, &format!("EXPLAIN FORMAT TREE {sort}"))
+        .await
+        .unwrap();
+    assert!(
+        tree.contains("InGroupExec") && tree.contains("group: /17"),
+        "{tree}"
+    );
 }
 
 /// DataFusion's advice to raise a limit of the runtime is not for a tenant's SQL, which cannot.
@@ -182,9 +306,19 @@ async fn a_plan_says_what_it_has_taken() {
 async fn a_refusal_advises_nothing_that_leaves_the_group() {
     let (base, runtime) = (session_of(1, 60), runtime());
     let acme = runtime.root().create("acme", limit(MIB / 4)).unwrap();
-    let query = base.for_query(&acme, 17, Limits::new(), &PoolConfig::new()).unwrap();
-    let refused = run(&query, "SELECT text FROM rows ORDER BY text").await.unwrap_err();
+    let query = base
+        .for_query(&acme, 17, Limits::new(), &PoolConfig::new())
+        .unwrap();
+    let refused = run(&query, "SELECT text FROM rows ORDER BY text")
+        .await
+        .unwrap_err();
     let line = refused.to_string();
-    assert!(matches!(refused, DataFusionError::ResourcesExhausted(_)), "{refused:?}");
-    assert!(line.contains("ExternalSorterMerge[0]: /acme refused ") && !line.contains("datafusion."), "{line}");
+    assert!(
+        matches!(refused, DataFusionError::ResourcesExhausted(_)),
+        "{refused:?}"
+    );
+    assert!(
+        line.contains("ExternalSorterMerge[0]: /acme refused ") && !line.contains("datafusion."),
+        "{line}"
+    );
 }

@@ -1,4 +1,5 @@
-//! Sorts side by side: each finishes what it has begun to spill, and one that comes late gets memory of the first.
+//! Sorts side by side: each finishes what it has begun to spill, and one that comes late gets
+//! memory of the first.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -14,7 +15,9 @@ use memcg_datafusion::{GroupPool, InGroupSession, PoolConfig, QuerySession};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::data::{MIB, assert_empty, batch, exhausted, fed, limit, runtime, session, spillable, unspillable};
+use crate::data::{
+    MIB, assert_empty, batch, exhausted, fed, limit, runtime, session, spillable, unspillable,
+};
 use crate::queries::spills;
 
 /// Bytes that the tenant has, and those that its sorts leave to their merges.
@@ -36,13 +39,26 @@ impl Sort {
     async fn begin(session: &SessionContext, acme: &Group, number: u64) -> Sort {
         let name = format!("fed{number}");
         let feed = fed(session, &name);
-        let config = PoolConfig::new().spill_on_demand().unspillable_reserve(Bytes(RESERVE));
-        let query = session.for_query(acme, number, Limits::new(), &config).unwrap();
-        let frame = query.sql(&format!("SELECT text, id FROM {name} ORDER BY text")).await.unwrap();
+        let config = PoolConfig::new()
+            .spill_on_demand()
+            .unspillable_reserve(Bytes(RESERVE));
+        let query = session
+            .for_query(acme, number, Limits::new(), &config)
+            .unwrap();
+        let frame = query
+            .sql(&format!("SELECT text, id FROM {name} ORDER BY text"))
+            .await
+            .unwrap();
         let context = Arc::new(frame.task_ctx());
         let plan = frame.create_physical_plan().await.unwrap();
         let rows = tokio::spawn(collect(Arc::clone(&plan), context));
-        Sort { query, plan, rows, feed, fed: 0 }
+        Sort {
+            query,
+            plan,
+            rows,
+            feed,
+            fed: 0,
+        }
     }
 
     /// One batch more. One that the sort has ended without is not missed: `end` shows why it ended.
@@ -68,8 +84,15 @@ impl Sort {
             self.feed().await;
         }
         drop(self.feed);
-        let rows = self.rows.await.unwrap().unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), FED * 1_000);
+        let rows = self
+            .rows
+            .await
+            .unwrap()
+            .unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(
+            rows.iter().map(RecordBatch::num_rows).sum::<usize>(),
+            FED * 1_000
+        );
         spills(&self.plan)
     }
 }
@@ -88,7 +111,12 @@ async fn next_turn() {
 }
 
 fn end(runtime: &Runtime, acme: Group) {
-    assert!(acme.peak() <= MAX && acme.forced() == 0, "{} and {}", acme.peak(), acme.forced());
+    assert!(
+        acme.peak() <= MAX && acme.forced() == 0,
+        "{} and {}",
+        acme.peak(),
+        acme.forced()
+    );
     acme.offline_tree();
     drop(acme);
     assert_empty(runtime);
@@ -103,7 +131,10 @@ fn what_a_sort_frees_is_for_its_merge() {
     let [query, rest] = ["query", "rest"].map(|name| acme.create(name, Limits::new()).unwrap());
     let config = PoolConfig::new().spill_on_demand();
     let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
-    let (sorter, merge) = (spillable("ExternalSorter[0]", &pool), unspillable("ExternalSorterMerge[0]", &pool));
+    let (sorter, merge) = (
+        spillable("ExternalSorter[0]", &pool),
+        unspillable("ExternalSorterMerge[0]", &pool),
+    );
     merge.try_grow(4 * BATCH).unwrap();
     sorter.try_grow(20 * BATCH).unwrap();
     let take = || {
@@ -126,7 +157,11 @@ fn what_a_sort_frees_is_for_its_merge() {
     exhausted(sorter.try_grow(5 * BATCH));
     loaded.shrink(BATCH);
     drop(loaded);
-    assert!(take() > taken + 14 * BATCH as u64, "the file is written: {}", rest.live());
+    assert!(
+        take() > taken + 14 * BATCH as u64,
+        "the file is written: {}",
+        rest.live()
+    );
     merge.try_grow(4 * BATCH).unwrap();
     sorter.try_grow(BATCH).expect("the growth that was refused");
     assert_eq!(query.live(), 5 * BATCH as u64);
@@ -137,8 +172,8 @@ fn what_a_sort_frees_is_for_its_merge() {
     assert_empty(&runtime);
 }
 
-/// Another query takes each byte that is free while a sort reads and spills: what the sort frees is still there for its
-/// own merge.
+/// Another query takes each byte that is free while a sort reads and spills: what the sort frees is
+/// still there for its own merge.
 #[tokio::test(flavor = "current_thread")]
 async fn a_spill_does_not_lose_what_it_frees() {
     let (session, runtime) = (session(1), runtime());
@@ -168,9 +203,10 @@ async fn a_spill_does_not_lose_what_it_frees() {
     end(&runtime, acme);
 }
 
-/// A sort alone holds all that there is. One of the same shape that comes late has it asked: both spill, neither holds
-/// what the other is due, and the group is never above its max. A `FairSpillPool` leaves the first what it has, counts
-/// the late one's half on top, and is above its limit.
+/// A sort alone holds all that there is. One of the same shape that comes late has it asked: both
+/// spill, neither holds what the other is due, and the group is never above its max. A
+/// `FairSpillPool` leaves the first what it has, counts the late one's half on top, and is above
+/// its limit.
 #[tokio::test(flavor = "current_thread")]
 async fn a_late_sort_has_the_first_one_asked() {
     let (session, runtime) = (session(1), runtime());
@@ -185,7 +221,10 @@ async fn a_late_sort_has_the_first_one_asked() {
         first.feed().await;
         most = most.max(late.query.group().live());
     }
-    assert!(most > MAX / 4, "the late one has never held more than {most}");
+    assert!(
+        most > MAX / 4,
+        "the late one has never held more than {most}"
+    );
     let files = spills(&first.plan);
     assert!(files > 0, "the first one has given nothing");
     assert!(late.end().await > 0);

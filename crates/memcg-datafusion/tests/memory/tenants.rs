@@ -24,16 +24,23 @@ fn lines(rows: &[RecordBatch]) -> Vec<String> {
     lines
 }
 
-/// A hundred queries, some aborted: each ends with the rows that it has without a limit, or with a refusal that names
-/// its group. Both tenants have queries that end. At the end all adds up, and nothing is left.
+/// A hundred queries, some aborted: each ends with the rows that it has without a limit, or with a
+/// refusal that names its group. Both tenants have queries that end. At the end all adds up, and
+/// nothing is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_queries_add_up() {
-    let runtime = Runtime::builder().audit(true).max(Limit::Bytes(12 * MIB)).build().unwrap();
+    let runtime = Runtime::builder()
+        .audit(true)
+        .max(Limit::Bytes(12 * MIB))
+        .build()
+        .unwrap();
     let tenants = ["a", "b"].map(|name| runtime.root().create(name, limit(8 * MIB)).unwrap());
     let session = session(10);
     let mut expected = Vec::new();
     for sql in QUERIES {
-        expected.push(lines(&session.sql(sql).await.unwrap().collect().await.unwrap()));
+        expected.push(lines(
+            &session.sql(sql).await.unwrap().collect().await.unwrap(),
+        ));
     }
     let expected = Arc::new(expected);
     let done: Arc<[AtomicUsize; 2]> = Arc::default();
@@ -43,10 +50,15 @@ async fn a_hundred_queries_add_up() {
         let config = match random.random_range(0..3) {
             0 => PoolConfig::new(),
             1 => PoolConfig::new().spill_on_demand(),
-            _ => PoolConfig::new().spill_on_demand().by_operator().unspillable_reserve(64 << 10),
+            _ => PoolConfig::new()
+                .spill_on_demand()
+                .by_operator()
+                .unspillable_reserve(64 << 10),
         };
         let tenant = &tenants[number as usize % 2];
-        let query = session.for_query(tenant, u64::from(number), Limits::new(), &config).unwrap();
+        let query = session
+            .for_query(tenant, u64::from(number), Limits::new(), &config)
+            .unwrap();
         let asked = random.random_range(0..QUERIES.len());
         let (path, expected, done) = (tenant.path(), Arc::clone(&expected), Arc::clone(&done));
         let task = tokio::spawn(async move {
@@ -57,7 +69,8 @@ async fn a_hundred_queries_add_up() {
                 }
                 Err(error) => {
                     let line = error.to_string();
-                    let is_ours = Ended::of(&error).is_some() || line.contains(&format!("for {path}/{number}"));
+                    let is_ours = Ended::of(&error).is_some()
+                        || line.contains(&format!("for {path}/{number}"));
                     assert!(is_ours || line.contains("to go on, spill"), "{line}");
                 }
             }
@@ -76,10 +89,17 @@ async fn a_hundred_queries_add_up() {
         }
     }
     let done = done.each_ref().map(|done| done.load(Ordering::Relaxed));
-    assert!(aborted > 0 && done.iter().all(|&done| done > 0), "{aborted} aborted, {done:?} ended with their rows");
+    assert!(
+        aborted > 0 && done.iter().all(|&done| done > 0),
+        "{aborted} aborted, {done:?} ended with their rows"
+    );
     assert!(runtime.root().peak() <= 12 * MIB);
     for tenant in tenants {
-        assert_eq!(tenant.children().len(), 0, "each query's group went offline with it");
+        assert_eq!(
+            tenant.children().len(),
+            0,
+            "each query's group went offline with it"
+        );
         tenant.offline_tree();
     }
     assert_empty(&runtime);

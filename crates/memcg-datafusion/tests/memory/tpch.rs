@@ -13,8 +13,8 @@ use tokio::time::timeout;
 use crate::data::{MIB, assert_empty, limit, runtime, text};
 use crate::queries::{register, spills, statements};
 
-/// The scale factor, and the bytes of the two limits at it. `MEMCG_TPCH_SCALE` has another scale: limits and reserves
-/// follow.
+/// The scale factor, and the bytes of the two limits at it. `MEMCG_TPCH_SCALE` has another scale:
+/// limits and reserves follow.
 const SCALE: f64 = 0.01;
 const LIMITS: [u64; 2] = [8 * MIB, MIB];
 
@@ -47,7 +47,12 @@ fn session() -> SessionContext {
 }
 
 /// The rows, whatever their order, and the number of files.
-async fn run(session: &SessionContext, tenant: &Group, number: usize, config: &PoolConfig) -> Result<(String, usize)> {
+async fn run(
+    session: &SessionContext,
+    tenant: &Group,
+    number: usize,
+    config: &PoolConfig,
+) -> Result<(String, usize)> {
     let query = session.for_query(tenant, number as u64, Limits::new(), config)?;
     let (mut lines, mut files) = (Vec::new(), 0);
     for statement in statements(number) {
@@ -56,7 +61,9 @@ async fn run(session: &SessionContext, tenant: &Group, number: usize, config: &P
         let plan = frame.create_physical_plan().await?;
         // In a task, as in a service: there a consumer may wait.
         let rows = timeout(DEADLINE, tokio::spawn(collect(Arc::clone(&plan), context))).await;
-        let rows = rows.unwrap_or_else(|_| panic!("{number} does not end")).expect("no panic");
+        let rows = rows
+            .unwrap_or_else(|_| panic!("{number} does not end"))
+            .expect("no panic");
         let Ok(rows) = rows else {
             // The view is dropped for the next run.
             let _ = query.sql("DROP VIEW IF EXISTS revenue").await?;
@@ -73,24 +80,42 @@ async fn run(session: &SessionContext, tenant: &Group, number: usize, config: &P
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rows_are_the_same_below_a_limit() {
     let (session, runtime) = (session(), runtime());
-    let config = PoolConfig::new().spill_on_demand().unspillable_reserve(Bytes(scaled(256 << 10)));
+    let config = PoolConfig::new()
+        .spill_on_demand()
+        .unspillable_reserve(Bytes(scaled(256 << 10)));
     let free = runtime.root().create("free", Limits::new()).unwrap();
-    let limited = LIMITS.map(scaled).map(|max| (runtime.root().create(&*format!("{max}"), limit(max)).unwrap(), max));
+    let limited = LIMITS.map(scaled).map(|max| {
+        (
+            runtime
+                .root()
+                .create(&*format!("{max}"), limit(max))
+                .unwrap(),
+            max,
+        )
+    });
     let (mut files, mut refused, mut same) = (0, [0; 2], [0; 2]);
     for number in 1..=22 {
-        let (rows, none) = run(&session, &free, number, &config).await.unwrap_or_else(|e| panic!("{number}: {e}"));
+        let (rows, none) = run(&session, &free, number, &config)
+            .await
+            .unwrap_or_else(|e| panic!("{number}: {e}"));
         assert_eq!(none, 0, "{number} spills without a limit");
         for (at, (tenant, max)) in limited.iter().enumerate() {
             match run(&session, tenant, number, &config).await {
                 Ok((again, spilled)) => {
-                    assert!(again == rows, "{number} at {max}: other rows\n{again}\n\n{rows}");
-                    println!("{number} at {max}: the same {} lines, {spilled} files", rows.lines().count());
+                    assert!(
+                        again == rows,
+                        "{number} at {max}: other rows\n{again}\n\n{rows}"
+                    );
+                    println!(
+                        "{number} at {max}: the same {} lines, {spilled} files",
+                        rows.lines().count()
+                    );
                     (files, same[at]) = (files + spilled, same[at] + 1);
                 }
                 Err(error) => {
                     let line = error.to_string();
-                    let is_named =
-                        line.contains(&format!("/{max} refused")) && line.contains(&format!("for /{max}/{number}"));
+                    let is_named = line.contains(&format!("/{max} refused"))
+                        && line.contains(&format!("for /{max}/{number}"));
                     assert!(is_named, "{number} at {max}: {line}");
                     println!("{number} at {max}: {line}");
                     refused[at] += 1;
@@ -99,7 +124,10 @@ async fn the_rows_are_the_same_below_a_limit() {
         }
     }
     println!("same rows {same:?}, refused {refused:?}, {files} files");
-    assert!(same[0] > same[1] && same[1] > 0 && refused[1] > 0 && files > 0, "{same:?}, {refused:?}, {files} files");
+    assert!(
+        same[0] > same[1] && same[1] > 0 && refused[1] > 0 && files > 0,
+        "{same:?}, {refused:?}, {files} files"
+    );
     for (tenant, _) in limited {
         tenant.offline_tree();
     }

@@ -27,7 +27,10 @@ impl JoinSetTracer for Counts {
         future
     }
 
-    fn trace_block(&self, work: Box<dyn FnOnce() -> Output + Send>) -> Box<dyn FnOnce() -> Output + Send> {
+    fn trace_block(
+        &self,
+        work: Box<dyn FnOnce() -> Output + Send>,
+    ) -> Box<dyn FnOnce() -> Output + Send> {
         TRACED.fetch_add(1, Ordering::Relaxed);
         work
     }
@@ -38,35 +41,59 @@ impl JoinSetTracer for Counts {
 async fn tasks_run_in_the_querys_group() {
     GroupTracer::install_over(Counts).unwrap();
     let again = GroupTracer::install().unwrap_err();
-    assert_eq!(again.to_string(), "GroupTracer is installed already: install it once, at the start of the program");
+    assert_eq!(
+        again.to_string(),
+        "GroupTracer is installed already: install it once, at the start of the program"
+    );
 
     let (session, runtime) = (session(8), runtime());
     let seen = Arc::new(Mutex::new(BTreeSet::new()));
     let notes = Arc::clone(&seen);
     let note = move |arguments: &[ColumnarValue]| {
         let path = Group::current().map_or("none".to_string(), |group| group.path());
-        notes.lock().unwrap().insert((path, format!("{:?}", tokio::task::try_id())));
+        notes
+            .lock()
+            .unwrap()
+            .insert((path, format!("{:?}", tokio::task::try_id())));
         Ok(arguments[0].clone())
     };
-    let note = create_udf("note", vec![DataType::Int64], DataType::Int64, Volatility::Volatile, Arc::new(note));
+    let note = create_udf(
+        "note",
+        vec![DataType::Int64],
+        DataType::Int64,
+        Volatility::Volatile,
+        Arc::new(note),
+    );
     session.register_udf(note);
     let before = TRACED.load(Ordering::Relaxed);
-    let query = session.for_query(&runtime.root(), 17, Limits::new(), &PoolConfig::new()).unwrap();
-    let rows = query.sql("SELECT note(id) % 7, count(*) FROM rows GROUP BY 1").await.unwrap();
+    let query = session
+        .for_query(&runtime.root(), 17, Limits::new(), &PoolConfig::new())
+        .unwrap();
+    let rows = query
+        .sql("SELECT note(id) % 7, count(*) FROM rows GROUP BY 1")
+        .await
+        .unwrap();
     assert_eq!(Group::current(), None);
     rows.collect().await.unwrap();
     drop(query);
-    assert!(TRACED.load(Ordering::Relaxed) > before, "the other tracer is called, too");
+    assert!(
+        TRACED.load(Ordering::Relaxed) > before,
+        "the other tracer is called, too"
+    );
     let seen = seen.lock().unwrap().clone();
     let q18 = runtime.root().scope("18", Limits::new()).unwrap();
     blocking_work_and_drops_are_in_the_group(&q18).await;
     drop(q18);
     assert!(seen.iter().all(|(path, _)| path == "/17"), "{seen:?}");
-    assert!(seen.len() > 1, "in tasks that DataFusion has spawned: {seen:?}");
+    assert!(
+        seen.len() > 1,
+        "in tasks that DataFusion has spawned: {seen:?}"
+    );
     assert_empty(&runtime);
 }
 
-/// Blocking work runs in the group that spawns it, and a task that is aborted drops what it holds there.
+/// Blocking work runs in the group that spawns it, and a task that is aborted drops what it holds
+/// there.
 async fn blocking_work_and_drops_are_in_the_group(group: &Group) {
     /// Its drop says where it is.
     struct Held(Option<oneshot::Sender<Option<Group>>>);
@@ -86,7 +113,10 @@ async fn blocking_work_and_drops_are_in_the_group(group: &Group) {
             let _held = held;
             std::future::pending::<()>().await;
         };
-        (SpawnedTask::spawn_blocking(Group::current), SpawnedTask::spawn(forever))
+        (
+            SpawnedTask::spawn_blocking(Group::current),
+            SpawnedTask::spawn(forever),
+        )
     });
     assert_eq!(blocking.join().await.unwrap(), Some(group.clone()));
     // The drop aborts it.

@@ -12,7 +12,9 @@ use memcg_datafusion::{GroupPool, InGroupSession, PoolConfig, QuerySession};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::data::{KIB, MIB, assert_empty, batch, exhausted, fed, limit, runtime, session, text, unspillable};
+use crate::data::{
+    KIB, MIB, assert_empty, batch, exhausted, fed, limit, runtime, session, text, unspillable,
+};
 
 /// Bytes that the tenant has.
 const MAX: u64 = 8 * MIB;
@@ -38,18 +40,35 @@ async fn busy(config: &PoolConfig) -> Busy {
     let acme = runtime.root().create("acme", limit(MAX)).unwrap();
     let feed = fed(&session, "fed");
     let running = session.for_query(&acme, 1, Limits::new(), config).unwrap();
-    // One partition: of two that both read back what they have spilled, DataFusion may let neither end below a limit.
-    running.sql("SET datafusion.execution.target_partitions = 1").await.unwrap();
+    // One partition: of two that both read back what they have spilled, DataFusion may let neither
+    // end below a limit.
+    running
+        .sql("SET datafusion.execution.target_partitions = 1")
+        .await
+        .unwrap();
     let frame = running.sql(AGGREGATE).await.unwrap();
     let rows = tokio::spawn(async move { frame.collect().await });
     let mut fed = 0;
-    // Its table doubles: it may be refused, and spill, before it holds so much. Then it fills again while the other runs.
+    // Its table doubles: it may be refused, and spill, before it holds so much. Then it fills again
+    // while the other runs.
     while running.group().live() < MAX - MIB && fed < FED / 2 {
         feed.send(batch(fed)).await.unwrap();
         fed += 1;
     }
-    assert!(running.group().peak() > MAX / 4, "the running query has held {} at most", running.group().peak());
-    Busy { runtime, acme, session, running, rows, feed, fed }
+    assert!(
+        running.group().peak() > MAX / 4,
+        "the running query has held {} at most",
+        running.group().peak()
+    );
+    Busy {
+        runtime,
+        acme,
+        session,
+        running,
+        rows,
+        feed,
+        fed,
+    }
 }
 
 /// So slowly that the late query comes while the running one reads.
@@ -63,7 +82,12 @@ async fn feed_slowly(feed: mpsc::Sender<RecordBatch>, from: usize) {
 }
 
 /// Runs a second query of the tenant, as a service does: in a task of its own.
-async fn late(session: SessionContext, acme: Group, sql: &'static str, config: PoolConfig) -> Result<Vec<RecordBatch>> {
+async fn late(
+    session: SessionContext,
+    acme: Group,
+    sql: &'static str,
+    config: PoolConfig,
+) -> Result<Vec<RecordBatch>> {
     tokio::spawn(async move {
         let late = session.for_query(&acme, 2, Limits::new(), &config)?;
         late.sql(sql).await?.collect().await
@@ -72,14 +96,16 @@ async fn late(session: SessionContext, acme: Group, sql: &'static str, config: P
     .unwrap()
 }
 
-/// A late query: with plain pools it is refused where others hold the memory. Beside a running query, with spilling on
-/// demand, both end with all their rows.
+/// A late query: with plain pools it is refused where others hold the memory. Beside a running
+/// query, with spilling on demand, both end with all their rows.
 async fn late_beside(late_sql: &'static str) {
     let (runtime, session) = (runtime(), session(30));
     let acme = runtime.root().create("acme", limit(MAX)).unwrap();
     let rest = acme.create("rest", Limits::new()).unwrap();
     rest.raw().try_charge(Bytes(MAX)).unwrap();
-    let error = late(session, acme.clone(), late_sql, PoolConfig::new()).await.unwrap_err();
+    let error = late(session, acme.clone(), late_sql, PoolConfig::new())
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("/acme refused"), "{error}");
     rest.raw().uncharge(Bytes(MAX));
     drop(rest);
@@ -87,16 +113,42 @@ async fn late_beside(late_sql: &'static str) {
     drop(acme);
     assert_empty(&runtime);
 
-    // Nothing moves for two seconds only where it never moves again, also on a machine whose threads stand still.
-    let config = PoolConfig::new().spill_on_demand().unspillable_reserve(512 << 10).patience(Duration::from_secs(100));
-    let Busy { runtime, acme, session, running, rows, feed, fed } = busy(&config).await;
-    let alone = session.sql(late_sql).await.unwrap().collect().await.unwrap();
+    // Nothing moves for two seconds only where it never moves again, also on a machine whose
+    // threads stand still.
+    let config = PoolConfig::new()
+        .spill_on_demand()
+        .unspillable_reserve(512 << 10)
+        .patience(Duration::from_secs(100));
+    let Busy {
+        runtime,
+        acme,
+        session,
+        running,
+        rows,
+        feed,
+        fed,
+    } = busy(&config).await;
+    let alone = session
+        .sql(late_sql)
+        .await
+        .unwrap()
+        .collect()
+        .await
+        .unwrap();
     let feeds = tokio::spawn(feed_slowly(feed, fed));
-    let late = late(session, acme.clone(), late_sql, config).await.unwrap_or_else(|error| panic!("late: {error}"));
+    let late = late(session, acme.clone(), late_sql, config)
+        .await
+        .unwrap_or_else(|error| panic!("late: {error}"));
     assert!(text(&late) == text(&alone), "other rows");
     feeds.await.unwrap();
-    let rows = rows.await.unwrap().unwrap_or_else(|error| panic!("running: {error}"));
-    assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), FED * 1_000);
+    let rows = rows
+        .await
+        .unwrap()
+        .unwrap_or_else(|error| panic!("running: {error}"));
+    assert_eq!(
+        rows.iter().map(RecordBatch::num_rows).sum::<usize>(),
+        FED * 1_000
+    );
     assert!(acme.peak() <= MAX && acme.forced() == 0);
     drop((running, rows));
     acme.offline_tree();
@@ -111,13 +163,15 @@ async fn a_late_join_beside_an_aggregate() {
     late_beside(join).await;
 }
 
-/// A sort that comes late has nothing to spill yet: the one that holds all the memory gives some of it.
+/// A sort that comes late has nothing to spill yet: the one that holds all the memory gives some of
+/// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_sort_beside_an_aggregate() {
     late_beside("SELECT text, id FROM rows ORDER BY text").await;
 }
 
-/// If nothing moves, a consumer waits for a moment, and for less and less; it never waits for its whole patience.
+/// If nothing moves, a consumer waits for a moment, and for less and less; it never waits for its
+/// whole patience.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_in_vain_are_short() {
     let runtime = runtime();
@@ -126,7 +180,10 @@ async fn waits_in_vain_are_short() {
     let config = PoolConfig::new().patience(Duration::from_secs(10));
     let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
     tokio::spawn(async move {
-        let (held, join) = (unspillable("held", &pool), unspillable("HashJoinInput", &pool));
+        let (held, join) = (
+            unspillable("held", &pool),
+            unspillable("HashJoinInput", &pool),
+        );
         held.try_grow(100 << 10).unwrap();
         // A hundred times its whole patience would be a quarter of an hour.
         for _ in 0..100 {
@@ -151,7 +208,10 @@ async fn a_wait_ends_with_the_memory() {
     let query = acme.create(1, Limits::new()).unwrap();
     let config = PoolConfig::new().patience(Duration::from_secs(3_600));
     let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
-    let (held, join) = (unspillable("held", &pool), unspillable("HashJoinInput", &pool));
+    let (held, join) = (
+        unspillable("held", &pool),
+        unspillable("HashJoinInput", &pool),
+    );
     held.try_grow(100 << 10).unwrap();
     let gives = tokio::spawn({
         let acme = acme.clone();
@@ -163,7 +223,8 @@ async fn a_wait_ends_with_the_memory() {
             held
         }
     });
-    // Nothing moves for longer than a wait lasts, where the other task comes late: then it asks again.
+    // Nothing moves for longer than a wait lasts, where the other task comes late: then it asks
+    // again.
     let join = tokio::spawn(async move {
         while join.try_grow(20 << 10).is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -171,7 +232,10 @@ async fn a_wait_ends_with_the_memory() {
         join
     });
     let (held, join) = (gives.await.unwrap(), join.await.unwrap());
-    assert_eq!((held.size(), join.size(), acme.live()), (70 << 10, 20 << 10, 90 * KIB));
+    assert_eq!(
+        (held.size(), join.size(), acme.live()),
+        (70 << 10, 20 << 10, 90 * KIB)
+    );
     drop((held, join, pool, query));
     acme.offline_tree();
     drop(acme);
@@ -187,11 +251,16 @@ async fn no_wait_on_the_only_thread() {
     let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
     let held = unspillable("held", &pool);
     held.try_grow(100).unwrap();
-    exhausted(tokio::spawn(async move { unspillable("HashJoinInput", &pool).try_grow(1) }).await.unwrap());
+    exhausted(
+        tokio::spawn(async move { unspillable("HashJoinInput", &pool).try_grow(1) })
+            .await
+            .unwrap(),
+    );
     assert_eq!(query.refused_count(), 1, "it has not asked again");
 }
 
-/// A local task may not block, which tokio says by a panic: its consumer is refused, and none of the pool asks again.
+/// A local task may not block, which tokio says by a panic: its consumer is refused, and none of
+/// the pool asks again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_wait_in_a_local_task() {
     let runtime = runtime();

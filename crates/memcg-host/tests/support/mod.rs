@@ -1,4 +1,5 @@
-//! Layouts of files: a text for each, with the files of a small system. And a cache that reclaim takes from.
+//! Layouts of files: a text for each, with the files of a small system. And a cache that reclaim
+//! takes from.
 #![allow(dead_code, reason = "each test uses some")]
 
 use std::fs;
@@ -19,20 +20,26 @@ pub(crate) fn layouts() -> PathBuf {
 }
 
 impl Layout {
-    /// Writes the files of `layouts/NAME.txt`: each begins with a line `== PATH`. A path with a `/` at its end is a folder.
+    /// Writes the files of `layouts/NAME.txt`: each begins with a line `== PATH`. A path with a `/`
+    /// at its end is a folder.
     pub(crate) fn new(name: &str) -> Layout {
         Layout::of(&fs::read_to_string(layouts().join(format!("{name}.txt"))).expect(name))
     }
 
     pub(crate) fn of(text: &str) -> Layout {
-        let mut layout = Layout { root: tempfile::tempdir().expect("a temporary folder"), files: Vec::new() };
+        let mut layout = Layout {
+            root: tempfile::tempdir().expect("a temporary folder"),
+            files: Vec::new(),
+        };
         for file in text.split("== ").skip(1) {
             let (path, content) = file.split_once('\n').expect("a line with the path");
             if let Some(folder) = path.strip_suffix('/') {
                 fs::create_dir_all(layout.root().join(folder)).expect("a folder");
             } else {
                 layout.write(path, content);
-                layout.files.push((layout.root().join(path), content.to_string()));
+                layout
+                    .files
+                    .push((layout.root().join(path), content.to_string()));
             }
         }
         layout
@@ -66,7 +73,11 @@ pub(crate) struct Cache(Mutex<Vec<Charge>>);
 impl Cache {
     /// Charges of a MiB each.
     pub(crate) fn of_mib(group: &Group, count: usize) -> Arc<Cache> {
-        Arc::new(Cache(Mutex::new((0..count).map(|_| group.force_charge(Bytes(1 << 20))).collect())))
+        Arc::new(Cache(Mutex::new(
+            (0..count)
+                .map(|_| group.force_charge(Bytes(1 << 20)))
+                .collect(),
+        )))
     }
 }
 

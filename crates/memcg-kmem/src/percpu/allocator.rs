@@ -15,15 +15,18 @@ use crate::error::KmemError;
 use crate::sync::{Arc, Mutex};
 
 /// The allocators of runtimes. A thread makes a longer list without the lock.
-static OF_RUNTIMES: LazyLock<Mutex<Arc<[PerCpuAllocator]>>> = LazyLock::new(|| Mutex::new(Arc::new([])));
+static OF_RUNTIMES: LazyLock<Mutex<Arc<[PerCpuAllocator]>>> =
+    LazyLock::new(|| Mutex::new(Arc::new([])));
 
-/// Memory with a copy for each processor of a topology, in chunks with a unit for each. A clone is cheap; the allocator
-/// lives as long as any clone or object. Each runtime has [one](Self::of), made on first use.
+/// Memory with a copy for each processor of a topology, in chunks with a unit for each. A clone is
+/// cheap; the allocator lives as long as any clone or object. Each runtime has [one](Self::of),
+/// made on first use.
 ///
-/// The allocator maps a chunk, binds it to its processors' nodes, touches it, and looks up once where it lies. It
-/// unmaps empty chunks but one.
+/// The allocator maps a chunk, binds it to its processors' nodes, touches it, and looks up once
+/// where it lies. It unmaps empty chunks but one.
 ///
-/// Source: `mm/percpu.c`, charged as in "per-memcg-per-node kmem accounting" (Ghiti, 2026), to the byte.
+/// Source: `mm/percpu.c`, charged as in "per-memcg-per-node kmem accounting" (Ghiti, 2026), to the
+/// byte.
 ///
 /// ```
 /// use memcg::{Runtime, Stat};
@@ -45,8 +48,8 @@ pub struct PerCpuAllocator {
 }
 
 impl PerCpuAllocator {
-    /// Makes an allocator for the nodes and processors of a group's runtime. It may also serve groups of other runtimes
-    /// with the same nodes.
+    /// Makes an allocator for the nodes and processors of a group's runtime. It may also serve
+    /// groups of other runtimes with the same nodes.
     ///
     /// # Errors
     ///
@@ -55,12 +58,14 @@ impl PerCpuAllocator {
         let (topology, node_of) = (Topology::of(group), node_of(group));
         let plan = Plan::new(shape, topology, node_of.page_size())?;
         let one_node = topology.nodes().next().filter(|_| topology.is_one_node());
-        Ok(PerCpuAllocator { pool: Arc::new(ChunkPool::new(plan, one_node, Arc::clone(node_of))) })
+        Ok(PerCpuAllocator {
+            pool: Arc::new(ChunkPool::new(plan, one_node, Arc::clone(node_of))),
+        })
     }
 
-    /// The allocator of a group's runtime. A look-up takes a lock and looks through the runtimes that have one: keep a
-    /// clone where many objects are made. Its last empty chunk may outlive the runtime, until another runtime gets its
-    /// allocator.
+    /// The allocator of a group's runtime. A look-up takes a lock and looks through the runtimes
+    /// that have one: keep a clone where many objects are made. Its last empty chunk may outlive
+    /// the runtime, until another runtime gets its allocator.
     ///
     /// # Errors
     ///
@@ -87,7 +92,12 @@ impl PerCpuAllocator {
                 Some(new) => new,
                 None => new.insert(PerCpuAllocator::new(group, PerCpuShape::new())?),
             };
-            let longer = made.iter().filter(|of| of.has_runtime()).chain([new]).cloned().collect();
+            let longer = made
+                .iter()
+                .filter(|of| of.has_runtime())
+                .chain([new])
+                .cloned()
+                .collect();
             let mut list = OF_RUNTIMES.lock();
             if Arc::ptr_eq(&list, &made) {
                 let old = std::mem::replace(&mut *list, longer);
@@ -109,12 +119,13 @@ impl PerCpuAllocator {
         self.pool.plan.shape
     }
 
-    /// Allocates zeroed bytes for each processor, charged to a group. May block: in async code call it on a thread for
-    /// blocking work.
+    /// Allocates zeroed bytes for each processor, charged to a group. May block: in async code call
+    /// it on a thread for blocking work.
     ///
-    /// Charges the copies of the layout, each rounded up to granules, and their words of metadata. Accounts them as
-    /// [`Stat::PERCPU`](memcg::Stat::PERCPU) to the nodes where they lie, split where a page ends. That costs a few
-    /// additions for each page of the layout and each node, for any number of processors.
+    /// Charges the copies of the layout, each rounded up to granules, and their words of metadata.
+    /// Accounts them as [`Stat::PERCPU`](memcg::Stat::PERCPU) to the nodes where they lie, split
+    /// where a page ends. That costs a few additions for each page of the layout and each node, for
+    /// any number of processors.
     ///
     /// The group comes first. A refusal or a failure leaves nothing behind.
     ///
@@ -159,9 +170,9 @@ impl PerCpuAllocator {
         PerCpuBytes::new(&self.pool, layout, None, true)
     }
 
-    /// Reports that pages in a range of addresses have moved to other nodes. The allocator looks up those of its pages
-    /// again, and the accounts of all objects there follow. Costs a look-up for each processor and page, and a
-    /// relocation for each object. With one node it does nothing.
+    /// Reports that pages in a range of addresses have moved to other nodes. The allocator looks up
+    /// those of its pages again, and the accounts of all objects there follow. Costs a look-up for
+    /// each processor and page, and a relocation for each object. With one node it does nothing.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -190,8 +201,8 @@ impl PerCpuAllocator {
         self.pool.trim()
     }
 
-    /// The group that is charged for the object at an address, in any processor's unit, as the words of ownership tell.
-    /// For a look at a dump.
+    /// The group that is charged for the object at an address, in any processor's unit, as the
+    /// words of ownership tell. For a look at a dump.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -209,6 +220,9 @@ impl PerCpuAllocator {
 
 impl fmt::Debug for PerCpuAllocator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PerCpuAllocator").field("shape", &self.shape()).field("chunks", &self.chunk_count()).finish()
+        f.debug_struct("PerCpuAllocator")
+            .field("shape", &self.shape())
+            .field("chunks", &self.chunk_count())
+            .finish()
     }
 }

@@ -15,15 +15,21 @@ const WORD: usize = u64::BITS as usize;
 
 impl GranuleBits {
     pub(super) fn new(len: usize) -> GranuleBits {
-        GranuleBits { words: vec![0; len.div_ceil(WORD)].into(), len, first: 0, longest: len, taken: 0 }
+        GranuleBits {
+            words: vec![0; len.div_ceil(WORD)].into(),
+            len,
+            first: 0,
+            longest: len,
+            taken: 0,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.taken == 0
     }
 
-    /// Takes the first run of `many` free granules that starts at a multiple of `align`, a power of two. `None`: there
-    /// is none.
+    /// Takes the first run of `many` free granules that starts at a multiple of `align`, a power of
+    /// two. `None`: there is none.
     pub(super) fn take(&mut self, many: usize, align: usize) -> Option<usize> {
         if many > self.longest {
             return None;
@@ -135,7 +141,9 @@ mod tests {
         let mut taken = Vec::new();
         let mut random = 1_u64;
         for _ in 0..many(20_000) {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let draw = (random >> 33) as usize;
             if draw.is_multiple_of(2) && !taken.is_empty() {
                 let (at, many) = taken.swap_remove(draw / 2 % taken.len());
@@ -145,7 +153,11 @@ mod tests {
                 let (many, align) = (1 + draw / 2 % 70, 1 << (draw / 256 % 5));
                 let fits = |&at: &usize| at + many <= 130 && !list[at..at + many].contains(&true);
                 let at = (0..130).step_by(align).find(fits);
-                assert_eq!(bits.take(many, align), at, "{many} at a multiple of {align}");
+                assert_eq!(
+                    bits.take(many, align),
+                    at,
+                    "{many} at a multiple of {align}"
+                );
                 if let Some(at) = at {
                     list[at..at + many].fill(true);
                     taken.push((at, many));

@@ -13,8 +13,9 @@ use super::plan::Plan;
 use crate::error::KmemError;
 use crate::sync::Arc;
 
-/// Bytes for each processor, as [`PerCpuAllocator::allocate`](crate::PerCpuAllocator::allocate) makes them. Their drop,
-/// on any thread, gives them back, and takes off each node what was accounted there.
+/// Bytes for each processor, as [`PerCpuAllocator::allocate`](crate::PerCpuAllocator::allocate)
+/// makes them. Their drop, on any thread, gives them back, and takes off each node what was
+/// accounted there.
 ///
 /// This type hands out addresses and never looks at the bytes, which belong to its user.
 ///
@@ -44,7 +45,8 @@ pub struct PerCpuBytes {
     kept: Option<u32>,
 }
 
-// SAFETY: the object owns the memory at its addresses, and what it keeps about them is `Send` and `Sync`.
+// SAFETY: the object owns the memory at its addresses, and what it keeps about them is `Send` and
+// `Sync`.
 #[allow(unsafe_code)]
 unsafe impl Send for PerCpuBytes {}
 // SAFETY: as above; `&PerCpuBytes` gives out addresses and figures alone.
@@ -64,12 +66,20 @@ impl PerCpuBytes {
         let (taken, kept) = match group {
             None => (pool.take(granules, align)?, None),
             Some(group) => {
-                let (taken, number) = pool.take_charged(granules, align, group.precharge(Bytes(full))?)?;
+                let (taken, number) =
+                    pool.take_charged(granules, align, group.precharge(Bytes(full))?)?;
                 (taken, Some(number))
             }
         };
         let TakenGranules { chunk, at, first } = taken;
-        let bytes = PerCpuBytes { pool: Arc::clone(pool), first, chunk, at, granules: granules as u32, kept };
+        let bytes = PerCpuBytes {
+            pool: Arc::clone(pool),
+            first,
+            chunk,
+            at,
+            granules: granules as u32,
+            kept,
+        };
         if zeroed {
             bytes.zero();
         }
@@ -81,7 +91,8 @@ impl PerCpuBytes {
     #[allow(unsafe_code)]
     fn zero(&self) {
         for unit in 0..self.plan().units.len() {
-            // SAFETY: the granules are this object's own in each unit, and no other thread knows them yet.
+            // SAFETY: the granules are this object's own in each unit, and no other thread knows
+            // them yet.
             unsafe { self.copy(unit).write_bytes(0, self.size()) };
         }
     }
@@ -92,13 +103,16 @@ impl PerCpuBytes {
 
     #[inline]
     pub(super) fn copy(&self, unit: usize) -> NonNull<u8> {
-        let copy = self.first.as_ptr().wrapping_add(unit * self.pool.plan.shape.unit());
+        let copy = self
+            .first
+            .as_ptr()
+            .wrapping_add(unit * self.pool.plan.shape.unit());
         // The address is within the mapping, which does not start at zero.
         NonNull::new(copy).unwrap_or(self.first)
     }
 
-    /// The copy of a processor: [`size`](Self::size) bytes, aligned as its layout asks. `None`: the topology has no
-    /// such processor.
+    /// The copy of a processor: [`size`](Self::size) bytes, aligned as its layout asks. `None`: the
+    /// topology has no such processor.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -128,14 +142,21 @@ impl PerCpuBytes {
 
     /// Addresses of this object's words of metadata.
     pub fn metadata(&self) -> Range<usize> {
-        let start = self.pool.addresses(self.chunk).map_or(0, |addresses| addresses.words);
-        let Range { start: from, end } = self.pool.plan.in_words(self.at as usize, self.granules as usize);
+        let start = self
+            .pool
+            .addresses(self.chunk)
+            .map_or(0, |addresses| addresses.words);
+        let Range { start: from, end } = self
+            .pool
+            .plan
+            .in_words(self.at as usize, self.granules as usize);
         start + from..start + end
     }
 
     /// Bytes charged: those of all copies and of the object's words; 0 for an uncharged object.
     pub fn charged(&self) -> u64 {
-        self.kept.map_or(0, |_| self.pool.plan.full_size(self.granules as usize))
+        self.kept
+            .map_or(0, |_| self.pool.plan.full_size(self.granules as usize))
     }
 
     /// Returns the nodes of the object, as the allocator has found and accounts it.
@@ -151,7 +172,12 @@ impl PerCpuBytes {
         let all = self.pool.plan.full_size(self.granules as usize);
         match self.pool.one_node {
             Some(node) => Placement::on(node, Bytes(all)),
-            None => self.pool.found(self.chunk as usize, self.at, self.granules).unwrap_or_default().0,
+            None => {
+                self.pool
+                    .found(self.chunk as usize, self.at, self.granules)
+                    .unwrap_or_default()
+                    .0
+            }
         }
     }
 
@@ -164,12 +190,16 @@ impl PerCpuBytes {
 impl Drop for PerCpuBytes {
     #[inline]
     fn drop(&mut self) {
-        self.pool.give_back(self.chunk, self.at, self.granules, self.kept);
+        self.pool
+            .give_back(self.chunk, self.at, self.granules, self.kept);
     }
 }
 
 impl fmt::Debug for PerCpuBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PerCpuBytes").field("size", &self.size()).field("charged", &self.charged()).finish()
+        f.debug_struct("PerCpuBytes")
+            .field("size", &self.size())
+            .field("charged", &self.charged())
+            .finish()
     }
 }

@@ -58,7 +58,10 @@ impl Chunk {
     }
 
     pub(super) fn addresses(&self) -> Addresses {
-        Addresses { data: self.data.range().start, words: self.words.range().start }
+        Addresses {
+            data: self.data.range().start,
+            words: self.words.range().start,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -71,14 +74,15 @@ impl Chunk {
         self.bits.take(granules, align)
     }
 
-    /// Keeps the account of an object, and names it in the object's first word. Allocates where the records have no
-    /// room. Returns the account's number.
+    /// Keeps the account of an object, and names it in the object's first word. Allocates where the
+    /// records have no room. Returns the account's number.
     #[inline]
     #[allow(unsafe_code)]
     pub(super) fn keep(&mut self, plan: &Plan, account: ObjectAccount) -> u32 {
         let at = account.at as usize;
         let number = self.records.keep(account);
-        // SAFETY: `word` returns an aligned address within the mapping, and the borrow is the only one.
+        // SAFETY: `word` returns an aligned address within the mapping, and the borrow is the only
+        // one.
         unsafe { self.word(plan, at).write(OwnerWord::of(number)) };
         number
     }
@@ -91,10 +95,13 @@ impl Chunk {
         self.bits.give_back(at, granules);
     }
 
-    /// The group that is charged for what starts at an address. `None`: the address is not in this chunk's data.
+    /// The group that is charged for what starts at an address. `None`: the address is not in this
+    /// chunk's data.
     #[allow(unsafe_code)]
     pub(super) fn owner_at(&self, plan: &Plan, address: usize) -> Option<Option<Group>> {
-        let offset = address.checked_sub(self.data.range().start).filter(|&offset| offset < plan.data_len)?;
+        let offset = address
+            .checked_sub(self.data.range().start)
+            .filter(|&offset| offset < plan.data_len)?;
         let in_unit = offset % plan.shape.unit();
         if !in_unit.is_multiple_of(plan.shape.granule()) {
             return Some(None);
@@ -104,17 +111,25 @@ impl Chunk {
         Some(word.number().and_then(|number| self.records.group(number)))
     }
 
-    /// The word of a granule. It is within the mapping, which has a word for each granule of a unit, and at a multiple
-    /// of a word's size.
+    /// The word of a granule. It is within the mapping, which has a word for each granule of a
+    /// unit, and at a multiple of a word's size.
     fn word(&self, plan: &Plan, granule: usize) -> *mut OwnerWord {
-        self.words.start().as_ptr().wrapping_add(granule * plan.shape.word()).cast()
+        self.words
+            .start()
+            .as_ptr()
+            .wrapping_add(granule * plan.shape.word())
+            .cast()
     }
 
     /// The copy in the first unit of what starts at a granule.
     #[inline]
     pub(super) fn first_copy(&self, plan: &Plan, at: usize) -> NonNull<u8> {
         // The mapping does not start at zero, so no address in it is zero.
-        let first = self.data.start().as_ptr().wrapping_add(at * plan.shape.granule());
+        let first = self
+            .data
+            .start()
+            .as_ptr()
+            .wrapping_add(at * plan.shape.granule());
         NonNull::new(first).unwrap_or(self.data.start())
     }
 

@@ -13,8 +13,8 @@ use super::records::{LeftOver, ObjectAccount, Records};
 use crate::error::KmemError;
 use crate::sync::{Arc, Mutex};
 
-/// The chunks of an allocator. A thread holds the lock for a look into bits and tables, and never while it calls
-/// foreign code.
+/// The chunks of an allocator. A thread holds the lock for a look into bits and tables, and never
+/// while it calls foreign code.
 pub(super) struct ChunkPool {
     pub(super) plan: Plan,
     pub(super) one_node: Option<NodeId>,
@@ -39,7 +39,12 @@ pub(super) struct TakenGranules {
 
 impl ChunkPool {
     pub(super) fn new(plan: Plan, one_node: Option<NodeId>, node_of: Arc<dyn NodeOf>) -> ChunkPool {
-        ChunkPool { plan, one_node, node_of, chunks: Mutex::new(Chunks::default()) }
+        ChunkPool {
+            plan,
+            one_node,
+            node_of,
+            chunks: Mutex::new(Chunks::default()),
+        }
     }
 
     /// Takes free granules, from a new chunk where there are none.
@@ -53,8 +58,8 @@ impl ChunkPool {
         }
     }
 
-    /// As [`take`](Self::take), and accounts a precharge to the nodes where the granules lie. The chunk keeps the
-    /// account, where a mover finds it, under the number that this returns.
+    /// As [`take`](Self::take), and accounts a precharge to the nodes where the granules lie. The
+    /// chunk keeps the account, where a mover finds it, under the number that this returns.
     #[inline]
     pub(super) fn take_charged(
         &self,
@@ -65,7 +70,11 @@ impl ChunkPool {
         match self.one_node {
             Some(node) => {
                 let placement = Placement::on(node, Bytes(precharge.bytes()));
-                self.take_accounted(granules, align, precharge.account_as(Stat::PERCPU, &placement))
+                self.take_accounted(
+                    granules,
+                    align,
+                    precharge.account_as(Stat::PERCPU, &placement),
+                )
             }
             None => self.take_then_account(granules, align, precharge),
         }
@@ -73,9 +82,18 @@ impl ChunkPool {
 
     /// With one node it is known where the granules will lie, so one look under the lock is enough.
     #[inline]
-    fn take_accounted(&self, granules: usize, align: usize, kmem: Kmem) -> Result<(TakenGranules, u32), KmemError> {
-        let account =
-            |taken: &TakenGranules| ObjectAccount { kmem, at: taken.at, granules: granules as u32, generation: 0 };
+    fn take_accounted(
+        &self,
+        granules: usize,
+        align: usize,
+        kmem: Kmem,
+    ) -> Result<(TakenGranules, u32), KmemError> {
+        let account = |taken: &TakenGranules| ObjectAccount {
+            kmem,
+            at: taken.at,
+            granules: granules as u32,
+            generation: 0,
+        };
         loop {
             let mut chunks = self.chunks.lock();
             if let Some((taken, chunk)) = chunks.take(&self.plan, granules, align) {
@@ -92,7 +110,8 @@ impl ChunkPool {
         }
     }
 
-    /// With several nodes the account is made between two looks under the lock: it may make cells, allocate, or announce.
+    /// With several nodes the account is made between two looks under the lock: it may make cells,
+    /// allocate, or announce.
     #[inline]
     fn take_then_account(
         &self,
@@ -111,7 +130,12 @@ impl ChunkPool {
             self.add_chunk()?;
         };
         let kmem = precharge.account_as(Stat::PERCPU, &sums.placement(&self.plan.topology));
-        let account = ObjectAccount { kmem, at: taken.at, granules: granules as u32, generation };
+        let account = ObjectAccount {
+            kmem,
+            at: taken.at,
+            granules: granules as u32,
+            generation,
+        };
         let number = self.keep(taken.chunk as usize, account);
         Ok((taken, number))
     }
@@ -124,8 +148,13 @@ impl ChunkPool {
             let moves = self.chunks.lock().moves;
             if self.one_node.is_none() && looked_up != Some(moves) {
                 let asked = chunk.ask();
-                let found =
-                    FoundCopies::look_up(&self.plan, chunk.addresses(), &(0..usize::MAX), &*self.node_of, asked);
+                let found = FoundCopies::look_up(
+                    &self.plan,
+                    chunk.addresses(),
+                    &(0..usize::MAX),
+                    &*self.node_of,
+                    asked,
+                );
                 drop(chunk.found(&self.plan, found));
                 looked_up = Some(moves);
             }
@@ -162,7 +191,9 @@ impl ChunkPool {
         loop {
             let mut chunks = self.chunks.lock();
             // The chunk exists for as long as an object is in it.
-            let Some(of) = chunks.get(chunk) else { return u32::MAX };
+            let Some(of) = chunks.get(chunk) else {
+                return u32::MAX;
+            };
             if self.one_node.is_none() && of.generation != account.generation {
                 drop(chunks);
                 self.relocate(chunk, &mut account);
@@ -174,7 +205,11 @@ impl ChunkPool {
             let room = of.records.room();
             drop(chunks);
             let larger = Records::with_room((room * 2).max(32));
-            let old = self.chunks.lock().get(chunk).map(|chunk| chunk.records.grow(larger));
+            let old = self
+                .chunks
+                .lock()
+                .get(chunk)
+                .map(|chunk| chunk.records.grow(larger));
             drop(old);
         }
     }
@@ -204,7 +239,13 @@ impl ChunkPool {
         let mut left = LeftOver::default();
         let spare = {
             let mut chunks = self.chunks.lock();
-            chunks.give_back(&self.plan, chunk as usize, (at, granules), number, &mut left)
+            chunks.give_back(
+                &self.plan,
+                chunk as usize,
+                (at, granules),
+                number,
+                &mut left,
+            )
         };
         // The thread unmaps and uncharges without the lock.
         drop(spare);
@@ -231,7 +272,12 @@ impl ChunkPool {
     }
 
     pub(super) fn owner_of(&self, address: usize) -> Option<Group> {
-        self.chunks.lock().chunks.iter().flatten().find_map(|chunk| chunk.owner_at(&self.plan, address))?
+        self.chunks
+            .lock()
+            .chunks
+            .iter()
+            .flatten()
+            .find_map(|chunk| chunk.owner_at(&self.plan, address))?
     }
 }
 
@@ -249,9 +295,13 @@ impl ChunkPool {
                 if number >= chunks.chunks.len() {
                     return;
                 }
-                chunks.chunks[number].as_mut().map(|chunk| (chunk.serial, chunk.addresses(), chunk.ask()))
+                chunks.chunks[number]
+                    .as_mut()
+                    .map(|chunk| (chunk.serial, chunk.addresses(), chunk.ask()))
             };
-            let Some((serial, addresses, asked)) = asked else { continue };
+            let Some((serial, addresses, asked)) = asked else {
+                continue;
+            };
             let found = FoundCopies::look_up(&self.plan, addresses, moved, &*self.node_of, asked);
             if found.is_empty() {
                 continue;
@@ -268,21 +318,29 @@ impl ChunkPool {
         (chunk.serial == serial).then(|| work(chunk))
     }
 
-    /// Moves the accounts to where the chunk lies by the last look-up. A thread that frees an object meanwhile leaves
-    /// its account to this thread.
+    /// Moves the accounts to where the chunk lies by the last look-up. A thread that frees an
+    /// object meanwhile leaves its account to this thread.
     fn move_accounts(&self, chunk: usize, serial: u64) {
         let mut from = 0;
         loop {
-            let out = self.with(chunk, serial, |chunk| chunk.records.take_out(from, chunk.generation));
-            let Some(Some((number, mut account))) = out else { return };
+            let out = self.with(chunk, serial, |chunk| {
+                chunk.records.take_out(from, chunk.generation)
+            });
+            let Some(Some((number, mut account))) = out else {
+                return;
+            };
             from = number + 1;
             loop {
                 self.relocate(chunk, &mut account);
-                let mut left = LeftOver { account: Some(account), _group: None };
+                let mut left = LeftOver {
+                    account: Some(account),
+                    _group: None,
+                };
                 let again = self.with(chunk, serial, |chunk| {
                     let account = left.account.take()?;
                     if chunk.generation != account.generation {
-                        // The chunk has moved again. The thread that found that has passed this account over.
+                        // The chunk has moved again. The thread that found that has passed this
+                        // account over.
                         return Some(account);
                     }
                     left = chunk.records.bring_back(number, account);
@@ -305,14 +363,26 @@ impl Chunks {
     }
 
     #[inline]
-    fn take(&mut self, plan: &Plan, granules: usize, align: usize) -> Option<(TakenGranules, &mut Chunk)> {
+    fn take(
+        &mut self,
+        plan: &Plan,
+        granules: usize,
+        align: usize,
+    ) -> Option<(TakenGranules, &mut Chunk)> {
         for (number, chunk) in self.chunks.iter_mut().enumerate() {
             let Some(chunk) = chunk else { continue };
             let was_empty = chunk.is_empty();
             if let Some(at) = chunk.take(granules, align) {
                 self.empty -= usize::from(was_empty);
                 let first = chunk.first_copy(plan, at);
-                return Some((TakenGranules { chunk: number as u32, at: at as u32, first }, chunk));
+                return Some((
+                    TakenGranules {
+                        chunk: number as u32,
+                        at: at as u32,
+                        first,
+                    },
+                    chunk,
+                ));
             }
         }
         None
@@ -361,7 +431,10 @@ impl Chunks {
     }
 
     fn take_empty(&mut self) -> Option<Box<Chunk>> {
-        let place = self.chunks.iter_mut().find(|place| place.as_ref().is_some_and(|chunk| chunk.is_empty()))?;
+        let place = self
+            .chunks
+            .iter_mut()
+            .find(|place| place.as_ref().is_some_and(|chunk| chunk.is_empty()))?;
         self.empty -= 1;
         place.take()
     }

@@ -8,13 +8,13 @@
 //! drop        granules and account come back under the lock, and are uncharged without it
 //! ```
 //!
-//! A chunk knows where its pages lie (`page_nodes`). The allocator looks them up once, before any object is in the
-//! chunk. It looks them up again after a report of moved pages ([`PerCpuAllocator::migrated`]). A thread that looks up
-//! holds no lock.
+//! A chunk knows where its pages lie (`page_nodes`). The allocator looks them up once, before any
+//! object is in the chunk. It looks them up again after a report of moved pages
+//! ([`PerCpuAllocator::migrated`]). A thread that looks up holds no lock.
 //!
-//! Pages may move while a thread makes an account. Before it keeps the account, the thread compares it with what the
-//! chunk knows by then, and relocates it (`chunk_pool`). An object may go while a mover has its account: the mover ends
-//! the account (`records`).
+//! Pages may move while a thread makes an account. Before it keeps the account, the thread compares
+//! it with what the chunk knows by then, and relocates it (`chunk_pool`). An object may go while a
+//! mover has its account: the mover ends the account (`records`).
 
 mod allocator;
 mod bits;
@@ -38,11 +38,13 @@ use memcg::Group;
 use crate::error::KmemError;
 use crate::sync::processor;
 
-/// A value for each possible processor of the runtime's topology, in memory on the processor's node: charged to a
-/// group, accounted to the nodes. If values are as large as cache lines, no two processors write one line.
+/// A value for each possible processor of the runtime's topology, in memory on the processor's
+/// node: charged to a group, accounted to the nodes. If values are as large as cache lines, no two
+/// processors write one line.
 ///
-/// A thread may run on another processor a moment after it has [asked](Self::current) for its copy. Two threads of one
-/// processor have the same copy. So copies are shared, and `T` is an atomic, a lock, or made of them.
+/// A thread may run on another processor a moment after it has [asked](Self::current) for its copy.
+/// Two threads of one processor have the same copy. So copies are shared, and `T` is an atomic, a
+/// lock, or made of them.
 ///
 /// ```
 /// use memcg::{Runtime, Stat};
@@ -77,8 +79,8 @@ unsafe impl<T: Send> Send for PerCpu<T> {}
 unsafe impl<T: Sync> Sync for PerCpu<T> {}
 
 impl<T> PerCpu<T> {
-    /// Makes a default value for each processor, in memory of the group's runtime. May block: in async code call it on
-    /// a thread for blocking work.
+    /// Makes a default value for each processor, in memory of the group's runtime. May block: in
+    /// async code call it on a thread for blocking work.
     ///
     /// # Errors
     ///
@@ -90,10 +92,11 @@ impl<T> PerCpu<T> {
         PerCpu::new_with_in(group, |_| T::default())
     }
 
-    /// Calls `make` for the value of each processor. May block: in async code call it on a thread for blocking work.
+    /// Calls `make` for the value of each processor. May block: in async code call it on a thread
+    /// for blocking work.
     ///
-    /// The thread holds no lock meanwhile. If `make` panics, the values made so far are dropped and the memory goes
-    /// back.
+    /// The thread holds no lock meanwhile. If `make` panics, the values made so far are dropped and
+    /// the memory goes back.
     ///
     /// # Errors
     ///
@@ -106,12 +109,15 @@ impl<T> PerCpu<T> {
     /// assert_eq!(names.get(usize::MAX), None);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn new_with_in(group: &Group, make: impl FnMut(usize) -> T) -> Result<PerCpu<T>, KmemError> {
+    pub fn new_with_in(
+        group: &Group,
+        make: impl FnMut(usize) -> T,
+    ) -> Result<PerCpu<T>, KmemError> {
         PerCpu::new_with_of(&PerCpuAllocator::of(group)?, group, make)
     }
 
-    /// As [`new_with_in`](Self::new_with_in), in memory of another allocator. May block: in async code call it on a
-    /// thread for blocking work.
+    /// As [`new_with_in`](Self::new_with_in), in memory of another allocator. May block: in async
+    /// code call it on a thread for blocking work.
     ///
     /// # Errors
     ///
@@ -131,11 +137,16 @@ impl<T> PerCpu<T> {
         mut make: impl FnMut(usize) -> T,
     ) -> Result<PerCpu<T>, KmemError> {
         let bytes = PerCpuBytes::new(&allocator.pool, Layout::new::<T>(), Some(group), false)?;
-        let mut made = MadeCopies { bytes: &bytes, made: 0, values: PhantomData::<T> };
+        let mut made = MadeCopies {
+            bytes: &bytes,
+            made: 0,
+            values: PhantomData::<T>,
+        };
         for processor in 0..bytes.processor_count() {
             if let Some(unit) = bytes.plan().unit_of(processor) {
                 let value = make(processor);
-                // SAFETY: the unit's copy has the layout of a `T`, and the object has no other user yet.
+                // SAFETY: the unit's copy has the layout of a `T`, and the object has no other user
+                // yet.
                 unsafe { bytes.copy(unit).cast::<T>().write(value) };
                 // Units lie in the order of their processors.
                 made.made = unit + 1;
@@ -144,7 +155,10 @@ impl<T> PerCpu<T> {
         // From here on the new object owns all of them.
         made.made = 0;
         drop(made);
-        Ok(PerCpu { bytes, values: PhantomData })
+        Ok(PerCpu {
+            bytes,
+            values: PhantomData,
+        })
     }
 
     /// The copy of a processor; `None` where the topology has no such processor.
@@ -153,9 +167,9 @@ impl<T> PerCpu<T> {
         Some(self.of_unit(self.bytes.plan().unit_of(processor)?))
     }
 
-    /// The copy of the processor that the thread runs on; the thread may run elsewhere a moment later. Where the
-    /// topology does not have that processor, or the system does not tell it, this is some copy. Costs a call, no
-    /// system call.
+    /// The copy of the processor that the thread runs on; the thread may run elsewhere a moment
+    /// later. Where the topology does not have that processor, or the system does not tell it, this
+    /// is some copy. Costs a call, no system call.
     #[inline]
     pub fn current(&self) -> &T
     where
@@ -188,8 +202,8 @@ impl<T> PerCpu<T> {
     #[allow(unsafe_code)]
     pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = &mut T> {
         let bytes = &self.bytes;
-        // SAFETY: the copies are values of `T` since the object was made. Each unit has another one, and the borrow is
-        // of them all.
+        // SAFETY: the copies are values of `T` since the object was made. Each unit has another
+        // one, and the borrow is of them all.
         (0..bytes.plan().units.len()).map(|unit| unsafe { bytes.copy(unit).cast::<T>().as_mut() })
     }
 
@@ -201,19 +215,24 @@ impl<T> PerCpu<T> {
     #[inline]
     #[allow(unsafe_code)]
     fn of_unit(&self, unit: usize) -> &T {
-        // SAFETY: the copy is a value of `T` since the object was made. A change takes a mutable borrow of the object.
+        // SAFETY: the copy is a value of `T` since the object was made. A change takes a mutable
+        // borrow of the object.
         unsafe { self.bytes.copy(unit).cast::<T>().as_ref() }
     }
 }
 
 impl<T> Drop for PerCpu<T> {
     fn drop(&mut self) {
-        drop(MadeCopies { bytes: &self.bytes, made: self.bytes.plan().units.len(), values: PhantomData::<T> });
+        drop(MadeCopies {
+            bytes: &self.bytes,
+            made: self.bytes.plan().units.len(),
+            values: PhantomData::<T>,
+        });
     }
 }
 
-/// The first `made` values. Its drop drops them, from the last to the first, also those after a value with a panicking
-/// drop.
+/// The first `made` values. Its drop drops them, from the last to the first, also those after a
+/// value with a panicking drop.
 struct MadeCopies<'a, T> {
     bytes: &'a PerCpuBytes,
     made: usize,
@@ -225,7 +244,11 @@ impl<T> Drop for MadeCopies<'_, T> {
     fn drop(&mut self) {
         while let Some(unit) = self.made.checked_sub(1) {
             self.made = unit;
-            let rest = MadeCopies { bytes: self.bytes, made: unit, values: PhantomData::<T> };
+            let rest = MadeCopies {
+                bytes: self.bytes,
+                made: unit,
+                values: PhantomData::<T>,
+            };
             // SAFETY: the value is made and not yet dropped. The count leaves it out already.
             unsafe { self.bytes.copy(unit).cast::<T>().drop_in_place() };
             // Only a panic drops `rest`.

@@ -1,7 +1,9 @@
-//! The nodes of a chunk's pages: for each page of a unit, the number of processors' copies of it on each node.
+//! The nodes of a chunk's pages: for each page of a unit, the number of processors' copies of it on
+//! each node.
 //!
-//! So an account costs a few additions for each page of an object and each node with copies, for any number of
-//! processors. The allocator fills the table before any object is in the chunk, and again for pages that have moved.
+//! So an account costs a few additions for each page of an object and each node with copies, for
+//! any number of processors. The allocator fills the table before any object is in the chunk, and
+//! again for pages that have moved.
 
 use std::ops::Range;
 
@@ -11,8 +13,8 @@ use smallvec::{SmallVec, smallvec};
 
 use super::plan::Plan;
 
-/// Bytes of an object by the place of the node, and behind them those on no known node. The list is made before a thread
-/// takes the lock, so that nothing allocates under it.
+/// Bytes of an object by the place of the node, and behind them those on no known node. The list is
+/// made before a thread takes the lock, so that nothing allocates under it.
 pub(super) struct NodeSums(SmallVec<[u64; 9]>);
 
 impl NodeSums {
@@ -105,14 +107,20 @@ impl FoundCopies {
         asked: u64,
     ) -> FoundCopies {
         let unit = plan.shape.unit();
-        let has_moved = |start: usize| start < moved.end && moved.start < start.saturating_add(plan.page);
+        let has_moved =
+            |start: usize| start < moved.end && moved.start < start.saturating_add(plan.page);
         let look_up = |pages: usize, first: usize, copies: usize| {
             let mut found = Vec::new();
             for page in 0..pages {
                 let addresses = (0..copies).map(|copy| first + page * plan.page + copy * unit);
                 if addresses.clone().any(has_moved) {
-                    let mut copies = PageCopies { asked, ..PageCopies::default() };
-                    look_up_each(node_of, addresses, |found| copies.add(found, &plan.topology));
+                    let mut copies = PageCopies {
+                        asked,
+                        ..PageCopies::default()
+                    };
+                    look_up_each(node_of, addresses, |found| {
+                        copies.add(found, &plan.topology)
+                    });
                     found.push((page, copies));
                 }
             }
@@ -132,16 +140,25 @@ impl FoundCopies {
 impl PageNodes {
     pub(super) fn new(plan: &Plan, found: FoundCopies) -> PageNodes {
         let empty = |pages: usize| vec![PageCopies::default(); pages].into_boxed_slice();
-        let (data, words) = (plan.shape.unit() / plan.page, plan.words_len.div_ceil(plan.page));
-        let mut nodes = PageNodes { data: empty(data), words: empty(words) };
+        let (data, words) = (
+            plan.shape.unit() / plan.page,
+            plan.words_len.div_ceil(plan.page),
+        );
+        let mut nodes = PageNodes {
+            data: empty(data),
+            words: empty(words),
+        };
         drop(nodes.replace(found));
         nodes
     }
 
-    /// Takes over what a look-up has found, except for pages that a later look-up has told of already. Returns what it
-    /// replaces.
+    /// Takes over what a look-up has found, except for pages that a later look-up has told of
+    /// already. Returns what it replaces.
     pub(super) fn replace(&mut self, mut found: FoundCopies) -> FoundCopies {
-        for (pages, found) in [(&mut self.data, &mut found.data), (&mut self.words, &mut found.words)] {
+        for (pages, found) in [
+            (&mut self.data, &mut found.data),
+            (&mut self.words, &mut found.words),
+        ] {
             for (page, copies) in found {
                 if pages[*page].asked <= copies.asked {
                     std::mem::swap(&mut pages[*page], copies);

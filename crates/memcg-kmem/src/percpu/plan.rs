@@ -1,4 +1,5 @@
-//! The measures of a per-processor allocator, where in a chunk everything lies, and the word that names an owner.
+//! The measures of a per-processor allocator, where in a chunk everything lies, and the word that
+//! names an owner.
 
 use std::alloc::Layout;
 use std::ops::Range;
@@ -8,8 +9,9 @@ use memcg::kmem::{NodeId, Topology};
 use crate::error::KmemError;
 use crate::mapping::{page_size, pages_for};
 
-/// Measures of a [`PerCpuAllocator`](crate::PerCpuAllocator): the bytes of one processor in a chunk, the bytes of a
-/// granule, and the metadata of each granule. Each method rounds up to what is possible.
+/// Measures of a [`PerCpuAllocator`](crate::PerCpuAllocator): the bytes of one processor in a
+/// chunk, the bytes of a granule, and the metadata of each granule. Each method rounds up to what
+/// is possible.
 ///
 /// ```
 /// let shape = memcg_kmem::PerCpuShape::new();
@@ -31,14 +33,19 @@ impl Default for PerCpuShape {
 }
 
 impl PerCpuShape {
-    /// Units of 32 KiB, as `PCPU_MIN_UNIT_SIZE` in `mm/percpu-internal.h`; granules of a pointer's size; a word of
-    /// ownership for each.
+    /// Units of 32 KiB, as `PCPU_MIN_UNIT_SIZE` in `mm/percpu-internal.h`; granules of a pointer's
+    /// size; a word of ownership for each.
     #[must_use]
     pub const fn new() -> Self {
-        PerCpuShape { unit: 32 << 10, granule: size_of::<OwnerWord>(), word: size_of::<OwnerWord>() }
+        PerCpuShape {
+            unit: 32 << 10,
+            granule: size_of::<OwnerWord>(),
+            word: size_of::<OwnerWord>(),
+        }
     }
 
-    /// Sets the bytes of one processor in a chunk, which are also those of the largest object: whole pages.
+    /// Sets the bytes of one processor in a chunk, which are also those of the largest object:
+    /// whole pages.
     #[must_use]
     pub fn with_unit(mut self, bytes: usize) -> Self {
         // At most a gibibyte: offsets have 32 bits.
@@ -46,18 +53,21 @@ impl PerCpuShape {
         self
     }
 
-    /// Sets the bytes of a granule: objects start and end at multiples of it. A power of two, at most a page.
+    /// Sets the bytes of a granule: objects start and end at multiples of it. A power of two, at
+    /// most a page.
     #[must_use]
     pub fn with_granule(mut self, bytes: usize) -> Self {
         self.granule = bytes.clamp(1, page_size()).next_power_of_two();
         self
     }
 
-    /// Sets the bytes of metadata for each granule: at least the word that names its owner, and what a debugging
-    /// allocator keeps beside it.
+    /// Sets the bytes of metadata for each granule: at least the word that names its owner, and
+    /// what a debugging allocator keeps beside it.
     #[must_use]
     pub fn with_word(mut self, bytes: usize) -> Self {
-        self.word = bytes.clamp(size_of::<OwnerWord>(), 4_096).next_multiple_of(align_of::<OwnerWord>());
+        self.word = bytes
+            .clamp(size_of::<OwnerWord>(), 4_096)
+            .next_multiple_of(align_of::<OwnerWord>());
         self
     }
 
@@ -80,8 +90,8 @@ impl PerCpuShape {
     }
 }
 
-/// The word of a granule in the metadata: for the granule where a charged object starts, the number of the object's
-/// account in its chunk plus 1, or 0.
+/// The word of a granule in the metadata: for the granule where a charged object starts, the number
+/// of the object's account in its chunk plus 1, or 0.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(super) struct OwnerWord(usize);
@@ -117,12 +127,20 @@ pub(super) struct Plan {
 const NONE: u32 = u32::MAX;
 
 impl Plan {
-    pub(super) fn new(shape: PerCpuShape, topology: &Topology, looked_up: usize) -> Result<Plan, KmemError> {
+    pub(super) fn new(
+        shape: PerCpuShape,
+        topology: &Topology,
+        looked_up: usize,
+    ) -> Result<Plan, KmemError> {
         let mut units = Vec::new();
         let mut unit_of = Vec::new();
         for processor in 0..topology.processor_count() {
             let node = topology.node_of_processor(processor);
-            unit_of.push(if node.is_some() { units.len() as u32 } else { NONE });
+            unit_of.push(if node.is_some() {
+                units.len() as u32
+            } else {
+                NONE
+            });
             units.extend(node);
         }
         if units.is_empty() {
@@ -131,11 +149,19 @@ impl Plan {
         }
         let unit = pages_for(shape.unit)?;
         let shape = PerCpuShape { unit, ..shape };
-        let too_large = || KmemError::Capacity { bytes: u64::MAX, max: isize::MAX as u64 };
+        let too_large = || KmemError::Capacity {
+            bytes: u64::MAX,
+            max: isize::MAX as u64,
+        };
         let data_len = unit.checked_mul(units.len()).ok_or_else(too_large)?;
-        let words_len = (unit / shape.granule).checked_mul(shape.word).ok_or_else(too_large)?;
+        let words_len = (unit / shape.granule)
+            .checked_mul(shape.word)
+            .ok_or_else(too_large)?;
         // A power of two, so that the pages of the mapping start at multiples of it.
-        let page = looked_up.max(1).next_power_of_two().clamp(shape.granule, page_size());
+        let page = looked_up
+            .max(1)
+            .next_power_of_two()
+            .clamp(shape.granule, page_size());
         Ok(Plan {
             shape,
             topology: topology.clone(),
@@ -154,12 +180,18 @@ impl Plan {
         let bytes = layout.size().max(1);
         for (asked, max) in [(bytes, unit), (layout.align(), self.align_max)] {
             if asked > max {
-                return Err(KmemError::Capacity { bytes: asked as u64, max: max as u64 });
+                return Err(KmemError::Capacity {
+                    bytes: asked as u64,
+                    max: max as u64,
+                });
             }
         }
         // All of these are powers of two, and a shift is cheaper than a division.
         let shift = granule.trailing_zeros();
-        Ok(((bytes + granule - 1) >> shift, layout.align().max(granule) >> shift))
+        Ok((
+            (bytes + granule - 1) >> shift,
+            layout.align().max(granule) >> shift,
+        ))
     }
 
     pub(super) fn processor_count(&self) -> usize {
@@ -168,12 +200,16 @@ impl Plan {
 
     #[inline]
     pub(super) fn unit_of(&self, processor: usize) -> Option<usize> {
-        self.unit_of.get(processor).filter(|&&unit| unit != NONE).map(|&unit| unit as usize)
+        self.unit_of
+            .get(processor)
+            .filter(|&&unit| unit != NONE)
+            .map(|&unit| unit as usize)
     }
 
     /// The unit for a thread on a processor that the topology may not have.
     pub(super) fn unit_of_any(&self, processor: usize) -> usize {
-        self.unit_of(processor).unwrap_or(processor % self.units.len())
+        self.unit_of(processor)
+            .unwrap_or(processor % self.units.len())
     }
 
     /// Bytes charged for an object of so many granules: its copies, and its own words.

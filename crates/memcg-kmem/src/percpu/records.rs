@@ -1,5 +1,5 @@
-//! The accounts of a chunk's objects. The thread that moves an object's pages moves its account, and does not have the
-//! object. It takes the account out, and does the work without the lock.
+//! The accounts of a chunk's objects. The thread that moves an object's pages moves its account,
+//! and does not have the object. It takes the account out, and does the work without the lock.
 
 use memcg::Group;
 use memcg::kmem::Kmem;
@@ -46,14 +46,18 @@ impl Records {
     }
 
     pub(super) fn with_room(room: usize) -> Records {
-        Records { records: Vec::with_capacity(room), vacant: 0 }
+        Records {
+            records: Vec::with_capacity(room),
+            vacant: 0,
+        }
     }
 
     pub(super) fn room(&self) -> usize {
         self.records.capacity()
     }
 
-    /// Takes over memory for more records, which the caller has allocated without the lock. Returns the old memory.
+    /// Takes over memory for more records, which the caller has allocated without the lock. Returns
+    /// the old memory.
     pub(super) fn grow(&mut self, mut larger: Records) -> Records {
         if larger.records.capacity() > self.records.capacity() {
             larger.records.append(&mut self.records);
@@ -87,7 +91,9 @@ impl Records {
     /// Ends the account of an object that goes. If a thread has taken it out, that thread ends it.
     #[inline]
     pub(super) fn end(&mut self, number: u32, left: &mut LeftOver) {
-        let Some(record) = self.records.get_mut(number as usize) else { return };
+        let Some(record) = self.records.get_mut(number as usize) else {
+            return;
+        };
         match std::mem::replace(record, Record::Vacant(self.vacant)) {
             Record::Kept(account) => {
                 self.vacant = number + 1;
@@ -98,10 +104,22 @@ impl Records {
         }
     }
 
-    /// Takes out the first account from `number` on that stands for an older generation. Returns its number, too.
-    pub(super) fn take_out(&mut self, number: u32, generation: u64) -> Option<(u32, ObjectAccount)> {
+    /// Takes out the first account from `number` on that stands for an older generation. Returns
+    /// its number, too.
+    pub(super) fn take_out(
+        &mut self,
+        number: u32,
+        generation: u64,
+    ) -> Option<(u32, ObjectAccount)> {
         for (number, record) in self.records.iter_mut().enumerate().skip(number as usize) {
-            let Record::Kept(ObjectAccount { kmem, generation: of, .. }) = &*record else { continue };
+            let Record::Kept(ObjectAccount {
+                kmem,
+                generation: of,
+                ..
+            }) = &*record
+            else {
+                continue;
+            };
             if *of == generation {
                 continue;
             }
@@ -116,18 +134,33 @@ impl Records {
     /// Brings an account back. Returns it to the caller if the object has gone meanwhile.
     pub(super) fn bring_back(&mut self, number: u32, account: ObjectAccount) -> LeftOver {
         let Some(record) = self.records.get_mut(number as usize) else {
-            return LeftOver { account: Some(account), _group: None };
+            return LeftOver {
+                account: Some(account),
+                _group: None,
+            };
         };
         match record {
             Record::Out(_) => match std::mem::replace(record, Record::Kept(account)) {
-                Record::Out(group) => LeftOver { account: None, _group: Some(group) },
+                Record::Out(group) => LeftOver {
+                    account: None,
+                    _group: Some(group),
+                },
                 _ => LeftOver::default(),
             },
             Record::Gone(_) => match self.vacate(number) {
-                Some(Record::Gone(group)) => LeftOver { account: Some(account), _group: Some(group) },
-                _ => LeftOver { account: Some(account), _group: None },
+                Some(Record::Gone(group)) => LeftOver {
+                    account: Some(account),
+                    _group: Some(group),
+                },
+                _ => LeftOver {
+                    account: Some(account),
+                    _group: None,
+                },
             },
-            Record::Vacant(_) | Record::Kept(_) => LeftOver { account: Some(account), _group: None },
+            Record::Vacant(_) | Record::Kept(_) => LeftOver {
+                account: Some(account),
+                _group: None,
+            },
         }
     }
 

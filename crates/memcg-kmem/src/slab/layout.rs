@@ -52,11 +52,11 @@ impl SlotWord {
 }
 
 impl PageLayout {
-    /// The smallest page with some slots; one slot where objects are large. Nothing overflows: a page that is too large
-    /// is never mapped.
+    /// The smallest page with some slots; one slot where objects are large. Nothing overflows: a
+    /// page that is too large is never mapped.
     pub(super) fn of<T>(head: usize) -> PageLayout {
-        // `with` rounds the offset of the first slot, and the page itself is aligned to a page of the system and no
-        // more.
+        // `with` rounds the offset of the first slot, and the page itself is aligned to a page of
+        // the system and no more.
         const { assert_page_aligns::<T>() };
         let mut page = page_size().max(4_096);
         loop {
@@ -66,7 +66,12 @@ impl PageLayout {
             }
             page = match page.checked_mul(2) {
                 Some(larger) if larger <= isize::MAX.unsigned_abs() => larger,
-                _ => return PageLayout { page: usize::MAX, ..PageLayout::with::<T>(head, 1) },
+                _ => {
+                    return PageLayout {
+                        page: usize::MAX,
+                        ..PageLayout::with::<T>(head, 1)
+                    };
+                }
             };
         }
     }
@@ -74,10 +79,17 @@ impl PageLayout {
     fn fit<T>(head: usize, page: usize) -> PageLayout {
         let room = page.saturating_sub(head);
         let most = room / (size_of::<T>() + size_of::<SlotWord>());
-        let layouts = (0..=most.min(END as usize - 1)).rev().map(|slots| PageLayout::with::<T>(head, slots));
+        let layouts = (0..=most.min(END as usize - 1))
+            .rev()
+            .map(|slots| PageLayout::with::<T>(head, slots));
         // Alignment and rounding take less than a few slots.
-        let fits = layouts.take(align_of::<T>() + 64).find(|layout| layout.end::<T>() <= page);
-        PageLayout { page, ..fits.unwrap_or(PageLayout::with::<T>(head, 0)) }
+        let fits = layouts
+            .take(align_of::<T>() + 64)
+            .find(|layout| layout.end::<T>() <= page);
+        PageLayout {
+            page,
+            ..fits.unwrap_or(PageLayout::with::<T>(head, 0))
+        }
     }
 
     fn with<T>(head: usize, slots: usize) -> PageLayout {
@@ -86,10 +98,17 @@ impl PageLayout {
         let words = (part * slots.max(1)).next_multiple_of(align_of::<SlotWord>());
         let first = (words + slots * size_of::<SlotWord>()).next_multiple_of(align_of::<T>());
         let object = (size_of::<T>() + size_of::<SlotWord>() + part) as u64;
-        PageLayout { page: 0, slots: u32::try_from(slots).unwrap_or(0), words, first, object }
+        PageLayout {
+            page: 0,
+            slots: u32::try_from(slots).unwrap_or(0),
+            words,
+            first,
+            object,
+        }
     }
 
     fn end<T>(&self) -> usize {
-        self.first.saturating_add((self.slots as usize).saturating_mul(size_of::<T>()))
+        self.first
+            .saturating_add((self.slots as usize).saturating_mul(size_of::<T>()))
     }
 }

@@ -9,14 +9,16 @@
 //!            its account moved with no lock, its word back
 //! ```
 //!
-//! A slot has a word that names its holder ([`PackedKmem`](memcg::kmem::PackedKmem)): the group, and where the account
-//! is. So objects of several groups share a page. Each pays to the byte for its slot, its word, and an equal part of
-//! the page's head. No group pays for free slots, nor for the empty page that the slab keeps for each node.
+//! A slot has a word that names its holder ([`PackedKmem`](memcg::kmem::PackedKmem)): the group,
+//! and where the account is. So objects of several groups share a page. Each pays to the byte for
+//! its slot, its word, and an equal part of the page's head. No group pays for free slots, nor for
+//! the empty page that the slab keeps for each node.
 //!
-//! Under the lock a thread calls and allocates nothing: no charge, no `NodeOf`, no destructor. So it makes or moves an
-//! account while the page may move or the object may go. The thread that writes the word checks whether the page is
-//! still on the account's node, and otherwise follows it. A thread that drops an object while its word is aside marks
-//! it gone, and the thread with the word ends it.
+//! Under the lock a thread calls and allocates nothing: no charge, no `NodeOf`, no destructor. So
+//! it makes or moves an account while the page may move or the object may go. The thread that
+//! writes the word checks whether the page is still on the account's node, and otherwise follows
+//! it. A thread that drops an object while its word is aside marks it gone, and the thread with the
+//! word ends it.
 
 mod layout;
 mod pages;
@@ -41,8 +43,8 @@ use memcg::kmem::{NodeId, Topology};
 
 /// Objects of one type, of any groups of one runtime, in pages of one node each.
 ///
-/// An insertion costs a charge and two short locks, the end of an object one lock. A new page costs a system call or
-/// four.
+/// An insertion costs a charge and two short locks, the end of an object one lock. A new page costs
+/// a system call or four.
 ///
 /// ```
 /// use memcg::{Limits, Runtime, Stat};
@@ -62,8 +64,8 @@ use memcg::kmem::{NodeId, Topology};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A slab's pages start at a page of the system. A type with a larger alignment than the smallest page, 4,096 bytes,
-/// does not compile:
+/// A slab's pages start at a page of the system. A type with a larger alignment than the smallest
+/// page, 4,096 bytes, does not compile:
 ///
 /// ```compile_fail
 /// #[repr(align(8192))]
@@ -75,8 +77,8 @@ pub struct KmemSlab<T> {
     shared: Arc<SlabCore<T>>,
 }
 
-/// An object in a slab. Its drop drops the value and uncharges the group. It may be dropped on any thread, also after
-/// the slab and the group's handles are gone.
+/// An object in a slab. Its drop drops the value and uncharges the group. It may be dropped on any
+/// thread, also after the slab and the group's handles are gone.
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
@@ -94,7 +96,8 @@ pub struct KmemBox<T> {
     slot: SlabSlot<T>,
 }
 
-// SAFETY: a `KmemBox` is the only holder of its value, as a `Box`; it gives its slot back under the lock.
+// SAFETY: a `KmemBox` is the only holder of its value, as a `Box`; it gives its slot back under the
+// lock.
 #[allow(unsafe_code)]
 unsafe impl<T: Send> Send for KmemBox<T> {}
 // SAFETY: `&KmemBox` gives out `&T` and nothing else.
@@ -106,7 +109,13 @@ impl<T> KmemSlab<T> {
     pub fn new_in(group: &Group) -> Self {
         let root = group.ancestors().last().unwrap_or_else(|| group.clone());
         let lists = Mutex::new(SlabLists::new(Topology::of(&root).nodes().len()));
-        KmemSlab { shared: Arc::new(SlabCore { layout: PageLayout::of::<T>(size_of::<SlabPage<T>>()), root, lists }) }
+        KmemSlab {
+            shared: Arc::new(SlabCore {
+                layout: PageLayout::of::<T>(size_of::<SlabPage<T>>()),
+                root,
+                lists,
+            }),
+        }
     }
 
     /// Bytes charged for an object: its slot, its word, and its part of the head of its page.
@@ -140,13 +149,13 @@ impl<T> KmemSlab<T> {
         self.shared.lists.lock().pages
     }
 
-    /// Puts a value into a page on the thread's node. May block: in async code call it on a thread for blocking work.
+    /// Puts a value into a page on the thread's node. May block: in async code call it on a thread
+    /// for blocking work.
     ///
     /// # Errors
     ///
-    /// [`NotStoredError`] with the value: the group refuses or belongs to another runtime, the system has no memory, or
-    /// an object has 4 GiB or more.
-    /// Nothing has changed.
+    /// [`NotStoredError`] with the value: the group refuses or belongs to another runtime, the
+    /// system has no memory, or an object has 4 GiB or more. Nothing has changed.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(10).build().unwrap();
@@ -157,10 +166,11 @@ impl<T> KmemSlab<T> {
         self.insert_on(group, Topology::of(&self.shared.root).current_node(), value)
     }
 
-    /// Puts a value into a page that was made for this node. May block: in async code call it on a thread for blocking
-    /// work.
+    /// Puts a value into a page that was made for this node. May block: in async code call it on a
+    /// thread for blocking work.
     ///
-    /// The object is accounted where its page really lies. A node that the runtime does not have counts as its first.
+    /// The object is accounted where its page really lies. A node that the runtime does not have
+    /// counts as its first.
     ///
     /// # Errors
     ///
@@ -173,7 +183,12 @@ impl<T> KmemSlab<T> {
     /// assert_eq!(*object, 7);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn insert_on(&self, group: &Group, node: NodeId, value: T) -> Result<KmemBox<T>, NotStoredError<T>> {
+    pub fn insert_on(
+        &self,
+        group: &Group,
+        node: NodeId,
+        value: T,
+    ) -> Result<KmemBox<T>, NotStoredError<T>> {
         match self.take(group, node) {
             Ok(slot) => Ok(KmemBox::new(slot, value)),
             Err(error) => Err(NotStoredError::new(value, error)),
@@ -186,9 +201,13 @@ impl<T> KmemSlab<T> {
         let topology = Topology::of(group);
         let (asked, node) = place_of(topology, node);
         if shared.layout.object > u64::from(u32::MAX) {
-            return Err(KmemError::Capacity { bytes: shared.layout.object, max: u32::MAX.into() });
+            return Err(KmemError::Capacity {
+                bytes: shared.layout.object,
+                max: u32::MAX.into(),
+            });
         }
-        let precharge = group.precharge(Bound::from(Bytes(shared.layout.object)).within(&[node]))?;
+        let precharge =
+            group.precharge(Bound::from(Bytes(shared.layout.object)).within(&[node]))?;
         let account = |lies| precharge.account_as(Stat::SLAB, &placed(lies, shared.layout.object));
         if topology.is_one_node() {
             // With one node it is known where the page will lie, and it never moves.
@@ -199,8 +218,9 @@ impl<T> KmemSlab<T> {
         Ok(slot)
     }
 
-    /// Looks up where each page lies, after pages have moved. The accounts of the objects follow. A page made of
-    /// several of the system's counts as where its first one is. Does nothing in a runtime of one node.
+    /// Looks up where each page lies, after pages have moved. The accounts of the objects follow. A
+    /// page made of several of the system's counts as where its first one is. Does nothing in a
+    /// runtime of one node.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
@@ -216,7 +236,10 @@ impl<T> KmemSlab<T> {
         }
         let mut pinned = PinnedSlabPages::after(&self.shared, None);
         while let Some(last) = pinned.pages.last().copied() {
-            let nodes = look_up(&self.shared.root, pinned.pages.iter().map(|page| page.address()));
+            let nodes = look_up(
+                &self.shared.root,
+                pinned.pages.iter().map(|page| page.address()),
+            );
             for (&page, node) in pinned.pages.iter().zip(nodes) {
                 page.moved(node);
             }

@@ -1,10 +1,14 @@
 //! The pages of a slab, and the lists that link them.
 //!
-//! The lists link pages by address. A thread reads and writes the state behind the head and the words under the slab's
-//! lock alone. A slot belongs to its holder alone. The rest of a page does not change while the page exists. A `&mut
-//! SlabLists` proves that the thread holds the lock: it may touch the state of any page in the lists.
+//! The lists link pages by address. A thread reads and writes the state behind the head and the
+//! words under the slab's lock alone. A slot belongs to its holder alone. The rest of a page does
+//! not change while the page exists. A `&mut SlabLists` proves that the thread holds the lock: it
+//! may touch the state of any page in the lists.
 
-#![allow(unsafe_code, reason = "pages are linked by address, and the lock alone makes them safe to touch")]
+#![allow(
+    unsafe_code,
+    reason = "pages are linked by address, and the lock alone makes them safe to touch"
+)]
 
 use std::ptr::NonNull;
 
@@ -27,8 +31,8 @@ pub(super) struct SlabCore<T> {
     pub(super) lists: Mutex<SlabLists<T>>,
 }
 
-// SAFETY: the lists hold addresses of pages, which threads reach under the lock alone. Values move in on one thread and
-// are dropped on another.
+// SAFETY: the lists hold addresses of pages, which threads reach under the lock alone. Values move
+// in on one thread and are dropped on another.
 unsafe impl<T: Send> Send for SlabCore<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for SlabCore<T> {}
@@ -76,21 +80,48 @@ impl<T> PartialEq for PageRef<T> {
 }
 
 impl<T> PageLinks<T> {
-    pub(super) const NONE: Self = PageLinks { before: None, after: None };
+    pub(super) const NONE: Self = PageLinks {
+        before: None,
+        after: None,
+    };
 }
 
 impl<T> PageRef<T> {
     /// Makes a page in a mapping, with all slots free, in no list.
-    pub(super) fn make(shared: Arc<SlabCore<T>>, mapping: Mapping, node: Option<NodeId>, asked: usize) -> Self {
+    pub(super) fn make(
+        shared: Arc<SlabCore<T>>,
+        mapping: Mapping,
+        node: Option<NodeId>,
+        asked: usize,
+    ) -> Self {
         let layout = shared.layout;
         let start = mapping.first::<SlabPage<T>>();
-        let state = PageState { node, asked, free: 0, used: 0, pins: 0, open: PageLinks::NONE, all: PageLinks::NONE };
-        // SAFETY: the mapping has a whole page of this layout, starts at a page, and has no other user.
+        let state = PageState {
+            node,
+            asked,
+            free: 0,
+            used: 0,
+            pins: 0,
+            open: PageLinks::NONE,
+            all: PageLinks::NONE,
+        };
+        // SAFETY: the mapping has a whole page of this layout, starts at a page, and has no other
+        // user.
         unsafe {
-            start.write(SlabPage { shared, mapping, state });
+            start.write(SlabPage {
+                shared,
+                mapping,
+                state,
+            });
             let words = start.byte_add(layout.words).cast::<SlotWord>();
             for slot in 0..layout.slots {
-                words.add(slot as usize).write(SlotWord::Free(if slot + 1 < layout.slots { slot + 1 } else { END }));
+                words
+                    .add(slot as usize)
+                    .write(SlotWord::Free(if slot + 1 < layout.slots {
+                        slot + 1
+                    } else {
+                        END
+                    }));
             }
         }
         PageRef(start)
@@ -112,14 +143,15 @@ impl<T> PageRef<T> {
 
     #[inline]
     pub(super) fn shared(&self) -> &Arc<SlabCore<T>> {
-        // SAFETY: the field does not change after the page was made. A thread with the address keeps the page, by a
-        // slot or a pin.
+        // SAFETY: the field does not change after the page was made. A thread with the address
+        // keeps the page, by a slot or a pin.
         unsafe { &(*self.0.as_ptr()).shared }
     }
 
     /// # Safety
     ///
-    /// The thread holds the slab's lock, and uses no other reference to this page's state or words meanwhile.
+    /// The thread holds the slab's lock, and uses no other reference to this page's state or words
+    /// meanwhile.
     #[inline]
     pub(super) unsafe fn state<'a>(self) -> &'a mut PageState<T> {
         // SAFETY: under the lock no other thread has a reference.
@@ -131,9 +163,15 @@ impl<T> PageRef<T> {
     /// As [`state`](Self::state), and `slot` is one of this page's.
     #[inline]
     pub(super) unsafe fn word<'a>(self, layout: PageLayout, slot: u32) -> &'a mut SlotWord {
-        // SAFETY: the word is within the page and was written when the page was made. Under the lock no other thread
-        // has a reference.
-        unsafe { self.0.byte_add(layout.words).cast::<SlotWord>().add(slot as usize).as_mut() }
+        // SAFETY: the word is within the page and was written when the page was made. Under the
+        // lock no other thread has a reference.
+        unsafe {
+            self.0
+                .byte_add(layout.words)
+                .cast::<SlotWord>()
+                .add(slot as usize)
+                .as_mut()
+        }
     }
 
     /// The place of an object. `slot` is one of this page's.
@@ -155,7 +193,9 @@ impl<T> PageRef<T> {
         }
         // SAFETY: as above.
         let place = unsafe { self.word(layout, slot) };
-        let SlotWord::Free(next) = *place else { return Err(word) };
+        let SlotWord::Free(next) = *place else {
+            return Err(word);
+        };
         *place = word;
         state.free = next;
         state.used += 1;
@@ -209,7 +249,10 @@ type WhichLinks<T> = fn(&mut PageState<T>) -> &mut PageLinks<T>;
 unsafe fn link<T>(first: &mut Option<PageRef<T>>, page: PageRef<T>, of: WhichLinks<T>) {
     // SAFETY: the caller keeps the contract; there is one reference at a time.
     unsafe {
-        *of(page.state()) = PageLinks { before: None, after: *first };
+        *of(page.state()) = PageLinks {
+            before: None,
+            after: *first,
+        };
         if let Some(after) = first {
             of(after.state()).before = Some(page);
         }
@@ -221,7 +264,8 @@ unsafe fn link<T>(first: &mut Option<PageRef<T>>, page: PageRef<T>, of: WhichLin
 ///
 /// The thread holds the lock; `page` is in the list.
 unsafe fn unlink<T>(first: &mut Option<PageRef<T>>, page: PageRef<T>, of: WhichLinks<T>) {
-    // SAFETY: the caller keeps the contract. Neighbours are in the list; there is one reference at a time.
+    // SAFETY: the caller keeps the contract. Neighbours are in the list; there is one reference at
+    // a time.
     unsafe {
         let PageLinks { before, after } = std::mem::replace(of(page.state()), PageLinks::NONE);
         match before {
@@ -236,8 +280,18 @@ unsafe fn unlink<T>(first: &mut Option<PageRef<T>>, page: PageRef<T>, of: WhichL
 
 impl<T> SlabLists<T> {
     pub(super) fn new(nodes: usize) -> Self {
-        let nodes = (0..nodes.max(1)).map(|_| OnNode { open: None, empty: 0 }).collect();
-        SlabLists { nodes, all: None, pages: 0, closed: false }
+        let nodes = (0..nodes.max(1))
+            .map(|_| OnNode {
+                open: None,
+                empty: 0,
+            })
+            .collect();
+        SlabLists {
+            nodes,
+            all: None,
+            pages: 0,
+            closed: false,
+        }
     }
 
     /// Takes a free slot. Returns the word where there is none.
@@ -247,7 +301,9 @@ impl<T> SlabLists<T> {
         asked: usize,
         word: SlotWord,
     ) -> Result<(PageRef<T>, u32, Option<NodeId>), SlotWord> {
-        let Some(page) = self.nodes[asked].open else { return Err(word) };
+        let Some(page) = self.nodes[asked].open else {
+            return Err(word);
+        };
         // SAFETY: the thread holds the lock; a page in a list exists.
         unsafe {
             let slot = page.pop(layout, word)?;
@@ -277,7 +333,12 @@ impl<T> SlabLists<T> {
     }
 
     /// Takes a slot back. Returns the page, out of all lists, if it is one empty page too many.
-    pub(super) fn give_back(&mut self, layout: PageLayout, page: PageRef<T>, slot: u32) -> Option<SparePage<T>> {
+    pub(super) fn give_back(
+        &mut self,
+        layout: PageLayout,
+        page: PageRef<T>,
+        slot: u32,
+    ) -> Option<SparePage<T>> {
         // SAFETY: the thread holds the lock, and the caller had the slot.
         unsafe {
             let was_full = page.state().is_full();
@@ -325,8 +386,8 @@ impl<T> SlabLists<T> {
         None
     }
 
-    /// Pins the next pages behind `last` in the list of all, or the first ones. A page that joins the list meanwhile
-    /// stands before the first.
+    /// Pins the next pages behind `last` in the list of all, or the first ones. A page that joins
+    /// the list meanwhile stands before the first.
     pub(super) fn pin_after(&mut self, last: Option<PageRef<T>>) -> Batch<T> {
         let mut pages = SmallVec::new();
         let mut at = match last {
@@ -354,15 +415,18 @@ impl<T> SlabLists<T> {
     }
 }
 
-/// A page in no list, of which no thread has a slot or the address, but for the thread that has this. Its drop unmaps the
-/// page, with the page's handle of what the slab shares. The thread then holds no lock.
+/// A page in no list, of which no thread has a slot or the address, but for the thread that has
+/// this. Its drop unmaps the page, with the page's handle of what the slab shares. The thread then
+/// holds no lock.
 pub(super) struct SparePage<T>(PageRef<T>);
 
 impl<T> Drop for SparePage<T> {
     fn drop(&mut self) {
-        // SAFETY: only new pages, and empty ones without a pin that have left the lists, are made spare. The head is read
-        // out of the page, which goes with its mapping.
-        let SlabPage { shared, mapping, .. } = unsafe { self.0.0.read() };
+        // SAFETY: only new pages, and empty ones without a pin that have left the lists, are made
+        // spare. The head is read out of the page, which goes with its mapping.
+        let SlabPage {
+            shared, mapping, ..
+        } = unsafe { self.0.0.read() };
         drop(mapping);
         drop(shared);
     }

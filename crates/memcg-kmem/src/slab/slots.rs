@@ -1,4 +1,5 @@
-//! Slots of a slab: how they get a holder and an account, and lose them, with and without the lock in turn.
+//! Slots of a slab: how they get a holder and an account, and lose them, with and without the lock
+//! in turn.
 
 use memcg::kmem::{Kmem, NodeId, Topology};
 
@@ -72,8 +73,9 @@ impl<T> Drop for PinnedSlabPages<'_, T> {
 // === Slots ===
 
 impl<T> PageRef<T> {
-    /// Publishes the account of a slot that was made for a node. If the page lies elsewhere by now, the account follows
-    /// it first. If the holder has given the slot back meanwhile, this ends both.
+    /// Publishes the account of a slot that was made for a node. If the page lies elsewhere by now,
+    /// the account follows it first. If the holder has given the slot back meanwhile, this ends
+    /// both.
     #[allow(unsafe_code)]
     pub(super) fn publish(self, slot: u32, mut kmem: Kmem, mut made_for: Option<NodeId>) {
         // The page may go with the slot.

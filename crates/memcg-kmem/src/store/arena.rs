@@ -1,13 +1,14 @@
-//! The pages of a store, and the table of its objects. A `&mut Arena` proves that the thread holds the store's lock.
+//! The pages of a store, and the table of its objects. A `&mut Arena` proves that the thread holds
+//! the store's lock.
 //!
 //! ```text
 //! | header, bytes | header, bytes | hole | header, bytes | room                 |
 //!                                                         top                page's end
 //! ```
 //!
-//! A new object goes behind the last. A removal leaves a hole. When a thread needs the room and the page has no pin,
-//! the objects behind the holes slide down. Lists order the pages by room, so that a few steps find the fullest page
-//! with enough of it.
+//! A new object goes behind the last. A removal leaves a hole. When a thread needs the room and the
+//! page has no pin, the objects behind the holes slide down. Lists order the pages by room, so that
+//! a few steps find the fullest page with enough of it.
 //!
 //! Nothing here allocates: a thread without the lock makes larger tables ([`Arena::adopt`]).
 
@@ -23,7 +24,8 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Lists by room.
 const CLASSES: usize = 64;
 
-/// Pages of a list that a search tries: a pinned one may have too little room behind its last object.
+/// Pages of a list that a search tries: a pinned one may have too little room behind its last
+/// object.
 const TRIES: usize = 4;
 
 /// Head of an object in its page. It moves with the object and is never dropped in place.
@@ -136,7 +138,8 @@ impl ArenaPage {
 
     #[allow(unsafe_code)]
     pub(super) fn header(&self, at: usize) -> &ObjectHeader {
-        // SAFETY: an aligned header was written there. A borrow of the arena covers the headers of its pages.
+        // SAFETY: an aligned header was written there. A borrow of the arena covers the headers of
+        // its pages.
         unsafe { self.place(at).cast::<ObjectHeader>().as_ref() }
     }
 
@@ -148,7 +151,8 @@ impl ArenaPage {
 
     #[allow(unsafe_code)]
     fn set_header(&mut self, at: usize, header: ObjectHeader) {
-        // SAFETY: the place is within the page and aligned, because objects take multiples of the alignment.
+        // SAFETY: the place is within the page and aligned, because objects take multiples of the
+        // alignment.
         unsafe { self.place(at).cast::<ObjectHeader>().write(header) };
     }
 
@@ -171,7 +175,11 @@ impl ArenaPage {
 
 impl Arena {
     pub(super) fn new(page_bytes: usize, nodes: usize) -> Arena {
-        let by_room = |_| ByRoom { some: 0, first: [NONE; CLASSES], empty: 0 };
+        let by_room = |_| ByRoom {
+            some: 0,
+            first: [NONE; CLASSES],
+            empty: 0,
+        };
         Arena {
             page_bytes,
             entries: Vec::new(),
@@ -208,8 +216,12 @@ impl Arena {
         let entries = self.free_entry != NONE || self.entries.len() < self.entries.capacity();
         let pages = self.free_page != NONE || self.pages.len() < self.pages.capacity();
         let larger = |fits: bool, capacity: usize| if fits { 0 } else { (capacity * 2).max(16) };
-        (!entries || !pages)
-            .then(|| Wanted::Tables(larger(entries, self.entries.capacity()), larger(pages, self.pages.capacity())))
+        (!entries || !pages).then(|| {
+            Wanted::Tables(
+                larger(entries, self.entries.capacity()),
+                larger(pages, self.pages.capacity()),
+            )
+        })
     }
 
     fn take_entry(&mut self) -> u32 {
@@ -220,7 +232,12 @@ impl Arena {
                 number
             }
             None => {
-                self.entries.push(StoreEntry { generation: 0, state: EntryState::Free, page: NONE, at: NONE });
+                self.entries.push(StoreEntry {
+                    generation: 0,
+                    state: EntryState::Free,
+                    page: NONE,
+                    at: NONE,
+                });
                 // The length is below the capacity, which is below `NONE`.
                 (self.entries.len() - 1) as u32
             }
@@ -231,7 +248,8 @@ impl Arena {
         let free = self.free_entry;
         let entry = &mut self.entries[number as usize];
         entry.state = EntryState::Free;
-        // An entry that has used up its generations stays unused: an old key must not lead to a new object.
+        // An entry that has used up its generations stays unused: an old key must not lead to a new
+        // object.
         if let Some(next) = entry.generation.checked_add(1) {
             (entry.generation, entry.at) = (next, free);
             self.free_entry = number;
@@ -241,7 +259,12 @@ impl Arena {
     // === Pages ===
 
     /// Adds a page. Returns the mapping if the table has no room.
-    pub(super) fn add_page(&mut self, mapping: Mapping, node: Option<NodeId>, asked: usize) -> Result<(), Mapping> {
+    pub(super) fn add_page(
+        &mut self,
+        mapping: Mapping,
+        node: Option<NodeId>,
+        asked: usize,
+    ) -> Result<(), Mapping> {
         if matches!(self.wanted(), Some(Wanted::Tables(_, pages)) if pages > 0) {
             return Err(mapping);
         }
@@ -312,11 +335,14 @@ impl Arena {
             classes &= classes - 1;
             let mut at = self.nodes[asked].first[class];
             for _ in 0..TRIES {
-                let Some(page) = self.pages.get(at as usize) else { break };
+                let Some(page) = self.pages.get(at as usize) else {
+                    break;
+                };
                 let room = page.room(self.page_bytes);
                 let behind = self.page_bytes - page.top;
                 // Mutation: strings-move-up-while-one-is-read
-                if at != not && (need..=most).contains(&room) && (behind >= need || page.pins == 0) {
+                if at != not && (need..=most).contains(&room) && (behind >= need || page.pins == 0)
+                {
                     if behind < need {
                         self.slide(at);
                     }
@@ -336,7 +362,8 @@ impl Arena {
         while let Some((at, header)) = page.next_object(from) {
             let (bytes, entry) = (taken(header.len as usize), header.entry);
             if at > to {
-                // SAFETY: both places are within the page. It has no pin, so there is no reference into it.
+                // SAFETY: both places are within the page. It has no pin, so there is no reference
+                // into it.
                 unsafe { page.place(at).copy_to(page.place(to), bytes) };
                 self.entries[entry as usize].at = to as u32;
             }
@@ -352,16 +379,29 @@ impl Arena {
         if let Some(wanted) = self.wanted() {
             return Err(wanted);
         }
-        let page = self.find(asked, taken(len), usize::MAX, NONE).ok_or(Wanted::Page)?;
+        let page = self
+            .find(asked, taken(len), usize::MAX, NONE)
+            .ok_or(Wanted::Page)?;
         let entry = self.take_entry();
-        let StoreEntry { generation, state, .. } = &mut self.entries[entry as usize];
+        let StoreEntry {
+            generation, state, ..
+        } = &mut self.entries[entry as usize];
         *state = EntryState::Filling;
         let generation = *generation;
-        let header = ObjectHeader { owner: None, entry, len: len as u32 };
+        let header = ObjectHeader {
+            owner: None,
+            entry,
+            len: len as u32,
+        };
         let at = self.put(page, header);
         let page = &mut self.pages[page as usize];
         page.pins += 1;
-        Ok(Reserved { entry, generation, bytes: page.bytes(at), node: page.node })
+        Ok(Reserved {
+            entry,
+            generation,
+            bytes: page.bytes(at),
+            node: page.node,
+        })
     }
 
     /// Puts a header behind the last object, where there is room. Its entry leads there.
@@ -403,7 +443,8 @@ impl Arena {
         self.free_entry(entry);
     }
 
-    /// Takes a page out if it has no objects and no pin, and more than `keep` empty pages are there.
+    /// Takes a page out if it has no objects and no pin, and more than `keep` empty pages are
+    /// there.
     pub(super) fn spare(&mut self, number: u32, keep: u32) -> Option<Mapping> {
         let page = &mut self.pages[number as usize];
         if page.objects > 0 || page.pins > 0 || !page.is_there() {
@@ -431,7 +472,10 @@ impl Arena {
     /// Takes an object's account out. `None`: a thread has it.
     pub(super) fn take_owner(&mut self, entry: u32) -> Option<PackedKmem> {
         let StoreEntry { page, at, .. } = self.entries[entry as usize];
-        self.pages[page as usize].header_mut(at as usize).owner.take()
+        self.pages[page as usize]
+            .header_mut(at as usize)
+            .owner
+            .take()
     }
 
     /// Gives an object an account in the place of none.
@@ -449,12 +493,19 @@ impl Arena {
     #[allow(unsafe_code)]
     pub(super) fn shift(&mut self, from: u32, at: usize, into: u32) {
         let header = self.pages[from as usize].header_mut(at);
-        let header = ObjectHeader { owner: header.owner.take(), entry: header.entry, len: header.len };
+        let header = ObjectHeader {
+            owner: header.owner.take(),
+            entry: header.entry,
+            len: header.len,
+        };
         let len = header.len as usize;
         let to = self.put(into, header);
-        let (source, target) = (self.pages[from as usize].bytes(at), self.pages[into as usize].bytes(to));
-        // SAFETY: these are two pages, and the object ends within both. The source has no pin, so no thread reads it,
-        // and no other thread knows the target yet.
+        let (source, target) = (
+            self.pages[from as usize].bytes(at),
+            self.pages[into as usize].bytes(to),
+        );
+        // SAFETY: these are two pages, and the object ends within both. The source has no pin, so
+        // no thread reads it, and no other thread knows the target yet.
         unsafe { source.copy_to_nonoverlapping(target, len) };
         self.vacate(from, at);
     }

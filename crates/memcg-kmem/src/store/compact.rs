@@ -45,10 +45,17 @@ impl Arena {
         Some(owner)
     }
 
-    /// Moves objects out of the emptiest page into fuller ones, as many as `motions` has room for. False where the page
-    /// has not become empty: there is nothing more to gain.
-    fn evacuate(&mut self, page_bytes: usize, motions: &mut Vec<Motion>, done: &mut Compaction) -> bool {
-        let Some((from, room)) = self.emptiest() else { return false };
+    /// Moves objects out of the emptiest page into fuller ones, as many as `motions` has room for.
+    /// False where the page has not become empty: there is nothing more to gain.
+    fn evacuate(
+        &mut self,
+        page_bytes: usize,
+        motions: &mut Vec<Motion>,
+        done: &mut Compaction,
+    ) -> bool {
+        let Some((from, room)) = self.emptiest() else {
+            return false;
+        };
         let elsewhere = (self.mapped * page_bytes - self.taken).saturating_sub(room);
         if elsewhere < page_bytes - room {
             return false;
@@ -59,7 +66,12 @@ impl Arena {
             let (bytes, entry) = (taken(header.len as usize), header.entry);
             // Pages made for the same node come first.
             let lists = std::iter::once(own).chain((0..self.lists()).filter(|&list| list != own));
-            let Some(into) = lists.into_iter().find_map(|list| self.find(list, bytes, room, from)) else { break };
+            let Some(into) = lists
+                .into_iter()
+                .find_map(|list| self.find(list, bytes, room, from))
+            else {
+                break;
+            };
             let nodes = [from, into].map(|page| self.pages[page as usize].node);
             if nodes[0] != nodes[1] && motions.len() == motions.capacity() {
                 return true;
@@ -70,7 +82,12 @@ impl Arena {
                 && let Some(owner) = self.set_aside(entry)
             {
                 done.moved_nodes += 1;
-                motions.push(Motion { entry, owner, from: nodes[0], to: nodes[1] });
+                motions.push(Motion {
+                    entry,
+                    owner,
+                    from: nodes[0],
+                    to: nodes[1],
+                });
             }
             at = place + bytes;
         }
@@ -79,9 +96,10 @@ impl Arena {
 }
 
 impl KmemStore {
-    /// Moves objects out of pages with few into fuller ones, first into those made for the same node, and gives the
-    /// empty pages back. Accounts go with the objects. Other threads go on meanwhile: this holds the lock for one page
-    /// at a time, and leaves out pages that a thread reads.
+    /// Moves objects out of pages with few into fuller ones, first into those made for the same
+    /// node, and gives the empty pages back. Accounts go with the objects. Other threads go on
+    /// meanwhile: this holds the lock for one page at a time, and leaves out pages that a thread
+    /// reads.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -104,9 +122,18 @@ impl KmemStore {
         let mut rounds = self.arena.lock().mapped;
         let mut goes_on = true;
         while goes_on && rounds > 0 {
-            goes_on = self.arena.lock().evacuate(self.page_bytes, &mut motions, &mut done);
+            goes_on = self
+                .arena
+                .lock()
+                .evacuate(self.page_bytes, &mut motions, &mut done);
             self.free_empty(&mut done);
-            for Motion { entry, owner, from, to } in motions.drain(..) {
+            for Motion {
+                entry,
+                owner,
+                from,
+                to,
+            } in motions.drain(..)
+            {
                 let mut account = owner.unpack();
                 account.follow(from, to);
                 self.publish(entry, account, to);
@@ -123,8 +150,8 @@ impl KmemStore {
         }
     }
 
-    /// Looks up where each page lies, after pages have moved. The accounts of the objects follow. Does nothing in a
-    /// runtime of one node.
+    /// Looks up where each page lies, after pages have moved. The accounts of the objects follow.
+    /// Does nothing in a runtime of one node.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
@@ -141,7 +168,9 @@ impl KmemStore {
         let mut first = 0;
         loop {
             let pinned = self.pin_pages(first);
-            let Some((last, _)) = pinned.last() else { return };
+            let Some((last, _)) = pinned.last() else {
+                return;
+            };
             first = last.page + 1;
             let nodes = look_up(&self.root, pinned.iter().map(|(_, address)| *address));
             for ((pin, _), node) in pinned.iter().zip(nodes) {
@@ -150,14 +179,28 @@ impl KmemStore {
         }
     }
 
-    /// Pins the next pages by number, for a thread that looks them up. Returns them with their addresses.
+    /// Pins the next pages by number, for a thread that looks them up. Returns them with their
+    /// addresses.
     fn pin_pages(&self, first: u32) -> SmallVec<[(PagePin<'_>, usize); BATCH]> {
         let mut pinned = SmallVec::new();
-        for (number, page) in self.arena.lock().pages.iter_mut().enumerate().skip(first as usize) {
+        for (number, page) in self
+            .arena
+            .lock()
+            .pages
+            .iter_mut()
+            .enumerate()
+            .skip(first as usize)
+        {
             if page.is_there() && pinned.len() < BATCH {
                 page.pins += 1;
                 // Numbers of pages are below `NONE`.
-                pinned.push((PagePin { store: self, page: number as u32 }, page.address()));
+                pinned.push((
+                    PagePin {
+                        store: self,
+                        page: number as u32,
+                    },
+                    page.address(),
+                ));
             }
         }
         pinned
@@ -172,7 +215,9 @@ impl KmemStore {
         let mut at = 0;
         loop {
             let mut arena = self.arena.lock();
-            let Some((place, header)) = arena.pages[page as usize].next_object(at) else { return };
+            let Some((place, header)) = arena.pages[page as usize].next_object(at) else {
+                return;
+            };
             let entry = header.entry;
             at = place + taken(header.len as usize);
             let aside = arena.set_aside(entry);

@@ -10,25 +10,27 @@
 //!           under the lock
 //! ```
 //!
-//! A thread holds the lock for the tables and for copies of less than a page. Under it the thread calls, charges and
-//! allocates nothing. Three rules make that enough:
+//! A thread holds the lock for the tables and for copies of less than a page. Under it the thread
+//! calls, charges and allocates nothing. Three rules make that enough:
 //!
-//! * Only a thread with the lock moves an object, and only out of a page without a pin. So a reader has its bytes for
-//!   as long as it reads. No thread looks at the node of an object's page without the lock.
-//! * A thread looks a page's node up before the page is in the arena, and again after a report of moved pages
-//!   ([`KmemStore::relocate`]). It holds no lock then, because `NodeOf` is foreign code.
-//! * One thread makes or moves an account without the lock, while the object is set aside. When it publishes the object
-//!   it checks whether the page is still on the account's node, and otherwise follows it. A thread that removes the
-//!   object meanwhile marks it, and the thread with the account ends it. So no account is lost, and none is there
-//!   twice.
+//! * Only a thread with the lock moves an object, and only out of a page without a pin. So a reader
+//!   has its bytes for as long as it reads. No thread looks at the node of an object's page without
+//!   the lock.
+//! * A thread looks a page's node up before the page is in the arena, and again after a report of
+//!   moved pages ([`KmemStore::relocate`]). It holds no lock then, because `NodeOf` is foreign
+//!   code.
+//! * One thread makes or moves an account without the lock, while the object is set aside. When it
+//!   publishes the object it checks whether the page is still on the account's node, and otherwise
+//!   follows it. A thread that removes the object meanwhile marks it, and the thread with the
+//!   account ends it. So no account is lost, and none is there twice.
 //!
-//! The account is on the node of the object's page. An offline group gets no new statistics on a node. Then the account
-//! goes to the node of the page that the object came from, if the group has statistics there. Else it goes to the
-//! nearest ancestor on the new page's node.
+//! The account is on the node of the object's page. An offline group gets no new statistics on a
+//! node. Then the account goes to the node of the page that the object came from, if the group has
+//! statistics there. Else it goes to the nearest ancestor on the new page's node.
 //!
-//! Source: `zs_malloc`, `zs_compact` in `mm/zsmalloc.c`, and the account of zswap in "per-memcg-per-node kmem
-//! accounting" (Ghiti, 2026, patch 9). Its review asked not to read a page's node without the lock that holds the page
-//! in place.
+//! Source: `zs_malloc`, `zs_compact` in `mm/zsmalloc.c`, and the account of zswap in
+//! "per-memcg-per-node kmem accounting" (Ghiti, 2026, patch 9). Its review asked not to read a
+//! page's node without the lock that holds the page in place.
 
 mod arena;
 pub(super) mod compact;
@@ -48,12 +50,13 @@ use crate::sync::{Mutex, model_failed};
 /// Empty pages that the store keeps for each node.
 const EMPTY_MAX: u32 = 1;
 
-/// Byte strings, which their owners compress, of any groups of one runtime: in pages of an arena, behind keys.
+/// Byte strings, which their owners compress, of any groups of one runtime: in pages of an arena,
+/// behind keys.
 ///
 /// Each string is charged to its group for what it takes of its page, and accounted as
-/// [`Stat::KERNEL`](memcg::Stat::KERNEL) to the node of that page. A removal leaves a hole; [`compact`](Self::compact)
-/// moves what is left into fewer pages, and the accounts with it. No group pays for the table behind the keys, nor for
-/// the empty part of a page.
+/// [`Stat::KERNEL`](memcg::Stat::KERNEL) to the node of that page. A removal leaves a hole;
+/// [`compact`](Self::compact) moves what is left into fewer pages, and the accounts with it. No
+/// group pays for the table behind the keys, nor for the empty part of a page.
 ///
 /// ```
 /// use memcg::{Runtime, Stat};
@@ -76,8 +79,8 @@ pub struct KmemStore {
     arena: Mutex<Arena>,
 }
 
-/// Names a string in a store. The key of a removed string leads nowhere. A store does not notice a key of another
-/// store.
+/// Names a string in a store. The key of a removed string leads nowhere. A store does not notice a
+/// key of another store.
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
@@ -98,7 +101,11 @@ impl KmemStore {
     pub fn new_in(group: &Group) -> Self {
         let root = group.ancestors().last().unwrap_or_else(|| group.clone());
         let (page_bytes, nodes) = (page_size(), Topology::of(&root).nodes().len());
-        KmemStore { root, page_bytes, arena: Mutex::new(Arena::new(page_bytes, nodes)) }
+        KmemStore {
+            root,
+            page_bytes,
+            arena: Mutex::new(Arena::new(page_bytes, nodes)),
+        }
     }
 
     /// Bytes charged for a string of `len` bytes: the string and its header, in whole words.
@@ -123,8 +130,8 @@ impl KmemStore {
         self.page_bytes - taken(0)
     }
 
-    /// Keeps a copy of these bytes in a page on the thread's node. May block: in async code call it on a thread for
-    /// blocking work.
+    /// Keeps a copy of these bytes in a page on the thread's node. May block: in async code call it
+    /// on a thread for blocking work.
     ///
     /// # Errors
     ///
@@ -140,10 +147,11 @@ impl KmemStore {
         self.insert_on(group, Topology::of(&self.root).current_node(), bytes)
     }
 
-    /// Keeps a copy of these bytes in a page made for this node. May block: in async code call it on a thread for
-    /// blocking work.
+    /// Keeps a copy of these bytes in a page made for this node. May block: in async code call it
+    /// on a thread for blocking work.
     ///
-    /// The bytes are accounted where the page really lies. A node that the runtime does not have counts as its first.
+    /// The bytes are accounted where the page really lies. A node that the runtime does not have
+    /// counts as its first.
     ///
     /// # Errors
     ///
@@ -157,23 +165,39 @@ impl KmemStore {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[allow(unsafe_code)]
-    pub fn insert_on(&self, group: &Group, node: NodeId, bytes: &[u8]) -> Result<StoreKey, KmemError> {
+    pub fn insert_on(
+        &self,
+        group: &Group,
+        node: NodeId,
+        bytes: &[u8],
+    ) -> Result<StoreKey, KmemError> {
         check_runtime(&self.root, group)?;
         if bytes.len() > self.max_len() {
-            return Err(KmemError::Capacity { bytes: bytes.len() as u64, max: self.max_len() as u64 });
+            return Err(KmemError::Capacity {
+                bytes: bytes.len() as u64,
+                max: self.max_len() as u64,
+            });
         }
         let (asked, node) = place_of(Topology::of(group), node);
         let object = taken(bytes.len()) as u64;
         let precharge = group.precharge(Bound::from(Bytes(object)).within(&[node]))?;
-        let Reserved { entry, generation, bytes: place, node } = self.reserve(asked, bytes.len())?;
-        // SAFETY: the place has room for so many bytes, and is this thread's until it publishes them.
-        unsafe { place.copy_from_nonoverlapping(std::ptr::NonNull::from(bytes).cast(), bytes.len()) };
+        let Reserved {
+            entry,
+            generation,
+            bytes: place,
+            node,
+        } = self.reserve(asked, bytes.len())?;
+        // SAFETY: the place has room for so many bytes, and is this thread's until it publishes
+        // them.
+        unsafe {
+            place.copy_from_nonoverlapping(std::ptr::NonNull::from(bytes).cast(), bytes.len())
+        };
         self.publish(entry, precharge.account(&placed(node, object)), node);
         Ok(StoreKey { entry, generation })
     }
 
-    /// Reads a string in place, with no lock held, while nothing moves it. `None`: it is not there any more. A string
-    /// that is removed meanwhile stays until the reader is done.
+    /// Reads a string in place, with no lock held, while nothing moves it. `None`: it is not there
+    /// any more. A string that is removed meanwhile stays until the reader is done.
     #[allow(unsafe_code)]
     pub fn get<R>(&self, key: StoreKey, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let (pin, bytes) = {
@@ -182,10 +206,13 @@ impl KmemStore {
             let len = arena.len_of(key.entry) as usize;
             let page_of = &mut arena.pages[page as usize];
             page_of.pins += 1;
-            (PagePin { store: self, page }, std::ptr::NonNull::slice_from_raw_parts(page_of.bytes(at as usize), len))
+            (
+                PagePin { store: self, page },
+                std::ptr::NonNull::slice_from_raw_parts(page_of.bytes(at as usize), len),
+            )
         };
-        // SAFETY: the bytes were written before they were published. The page is pinned, so they neither change nor
-        // move.
+        // SAFETY: the bytes were written before they were published. The page is pinned, so they
+        // neither change nor move.
         let answer = read(unsafe { bytes.as_ref() });
         drop(pin);
         Some(answer)
@@ -194,7 +221,9 @@ impl KmemStore {
     /// Removes a string and uncharges its group. False where it was not there any more.
     pub fn remove(&self, key: StoreKey) -> bool {
         let mut arena = self.arena.lock();
-        let Some(StoreEntry { page, state, .. }) = arena.find_key(key) else { return false };
+        let Some(StoreEntry { page, state, .. }) = arena.find_key(key) else {
+            return false;
+        };
         if state == EntryState::Moving {
             // Mutation: removal-takes-what-is-set-aside
             arena.entries[key.entry as usize].state = EntryState::Gone;
@@ -227,8 +256,9 @@ impl KmemStore {
         self.arena.lock().mapped * self.page_bytes
     }
 
-    /// Bytes that strings take, by the node of their page. The accounts say the same, except for groups that were
-    /// offline when a string of theirs moved, and for strings that are being moved now.
+    /// Bytes that strings take, by the node of their page. The accounts say the same, except for
+    /// groups that were offline when a string of theirs moved, and for strings that are being moved
+    /// now.
     pub fn placement(&self) -> Placement {
         let topology = Topology::of(&self.root);
         // The sums are gathered in place, so that nothing allocates under the lock.
@@ -250,8 +280,9 @@ impl Arena {
     /// The entry of a key, if its string is still there.
     fn find_key(&self, key: StoreKey) -> Option<StoreEntry> {
         let entry = self.entries.get(key.entry as usize).copied()?;
-        (entry.generation == key.generation && matches!(entry.state, EntryState::Live | EntryState::Moving))
-            .then_some(entry)
+        (entry.generation == key.generation
+            && matches!(entry.state, EntryState::Live | EntryState::Moving))
+        .then_some(entry)
     }
 }
 
@@ -288,10 +319,15 @@ impl KmemStore {
     /// Makes the tables larger. The thread holds the lock for the change alone.
     fn enlarge(&self, entries: usize, pages: usize) -> Result<(), KmemError> {
         if entries.max(pages) >= u32::MAX as usize {
-            return Err(KmemError::Capacity { bytes: entries as u64, max: u32::MAX.into() });
+            return Err(KmemError::Capacity {
+                bytes: entries as u64,
+                max: u32::MAX.into(),
+            });
         }
         let (mut new_entries, mut new_pages) = (Vec::new(), Vec::new());
-        let reserved = new_entries.try_reserve_exact(entries).and_then(|()| new_pages.try_reserve_exact(pages));
+        let reserved = new_entries
+            .try_reserve_exact(entries)
+            .and_then(|()| new_pages.try_reserve_exact(pages));
         reserved.map_err(|_| KmemError::System {
             bytes: entries.max(pages).saturating_mul(size_of::<StoreEntry>()),
             source: std::io::ErrorKind::OutOfMemory.into(),
@@ -312,15 +348,16 @@ impl KmemStore {
             mapping.touch();
             look_up(&self.root, std::iter::once(mapping.range().start))[0]
         };
-        // If another thread has taken the last place in the table, this drops the page and the caller makes it anew.
+        // If another thread has taken the last place in the table, this drops the page and the
+        // caller makes it anew.
         let refused = self.arena.lock().add_page(mapping, node, asked);
         drop(refused);
         Ok(())
     }
 
-    /// Publishes an object that was filled or set aside, and has pinned its page, with an account made for a node. If
-    /// the page lies elsewhere by now, the account follows it first. If the object was removed meanwhile, this ends
-    /// both.
+    /// Publishes an object that was filled or set aside, and has pinned its page, with an account
+    /// made for a node. If the page lies elsewhere by now, the account follows it first. If the
+    /// object was removed meanwhile, this ends both.
     fn publish(&self, entry: u32, mut account: Kmem, mut made_for: Option<NodeId>) {
         loop {
             // An account of some bytes on one node has two words. Any other ends here.
@@ -372,6 +409,9 @@ impl Drop for KmemStore {
 
 impl fmt::Debug for KmemStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KmemStore").field("len", &self.len()).field("mapped", &self.mapped()).finish_non_exhaustive()
+        f.debug_struct("KmemStore")
+            .field("len", &self.len())
+            .field("mapped", &self.mapped())
+            .finish_non_exhaustive()
     }
 }

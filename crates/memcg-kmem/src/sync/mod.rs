@@ -1,10 +1,12 @@
 //! The one door to concurrency: locks enter the crate here and nowhere else.
 //!
-//! `real` has parking_lot's mutex, or under Miri that of the standard library, because parking_lot makes pointers of
-//! integers. `model` has that of loom, which tries every schedule of two or three threads, or of shuttle, which tries
-//! random schedules of many. `memcg` below is compiled for the same checker.
+//! `real` has parking_lot's mutex, or under Miri that of the standard library, because parking_lot
+//! makes pointers of integers. `model` has that of loom, which tries every schedule of two or three
+//! threads, or of shuttle, which tries random schedules of many. `memcg` below is compiled for the
+//! same checker.
 //!
-//! A thread that holds a lock calls no foreign code and allocates nothing, so locks need no order: no thread takes two.
+//! A thread that holds a lock calls no foreign code and allocates nothing, so locks need no order:
+//! no thread takes two.
 
 #[cfg(any(loom, shuttle))]
 mod model;

@@ -9,8 +9,8 @@ pub(crate) const fn many(rounds: u64) -> u64 {
     rounds / if cfg!(miri) { 250 } else { 1 }
 }
 
-/// The processor that this thread runs on; another one a moment later. No system call where the C library or the kernel
-/// lends the number.
+/// The processor that this thread runs on; another one a moment later. No system call where the C
+/// library or the kernel lends the number.
 #[cfg(all(target_os = "linux", not(miri)))]
 pub(crate) fn processor() -> usize {
     rustix::thread::sched_getcpu()

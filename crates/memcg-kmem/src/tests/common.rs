@@ -30,7 +30,13 @@ impl NodeOf for Everything {
 /// Two nodes, and every page on the first.
 pub(super) fn machine() -> (Everything, Runtime) {
     let nodes = Everything::default();
-    let runtime = Runtime::builder().batch(Bytes(0)).stat_batch(4).nodes(2).node_of(nodes.clone()).build().unwrap();
+    let runtime = Runtime::builder()
+        .batch(Bytes(0))
+        .stat_batch(4)
+        .nodes(2)
+        .node_of(nodes.clone())
+        .build()
+        .unwrap();
     (nodes, runtime)
 }
 

@@ -6,7 +6,8 @@ pub(super) use loom::thread::{JoinHandle, spawn, yield_now};
 #[cfg(miri)]
 pub(super) use std::thread::{JoinHandle, spawn, yield_now};
 
-/// Every schedule of a model, up to the preemption bound of the environment. Prints how many there were.
+/// Every schedule of a model, up to the preemption bound of the environment. Prints how many there
+/// were.
 #[cfg(loom)]
 pub(super) fn model(f: impl Fn() + Sync + Send + 'static) {
     use std::sync::Arc;
@@ -24,10 +25,18 @@ pub(super) fn model(f: impl Fn() + Sync + Send + 'static) {
         }
     });
     // Loom does not say whether it has tried them all or stopped because of `LOOM_MAX_DURATION`.
-    let stopped = builder.max_duration.is_some_and(|most| began.elapsed() >= most);
+    let stopped = builder
+        .max_duration
+        .is_some_and(|most| began.elapsed() >= most);
     let thread = std::thread::current();
-    let (model, end) = (thread.name().unwrap_or("a model"), if stopped { "stopped" } else { "complete" });
-    println!("{model}: {} schedules, {end}", schedules.load(Ordering::Relaxed));
+    let (model, end) = (
+        thread.name().unwrap_or("a model"),
+        if stopped { "stopped" } else { "complete" },
+    );
+    println!(
+        "{model}: {} schedules, {end}",
+        schedules.load(Ordering::Relaxed)
+    );
 }
 
 #[cfg(miri)]
@@ -43,7 +52,8 @@ pub(super) fn beside<T: Send + 'static, R: Send + 'static>(
     spawn(move || work(given))
 }
 
-/// Runs `there` on another thread of the model, with what it is given, and `here` on this one. Returns what both return.
+/// Runs `there` on another thread of the model, with what it is given, and `here` on this one.
+/// Returns what both return.
 pub(super) fn race<T: Send + 'static, R: Send + 'static, S>(
     given: T,
     there: impl FnOnce(T) -> R + Send + 'static,

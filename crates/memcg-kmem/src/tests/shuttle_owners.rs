@@ -1,4 +1,5 @@
-//! Containers with many threads. Objects come and go while pages move, and groups go before their objects.
+//! Containers with many threads. Objects come and go while pages move, and groups go before their
+//! objects.
 
 use memcg::kmem::NodeId;
 use memcg::{Freshness, Group, Limits, Stat};
@@ -13,8 +14,8 @@ fn sum(group: &Group, stat: Stat) -> i64 {
     (0..2).map(|node| stats.get(NodeId::new(node))).sum()
 }
 
-/// Four threads with a group each make objects of one slab and end those of other threads, while pages move to the
-/// other node.
+/// Four threads with a group each make objects of one slab and end those of other threads, while
+/// pages move to the other node.
 #[test]
 fn shuttle_objects_of_a_slab() {
     check(300, || {
@@ -23,7 +24,10 @@ fn shuttle_objects_of_a_slab() {
         let slab = Arc::new(KmemSlab::new_in(&root));
         let mut threads = Threads::new();
         for thread in 0..4_u64 {
-            let (slab, group) = (slab.clone(), root.create(&format!("q{thread}"), Limits::new()).unwrap());
+            let (slab, group) = (
+                slab.clone(),
+                root.create(&format!("q{thread}"), Limits::new()).unwrap(),
+            );
             threads.add(slab.insert(&group, thread).unwrap(), move |early| {
                 let late = slab.insert(&group, thread + 10).unwrap();
                 assert_eq!((*early, *late), (thread, thread + 10));
@@ -52,7 +56,10 @@ fn shuttle_strings_of_a_store() {
         let store = Arc::new(KmemStore::new_in(&root));
         let mut threads = Threads::new();
         for thread in 0..4_u8 {
-            let (store, group) = (store.clone(), root.create(&format!("q{thread}"), Limits::new()).unwrap());
+            let (store, group) = (
+                store.clone(),
+                root.create(&format!("q{thread}"), Limits::new()).unwrap(),
+            );
             threads.add((), move |()| {
                 let keys = [8, 64].map(|len| store.insert(&group, &vec![thread; len]).unwrap());
                 for (key, len) in keys.into_iter().zip([8, 64]) {
@@ -67,7 +74,10 @@ fn shuttle_strings_of_a_store() {
             compacts.compact();
         });
         threads.join();
-        assert_eq!((store.len(), root.live(), sum(&root, Stat::KERNEL)), (0, 0, 0));
+        assert_eq!(
+            (store.len(), root.live(), sum(&root, Stat::KERNEL)),
+            (0, 0, 0)
+        );
         assert_adds_up(&runtime);
     });
 }

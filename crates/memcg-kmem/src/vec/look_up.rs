@@ -26,7 +26,8 @@ impl<T> KmemVec<T> {
         self.due = usize::MAX;
         if let Some(node_of) = self.node_of.as_ref().filter(|_| size_of::<T>() > 0) {
             let page = node_of.page_size().max(page_size());
-            self.due = (self.looked.saturating_add(page.saturating_mul(BATCH)) / size_of::<T>()).max(1);
+            self.due =
+                (self.looked.saturating_add(page.saturating_mul(BATCH)) / size_of::<T>()).max(1);
         }
     }
 
@@ -47,7 +48,9 @@ impl<T> KmemVec<T> {
 
     /// Looks up touched pages that are on no node, and moves their account where they lie.
     fn look_at(&mut self, bytes: Range<usize>) {
-        let (Some(node_of), Some(kmem)) = (&self.node_of, &mut self.kmem) else { return };
+        let (Some(node_of), Some(kmem)) = (&self.node_of, &mut self.kmem) else {
+            return;
+        };
         let start = self.mapping.start().addr().get();
         let mut found = Placement::new();
         found.add_range(start + bytes.start..start + bytes.end, &**node_of);
@@ -58,8 +61,9 @@ impl<T> KmemVec<T> {
         self.looked = bytes.end;
     }
 
-    /// Accounts every touched page to the node where it lies. These are pages that no batch has reached yet, and pages
-    /// that had no node at their look-up. Does nothing in a runtime of one node.
+    /// Accounts every touched page to the node where it lies. These are pages that no batch has
+    /// reached yet, and pages that had no node at their look-up. Does nothing in a runtime of one
+    /// node.
     ///
     /// ```
     /// use memcg::kmem::{NodeId, OneNode};
@@ -85,8 +89,8 @@ impl<T> KmemVec<T> {
         }
     }
 
-    /// Looks every touched page up anew, after pages have moved and it is not known which. Does nothing in a runtime of
-    /// one node.
+    /// Looks every touched page up anew, after pages have moved and it is not known which. Does
+    /// nothing in a runtime of one node.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
@@ -98,7 +102,9 @@ impl<T> KmemVec<T> {
     /// ```
     pub fn relocate(&mut self) {
         let touched = self.touched_bytes();
-        let (Some(node_of), Some(kmem)) = (&self.node_of, &mut self.kmem) else { return };
+        let (Some(node_of), Some(kmem)) = (&self.node_of, &mut self.kmem) else {
+            return;
+        };
         let start = self.mapping.start().addr().get();
         let mut found = Placement::new();
         found.add_range(start..start + touched, &**node_of);
@@ -108,8 +114,8 @@ impl<T> KmemVec<T> {
         self.set_due();
     }
 
-    /// Reports that so many pages have moved from a node to another one. Their account moves with them, without a
-    /// look-up. Returns how many of them were accounted there.
+    /// Reports that so many pages have moved from a node to another one. Their account moves with
+    /// them, without a look-up. Returns how many of them were accounted there.
     ///
     /// ```
     /// use memcg::kmem::{NodeId, OneNode};
@@ -125,7 +131,10 @@ impl<T> KmemVec<T> {
     /// ```
     pub fn migrated(&mut self, from: NodeId, to: NodeId, pages: usize) -> usize {
         let bytes = pages.saturating_mul(page_size()) as u64;
-        let moved = self.kmem.as_mut().map_or(0, |kmem| kmem.migrate(Some(from), Some(to), Bytes(bytes)));
+        let moved = self
+            .kmem
+            .as_mut()
+            .map_or(0, |kmem| kmem.migrate(Some(from), Some(to), Bytes(bytes)));
         usize::try_from(moved).unwrap_or(usize::MAX) / page_size()
     }
 

@@ -9,14 +9,14 @@
 //! drop          the elements, the pages, the account: off each node what is accounted there
 //! ```
 //!
-//! A vector charges its capacity, and accounts its pages where they lie. A look-up accounts a page for good. A page
-//! that moves later keeps its account until the owner reports the move ([`KmemVec::migrated`], [`KmemVec::relocate`]).
-//! The accounted bytes are the bytes that go back. When the mapping grows, its pages move with their content, so their
-//! account stays.
+//! A vector charges its capacity, and accounts its pages where they lie. A look-up accounts a page
+//! for good. A page that moves later keeps its account until the owner reports the move
+//! ([`KmemVec::migrated`], [`KmemVec::relocate`]). The accounted bytes are the bytes that go back.
+//! When the mapping grows, its pages move with their content, so their account stays.
 //!
-//! `NodeOf` is foreign code: the vector calls it with no lock held, and before it changes anything by the answer. In a
-//! runtime of one node it does not call it: the whole capacity is on that node from the start, touched or not.
-//! `look_up` has that half.
+//! `NodeOf` is foreign code: the vector calls it with no lock held, and before it changes anything
+//! by the answer. In a runtime of one node it does not call it: the whole capacity is on that node
+//! from the start, touched or not. `look_up` has that half.
 
 mod look_up;
 
@@ -36,9 +36,9 @@ use crate::sync::Arc;
 /// A vector in pages of its own: charged to a group for its capacity, and accounted as
 /// [`Stat::KERNEL`](memcg::Stat::KERNEL) to the nodes where the pages lie.
 ///
-/// Methods that allocate return an error instead of a panic ([`push`](Self::push), [`try_reserve`](Self::try_reserve)).
-/// The elements are a slice. A push costs a comparison more than a `Vec`'s, and a system call for each 64 pages where
-/// the runtime has several nodes.
+/// Methods that allocate return an error instead of a panic ([`push`](Self::push),
+/// [`try_reserve`](Self::try_reserve)). The elements are a slice. A push costs a comparison more
+/// than a `Vec`'s, and a system call for each 64 pages where the runtime has several nodes.
 ///
 /// ```
 /// use memcg::Stat;
@@ -60,8 +60,8 @@ use crate::sync::Arc;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The vector's memory starts at a page of the system. A type with a larger alignment than the smallest page, 4,096
-/// bytes, does not compile:
+/// The vector's memory starts at a page of the system. A type with a larger alignment than the
+/// smallest page, 4,096 bytes, does not compile:
 ///
 /// ```compile_fail
 /// #[repr(align(8192))]
@@ -84,7 +84,8 @@ pub struct KmemVec<T> {
     looked: usize,
     /// Some of these pages had no node.
     missed: bool,
-    /// The number of elements at which the vector looks up the next batch of pages; never with one node.
+    /// The number of elements at which the vector looks up the next batch of pages; never with one
+    /// node.
     due: usize,
     elements: PhantomData<T>,
 }
@@ -110,8 +111,8 @@ impl<T> KmemVec<T> {
         vec
     }
 
-    /// Makes a vector with room for so many elements, in whole pages, by one system call. May block: in async code call
-    /// it on a thread for blocking work.
+    /// Makes a vector with room for so many elements, in whole pages, by one system call. May
+    /// block: in async code call it on a thread for blocking work.
     ///
     /// # Errors
     ///
@@ -137,7 +138,10 @@ impl<T> KmemVec<T> {
     /// ```
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.mapping.len().checked_div(size_of::<T>()).unwrap_or(usize::MAX)
+        self.mapping
+            .len()
+            .checked_div(size_of::<T>())
+            .unwrap_or(usize::MAX)
     }
 
     /// The group that is charged: a handle of its own.
@@ -147,7 +151,9 @@ impl<T> KmemVec<T> {
 
     /// Returns the nodes to which the vector's pages are accounted.
     pub fn placement(&self) -> Placement {
-        self.kmem.as_ref().map_or_else(Placement::new, Kmem::placement)
+        self.kmem
+            .as_ref()
+            .map_or_else(Placement::new, Kmem::placement)
     }
 
     /// The elements.
@@ -182,15 +188,16 @@ impl<T> KmemVec<T> {
 
     // === More ===
 
-    /// Puts an element behind the last. May block: in async code call it on a thread for blocking work.
+    /// Puts an element behind the last. May block: in async code call it on a thread for blocking
+    /// work.
     ///
-    /// A full vector doubles its capacity if the group and its ancestors have room for that. Else it grows by what it
-    /// needs.
+    /// A full vector doubles its capacity if the group and its ancestors have room for that. Else
+    /// it grows by what it needs.
     ///
     /// # Errors
     ///
-    /// [`NotStoredError`] with the element, for the reasons of [`with_capacity_in`](Self::with_capacity_in). Nothing has
-    /// changed.
+    /// [`NotStoredError`] with the element, for the reasons of
+    /// [`with_capacity_in`](Self::with_capacity_in). Nothing has changed.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build().unwrap();
@@ -214,8 +221,8 @@ impl<T> KmemVec<T> {
         Ok(())
     }
 
-    /// Puts clones of elements behind the last: all or, where there is no room, none. May block: in async code call it
-    /// on a thread for blocking work.
+    /// Puts clones of elements behind the last: all or, where there is no room, none. May block: in
+    /// async code call it on a thread for blocking work.
     ///
     /// # Errors
     ///
@@ -246,10 +253,11 @@ impl<T> KmemVec<T> {
         Ok(())
     }
 
-    /// Makes room for so many more elements. May block: in async code call it on a thread for blocking work.
+    /// Makes room for so many more elements. May block: in async code call it on a thread for
+    /// blocking work.
     ///
-    /// The capacity grows as in [`push`](Self::push). The mapping grows in place or moves; where the system can do
-    /// that, it moves without a copy.
+    /// The capacity grows as in [`push`](Self::push). The mapping grows in place or moves; where
+    /// the system can do that, it moves without a copy.
     ///
     /// # Errors
     ///
@@ -267,8 +275,11 @@ impl<T> KmemVec<T> {
         if self.capacity() - self.len >= more {
             return Ok(());
         }
-        let needed = pages_for_elements::<T>(self.len.checked_add(more).ok_or_else(too_many::<T>)?)?;
-        let amortised = pages_for(self.mapping.len().saturating_mul(2)).unwrap_or(needed).max(needed);
+        let needed =
+            pages_for_elements::<T>(self.len.checked_add(more).ok_or_else(too_many::<T>)?)?;
+        let amortised = pages_for(self.mapping.len().saturating_mul(2))
+            .unwrap_or(needed)
+            .max(needed);
         if amortised > needed && self.has_room_for(amortised - self.mapping.len()) {
             return self.resize(amortised).or_else(|_| self.resize(needed));
         }
@@ -332,10 +343,11 @@ impl<T> KmemVec<T> {
             return;
         }
         self.touched = self.touched.max(self.len);
-        let rest = ptr::slice_from_raw_parts_mut(self.first().as_ptr().wrapping_add(len), self.len - len);
+        let rest =
+            ptr::slice_from_raw_parts_mut(self.first().as_ptr().wrapping_add(len), self.len - len);
         self.len = len;
-        // SAFETY: the elements are written, and out of reach already. If the drop of one panics, the others are
-        // dropped, and none twice.
+        // SAFETY: the elements are written, and out of reach already. If the drop of one panics,
+        // the others are dropped, and none twice.
         unsafe { ptr::drop_in_place(rest) };
     }
 
@@ -353,8 +365,8 @@ impl<T> KmemVec<T> {
         self.truncate(0);
     }
 
-    /// Gives back the pages behind the last element, with their account. If these were touched and there are several
-    /// nodes, it looks up the pages that stay.
+    /// Gives back the pages behind the last element, with their account. If these were touched and
+    /// there are several nodes, it looks up the pages that stay.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -367,7 +379,8 @@ impl<T> KmemVec<T> {
     /// ```
     pub fn shrink_to_fit(&mut self) {
         let before = self.mapping.len();
-        let resized = pages_for_elements::<T>(self.len).and_then(|bytes| self.mapping.resize(bytes));
+        let resized =
+            pages_for_elements::<T>(self.len).and_then(|bytes| self.mapping.resize(bytes));
         let gone = before - self.mapping.len();
         if resized.is_err() || gone == 0 {
             return;
@@ -378,7 +391,8 @@ impl<T> KmemVec<T> {
         if resized.is_ok_and(|resized| resized == Resized::Copied) {
             self.forget_nodes();
         } else if was_placed && !self.is_on_one_node() {
-            // The account does not tell apart the pages that are gone, so the vector looks up the rest anew.
+            // The account does not tell apart the pages that are gone, so the vector looks up the
+            // rest anew.
             self.relocate();
         }
         if let Some(kmem) = &mut self.kmem {
@@ -391,12 +405,23 @@ impl<T> KmemVec<T> {
 
 /// Whole pages for so many elements; none for elements of no size.
 fn pages_for_elements<T>(elements: usize) -> Result<usize, KmemError> {
-    pages_for(elements.checked_mul(size_of::<T>()).ok_or_else(too_many::<T>)?)
+    pages_for(
+        elements
+            .checked_mul(size_of::<T>())
+            .ok_or_else(too_many::<T>)?,
+    )
 }
 
 fn too_many<T>() -> KmemError {
-    let max = if size_of::<T>() == 0 { usize::MAX as u64 } else { isize::MAX as u64 };
-    KmemError::Capacity { bytes: u64::MAX, max }
+    let max = if size_of::<T>() == 0 {
+        usize::MAX as u64
+    } else {
+        isize::MAX as u64
+    };
+    KmemError::Capacity {
+        bytes: u64::MAX,
+        max,
+    }
 }
 
 impl<T> Deref for KmemVec<T> {

@@ -24,11 +24,17 @@ fn ask(node_of: &dyn NodeOf, pages: &[usize]) -> Vec<PageNode> {
 fn ranges_stand_for_whole_pages() {
     let table = NodeTable::new(PAGE);
     table.set(PAGE + 1..2 * PAGE + 1, NodeId::new(3));
-    assert_eq!(ask(&table, &[0, PAGE, 2 * PAGE, 3 * PAGE]), [PageNode::Unmapped, on(3), on(3), PageNode::Unmapped]);
+    assert_eq!(
+        ask(&table, &[0, PAGE, 2 * PAGE, 3 * PAGE]),
+        [PageNode::Unmapped, on(3), on(3), PageNode::Unmapped]
+    );
     table.set(5..5, NodeId::new(1));
     #[allow(clippy::reversed_empty_ranges)]
     table.set(3 * PAGE..PAGE, NodeId::new(1));
-    assert_eq!(ask(&table, &[0, PAGE, 2 * PAGE]), [PageNode::Unmapped, on(3), on(3)]);
+    assert_eq!(
+        ask(&table, &[0, PAGE, 2 * PAGE]),
+        [PageNode::Unmapped, on(3), on(3)]
+    );
 }
 
 #[test]
@@ -39,7 +45,11 @@ fn the_ends_of_what_can_be_addressed() {
         table.set(usize::MAX - 1..usize::MAX, NodeId::new(2));
         table.remove(0..1);
         let last = (usize::MAX - 1) & !(table.page_size() - 1);
-        let expected = if last == 0 { [PageNode::Unmapped; 2] } else { [PageNode::Unmapped, on(2)] };
+        let expected = if last == 0 {
+            [PageNode::Unmapped; 2]
+        } else {
+            [PageNode::Unmapped, on(2)]
+        };
         assert_eq!(ask(&table, &[0, last]), expected, "{page_size}");
     }
 }
@@ -83,7 +93,11 @@ fn changes_beside_look_ups() {
         scope.spawn(|| {
             let pages: Vec<usize> = (0..64).map(|page| page * PAGE).collect();
             for _ in 0..500 {
-                assert!(ask(&table, &pages).iter().all(|found| found.node().is_some_and(|node| node.get() < 3)));
+                assert!(
+                    ask(&table, &pages)
+                        .iter()
+                        .all(|found| found.node().is_some_and(|node| node.get() < 3))
+                );
             }
         });
     });
@@ -98,5 +112,8 @@ fn a_look_up_answers_what_is_asked() {
     assert_eq!(found[1..], [PageNode::Zero; 2]);
     table.look_up(&[0; 9], &mut found[..2]);
     assert_eq!(found, [on(0), on(0), PageNode::Zero]);
-    assert_eq!((table.call_count(), table.page_count(), table.only_node()), (2, 3, None));
+    assert_eq!(
+        (table.call_count(), table.page_count(), table.only_node()),
+        (2, 3, None)
+    );
 }

@@ -11,14 +11,17 @@ use memcg_kmem::KmemVec;
 /// Bytes of the system's page.
 pub(crate) fn page() -> usize {
     let runtime = Runtime::builder().build().unwrap();
-    KmemVec::<u8>::with_capacity_in(1, &runtime.root()).unwrap().capacity()
+    KmemVec::<u8>::with_capacity_in(1, &runtime.root())
+        .unwrap()
+        .capacity()
 }
 
 pub(crate) fn node(number: usize) -> NodeId {
     NodeId::new(number as u16)
 }
 
-/// A page lies where the next one was to come to lie when it was first asked for, until it is moved.
+/// A page lies where the next one was to come to lie when it was first asked for, until it is
+/// moved.
 pub(crate) struct Nodes {
     page: usize,
     pages: Mutex<HashMap<usize, PageNode>>,
@@ -37,7 +40,13 @@ pub(crate) enum Next {
 impl Nodes {
     pub(crate) fn new(next: Next) -> Arc<Nodes> {
         let (calls, looked_up) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Nodes { page: page(), pages: Mutex::default(), next: Mutex::new(next), calls, looked_up })
+        Arc::new(Nodes {
+            page: page(),
+            pages: Mutex::default(),
+            next: Mutex::new(next),
+            calls,
+            looked_up,
+        })
     }
 
     /// Pages that are first asked for from here on.
@@ -51,13 +60,23 @@ impl Nodes {
 
     /// All pages that lie on one node move to another one.
     pub(crate) fn shift(&self, from: usize, to: usize) {
-        for on in self.pages.lock().unwrap().values_mut().filter(|on| **on == PageNode::On(node(from))) {
+        for on in self
+            .pages
+            .lock()
+            .unwrap()
+            .values_mut()
+            .filter(|on| **on == PageNode::On(node(from)))
+        {
             *on = PageNode::On(node(to));
         }
     }
 
     pub(crate) fn set_all(&self, to: PageNode) {
-        self.pages.lock().unwrap().values_mut().for_each(|on| *on = to);
+        self.pages
+            .lock()
+            .unwrap()
+            .values_mut()
+            .for_each(|on| *on = to);
     }
 
     /// Forgets the answers for pages: for pages whose addresses were others'.
@@ -77,7 +96,8 @@ impl NodeOf for Nodes {
 
     fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        self.looked_up.fetch_add(pages.len() as u64, Ordering::Relaxed);
+        self.looked_up
+            .fetch_add(pages.len() as u64, Ordering::Relaxed);
         let mut known = self.pages.lock().unwrap();
         let next = *self.next.lock().unwrap();
         for (&page, found) in pages.iter().zip(found) {
@@ -104,7 +124,11 @@ impl NodeOf for Panics {
 }
 
 pub(crate) fn runtime(count: usize, nodes: &Arc<Nodes>) -> Runtime {
-    Runtime::builder().nodes(count).node_of(Arc::clone(nodes)).build().unwrap()
+    Runtime::builder()
+        .nodes(count)
+        .node_of(Arc::clone(nodes))
+        .build()
+        .unwrap()
 }
 
 /// Bytes of a group alone, by node.
@@ -115,7 +139,11 @@ pub(crate) fn local(group: &Group, stat: Stat) -> Vec<i64> {
 
 /// Of its subtree.
 pub(crate) fn on(group: &Group, stat: Stat) -> Vec<i64> {
-    group.numa_stat(stat, Freshness::Exact).iter().map(|(_, bytes)| bytes).collect()
+    group
+        .numa_stat(stat, Freshness::Exact)
+        .iter()
+        .map(|(_, bytes)| bytes)
+        .collect()
 }
 
 /// Nothing of it is left anywhere.

@@ -1,4 +1,5 @@
-//! Containers outlive the handles of their group, its time online, their runtime, and the threads that made them.
+//! Containers outlive the handles of their group, its time online, their runtime, and the threads
+//! that made them.
 
 use std::sync::mpsc;
 use std::thread;
@@ -20,8 +21,15 @@ struct Held {
 /// The memory of a thread in a runtime that is gone with the thread's last handle on it.
 fn hold(nodes: usize) -> Held {
     let node_of = OneNode::new(NodeId::new(nodes as u16 - 1));
-    let runtime = Runtime::builder().nodes(nodes).node_of(node_of).build().expect("some nodes");
-    let (root, group) = (runtime.root(), runtime.root().create("q17", Limits::new()).expect("a name"));
+    let runtime = Runtime::builder()
+        .nodes(nodes)
+        .node_of(node_of)
+        .build()
+        .expect("some nodes");
+    let (root, group) = (
+        runtime.root(),
+        runtime.root().create("q17", Limits::new()).expect("a name"),
+    );
     let mut vec = KmemVec::with_capacity_in(10, &group).expect("no limit");
     vec.push(7).expect("room");
     let (slab, store) = (KmemSlab::new_in(&root), KmemStore::new_in(&root));
@@ -29,7 +37,15 @@ fn hold(nodes: usize) -> Held {
     let key = store.insert(&group, b"compressed").expect("no limit");
     let copies = PerCpu::new_with_in(&group, |_| 7).expect("no limit");
     group.offline().expect("no child");
-    Held { group, root, vec, object, store, key, copies }
+    Held {
+        group,
+        root,
+        vec,
+        object,
+        store,
+        key,
+        copies,
+    }
 }
 
 #[test]
@@ -37,17 +53,38 @@ fn what_is_held_goes_back_after_its_group_runtime_and_thread() {
     let (gives, takes) = mpsc::channel();
     for nodes in [1, 2].into_iter().cycle().take(20) {
         let gives = gives.clone();
-        thread::spawn(move || gives.send(hold(nodes)).expect("the other end")).join().expect("no panic");
+        thread::spawn(move || gives.send(hold(nodes)).expect("the other end"))
+            .join()
+            .expect("no panic");
     }
     drop(gives);
-    for Held { group, root, mut vec, object, store, key, copies } in takes {
+    for Held {
+        group,
+        root,
+        mut vec,
+        object,
+        store,
+        key,
+        copies,
+    } in takes
+    {
         assert!(group.is_offline() && root.is_offline());
         assert!(vec.push(8).is_ok(), "there is room already");
         vec.settle();
-        assert_eq!((vec.pop(), *object, *copies.current()), (Some(8), [7; 4], 7));
-        assert_eq!(store.get(key, <[u8]>::to_vec).as_deref(), Some(&b"compressed"[..]));
-        assert!(vec.try_reserve(1 << 20).is_err(), "an offline group admits nothing");
-        let charged = copies.bytes().charged() + vec.capacity() as u64 * 8 + KmemStore::object_bytes(10);
+        assert_eq!(
+            (vec.pop(), *object, *copies.current()),
+            (Some(8), [7; 4], 7)
+        );
+        assert_eq!(
+            store.get(key, <[u8]>::to_vec).as_deref(),
+            Some(&b"compressed"[..])
+        );
+        assert!(
+            vec.try_reserve(1 << 20).is_err(),
+            "an offline group admits nothing"
+        );
+        let charged =
+            copies.bytes().charged() + vec.capacity() as u64 * 8 + KmemStore::object_bytes(10);
         assert!(group.live() > charged);
         drop((vec, object, copies));
         assert!(store.remove(key));
@@ -55,6 +92,9 @@ fn what_is_held_goes_back_after_its_group_runtime_and_thread() {
         assert_eq!((group.live(), root.live()), (0, 0));
         drop(group);
         let left = root.read(Freshness::Exact);
-        assert_eq!([Stat::SLAB, Stat::KERNEL, Stat::PERCPU].map(|stat| left.get(stat)), [0; 3]);
+        assert_eq!(
+            [Stat::SLAB, Stat::KERNEL, Stat::PERCPU].map(|stat| left.get(stat)),
+            [0; 3]
+        );
     }
 }

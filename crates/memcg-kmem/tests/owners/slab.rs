@@ -14,7 +14,14 @@ use super::nodes::{Next, Nodes, assert_clean, local, node, on, page, runtime};
 const STAT: Stat = Stat::SLAB;
 
 fn groups(runtime: &Runtime, count: usize) -> Vec<Group> {
-    (0..count).map(|number| runtime.root().create(&format!("tenant{number}"), Limits::new()).unwrap()).collect()
+    (0..count)
+        .map(|number| {
+            runtime
+                .root()
+                .create(&format!("tenant{number}"), Limits::new())
+                .unwrap()
+        })
+        .collect()
 }
 
 #[test]
@@ -26,22 +33,38 @@ fn each_group_pays_to_the_byte_for_its_objects() {
     let object = slab.object_bytes();
     let mut objects: Vec<Vec<KmemBox<[u64; 4]>>> = vec![Vec::new(), Vec::new(), Vec::new()];
     for number in 0..slab.objects_per_page() {
-        objects[number % 3].push(slab.insert(&tenants[number % 3], [number as u64; 4]).unwrap());
+        objects[number % 3].push(
+            slab.insert(&tenants[number % 3], [number as u64; 4])
+                .unwrap(),
+        );
     }
     assert_eq!(slab.page_count(), 1, "all in one page");
     for (tenant, objects) in tenants.iter().zip(&objects) {
         let bytes = object * objects.len() as u64;
-        assert_eq!((tenant.live(), local(tenant, STAT)), (bytes, vec![0, 0, bytes as i64]));
+        assert_eq!(
+            (tenant.live(), local(tenant, STAT)),
+            (bytes, vec![0, 0, bytes as i64])
+        );
     }
     let full = object * slab.objects_per_page() as u64;
     assert_eq!(runtime.root().live(), full);
     assert!(full <= slab.page_bytes() as u64, "no more than there is");
-    assert!(full + object + 64 > slab.page_bytes() as u64, "and all of it but for one object's place");
+    assert!(
+        full + object + 64 > slab.page_bytes() as u64,
+        "and all of it but for one object's place"
+    );
     // They end in any order, on any thread.
     let last = objects.pop().unwrap();
     thread::spawn(move || drop(last)).join().unwrap();
-    assert_eq!((tenants[2].live(), local(&tenants[2], STAT)), (0, vec![0; 3]));
-    for (number, object) in objects.iter().enumerate().flat_map(|(group, of)| of.iter().map(move |of| (group, of))) {
+    assert_eq!(
+        (tenants[2].live(), local(&tenants[2], STAT)),
+        (0, vec![0; 3])
+    );
+    for (number, object) in objects
+        .iter()
+        .enumerate()
+        .flat_map(|(group, of)| of.iter().map(move |of| (group, of)))
+    {
         assert_eq!((object[0] as usize % 3, object[0]), (number, object[3]));
     }
     drop(objects);
@@ -52,9 +75,16 @@ fn each_group_pays_to_the_byte_for_its_objects() {
 fn figures_follow_from_the_type() {
     fn check<T>(root: &Group) -> (u64, usize) {
         let slab = KmemSlab::<T>::new_in(root);
-        let (object, slots, bytes) = (slab.object_bytes(), slab.objects_per_page(), slab.page_bytes());
+        let (object, slots, bytes) = (
+            slab.object_bytes(),
+            slab.objects_per_page(),
+            slab.page_bytes(),
+        );
         assert!(slots > 0 && bytes % page() == 0);
-        assert!(object * slots as u64 <= bytes as u64, "{object} B, {slots} in {bytes} B");
+        assert!(
+            object * slots as u64 <= bytes as u64,
+            "{object} B, {slots} in {bytes} B"
+        );
         (object - size_of::<T>() as u64, slots)
     }
     let runtime = Runtime::builder().build().unwrap();
@@ -78,16 +108,34 @@ fn objects_of_any_shape_stand_where_they_may() {
     let runtime = Runtime::builder().build().unwrap();
     let root = runtime.root();
     let aligned = KmemSlab::new_in(&root);
-    let objects: Vec<_> = (0..100).map(|number| aligned.insert(&root, Aligned(number)).unwrap()).collect();
-    assert!(objects.iter().all(|object| std::ptr::from_ref(&**object).addr() % 256 == 0));
-    assert!(objects.iter().enumerate().all(|(number, object)| object.0 as usize == number));
+    let objects: Vec<_> = (0..100)
+        .map(|number| aligned.insert(&root, Aligned(number)).unwrap())
+        .collect();
+    assert!(
+        objects
+            .iter()
+            .all(|object| std::ptr::from_ref(&**object).addr() % 256 == 0)
+    );
+    assert!(
+        objects
+            .iter()
+            .enumerate()
+            .all(|(number, object)| object.0 as usize == number)
+    );
     let nothing = KmemSlab::new_in(&root);
-    let nothings: Vec<_> = (0..1_000).map(|_| nothing.insert(&root, ()).unwrap()).collect();
+    let nothings: Vec<_> = (0..1_000)
+        .map(|_| nothing.insert(&root, ()).unwrap())
+        .collect();
     let large = KmemSlab::new_in(&root);
-    let mut large: Vec<_> = (0..20).map(|number| large.insert(&root, [number; 30_000]).unwrap()).collect();
+    let mut large: Vec<_> = (0..20)
+        .map(|number| large.insert(&root, [number; 30_000]).unwrap())
+        .collect();
     large[7][29_999] = 100;
     assert_eq!(
-        large.iter().map(|object: &KmemBox<[u8; 30_000]>| u32::from(object[29_999])).sum::<u32>(),
+        large
+            .iter()
+            .map(|object: &KmemBox<[u8; 30_000]>| u32::from(object[29_999]))
+            .sum::<u32>(),
         190 - 7 + 100
     );
     drop((objects, nothings, large));
@@ -104,11 +152,16 @@ fn pages_are_of_the_node_that_was_asked_for() {
     let near = slab.insert_on(&root, node(0), 1).unwrap();
     nodes.next_on(1);
     let far = slab.insert_on(&root, node(1), 2).unwrap();
-    assert_eq!((slab.page_count(), on(&root, STAT)), (2, vec![object, object]));
+    assert_eq!(
+        (slab.page_count(), on(&root, STAT)),
+        (2, vec![object, object])
+    );
     assert_eq!(nodes.call_count(), 2, "a page is looked up when it is made");
     // The place where it really lies counts.
     nodes.next_on(0);
-    let more: Vec<_> = (0..slab.objects_per_page()).map(|_| slab.insert_on(&root, node(1), 3).unwrap()).collect();
+    let more: Vec<_> = (0..slab.objects_per_page())
+        .map(|_| slab.insert_on(&root, node(1), 3).unwrap())
+        .collect();
     assert_eq!((slab.page_count(), nodes.call_count()), (3, 3));
     assert_eq!(on(&root, STAT), [2 * object, more.len() as i64 * object]);
     // A node that there is not is the first.
@@ -124,8 +177,13 @@ fn empty_pages_are_few() {
     let root = runtime.root();
     let slab = KmemSlab::new_in(&root);
     for _ in 0..3 {
-        let objects: Vec<_> = (0..10_000_u64).map(|number| slab.insert(&root, number).unwrap()).collect();
-        assert_eq!(slab.page_count(), 10_000_usize.div_ceil(slab.objects_per_page()));
+        let objects: Vec<_> = (0..10_000_u64)
+            .map(|number| slab.insert(&root, number).unwrap())
+            .collect();
+        assert_eq!(
+            slab.page_count(),
+            10_000_usize.div_ceil(slab.objects_per_page())
+        );
         drop(objects);
         assert_eq!((slab.page_count(), root.live()), (1, 0));
     }
@@ -136,7 +194,9 @@ fn a_freed_slot_is_the_next_ones() {
     let runtime = Runtime::builder().build().unwrap();
     let root = runtime.root();
     let slab = KmemSlab::new_in(&root);
-    let mut objects: Vec<_> = (0..slab.objects_per_page()).map(|number| slab.insert(&root, number).unwrap()).collect();
+    let mut objects: Vec<_> = (0..slab.objects_per_page())
+        .map(|number| slab.insert(&root, number).unwrap())
+        .collect();
     for round in 0..1_000 {
         let at = round * 7 % objects.len();
         drop(objects.swap_remove(at));
@@ -151,13 +211,20 @@ fn objects_outlive_slab_group_and_runtime() {
     let runtime = runtime(2, &nodes);
     let tenant = runtime.root().create("tenant", Limits::new()).unwrap();
     let slab = KmemSlab::new_in(&tenant);
-    let objects: Vec<_> = (0..1_000).map(|number| slab.insert(&tenant, vec![number]).unwrap()).collect();
+    let objects: Vec<_> = (0..1_000)
+        .map(|number| slab.insert(&tenant, vec![number]).unwrap())
+        .collect();
     drop(slab);
     tenant.offline().unwrap();
     let path = tenant.path();
     drop((tenant, runtime));
     assert_eq!(path, "/tenant");
-    assert!(objects.iter().enumerate().all(|(number, object)| **object == [number]));
+    assert!(
+        objects
+            .iter()
+            .enumerate()
+            .all(|(number, object)| **object == [number])
+    );
     thread::spawn(move || drop(objects)).join().unwrap();
 }
 
@@ -169,7 +236,11 @@ fn an_empty_page_goes_with_its_slab() {
     drop(slab.insert(&runtime.root(), 7).unwrap());
     assert_eq!(slab.page_count(), 1);
     drop((slab, runtime));
-    assert_eq!(Arc::strong_count(&nodes), 1, "a page keeps what its slab shares");
+    assert_eq!(
+        Arc::strong_count(&nodes),
+        1,
+        "a page keeps what its slab shares"
+    );
 }
 
 #[test]
@@ -178,18 +249,37 @@ fn refused_values_come_back() {
     let runtime = runtime(2, &nodes);
     let tenant = runtime.root().create("tenant", Limits::new()).unwrap();
     let slab = KmemSlab::new_in(&runtime.root());
-    tenant.set_max(Limit::Bytes(slab.object_bytes() * 3)).unwrap();
-    let objects: Vec<_> = (0..3).map(|number| slab.insert(&tenant, number.to_string()).unwrap()).collect();
+    tenant
+        .set_max(Limit::Bytes(slab.object_bytes() * 3))
+        .unwrap();
+    let objects: Vec<_> = (0..3)
+        .map(|number| slab.insert(&tenant, number.to_string()).unwrap())
+        .collect();
     let refused = slab.insert(&tenant, "fourth".to_owned()).unwrap_err();
-    assert!(matches!(refused.error(), KmemError::Charge(ChargeError::Limit(_))), "{refused}");
-    assert_eq!((refused.into_value().as_str(), tenant.live()), ("fourth", slab.object_bytes() * 3));
+    assert!(
+        matches!(refused.error(), KmemError::Charge(ChargeError::Limit(_))),
+        "{refused}"
+    );
+    assert_eq!(
+        (refused.into_value().as_str(), tenant.live()),
+        ("fourth", slab.object_bytes() * 3)
+    );
     let elsewhere = Runtime::builder().build().unwrap();
-    let (value, error) = slab.insert(&elsewhere.root(), "foreign".to_owned()).unwrap_err().into_parts();
-    assert!(matches!(error, KmemError::Charge(ChargeError::OtherRuntime { .. })), "{error}");
+    let (value, error) = slab
+        .insert(&elsewhere.root(), "foreign".to_owned())
+        .unwrap_err()
+        .into_parts();
+    assert!(
+        matches!(error, KmemError::Charge(ChargeError::OtherRuntime { .. })),
+        "{error}"
+    );
     assert_eq!((value.as_str(), elsewhere.root().live()), ("foreign", 0));
     drop(objects);
     tenant.offline().unwrap();
-    assert!(matches!(slab.insert(&tenant, String::new()).unwrap_err().error(), KmemError::Charge(_)));
+    assert!(matches!(
+        slab.insert(&tenant, String::new()).unwrap_err().error(),
+        KmemError::Charge(_)
+    ));
     assert_clean(&runtime.root(), STAT);
 }
 
@@ -224,12 +314,17 @@ fn foreign_code_may_do_what_it_likes() {
         fn look_up(&self, _: &[usize], found: &mut [PageNode]) {
             let runtime = Runtime::builder().build().unwrap();
             let slab = KmemSlab::new_in(&runtime.root());
-            self.0.fetch_add(*slab.insert(&runtime.root(), 1).unwrap(), Ordering::Relaxed);
+            self.0
+                .fetch_add(*slab.insert(&runtime.root(), 1).unwrap(), Ordering::Relaxed);
             found.fill(PageNode::On(node(1)));
         }
     }
     let uses = Arc::new(Uses(AtomicU64::new(0)));
-    let runtime = Runtime::builder().nodes(2).node_of(Arc::clone(&uses)).build().unwrap();
+    let runtime = Runtime::builder()
+        .nodes(2)
+        .node_of(Arc::clone(&uses))
+        .build()
+        .unwrap();
     let root = runtime.root();
     let slab = KmemSlab::new_in(&root);
     let mut object = None;
@@ -253,7 +348,10 @@ fn tiers_are_asked_where_the_page_was_asked_for() {
     let tier = || root.counter(fast).unwrap().live();
     let slab = KmemSlab::new_in(&root);
     let object = slab.object_bytes();
-    root.counter(fast).unwrap().set_max(Limit::Bytes(object)).unwrap();
+    root.counter(fast)
+        .unwrap()
+        .set_max(Limit::Bytes(object))
+        .unwrap();
     let first = slab.insert_on(&root, node(0), 1).unwrap();
     assert!(slab.insert_on(&root, node(0), 2).is_err());
     nodes.next_on(1);

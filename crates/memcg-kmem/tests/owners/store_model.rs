@@ -1,4 +1,5 @@
-//! The store against one that does without pages: what is kept, for which group, and where that is accounted.
+//! The store against one that does without pages: what is kept, for which group, and where that is
+//! accounted.
 
 use std::collections::HashMap;
 
@@ -63,13 +64,24 @@ fn check(store: &KmemStore, groups: &[Group], root: &Group, model: &Model) {
         assert_eq!(group.live(), held.get(&number).copied().unwrap_or(0));
     }
     let placement = store.placement();
-    assert_eq!((store.len(), placement.bytes()), (model.kept.len(), root.live()));
-    assert_eq!(root.numa_stat(STAT, Freshness::Exact).sum() as u64, root.live());
+    assert_eq!(
+        (store.len(), placement.bytes()),
+        (model.kept.len(), root.live())
+    );
+    assert_eq!(
+        root.numa_stat(STAT, Freshness::Exact).sum() as u64,
+        root.live()
+    );
     if !model.offline {
-        let pages: Vec<i64> = (0..NODES).map(|number| placement.on_node(node(number)) as i64).collect();
+        let pages: Vec<i64> = (0..NODES)
+            .map(|number| placement.on_node(node(number)) as i64)
+            .collect();
         assert_eq!(on(root, STAT), pages);
         for group in groups {
-            assert_eq!(group.numa_stat(STAT, Freshness::Exact).sum() as u64, group.live());
+            assert_eq!(
+                group.numa_stat(STAT, Freshness::Exact).sum() as u64,
+                group.live()
+            );
         }
     }
 }

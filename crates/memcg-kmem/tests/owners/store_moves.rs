@@ -13,12 +13,19 @@ const STAT: Stat = Stat::KERNEL;
 
 /// Fills the rest of a page that was asked for on a node.
 fn fill(store: &KmemStore, group: &Group, number: usize, len: usize) -> StoreKey {
-    store.insert_on(group, node(number), &vec![number as u8; len]).unwrap()
+    store
+        .insert_on(group, node(number), &vec![number as u8; len])
+        .unwrap()
 }
 
-/// One page on each of two nodes: the second nearly full, the first with one small object of the tenant. To compact moves
-/// that from node 0 to node 1.
-fn two_pages(store: &KmemStore, nodes: &Nodes, root: &Group, tenant: &Group) -> (StoreKey, StoreKey) {
+/// One page on each of two nodes: the second nearly full, the first with one small object of the
+/// tenant. To compact moves that from node 0 to node 1.
+fn two_pages(
+    store: &KmemStore,
+    nodes: &Nodes,
+    root: &Group,
+    tenant: &Group,
+) -> (StoreKey, StoreKey) {
     nodes.next_on(0);
     let small = fill(store, tenant, 0, 100);
     nodes.next_on(1);
@@ -57,7 +64,10 @@ fn of_an_offline_group_the_page_that_it_leaves_is_charged() {
     let object = KmemStore::object_bytes(100) as i64;
     tenant.offline().unwrap();
     assert_eq!(store.compact().moved_nodes, 1);
-    assert_eq!((local(&tenant, STAT), tenant.live()), (vec![object, 0], object as u64));
+    assert_eq!(
+        (local(&tenant, STAT), tenant.live()),
+        (vec![object, 0], object as u64)
+    );
     assert!(store.remove(small));
     assert_eq!((tenant.live(), local(&tenant, STAT)), (0, vec![0, 0]));
 }
@@ -72,7 +82,11 @@ fn an_offline_group_with_a_part_there_is_charged_there() {
     assert!(store.remove(other));
     tenant.offline().unwrap();
     store.compact();
-    assert_eq!(local(&tenant, STAT), [0, object], "its part there has no bytes, and is there");
+    assert_eq!(
+        local(&tenant, STAT),
+        [0, object],
+        "its part there has no bytes, and is there"
+    );
     assert!(store.remove(small));
     drop(store);
     assert_clean(&runtime.root(), STAT);
@@ -90,7 +104,11 @@ fn where_an_offline_group_has_neither_its_parent_is_charged() {
     let (small, large) = two_pages(&store, &nodes, &root, &tenant);
     tenant.offline().unwrap();
     store.compact();
-    assert_eq!(local(&tenant, STAT), [object, 0, 0], "the page that it left was on node 0");
+    assert_eq!(
+        local(&tenant, STAT),
+        [object, 0, 0],
+        "the page that it left was on node 0"
+    );
     // Now it leaves a page on node 1, where it has no part, for one on node 2.
     store.remove(large);
     // The address of the page that was given back may be the next one's.
@@ -98,7 +116,10 @@ fn where_an_offline_group_has_neither_its_parent_is_charged() {
     nodes.next_on(2);
     let large = fill(&store, &root, 2, page() / 2);
     assert_eq!(store.compact().moved_nodes, 1);
-    assert_eq!((local(&tenant, STAT), local(&parent, STAT)), (vec![0; 3], vec![0, 0, object]));
+    assert_eq!(
+        (local(&tenant, STAT), local(&parent, STAT)),
+        (vec![0; 3], vec![0, 0, object])
+    );
     assert_eq!(tenant.live(), object as u64);
     assert_eq!(store.get(small, <[u8]>::to_vec), Some(vec![0; 100]));
     // Also when its parent is offline: it has a part by now.
@@ -125,11 +146,17 @@ fn objects_stay_on_their_node_where_they_can() {
     }
     let before = store.mapped();
     let done = store.compact();
-    assert!(done.moved > 0 && done.moved_nodes <= page() / 200, "{done:?}");
+    assert!(
+        done.moved > 0 && done.moved_nodes <= page() / 200,
+        "{done:?}"
+    );
     assert!(done.freed >= before / 2 && store.mapped() == before - done.freed);
     assert_eq!(on(&root, STAT).iter().sum::<i64>() as u64, root.live());
     assert!((0..2).all(|number| on(&root, STAT)[number] as u64 == store.placement().on_node(node(number))));
-    assert!(kept.iter().all(|&key| store.get(key, |bytes| bytes.len()) == Some(200)));
+    assert!(
+        kept.iter()
+            .all(|&key| store.get(key, |bytes| bytes.len()) == Some(200))
+    );
 }
 
 #[test]
@@ -139,7 +166,9 @@ fn pages_that_are_moved_take_the_accounts_along() {
     let root = runtime.root();
     let tenant = root.create("tenant", Limits::new()).unwrap();
     let store = KmemStore::new_in(&root);
-    let keys: Vec<_> = (0..2_000).map(|_| store.insert(&tenant, &[5; 500]).unwrap()).collect();
+    let keys: Vec<_> = (0..2_000)
+        .map(|_| store.insert(&tenant, &[5; 500]).unwrap())
+        .collect();
     let charged = tenant.live() as i64;
     nodes.shift(0, 2);
     nodes.shift(1, 3);
@@ -159,7 +188,9 @@ fn pages_that_are_moved_take_the_accounts_along() {
 #[test]
 fn tiers_follow() {
     let nodes = Nodes::new(Next::All(PageNode::Untouched));
-    let mut builder = memcg::Runtime::builder().nodes(2).node_of(std::sync::Arc::clone(&nodes));
+    let mut builder = memcg::Runtime::builder()
+        .nodes(2)
+        .node_of(std::sync::Arc::clone(&nodes));
     let fast = builder.tier("fast", [node(1)]);
     let runtime = builder.build().unwrap();
     let root = runtime.root();
@@ -168,7 +199,10 @@ fn tiers_follow() {
     let tier = || root.counter(fast).unwrap().live();
     assert_eq!(tier(), KmemStore::object_bytes(page() / 2));
     store.compact();
-    assert_eq!(tier(), KmemStore::object_bytes(page() / 2) + KmemStore::object_bytes(100));
+    assert_eq!(
+        tier(),
+        KmemStore::object_bytes(page() / 2) + KmemStore::object_bytes(100)
+    );
     store.remove(large);
     assert_eq!(tier(), KmemStore::object_bytes(100));
     store.remove(small);
@@ -186,10 +220,17 @@ fn nothing_is_lost_while_everything_moves() {
     let work = |worker: usize| {
         let mut kept: Vec<(usize, StoreKey)> = Vec::new();
         for round in 0..30 {
-            let tenant = root.create(&format!("tenant{worker}-{round}"), Limits::new()).unwrap();
+            let tenant = root
+                .create(&format!("tenant{worker}-{round}"), Limits::new())
+                .unwrap();
             for number in 0..150_usize {
                 let seed = worker * 1_000_000 + round * 1_000 + number;
-                kept.push((seed, store.insert_on(&tenant, node(number % 3), &string(seed)).unwrap()));
+                kept.push((
+                    seed,
+                    store
+                        .insert_on(&tenant, node(number % 3), &string(seed))
+                        .unwrap(),
+                ));
                 let (seed, key) = kept[number * 17 % kept.len()];
                 assert_eq!(store.get(key, |bytes| bytes == string(seed)), Some(true));
                 if number % 2 == 0 {
@@ -207,7 +248,9 @@ fn nothing_is_lost_while_everything_moves() {
         kept
     };
     thread::scope(|scope| {
-        let workers: Vec<_> = (0..3).map(|worker| scope.spawn(move || work(worker))).collect();
+        let workers: Vec<_> = (0..3)
+            .map(|worker| scope.spawn(move || work(worker)))
+            .collect();
         let movers: Vec<_> = (0..2)
             .map(|mover| {
                 let (over, nodes, store) = (&over, &nodes, &store);
@@ -225,11 +268,20 @@ fn nothing_is_lost_while_everything_moves() {
                 })
             })
             .collect();
-        let kept: Vec<_> = workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect();
+        let kept: Vec<_> = workers
+            .into_iter()
+            .flat_map(|worker| worker.join().unwrap())
+            .collect();
         over.store(true, Ordering::Relaxed);
         movers.into_iter().for_each(|mover| mover.join().unwrap());
-        let charged: u64 = kept.iter().map(|&(seed, _)| KmemStore::object_bytes(string(seed).len())).sum();
-        assert_eq!((store.len(), root.live(), store.placement().bytes()), (kept.len(), charged, charged));
+        let charged: u64 = kept
+            .iter()
+            .map(|&(seed, _)| KmemStore::object_bytes(string(seed).len()))
+            .sum();
+        assert_eq!(
+            (store.len(), root.live(), store.placement().bytes()),
+            (kept.len(), charged, charged)
+        );
         assert_eq!(root.numa_stat(STAT, Freshness::Exact).sum() as u64, charged);
         for (seed, key) in kept {
             assert_eq!(store.get(key, |bytes| bytes == string(seed)), Some(true));

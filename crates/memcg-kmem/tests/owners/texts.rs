@@ -3,7 +3,9 @@
 use std::error::Error;
 
 use memcg::Runtime;
-use memcg_kmem::{KmemError, KmemSlab, KmemStore, KmemVec, NotStoredError, PerCpu, PerCpuAllocator};
+use memcg_kmem::{
+    KmemError, KmemSlab, KmemStore, KmemVec, NotStoredError, PerCpu, PerCpuAllocator,
+};
 
 const _: () = {
     const fn shared<T: Send + Sync + 'static>() {}
@@ -22,8 +24,14 @@ fn containers_print_what_they_are() {
     let runtime = Runtime::builder().build().expect("defaults hold");
     let root = runtime.root();
     let slab = KmemSlab::<u64>::new_in(&root);
-    let expected = format!("KmemSlab {{ pages: 0, object_bytes: {} }}", slab.object_bytes());
+    let expected = format!(
+        "KmemSlab {{ pages: 0, object_bytes: {} }}",
+        slab.object_bytes()
+    );
     assert_eq!(format!("{slab:?}"), expected);
-    assert_eq!(format!("{:?}", KmemStore::new_in(&root)), "KmemStore { len: 0, mapped: 0, .. }");
+    assert_eq!(
+        format!("{:?}", KmemStore::new_in(&root)),
+        "KmemStore { len: 0, mapped: 0, .. }"
+    );
     assert_eq!(format!("{:?}", KmemVec::<u64>::new_in(&root)), "[]");
 }

@@ -10,7 +10,8 @@ use super::nodes::{Next, Nodes, assert_clean, node, page, runtime};
 /// Of one group: objects of the slab, of the store, and a vector.
 type Held = (Vec<KmemBox<usize>>, Vec<StoreKey>, KmemVec<u8>);
 
-/// Offline comes between any two steps of a group that allocates: between admission and account as well.
+/// Offline comes between any two steps of a group that allocates: between admission and account as
+/// well.
 #[test]
 fn a_group_goes_offline_while_it_allocates() {
     let nodes = Nodes::new(Next::Interleaved(3));
@@ -20,23 +21,37 @@ fn a_group_goes_offline_while_it_allocates() {
     let store = KmemStore::new_in(&root);
     let mut kept: Vec<Held> = Vec::new();
     for round in 0..100 {
-        let parent = root.create(&format!("parent{round}"), Limits::new()).unwrap();
+        let parent = root
+            .create(&format!("parent{round}"), Limits::new())
+            .unwrap();
         let tenant = parent.create("tenant", Limits::new()).unwrap();
         let held = thread::scope(|scope| {
             let worker = scope.spawn(|| {
-                let (mut objects, mut keys, mut vec) = (Vec::new(), Vec::new(), KmemVec::new_in(&tenant));
+                let (mut objects, mut keys, mut vec) =
+                    (Vec::new(), Vec::new(), KmemVec::new_in(&tenant));
                 let refused = (0..).find_map(|number| {
                     // To a node where it has no part yet, more often than not.
                     let on = node(number / 8 % 3);
-                    let inserted = slab.insert_on(&tenant, on, number).map_err(|refused| refused.into_parts().1);
+                    let inserted = slab
+                        .insert_on(&tenant, on, number)
+                        .map_err(|refused| refused.into_parts().1);
                     let stored = store.insert_on(&tenant, on, &[number as u8; 700]);
                     let pushed = vec.extend_from_slice(&[number as u8; 100]);
-                    let errors =
-                        [inserted.map(|object| objects.push(object)), stored.map(|key| keys.push(key)), pushed];
+                    let errors = [
+                        inserted.map(|object| objects.push(object)),
+                        stored.map(|key| keys.push(key)),
+                        pushed,
+                    ];
                     errors.into_iter().find_map(Result::err)
                 });
                 vec.settle();
-                assert!(matches!(refused, Some(KmemError::Charge(ChargeError::Offline { .. }))), "{refused:?}");
+                assert!(
+                    matches!(
+                        refused,
+                        Some(KmemError::Charge(ChargeError::Offline { .. }))
+                    ),
+                    "{refused:?}"
+                );
                 (objects, keys, vec)
             });
             if round % 2 == 0 {
@@ -57,7 +72,11 @@ fn a_group_goes_offline_while_it_allocates() {
         let accounted = parent.numa_stat(Stat::SLAB, Freshness::Exact).sum()
             + parent.numa_stat(Stat::KERNEL, Freshness::Exact).sum();
         // With the parent offline as well some may be accounted above it.
-        assert!(if round % 3 == 0 { accounted <= charged as i64 } else { accounted == charged as i64 });
+        assert!(if round % 3 == 0 {
+            accounted <= charged as i64
+        } else {
+            accounted == charged as i64
+        });
         kept.push(held);
         if round % 10 == 9 {
             nodes.shift(round / 10 % 3, (round / 10 + 1) % 3);
@@ -88,13 +107,21 @@ fn real_pages_lie_somewhere() {
     vec.settle();
     let untouched = vec.placement().unplaced();
     let slab = KmemSlab::new_in(&root);
-    let objects: Vec<_> = (0..1_000).map(|number| slab.insert(&root, number).unwrap()).collect();
+    let objects: Vec<_> = (0..1_000)
+        .map(|number| slab.insert(&root, number).unwrap())
+        .collect();
     let store = KmemStore::new_in(&root);
-    let keys: Vec<_> = (0..1_000).map(|number| store.insert(&root, &vec![1; number]).unwrap()).collect();
+    let keys: Vec<_> = (0..1_000)
+        .map(|number| store.insert(&root, &vec![1; number]).unwrap())
+        .collect();
     if untouched == (300 * page()) as u64 {
         println!("skipped: the system does not say where pages lie");
     } else {
-        assert_eq!(untouched, (100 * page()) as u64, "only what is touched lies somewhere");
+        assert_eq!(
+            untouched,
+            (100 * page()) as u64,
+            "only what is touched lies somewhere"
+        );
         assert_eq!(root.numa_stat(Stat::SLAB, Freshness::Exact).unplaced(), 0);
         assert_eq!(store.placement().unplaced(), 0);
     }
@@ -102,7 +129,8 @@ fn real_pages_lie_somewhere() {
     store.relocate();
     vec.relocate();
     assert_eq!(
-        root.numa_stat(Stat::SLAB, Freshness::Exact).sum() + root.numa_stat(Stat::KERNEL, Freshness::Exact).sum(),
+        root.numa_stat(Stat::SLAB, Freshness::Exact).sum()
+            + root.numa_stat(Stat::KERNEL, Freshness::Exact).sum(),
         root.live() as i64
     );
     drop((vec, objects, keys, store));

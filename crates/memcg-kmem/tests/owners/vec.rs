@@ -22,7 +22,9 @@ fn lies<T>(vec: &KmemVec<T>, nodes: &Nodes) -> Placement {
 }
 
 fn by_node(placement: &Placement, nodes: usize) -> Vec<i64> {
-    (0..nodes).map(|number| placement.on_node(node(number)) as i64).collect()
+    (0..nodes)
+        .map(|number| placement.on_node(node(number)) as i64)
+        .collect()
 }
 
 #[test]
@@ -32,21 +34,41 @@ fn pages_are_accounted_where_they_lie_once_they_are_touched() {
     let root = runtime.root();
     let capacity = 300 * page() / 8;
     let mut vec = KmemVec::with_capacity_in(capacity, &root).unwrap();
-    assert_eq!((vec.capacity(), root.live()), (capacity, (capacity * 8) as u64));
-    assert_eq!((nodes.call_count(), vec.placement().unplaced()), (0, root.live()));
+    assert_eq!(
+        (vec.capacity(), root.live()),
+        (capacity, (capacity * 8) as u64)
+    );
+    assert_eq!(
+        (nodes.call_count(), vec.placement().unplaced()),
+        (0, root.live())
+    );
     let touched = 200 * page() / 8;
     for value in 0..touched as u64 {
         vec.push(value).unwrap();
     }
     // In batches, those behind the last element only.
-    assert!((2..=4).contains(&nodes.call_count()), "{} look-ups", nodes.call_count());
+    assert!(
+        (2..=4).contains(&nodes.call_count()),
+        "{} look-ups",
+        nodes.call_count()
+    );
     let before = vec.placement();
     assert!(before.bytes() - before.unplaced() >= (128 * page()) as u64);
     vec.settle();
-    assert_eq!(nodes.looked_up.load(Ordering::Relaxed), 200, "each page once");
-    assert_eq!(by_node(&vec.placement(), 3), by_node(&lies(&vec, &nodes), 3));
+    assert_eq!(
+        nodes.looked_up.load(Ordering::Relaxed),
+        200,
+        "each page once"
+    );
+    assert_eq!(
+        by_node(&vec.placement(), 3),
+        by_node(&lies(&vec, &nodes), 3)
+    );
     assert_eq!(on(&root, STAT), by_node(&lies(&vec, &nodes), 3));
-    assert_eq!(root.numa_stat(STAT, Freshness::Exact).unplaced(), (100 * page()) as i64);
+    assert_eq!(
+        root.numa_stat(STAT, Freshness::Exact).unplaced(),
+        (100 * page()) as i64
+    );
     assert!((&vec).into_iter().copied().eq(0..touched as u64));
     let calls = nodes.call_count();
     vec.settle();
@@ -79,7 +101,10 @@ fn accounts_of_pages_stay_when_the_vector_grows() {
     assert_eq!(vec.placement().bytes(), root.live());
     // In this world a page lies where its address says, so those that were moved have moved.
     vec.relocate();
-    assert_eq!(by_node(&vec.placement(), 4), by_node(&lies(&vec, &nodes), 4));
+    assert_eq!(
+        by_node(&vec.placement(), 4),
+        by_node(&lies(&vec, &nodes), 4)
+    );
     assert_eq!(on(&root, STAT), by_node(&lies(&vec, &nodes), 4));
     drop(vec);
     assert_clean(&root, STAT);
@@ -97,7 +122,10 @@ fn one_node_is_not_looked_for() {
     vec.relocate();
     vec.truncate(1);
     vec.shrink_to_fit();
-    assert_eq!((nodes.call_count(), on(&root, STAT)), (0, vec![page() as i64]));
+    assert_eq!(
+        (nodes.call_count(), on(&root, STAT)),
+        (0, vec![page() as i64])
+    );
     drop(vec);
     assert_clean(&root, STAT);
 }
@@ -129,7 +157,11 @@ fn moved_pages_take_their_account_along() {
     let bytes = |pages: usize| (pages * page()) as i64;
     assert_eq!(vec.migrated(node(0), node(2), 4), 4);
     assert_eq!(on(&root, STAT), [bytes(6), 0, bytes(4)]);
-    assert_eq!(vec.migrated(node(1), node(2), 4), 0, "none was accounted there");
+    assert_eq!(
+        vec.migrated(node(1), node(2), 4),
+        0,
+        "none was accounted there"
+    );
     nodes.shift(0, 1);
     vec.relocate();
     assert_eq!(on(&root, STAT), [0, bytes(10), 0]);
@@ -139,8 +171,8 @@ fn moved_pages_take_their_account_along() {
     assert_clean(&root, STAT);
 }
 
-/// On Linux a vector that shrinks keeps its pages and their account. Elsewhere it copies them, and does not look where the
-/// new ones lie.
+/// On Linux a vector that shrinks keeps its pages and their account. Elsewhere it copies them, and
+/// does not look where the new ones lie.
 fn look_again(vec: &mut KmemVec<u8>) {
     if cfg!(not(target_os = "linux")) {
         vec.settle();
@@ -158,7 +190,10 @@ fn what_is_shrunk_goes_back_to_the_byte() {
     vec.truncate(5 * page() + 1);
     assert_eq!(root.live(), (20 * page()) as u64, "the capacity is charged");
     vec.shrink_to_fit();
-    assert_eq!((vec.capacity(), root.live()), (6 * page(), (6 * page()) as u64));
+    assert_eq!(
+        (vec.capacity(), root.live()),
+        (6 * page(), (6 * page()) as u64)
+    );
     look_again(&mut vec);
     assert_eq!(on(&root, STAT), by_node(&lies(&vec, &nodes), 2));
     // The pages have moved meanwhile, and no call has said so.
@@ -184,13 +219,22 @@ fn pages_that_no_group_touched_go_back_unseen() {
     let mut vec = KmemVec::with_capacity_in(1_000 * page(), &runtime.root()).unwrap();
     vec.push(1_u8).unwrap();
     vec.shrink_to_fit();
-    assert_eq!((nodes.call_count(), runtime.root().live()), (0, page() as u64));
+    assert_eq!(
+        (nodes.call_count(), runtime.root().live()),
+        (0, page() as u64)
+    );
 }
 
 #[test]
 fn a_vec_that_is_refused_has_what_it_had() {
     let runtime = Runtime::builder().build().unwrap();
-    let group = runtime.root().create("tenant", Limits::new().max(Limit::Bytes((3 * page()) as u64))).unwrap();
+    let group = runtime
+        .root()
+        .create(
+            "tenant",
+            Limits::new().max(Limit::Bytes((3 * page()) as u64)),
+        )
+        .unwrap();
     let mut vec = KmemVec::new_in(&group);
     let most = 3 * page() / size_of::<String>();
     for number in 0..most {
@@ -203,7 +247,11 @@ fn a_vec_that_is_refused_has_what_it_had() {
     assert_eq!(refused.into_value(), "one more");
     assert!(vec.try_reserve(1).is_err() && vec.extend_from_slice(&[String::new()]).is_err());
     assert_eq!((vec.len(), group.live()), (most, (3 * page()) as u64));
-    assert!(vec.iter().enumerate().all(|(number, text)| *text == number.to_string()));
+    assert!(
+        vec.iter()
+            .enumerate()
+            .all(|(number, text)| *text == number.to_string())
+    );
     drop(vec);
     assert_clean(&group, STAT);
 }
@@ -214,13 +262,22 @@ fn what_the_system_refuses_is_charged_to_no_group() {
     let root = runtime.root();
     let error = KmemVec::<u64>::with_capacity_in(1 << 58, &root).unwrap_err();
     assert!(matches!(error, KmemError::System { .. }), "{error}");
-    assert!(std::error::Error::source(&error).is_some(), "the error of the system");
+    assert!(
+        std::error::Error::source(&error).is_some(),
+        "the error of the system"
+    );
     let mut vec = KmemVec::new_in(&root);
     vec.push(7_u64).unwrap();
-    assert!(matches!(vec.try_reserve(1 << 58), Err(KmemError::System { .. })));
+    assert!(matches!(
+        vec.try_reserve(1 << 58),
+        Err(KmemError::System { .. })
+    ));
     for more in [usize::MAX, usize::MAX / 8, isize::MAX as usize / 8] {
         let error = vec.try_reserve(more).unwrap_err();
-        assert!(matches!(error, KmemError::Capacity { .. } | KmemError::System { .. }), "{error}");
+        assert!(
+            matches!(error, KmemError::Capacity { .. } | KmemError::System { .. }),
+            "{error}"
+        );
     }
     assert_eq!((vec.as_slice(), root.live()), (&[7][..], page() as u64));
     drop(vec);
@@ -236,14 +293,20 @@ fn an_offline_group_keeps_what_it_has() {
     vec.extend_from_slice(&vec![1_u8; page()]).unwrap();
     vec.settle();
     group.offline().unwrap();
-    assert!(matches!(vec.try_reserve(2 * page()), Err(KmemError::Charge(ChargeError::Offline { .. }))));
+    assert!(matches!(
+        vec.try_reserve(2 * page()),
+        Err(KmemError::Charge(ChargeError::Offline { .. }))
+    ));
     // On a node where it has a part it is accounted still; on another its parent is.
     vec.extend_from_slice(&vec![1_u8; page()]).unwrap();
     vec.settle();
     assert_eq!(local(&group, STAT), [0, (2 * page()) as i64]);
     nodes.shift(1, 0);
     vec.relocate();
-    assert_eq!((local(&group, STAT), local(&runtime.root(), STAT)), (vec![0, 0], vec![(2 * page()) as i64, 0]));
+    assert_eq!(
+        (local(&group, STAT), local(&runtime.root(), STAT)),
+        (vec![0, 0], vec![(2 * page()) as i64, 0])
+    );
     drop(group);
     std::thread::spawn(move || drop(vec)).join().unwrap();
     assert_clean(&runtime.root(), STAT);
@@ -257,10 +320,16 @@ fn tiers_hold_what_may_come_to_lie_on_them() {
     let runtime = builder.build().unwrap();
     let root = runtime.root();
     let tier = || root.counter(fast).unwrap().live();
-    root.counter(fast).unwrap().set_max(Limit::Bytes((4 * page()) as u64)).unwrap();
+    root.counter(fast)
+        .unwrap()
+        .set_max(Limit::Bytes((4 * page()) as u64))
+        .unwrap();
     let mut vec = KmemVec::with_capacity_in(4 * page(), &root).unwrap();
     assert_eq!(tier(), (4 * page()) as u64, "it may all come to lie there");
-    assert!(matches!(vec.try_reserve(5 * page()), Err(KmemError::Charge(_))));
+    assert!(matches!(
+        vec.try_reserve(5 * page()),
+        Err(KmemError::Charge(_))
+    ));
     vec.extend_from_slice(&vec![1_u8; 3 * page()]).unwrap();
     vec.settle();
     assert_eq!((tier(), root.live()), (page() as u64, (4 * page()) as u64));
@@ -294,7 +363,11 @@ fn elements_end_once_each_also_where_one_panics() {
     let full = |panics: usize| {
         let mut vec = KmemVec::new_in(&root);
         for number in 0..1_000 {
-            vec.push(Element { ends: Arc::clone(&ends), panics: number == panics }).unwrap();
+            vec.push(Element {
+                ends: Arc::clone(&ends),
+                panics: number == panics,
+            })
+            .unwrap();
         }
         vec
     };
@@ -358,7 +431,10 @@ fn elements_of_no_size_take_no_page() {
     }
     vec.settle();
     vec.shrink_to_fit();
-    assert_eq!((vec.len(), vec.capacity(), runtime.root().live()), (1_000, usize::MAX, 0));
+    assert_eq!(
+        (vec.len(), vec.capacity(), runtime.root().live()),
+        (1_000, usize::MAX, 0)
+    );
     assert!(vec.try_reserve(usize::MAX).is_err());
     drop(vec.pop());
     drop(vec);
@@ -372,7 +448,10 @@ fn a_foreign_panic_leaves_the_element_and_the_account() {
     vec.push(1).unwrap();
     assert!(catch_unwind(AssertUnwindSafe(|| vec.settle())).is_err());
     assert!(catch_unwind(AssertUnwindSafe(|| vec.relocate())).is_err());
-    assert_eq!((vec.as_slice(), vec.placement().unplaced()), (&[1][..], page() as u64));
+    assert_eq!(
+        (vec.as_slice(), vec.placement().unplaced()),
+        (&[1][..], page() as u64)
+    );
     drop(vec);
     assert_clean(&runtime.root(), STAT);
 }
@@ -393,7 +472,11 @@ fn large_pages_are_looked_up_once_each() {
         }
     }
     let looked_up = Arc::new(Huge(AtomicU64::new(0)));
-    let runtime = Runtime::builder().nodes(2).node_of(Arc::clone(&looked_up)).build().unwrap();
+    let runtime = Runtime::builder()
+        .nodes(2)
+        .node_of(Arc::clone(&looked_up))
+        .build()
+        .unwrap();
     let mut vec = KmemVec::with_capacity_in(4 << 20, &runtime.root()).unwrap();
     vec.extend_from_slice(&vec![1_u8; 4 << 20]).unwrap();
     vec.settle();

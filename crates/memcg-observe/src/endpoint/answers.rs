@@ -34,18 +34,26 @@ pub(super) fn incidents(runtime: &Runtime, path: &str, most: usize) -> Vec<u8> {
     if most > INCIDENTS_MAX {
         return error(format!("most is {INCIDENTS_MAX} at most"));
     }
-    let Some(group) = runtime.group(path) else { return error(format!("no group {path}")) };
+    let Some(group) = runtime.group(path) else {
+        return error(format!("no group {path}"));
+    };
     let mut incidents = group.incidents();
     let last = incidents.split_off(incidents.len().saturating_sub(most));
-    line(&Answer::Ok(last.into_iter().map(Incident::from).collect::<Vec<_>>()))
+    line(&Answer::Ok(
+        last.into_iter().map(Incident::from).collect::<Vec<_>>(),
+    ))
 }
 
 pub(super) fn rows(runtime: &Runtime, path: &str, depth: usize, top: usize) -> Vec<u8> {
     if depth.checked_mul(top).is_none_or(|rows| rows > ROWS_MAX) {
         return error(format!("depth times top is {ROWS_MAX} at most"));
     }
-    let Some(group) = runtime.group(path) else { return error(format!("no group {path}")) };
-    line(&Answer::Ok(Exposition::new(runtime).depth(depth).top(top).rows(group)))
+    let Some(group) = runtime.group(path) else {
+        return error(format!("no group {path}"));
+    };
+    line(&Answer::Ok(
+        Exposition::new(runtime).depth(depth).top(top).rows(group),
+    ))
 }
 
 #[cfg(test)]

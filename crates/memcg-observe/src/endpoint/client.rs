@@ -88,17 +88,23 @@ impl Client {
                 }
                 self.input.extend_from_slice(&bytes[..read]);
             }
-            Err(fault) => return matches!(fault.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+            Err(fault) => {
+                return matches!(fault.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
+            }
         }
         true
     }
 
     /// Writes as much as the client takes. False: the client is gone, or all is said.
     fn write(&mut self) -> bool {
-        let State::Answering { line, sent, last } = &mut self.state else { return true };
+        let State::Answering { line, sent, last } = &mut self.state else {
+            return true;
+        };
         match self.stream.write(&line[*sent..]) {
             Ok(written) => *sent += written,
-            Err(fault) => return matches!(fault.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+            Err(fault) => {
+                return matches!(fault.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
+            }
         }
         if *sent < line.len() {
             return true;
@@ -109,7 +115,14 @@ impl Client {
     }
 
     pub(super) fn say(&mut self, line: Arc<Vec<u8>>, last: bool) {
-        (self.state, self.since) = (State::Answering { line, sent: 0, last }, Instant::now());
+        (self.state, self.since) = (
+            State::Answering {
+                line,
+                sent: 0,
+                last,
+            },
+            Instant::now(),
+        );
         // Most answers are taken at once.
         if !self.write() {
             self.state = State::Gone;
@@ -123,16 +136,23 @@ pub(super) fn keep(client: &mut Client, events: PollFlags) -> bool {
         return false;
     }
     let goes_on = match client.state {
-        // The endpoint answers what it has read before it reads more, so the client's room is bounded.
+        // The endpoint answers what it has read before it reads more, so the client's room is
+        // bounded.
         State::Asking if client.has_question() => true,
-        State::Asking if !client.ended && events.intersects(PollFlags::IN | PollFlags::HUP) => client.read(),
-        State::Answering { .. } if events.intersects(PollFlags::OUT | PollFlags::HUP) => client.write(),
+        State::Asking if !client.ended && events.intersects(PollFlags::IN | PollFlags::HUP) => {
+            client.read()
+        }
+        State::Answering { .. } if events.intersects(PollFlags::OUT | PollFlags::HUP) => {
+            client.write()
+        }
         State::Setting => !events.contains(PollFlags::HUP),
         State::Gone => false,
         _ => true,
     };
-    // A client whose question waits for its turn, or whose limit is being set, waits for the service.
-    let is_slow = !matches!(client.state, State::Setting) && !client.is_idle() && !client.has_question();
+    // A client whose question waits for its turn, or whose limit is being set, waits for the
+    // service.
+    let is_slow =
+        !matches!(client.state, State::Setting) && !client.is_idle() && !client.has_question();
     goes_on && !(is_slow && client.since.elapsed() > PATIENCE)
 }
 
@@ -145,22 +165,53 @@ mod tests {
     /// True if a client is kept that has been in this state for so long, and does nothing.
     fn is_kept(state: State, input: &[u8], seconds: u64) -> bool {
         let (stream, _peer) = UnixStream::pair().expect("a pair of sockets");
-        let since = Instant::now().checked_sub(Duration::from_secs(seconds)).expect("the machine runs for longer");
+        let since = Instant::now()
+            .checked_sub(Duration::from_secs(seconds))
+            .expect("the machine runs for longer");
         let (input, asked) = (input.to_vec(), None);
-        let mut client = Client { number: 1, stream, may_set: true, state, input, asked, ended: false, since };
+        let mut client = Client {
+            number: 1,
+            stream,
+            may_set: true,
+            state,
+            input,
+            asked,
+            ended: false,
+            since,
+        };
         keep(&mut client, PollFlags::empty())
     }
 
     #[test]
     fn patience_has_an_end() {
         let line = Arc::new(b"{\"ok\":null}\n".to_vec());
-        let answering = || State::Answering { line: Arc::clone(&line), sent: 3, last: false };
+        let answering = || State::Answering {
+            line: Arc::clone(&line),
+            sent: 3,
+            last: false,
+        };
         let seconds = [PATIENCE.as_secs() - 1, PATIENCE.as_secs() + 1];
-        assert_eq!(seconds.map(|seconds| is_kept(State::Asking, b"{\"get\":", seconds)), [true, false]);
-        assert_eq!(seconds.map(|seconds| is_kept(answering(), b"", seconds)), [true, false]);
-        // The one that waits for a limit or for its turn is not slow; the one that asks nothing is idle.
-        assert_eq!(seconds.map(|seconds| is_kept(State::Asking, b"{}\n", seconds)), [true, true]);
-        assert_eq!(seconds.map(|seconds| is_kept(State::Setting, b"", seconds)), [true, true]);
-        assert_eq!(seconds.map(|seconds| is_kept(State::Asking, b"", seconds)), [true, true]);
+        assert_eq!(
+            seconds.map(|seconds| is_kept(State::Asking, b"{\"get\":", seconds)),
+            [true, false]
+        );
+        assert_eq!(
+            seconds.map(|seconds| is_kept(answering(), b"", seconds)),
+            [true, false]
+        );
+        // The one that waits for a limit or for its turn is not slow; the one that asks nothing is
+        // idle.
+        assert_eq!(
+            seconds.map(|seconds| is_kept(State::Asking, b"{}\n", seconds)),
+            [true, true]
+        );
+        assert_eq!(
+            seconds.map(|seconds| is_kept(State::Setting, b"", seconds)),
+            [true, true]
+        );
+        assert_eq!(
+            seconds.map(|seconds| is_kept(State::Asking, b"", seconds)),
+            [true, true]
+        );
     }
 }

@@ -45,9 +45,18 @@ pub(super) struct Setter {
 impl Setter {
     /// Ends with the thread that serves.
     pub(super) fn run(self) {
-        while let Ok(Set { client, path, file, to }) = self.sets.recv() {
+        while let Ok(Set {
+            client,
+            path,
+            file,
+            to,
+        }) = self.sets.recv()
+        {
             let line = answer(files::write(&self.runtime, &path, &file, &to));
-            self.results.lock().unwrap_or_else(PoisonError::into_inner).push((client, line));
+            self.results
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push((client, line));
             wake(&self.wake);
         }
     }
@@ -65,8 +74,8 @@ pub(super) struct Server {
     /// False: the system has not given the last client that came. It is asked again after a moment.
     pub(super) listens: bool,
     pub(super) costs: Costs,
-    /// The last figures for a monitoring system, and when their reading began: one reading is the answer to all that asked
-    /// before it.
+    /// The last figures for a monitoring system, and when their reading began: one reading is the
+    /// answer to all that asked before it.
     pub(super) metrics: Option<(Instant, Arc<Vec<u8>>)>,
 }
 
@@ -88,7 +97,8 @@ impl Server {
         }
     }
 
-    /// The operations that each client is ready for, in their order. Where the system fails, nothing is, for a moment.
+    /// The operations that each client is ready for, in their order. Where the system fails,
+    /// nothing is, for a moment.
     fn poll(&self) -> Vec<PollFlags> {
         let wants = |client: &Client| match client.state {
             State::Asking if !client.ended && !client.has_question() => PollFlags::IN,
@@ -96,15 +106,29 @@ impl Server {
             State::Answering { .. } => PollFlags::OUT,
         };
         // A client that the system does not give is there still, and would end each look at once.
-        let new = if self.listens { PollFlags::IN } else { PollFlags::empty() };
-        let fixed = [PollFd::new(&self.woken, PollFlags::IN), PollFd::new(&self.listener, new)];
+        let new = if self.listens {
+            PollFlags::IN
+        } else {
+            PollFlags::empty()
+        };
+        let fixed = [
+            PollFd::new(&self.woken, PollFlags::IN),
+            PollFd::new(&self.listener, new),
+        ];
         let first = fixed.len();
         let mut polled: Vec<PollFd<'_>> = fixed.into();
-        polled.extend(self.clients.iter().map(|client| PollFd::new(&client.stream, wants(client))));
-        // Of a client that asks several questions at once the rest is here already, and some wait for their turn. Else: to
-        // look whose time is over.
+        polled.extend(
+            self.clients
+                .iter()
+                .map(|client| PollFd::new(&client.stream, wants(client))),
+        );
+        // Of a client that asks several questions at once the rest is here already, and some wait
+        // for their turn. Else: to look whose time is over.
         let has_more = self.clients.iter().any(Client::has_question);
-        let tick = Timespec { tv_sec: i64::from(!has_more), tv_nsec: 0 };
+        let tick = Timespec {
+            tv_sec: i64::from(!has_more),
+            tv_nsec: 0,
+        };
         match poll(&mut polled, Some(&tick)) {
             Ok(_) => polled[first..].iter().map(PollFd::revents).collect(),
             Err(rustix::io::Errno::INTR) => Vec::new(),
@@ -121,30 +145,58 @@ impl Server {
     }
 
     fn give_results(&mut self) {
-        let results = std::mem::take(&mut *self.results.lock().unwrap_or_else(PoisonError::into_inner));
+        let results =
+            std::mem::take(&mut *self.results.lock().unwrap_or_else(PoisonError::into_inner));
         for (number, line) in results {
-            if let Some(client) = self.clients.iter_mut().find(|client| client.number == number) {
+            if let Some(client) = self
+                .clients
+                .iter_mut()
+                .find(|client| client.number == number)
+            {
                 client.say(Arc::new(line), false);
             }
         }
     }
 
-    /// One question of each client: none waits for all questions of another. Cheap ones come first, the one that has waited
-    /// longest is served in any case, and what is left has its turn in the next round.
+    /// One question of each client: none waits for all questions of another. Cheap ones come first,
+    /// the one that has waited longest is served in any case, and what is left has its turn in the
+    /// next round.
     fn answer_all(&mut self) {
         self.clients.iter_mut().for_each(Client::take_question);
-        let asked = self.clients.iter().enumerate().filter_map(|(at, client)| Some((at, client.asked.as_ref()?)));
-        let cost = |kind, since| if self.is_at_hand(kind, since) { 0 } else { self.costs.of(kind) };
-        let mut order: Vec<_> = asked.map(|(at, asked)| (cost(asked.kind(), asked.since), asked.since, at)).collect();
+        let asked = self
+            .clients
+            .iter()
+            .enumerate()
+            .filter_map(|(at, client)| Some((at, client.asked.as_ref()?)));
+        let cost = |kind, since| {
+            if self.is_at_hand(kind, since) {
+                0
+            } else {
+                self.costs.of(kind)
+            }
+        };
+        let mut order: Vec<_> = asked
+            .map(|(at, asked)| (cost(asked.kind(), asked.since), asked.since, at))
+            .collect();
         order.sort_unstable();
-        let oldest = order.iter().min_by_key(|(_, since, _)| *since).map(|&(.., at)| at);
+        let oldest = order
+            .iter()
+            .min_by_key(|(_, since, _)| *since)
+            .map(|&(.., at)| at);
         let begun = Instant::now();
-        let in_time = order.iter().map(|&(.., at)| at).take_while(|_| begun.elapsed() < ROUND);
+        let in_time = order
+            .iter()
+            .map(|&(.., at)| at)
+            .take_while(|_| begun.elapsed() < ROUND);
         for at in in_time.chain(oldest) {
             self.answer(at);
         }
-        let waits =
-            |client: &Client| client.asked.as_ref().is_some_and(|asked| self.is_at_hand(asked.kind(), asked.since));
+        let waits = |client: &Client| {
+            client
+                .asked
+                .as_ref()
+                .is_some_and(|asked| self.is_at_hand(asked.kind(), asked.since))
+        };
         if !self.clients.iter().any(waits) {
             self.metrics = None;
         }
@@ -152,26 +204,42 @@ impl Server {
 
     /// True if the answer is there: figures whose reading began after the question.
     fn is_at_hand(&self, kind: Kind, since: Instant) -> bool {
-        kind == Kind::Metrics && self.metrics.as_ref().is_some_and(|(begun, _)| *begun >= since)
+        kind == Kind::Metrics
+            && self
+                .metrics
+                .as_ref()
+                .is_some_and(|(begun, _)| *begun >= since)
     }
 
-    /// Bounds what is kept for clients that do not take their answers. Each has been given as much as the system keeps for
-    /// it, so one that reads has little here.
+    /// Bounds what is kept for clients that do not take their answers. Each has been given as much
+    /// as the system keeps for it, so one that reads has little here.
     fn drop_slowest(&mut self) {
         let mut unsent: usize = self.clients.iter().map(Client::unsent).sum();
         while unsent > self.endpoint.kept {
-            let slow = self.clients.iter().enumerate().filter(|(_, client)| client.unsent() > 0);
-            let Some((slowest, _)) = slow.min_by_key(|(_, client)| client.since) else { return };
+            let slow = self
+                .clients
+                .iter()
+                .enumerate()
+                .filter(|(_, client)| client.unsent() > 0);
+            let Some((slowest, _)) = slow.min_by_key(|(_, client)| client.since) else {
+                return;
+            };
             unsent -= self.clients.swap_remove(slowest).unsent();
         }
     }
 
     /// Answers what a client has asked, if it has not been answered in this round.
     fn answer(&mut self, at: usize) {
-        let Some(asked) = self.clients[at].asked.take() else { return };
+        let Some(asked) = self.clients[at].asked.take() else {
+            return;
+        };
         let (begun, kind) = (Instant::now(), asked.kind());
         let at_hand = self.is_at_hand(kind, asked.since);
-        let Endpoint { runtime, exposition, .. } = &self.endpoint;
+        let Endpoint {
+            runtime,
+            exposition,
+            ..
+        } = &self.endpoint;
         let client = &mut self.clients[at];
         let line = match asked.question {
             Ok(Question::Get { path, file }) => answer(files::read(runtime, &path, &file)),
@@ -190,7 +258,12 @@ impl Server {
             }
             Ok(Question::Set { .. }) if !client.may_set => error("limits cannot be set here"),
             Ok(Question::Set { path, file, to }) => {
-                match self.sets.try_send(Set { client: client.number, path, file, to }) {
+                match self.sets.try_send(Set {
+                    client: client.number,
+                    path,
+                    file,
+                    to,
+                }) {
                     Ok(()) => {
                         client.state = State::Setting;
                         return;
@@ -212,7 +285,8 @@ impl Server {
                 Ok((stream, _)) => stream,
                 Err(fault) => {
                     // Else it has no descriptor, or no memory.
-                    self.listens = matches!(fault.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
+                    self.listens =
+                        matches!(fault.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
                     return;
                 }
             };
@@ -220,9 +294,15 @@ impl Server {
                 continue;
             }
             if self.clients.len() >= clients_max() {
-                let idle = self.clients.iter().enumerate().filter(|(_, client)| client.is_idle());
+                let idle = self
+                    .clients
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, client)| client.is_idle());
                 match idle.min_by_key(|(_, client)| client.since) {
-                    Some((at, client)) if client.since.elapsed() >= IDLE => drop(self.clients.swap_remove(at)),
+                    Some((at, client)) if client.since.elapsed() >= IDLE => {
+                        drop(self.clients.swap_remove(at))
+                    }
                     // The new client is turned away.
                     _ => continue,
                 }
@@ -243,9 +323,12 @@ impl Server {
     }
 }
 
-/// Clients at a time: at least half of the descriptors that the process may have stay with the service.
+/// Clients at a time: at least half of the descriptors that the process may have stay with the
+/// service.
 fn clients_max() -> usize {
-    let half = getrlimit(Resource::Nofile).current.and_then(|most| usize::try_from(most / 2).ok());
+    let half = getrlimit(Resource::Nofile)
+        .current
+        .and_then(|most| usize::try_from(most / 2).ok());
     half.map_or(CLIENTS_MAX, |half| half.clamp(1, CLIENTS_MAX))
 }
 
@@ -253,7 +336,8 @@ fn clients_max() -> usize {
 #[cfg(target_os = "linux")]
 fn is_ours(stream: &UnixStream) -> bool {
     let own = rustix::process::geteuid();
-    rustix::net::sockopt::socket_peercred(stream).is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
+    rustix::net::sockopt::socket_peercred(stream)
+        .is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -1,9 +1,11 @@
-//! The socket's file: made without a moment in which a process connects that may not, and removed by its owner alone.
+//! The socket's file: made without a moment in which a process connects that may not, and removed
+//! by its owner alone.
 //!
-//! The file has its own name from the beginning, so a path may be as long as `bind` takes. Linux makes it with the
-//! permissions that the socket has, so these are set before. Permissions that are set later are too late: a process whose
-//! connection has passed the look at them gets in when the socket listens, also where it is set between the two. Other
-//! systems have no better, and there they are set between the two.
+//! The file has its own name from the beginning, so a path may be as long as `bind` takes. Linux
+//! makes it with the permissions that the socket has, so these are set before. Permissions that are
+//! set later are too late: a process whose connection has passed the look at them gets in when the
+//! socket listens, also where it is set between the two. Other systems have no better, and there
+//! they are set between the two.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind};
@@ -28,14 +30,15 @@ const LOCK_REST: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    /// The device and the number of the file. A bound socket keeps its file, so no other file has the number.
+    /// The device and the number of the file. A bound socket keeps its file, so no other file has
+    /// the number.
     identity: (u64, u64),
     _bound: UnixListener,
 }
 
 impl SocketFile {
-    /// Binds with these permissions, and listens. It waits for no other process, but for one that is in this function for
-    /// the same folder, and for that one second at most.
+    /// Binds with these permissions, and listens. It waits for no other process, but for one that
+    /// is in this function for the same folder, and for that one second at most.
     pub(super) fn bind(path: &Path, mode: u32) -> io::Result<(SocketFile, UnixListener)> {
         path.file_name().ok_or(ErrorKind::InvalidInput)?;
         // The standard library's own bound on a path, so that its clients can connect.
@@ -43,7 +46,9 @@ impl SocketFile {
         let address = SocketAddrUnix::new(path)?;
         let _turn = lock_folder_of(path);
         match fs::symlink_metadata(path) {
-            Ok(there) if !there.file_type().is_socket() => return Err(ErrorKind::AlreadyExists.into()),
+            Ok(there) if !there.file_type().is_socket() => {
+                return Err(ErrorKind::AlreadyExists.into());
+            }
             Ok(_) if is_served(&address)? => return Err(ErrorKind::AddrInUse.into()),
             // A socket that no process serves is what an earlier run has left.
             Ok(_) => fs::remove_file(path)?,
@@ -63,7 +68,14 @@ impl SocketFile {
         let identity = listen().inspect_err(|_: &io::Error| drop(fs::remove_file(path)))?;
         let listener = UnixListener::from(socket);
         let bound = listener.try_clone()?;
-        Ok((SocketFile { path: path.to_path_buf(), identity, _bound: bound }, listener))
+        Ok((
+            SocketFile {
+                path: path.to_path_buf(),
+                identity,
+                _bound: bound,
+            },
+            listener,
+        ))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -73,14 +85,16 @@ impl SocketFile {
     /// Removes the file, unless another server's is there by now.
     pub(super) fn remove(&self) {
         let _turn = lock_folder_of(&self.path);
-        let is_own = fs::symlink_metadata(&self.path).is_ok_and(|there| (there.dev(), there.ino()) == self.identity);
+        let is_own = fs::symlink_metadata(&self.path)
+            .is_ok_and(|there| (there.dev(), there.ino()) == self.identity);
         if is_own {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// True if a process serves the address, or may: it listens and takes no more, or it is a socket of another kind.
+/// True if a process serves the address, or may: it listens and takes no more, or it is a socket of
+/// another kind.
 fn is_served(address: &SocketAddrUnix) -> io::Result<bool> {
     let socket = new_socket()?;
     rustix::io::ioctl_fionbio(&socket, true)?;
@@ -93,8 +107,12 @@ fn is_served(address: &SocketAddrUnix) -> io::Result<bool> {
 
 fn new_socket() -> io::Result<OwnedFd> {
     #[cfg(not(target_vendor = "apple"))]
-    let socket =
-        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, rustix::net::SocketFlags::CLOEXEC, None)?;
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )?;
     #[cfg(target_vendor = "apple")]
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
     #[cfg(target_vendor = "apple")]
@@ -102,10 +120,14 @@ fn new_socket() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Servers that look at a file of one folder and then replace or remove it do so one after the other. The lock is an
-/// advice among them: where the folder cannot be opened, or another program keeps it locked, they go on without.
+/// Servers that look at a file of one folder and then replace or remove it do so one after the
+/// other. The lock is an advice among them: where the folder cannot be opened, or another program
+/// keeps it locked, they go on without.
 fn lock_folder_of(path: &Path) -> Option<File> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let folder = File::open(folder).ok()?;
     for _ in 0..LOCK_TRIES {
         match lock(&folder) {

@@ -1,9 +1,9 @@
 //! Which question is next, so that what one client's answer costs delays no other's for long.
 //!
-//! Questions differ in cost by a factor of thousands. The thread serves cheap ones first, by what their kind has cost
-//! before, and looks for new ones after [`ROUND`]. In each round it also serves the one that has waited longest. So a
-//! cheap question waits for two dear ones at most, however many clients ask those, and a dear one has its turn, however
-//! many ask cheap ones.
+//! Questions differ in cost by a factor of thousands. The thread serves cheap ones first, by what
+//! their kind has cost before, and looks for new ones after [`ROUND`]. In each round it also serves
+//! the one that has waited longest. So a cheap question waits for two dear ones at most, however
+//! many clients ask those, and a dear one has its turn, however many ask cheap ones.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -26,8 +26,12 @@ pub(super) struct Asked {
 
 impl Asked {
     pub(super) fn parse(line: &[u8]) -> Asked {
-        let question = serde_json::from_slice(line).map_err(|fault| format!("no question: {fault}"));
-        Asked { question, since: Instant::now() }
+        let question =
+            serde_json::from_slice(line).map_err(|fault| format!("no question: {fault}"));
+        Asked {
+            question,
+            since: Instant::now(),
+        }
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -36,7 +40,9 @@ impl Asked {
             Ok(Question::Rows { depth, top, .. }) => {
                 Kind::Rows(depth.saturating_mul(*top).checked_ilog2().unwrap_or(0))
             }
-            Ok(Question::Incidents { most, .. }) => Kind::Incidents(most.checked_ilog2().unwrap_or(0)),
+            Ok(Question::Incidents { most, .. }) => {
+                Kind::Incidents(most.checked_ilog2().unwrap_or(0))
+            }
             Ok(Question::Metrics {}) => Kind::Metrics,
             Ok(Question::Set { .. }) | Err(_) => Kind::Other,
         }
@@ -62,13 +68,19 @@ impl Costs {
     /// A dear one counts little at once: the thread may have been off the processor.
     pub(super) fn add(&mut self, kind: Kind, cost: Duration) {
         let before = self.0.entry(kind).or_insert(cost);
-        *before = if cost < *before { cost } else { *before + (cost - *before) / 8 };
+        *before = if cost < *before {
+            cost
+        } else {
+            *before + (cost - *before) / 8
+        };
     }
 
     /// The order of magnitude; 0 for all that are cheap or not known yet.
     pub(super) fn of(&self, kind: Kind) -> u32 {
         let micros = self.0.get(&kind).map_or(0, Duration::as_micros);
-        (micros / CHEAP_US).checked_ilog2().map_or(0, |order| order + 1)
+        (micros / CHEAP_US)
+            .checked_ilog2()
+            .map_or(0, |order| order + 1)
     }
 }
 
@@ -82,12 +94,24 @@ mod tests {
 
     #[test]
     fn kinds_of_questions() {
-        assert_eq!(kind(r#"{"get":{"path":"/","file":"memory.max"}}"#), Kind::Get(Some(File::Max)));
+        assert_eq!(
+            kind(r#"{"get":{"path":"/","file":"memory.max"}}"#),
+            Kind::Get(Some(File::Max))
+        );
         assert_eq!(kind(r#"{"get":{"path":"/a","file":"x"}}"#), Kind::Get(None));
         assert_eq!(kind(r#"{"rows":{"path":"/"}}"#), Kind::Rows(0));
-        assert_eq!(kind(r#"{"rows":{"path":"/","depth":2,"top":500}}"#), Kind::Rows(9));
-        assert_eq!(kind(r#"{"rows":{"path":"/","depth":18446744073709551615,"top":9}}"#), Kind::Rows(63));
-        assert_eq!((kind(r#"{"metrics":{}}"#), kind("?")), (Kind::Metrics, Kind::Other));
+        assert_eq!(
+            kind(r#"{"rows":{"path":"/","depth":2,"top":500}}"#),
+            Kind::Rows(9)
+        );
+        assert_eq!(
+            kind(r#"{"rows":{"path":"/","depth":18446744073709551615,"top":9}}"#),
+            Kind::Rows(63)
+        );
+        assert_eq!(
+            (kind(r#"{"metrics":{}}"#), kind("?")),
+            (Kind::Metrics, Kind::Other)
+        );
     }
 
     #[test]

@@ -18,7 +18,11 @@ impl Reclaim for Blocks {
     fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
         let _ = self.begun.send(());
         // An end of the test lets it go, too.
-        let _ = self.go.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let _ = self
+            .go
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .recv();
         0
     }
 }
@@ -28,12 +32,24 @@ impl Reclaim for Blocks {
 fn a_limit_that_takes_long() {
     const WAIT: usize = 16;
     let service = Service::new(true);
-    let group = |name: &str| service.runtime.root().create(name, Limits::new()).expect("a free name");
+    let group = |name: &str| {
+        service
+            .runtime
+            .root()
+            .create(name, Limits::new())
+            .expect("a free name")
+    };
     let (full, other) = (group("full"), group("other"));
     let held = full.force_charge(Bytes(1_000));
     let (begun, begins) = mpsc::channel();
     let (goes, go) = mpsc::channel();
-    let _registration = full.register_reclaimer(Arc::new(Blocks { begun, go: Mutex::new(go) }), Priority::NORMAL);
+    let _registration = full.register_reclaimer(
+        Arc::new(Blocks {
+            begun,
+            go: Mutex::new(go),
+        }),
+        Priority::NORMAL,
+    );
     // Dropped before the registration, which waits for the reclaimer.
     let goes = goes;
 
@@ -47,7 +63,11 @@ fn a_limit_that_takes_long() {
     begins.recv().expect("the reclaimer runs");
     let get = json!({"get": {"path": "/other", "file": "memory.max"}});
     let mut reader = service.client();
-    assert_eq!(reader.ask(&get), json!({"ok": "max\n"}), "while a limit is being set");
+    assert_eq!(
+        reader.ask(&get),
+        json!({"ok": "max\n"}),
+        "while a limit is being set"
+    );
 
     let mut waiting: Vec<_> = (0..WAIT)
         .map(|_| {
@@ -57,8 +77,15 @@ fn a_limit_that_takes_long() {
             client
         })
         .collect();
-    assert_eq!(service.client().refused(&set("/other", "1")), "too many limits are being set: try again");
-    assert_eq!(reader.ask(&get), json!({"ok": "max\n"}), "none is set before its turn");
+    assert_eq!(
+        service.client().refused(&set("/other", "1")),
+        "too many limits are being set: try again"
+    );
+    assert_eq!(
+        reader.ask(&get),
+        json!({"ok": "max\n"}),
+        "none is set before its turn"
+    );
 
     drop(goes);
     assert_eq!(blocked.line(), Some(json!({"ok": null})));

@@ -23,16 +23,33 @@ fn what_is_no_question() {
     ] {
         client.say(format!("{text}\n").as_bytes());
         let answer = client.line().expect("an answer");
-        assert!(answer["error"].as_str().is_some_and(|error| error.starts_with("no question: ")), "{text:?}: {answer}");
+        assert!(
+            answer["error"]
+                .as_str()
+                .is_some_and(|error| error.starts_with("no question: ")),
+            "{text:?}: {answer}"
+        );
     }
     client.say(b"\xff\xfe{\n");
-    assert!(client.line().is_some_and(|answer| answer["error"].is_string()));
+    assert!(
+        client
+            .line()
+            .is_some_and(|answer| answer["error"].is_string())
+    );
     // A line that never ends: an error, and the end.
     let mut client = service.client();
     client.say(&[b'x'; 4 << 10]);
-    assert_eq!(client.line(), Some(json!({"error": "the question is longer than 4 KiB"})));
+    assert_eq!(
+        client.line(),
+        Some(json!({"error": "the question is longer than 4 KiB"}))
+    );
     assert_eq!(client.line(), None);
-    assert_eq!(service.client().ask(&json!({"get": {"path": "/", "file": "memory.max"}})), json!({"ok": "max\n"}));
+    assert_eq!(
+        service
+            .client()
+            .ask(&json!({"get": {"path": "/", "file": "memory.max"}})),
+        json!({"ok": "max\n"})
+    );
 }
 
 /// Random bytes and broken questions: each line is answered, and the service lives.
@@ -59,6 +76,9 @@ fn any_bytes() {
         line.push(b'\n');
         client.say(&line);
         let answer = client.line().expect("an answer");
-        assert!(answer.get("ok").is_some() != answer.get("error").is_some(), "{answer}");
+        assert!(
+            answer.get("ok").is_some() != answer.get("error").is_some(),
+            "{answer}"
+        );
     }
 }

@@ -19,7 +19,10 @@ fn limits_are_set_where_allowed() {
         let odd = json!({"set": {"path": "/", "file": "memory.max", "to": "64 mb"}});
         assert!(client.refused(&odd).starts_with("memory.max of /: "));
         let read_only = json!({"set": {"path": "/", "file": "memory.current", "to": "1"}});
-        assert_eq!(client.refused(&read_only), "memory.current of / cannot be written");
+        assert_eq!(
+            client.refused(&read_only),
+            "memory.current of / cannot be written"
+        );
     } else {
         assert_eq!(client.refused(&set), "limits cannot be set here");
     }

@@ -37,14 +37,25 @@ fn paths_as_long_as_bind_takes() {
         let path = folder.path().join("x".repeat(length - base));
         let plain = UnixListener::bind(&path).map(|_| fs::remove_file(&path).expect("its file"));
         let served = serve(&runtime, &path);
-        assert_eq!(plain.is_ok(), served.is_ok(), "{length} bytes: {plain:?}, {served:?}");
+        assert_eq!(
+            plain.is_ok(),
+            served.is_ok(),
+            "{length} bytes: {plain:?}, {served:?}"
+        );
         if let Ok(serving) = served {
             assert!(answers(serving.path()), "{length} bytes");
             longest = length;
         }
     }
-    assert!((90..120).contains(&longest), "{longest}: both kinds were tried");
-    assert!(serve(&runtime, "").is_err() && serve(&runtime, "/").is_err() && serve(&runtime, "a\0b").is_err());
+    assert!(
+        (90..120).contains(&longest),
+        "{longest}: both kinds were tried"
+    );
+    assert!(
+        serve(&runtime, "").is_err()
+            && serve(&runtime, "/").is_err()
+            && serve(&runtime, "a\0b").is_err()
+    );
 }
 
 /// The file of another server, put there meanwhile, is not this one's.
@@ -74,7 +85,11 @@ fn a_listener_that_never_accepts() {
     let listener = UnixListener::bind(&path).expect("a free path");
     rustix::net::listen(&listener, 0).expect("a smaller backlog");
     let connect = || {
-        let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, None);
+        let socket = rustix::net::socket(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::STREAM,
+            None,
+        );
         let socket = socket.expect("a socket");
         rustix::io::ioctl_fionbio(&socket, true).expect("a socket");
         let address = rustix::net::SocketAddrUnix::new(&path).expect("a short path");
@@ -85,16 +100,27 @@ fn a_listener_that_never_accepts() {
     let (sender, receiver) = mpsc::channel();
     let asked = path.clone();
     thread::spawn(move || sender.send(serve(&runtime(), asked).map(drop)));
-    let served = receiver.recv_timeout(Duration::from_secs(30)).expect("it does not wait for the listener");
-    assert_eq!(served.expect_err("it is in use").kind(), ErrorKind::AddrInUse);
+    let served = receiver
+        .recv_timeout(Duration::from_secs(30))
+        .expect("it does not wait for the listener");
+    assert_eq!(
+        served.expect_err("it is in use").kind(),
+        ErrorKind::AddrInUse
+    );
     let datagrams = folder.path().join("d");
     let socket = UnixDatagram::bind(&datagrams).expect("a free path");
-    assert_eq!(serve(&runtime(), &datagrams).expect_err("another kind").kind(), ErrorKind::AddrInUse);
+    assert_eq!(
+        serve(&runtime(), &datagrams)
+            .expect_err("another kind")
+            .kind(),
+        ErrorKind::AddrInUse
+    );
     assert!(path.exists() && datagrams.exists());
     drop((socket, listener, taken));
 }
 
-/// Many servers start at one path at once: one of them serves it, and what an earlier run has left is in no one's way.
+/// Many servers start at one path at once: one of them serves it, and what an earlier run has left
+/// is in no one's way.
 #[test]
 fn one_server_of_many() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -109,9 +135,16 @@ fn one_server_of_many() {
         };
         let started: Vec<_> = thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
-            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("no panic"))
+                .collect()
         });
-        assert_eq!(started.iter().filter(|served| served.is_ok()).count(), 1, "{started:?}");
+        assert_eq!(
+            started.iter().filter(|served| served.is_ok()).count(),
+            1,
+            "{started:?}"
+        );
         assert!(answers(&path));
         drop(started);
         assert!(!path.exists());
@@ -121,8 +154,8 @@ fn one_server_of_many() {
 const FOLDER: &str = "MEMCG_ENDPOINT_FOLDER";
 const STARTS: usize = 2_000;
 
-/// A process that makes files which any user may use, as some do, starts a service again and again, while another user
-/// tries each file of the folder.
+/// A process that makes files which any user may use, as some do, starts a service again and again,
+/// while another user tries each file of the folder.
 #[test]
 fn no_connection_before_the_permissions() {
     if let Some(folder) = env::var_os(FOLDER) {
@@ -135,9 +168,20 @@ fn no_connection_before_the_permissions() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("its own folder");
     let mut command = std::process::Command::new(env::current_exe().expect("this program"));
-    command.args(["place::no_connection_before_the_permissions", "--exact", "--nocapture"]);
-    let output = command.env(FOLDER, folder.path()).output().expect("this program starts again");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    command.args([
+        "place::no_connection_before_the_permissions",
+        "--exact",
+        "--nocapture",
+    ]);
+    let output = command
+        .env(FOLDER, folder.path())
+        .output()
+        .expect("this program starts again");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 fn starts_and_intruder(folder: &Path) {
@@ -151,7 +195,9 @@ fn starts_and_intruder(folder: &Path) {
         let own = folder.join("s");
         while !done.load(Ordering::Relaxed) {
             // A file of another name would be the same socket.
-            let files = fs::read_dir(folder).expect("a folder of all").filter_map(|file| Some(file.ok()?.path()));
+            let files = fs::read_dir(folder)
+                .expect("a folder of all")
+                .filter_map(|file| Some(file.ok()?.path()));
             for file in files.chain(std::iter::repeat_n(own.clone(), 20)) {
                 tries += 1;
                 got_in += usize::from(UnixStream::connect(file).is_ok());

@@ -33,20 +33,32 @@ struct Few {
 impl Few {
     fn new(socket: &PathBuf) -> Few {
         let mut command = Command::new(env::current_exe().expect("this program"));
-        command.args(["process::few_descriptors", "--exact", "--nocapture", "--test-threads=1"]);
-        command.env(SOCKET, socket).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.args([
+            "process::few_descriptors",
+            "--exact",
+            "--nocapture",
+            "--test-threads=1",
+        ]);
+        command
+            .env(SOCKET, socket)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().expect("this program starts again");
         let input = child.stdin.take().expect("piped");
         let says = BufReader::new(child.stderr.take().expect("piped"));
         Few { child, input, says }
     }
 
-    /// Lets the service open as many files more, or close all. Returns how many it has, and its time on processors.
+    /// Lets the service open as many files more, or close all. Returns how many it has, and its
+    /// time on processors.
     fn files(&mut self, more: i32) -> (usize, Duration) {
         writeln!(self.input, "{more}").expect("the service reads");
         let mut line = String::new();
         self.says.read_line(&mut line).expect("the service says");
-        let mut words = line.split_whitespace().map(|word| word.parse::<u64>().unwrap_or_else(|_| panic!("{line}")));
+        let mut words = line
+            .split_whitespace()
+            .map(|word| word.parse::<u64>().unwrap_or_else(|_| panic!("{line}")));
         let mut next = || words.next().unwrap_or_else(|| panic!("{line:?}"));
         (next() as usize, Duration::from_micros(next()))
     }
@@ -61,7 +73,14 @@ impl Drop for Few {
 
 fn service_of_few(socket: PathBuf) {
     let most = Some(DESCRIPTORS);
-    setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).expect("a lower limit");
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: most,
+            maximum: most,
+        },
+    )
+    .expect("a lower limit");
     let runtime = Runtime::builder().build().expect("no odd setting");
     let _serving = serve(&runtime, socket).expect("a new socket");
     let mut files = Vec::new();
@@ -70,13 +89,14 @@ fn service_of_few(socket: PathBuf) {
             more @ 0.. => files.extend((0..more).map_while(|_| fs::File::open("/dev/null").ok())),
             _ => files.clear(),
         }
-        let spent = Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).expect("it has begun");
+        let spent =
+            Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).expect("it has begun");
         eprintln!("{} {}", files.len(), spent.as_micros());
     }
 }
 
-/// Clients leave half of the descriptors to the service. Where that has used up its own, those who are there are served,
-/// a new one waits, and the service does not spin.
+/// Clients leave half of the descriptors to the service. Where that has used up its own, those who
+/// are there are served, a new one waits, and the service does not spin.
 #[test]
 #[cfg(target_os = "linux")]
 fn few_descriptors() {
@@ -94,28 +114,41 @@ fn few_descriptors() {
     if let Some(last) = clients.last_mut() {
         let _ = last.answer(&get);
     }
-    assert_eq!(service.files(16).0, 16, "the service has descriptors of its own");
+    assert_eq!(
+        service.files(16).0,
+        16,
+        "the service has descriptors of its own"
+    );
     drop(clients);
     let clients = (0..600).map(|_| {
         // The others may still be there.
         thread::sleep(Duration::from_millis(100));
         Client::new(socket.clone())
     });
-    let mut old = { clients }.find_map(|mut client| (client.answer(&get) == max()).then_some(client)).expect("a place");
+    let mut old = { clients }
+        .find_map(|mut client| (client.answer(&get) == max()).then_some(client))
+        .expect("a place");
 
-    assert!(service.files(1_000).0 < DESCRIPTORS as usize, "there are no more");
+    assert!(
+        service.files(1_000).0 < DESCRIPTORS as usize,
+        "there are no more"
+    );
     let mut new = Client::new(socket);
     new.say(format!("{get}\n").as_bytes());
     let before = service.files(0).1;
     thread::sleep(Duration::from_secs(2));
     assert_eq!(old.answer(&get), max());
     let spent = service.files(0).1 - before;
-    assert!(spent < Duration::from_millis(500), "{spent:?} of a processor within 2 s in which nothing is to be done");
+    assert!(
+        spent < Duration::from_millis(500),
+        "{spent:?} of a processor within 2 s in which nothing is to be done"
+    );
     service.files(-1);
     assert_eq!(new.line(), max(), "once a descriptor is free");
 }
 
-/// If the file's permissions let others connect, they read and set nothing. Only root can be another user for a while.
+/// If the file's permissions let others connect, they read and set nothing. Only root can be
+/// another user for a while.
 #[test]
 #[cfg(target_os = "linux")]
 fn another_user_sets_nothing() {
@@ -127,7 +160,13 @@ fn another_user_sets_nothing() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("its own folder");
     let endpoint = Endpoint::new(&runtime).allow_set(true);
-    let serve = |name: &str, mode: u32| endpoint.clone().mode(mode).serve(folder.path().join(name)).expect("a socket");
+    let serve = |name: &str, mode: u32| {
+        endpoint
+            .clone()
+            .mode(mode)
+            .serve(folder.path().join(name))
+            .expect("a socket")
+    };
     let (closed, open) = (serve("closed", 0o600), serve("open", 0o666));
     let set = json!({"set": {"path": "/", "file": "memory.max", "to": "1G"}});
     let other = || {
@@ -137,11 +176,18 @@ fn another_user_sets_nothing() {
         let refused = UnixStream::connect(closed.path()).expect_err("no permission");
         assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
         let mut client = Client::new(open.path().to_path_buf());
-        assert_eq!(client.ask(&json!({"get": {"path": "/", "file": "memory.max"}})), json!({"ok": "max\n"}));
+        assert_eq!(
+            client.ask(&json!({"get": {"path": "/", "file": "memory.max"}})),
+            json!({"ok": "max\n"})
+        );
         assert_eq!(client.refused(&set), "limits cannot be set here");
     };
     thread::scope(|scope| scope.spawn(other).join()).expect("the other user's thread");
     assert_eq!(runtime.root().max(), u64::MAX);
-    assert_eq!(Client::new(open.path().to_path_buf()).ask(&set), json!({"ok": null}), "the own user");
+    assert_eq!(
+        Client::new(open.path().to_path_buf()).ask(&set),
+        json!({"ok": null}),
+        "the own user"
+    );
     assert_eq!(runtime.root().max(), 1 << 30);
 }

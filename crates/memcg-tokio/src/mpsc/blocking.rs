@@ -20,7 +20,8 @@ impl Wake for Unparks {
 ///
 /// # Panics
 ///
-/// On a thread that runs tasks of tokio: tokio looks for that where a thread blocks for one of its channels.
+/// On a thread that runs tasks of tokio: tokio looks for that where a thread blocks for one of its
+/// channels.
 #[track_caller]
 pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     let (sends, looks) = oneshot::channel();

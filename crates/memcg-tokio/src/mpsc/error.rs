@@ -26,9 +26,10 @@ pub enum SendError<T> {
     /// The receiver has closed the channel, or is gone.
     #[error("the channel is closed")]
     Closed(T),
-    /// The group has refused the message's bytes: [`ChargeError::Limit`] where they could never fit, or where the call does
-    /// not wait; [`ChargeError::TimedOut`] where it has waited in vain; [`ChargeError::Deadlock`] where no wait in the
-    /// group's line could end; [`ChargeError::Offline`].
+    /// The group has refused the message's bytes: [`ChargeError::Limit`] where they could never
+    /// fit, or where the call does not wait; [`ChargeError::TimedOut`] where it has waited in vain;
+    /// [`ChargeError::Deadlock`] where no wait in the group's line could end;
+    /// [`ChargeError::Offline`].
     #[error("{1}")]
     Refused(T, #[source] ChargeError),
 }

@@ -13,11 +13,13 @@ use super::{SendError, Sender};
 
 /// A sender that is polled, and a [`Sink`]: as tokio-util's of the same name.
 ///
-/// No caller knows the weight of a message before it is there. So `start_send` takes each message, and the sink is ready
-/// for the next one once the bytes of that fit: it holds at most one message that is not charged yet, as a task in
-/// [`send`](Sender::send) does. `poll_flush` waits until that is in the channel, `poll_close` drops the sender then.
+/// No caller knows the weight of a message before it is there. So `start_send` takes each message,
+/// and the sink is ready for the next one once the bytes of that fit: it holds at most one message
+/// that is not charged yet, as a task in [`send`](Sender::send) does. `poll_flush` waits until that
+/// is in the channel, `poll_close` drops the sender then.
 ///
-/// An error has the message, where there is one. A message whose group has refused it leaves the sink in use.
+/// An error has the message, where there is one. A message whose group has refused it leaves the
+/// sink in use.
 pub struct PollSender<T> {
     sender: Option<Sender<T>>,
     sending: ReusableBoxFuture<'static, Result<(), SendError<T>>>,
@@ -32,7 +34,11 @@ impl<T: Weigh + Send + 'static> PollSender<T> {
     /// Creates one.
     pub fn new(sender: Sender<T>) -> Self {
         let sending = ReusableBoxFuture::new(std::future::ready(Ok(())));
-        PollSender { sender: Some(sender), sending, is_sending: false }
+        PollSender {
+            sender: Some(sender),
+            sending,
+            is_sending: false,
+        }
     }
 
     /// Returns the sender, `None` after [`close`](Self::close).
@@ -60,8 +66,13 @@ impl<T: Weigh + Send + 'static> PollSender<T> {
     ///
     /// A message waits, as `poll_ready` has said.
     pub fn send_item(&mut self, message: T) -> Result<(), SendError<Option<T>>> {
-        assert!(!self.is_sending, "a message waits: `poll_ready` comes first");
-        let Some(sender) = &self.sender else { return Err(SendError::Closed(Some(message))) };
+        assert!(
+            !self.is_sending,
+            "a message waits: `poll_ready` comes first"
+        );
+        let Some(sender) = &self.sender else {
+            return Err(SendError::Closed(Some(message)));
+        };
         match sender.try_send(message) {
             Ok(()) => Ok(()),
             Err(SendError::Closed(message)) => Err(SendError::Closed(Some(message))),
@@ -92,21 +103,34 @@ impl<T: Weigh + Send + 'static> PollSender<T> {
 impl<T: Weigh + Send + 'static> Sink<T> for PollSender<T> {
     type Error = SendError<Option<T>>;
 
-    fn poll_ready(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+    fn poll_ready(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Self::Error>> {
         let sink = self.get_mut();
         ready!(sink.poll_sent(context))?;
-        Poll::Ready(if sink.is_closed() { Err(SendError::Closed(None)) } else { Ok(()) })
+        Poll::Ready(if sink.is_closed() {
+            Err(SendError::Closed(None))
+        } else {
+            Ok(())
+        })
     }
 
     fn start_send(self: Pin<&mut Self>, message: T) -> Result<(), Self::Error> {
         self.get_mut().send_item(message)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+    fn poll_flush(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Self::Error>> {
         self.get_mut().poll_sent(context)
     }
 
-    fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+    fn poll_close(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Self::Error>> {
         let sink = self.get_mut();
         let sent = ready!(sink.poll_sent(context));
         drop(mem::take(&mut sink.sender));
@@ -119,6 +143,9 @@ impl<T> Unpin for PollSender<T> {}
 
 impl<T> fmt::Debug for PollSender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PollSender").field("sender", &self.sender).field("is_sending", &self.is_sending).finish()
+        f.debug_struct("PollSender")
+            .field("sender", &self.sender)
+            .field("is_sending", &self.is_sending)
+            .finish()
     }
 }

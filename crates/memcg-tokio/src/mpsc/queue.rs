@@ -1,13 +1,16 @@
 //! The queue below the channel: tokio's unbounded one, whose places are small.
 //!
-//! It is made of blocks of 32 places, and keeps up to four of them while it is empty. No group pays for these. So a large
-//! message is on the heap, with a pointer in its place: it is charged whole, and an empty channel keeps little.
+//! It is made of blocks of 32 places, and keeps up to four of them while it is empty. No group pays
+//! for these. So a large message is on the heap, with a pointer in its place: it is charged whole,
+//! and an empty channel keeps little.
 
 use std::task::{Context, Poll};
 
 use memcg::Charged;
 use tokio::sync::mpsc::error::TryRecvError;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{
+    UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel,
+};
 
 /// The most bytes of a place.
 const PLACE: usize = 64;
@@ -21,7 +24,11 @@ const fn is_large<T>() -> bool {
 
 /// Bytes that a message has in the queue, beside its weight.
 pub(super) const fn message_size<T>() -> usize {
-    let pointer = if is_large::<T>() { size_of::<Box<Charged<T>>>() } else { 0 };
+    let pointer = if is_large::<T>() {
+        size_of::<Box<Charged<T>>>()
+    } else {
+        0
+    };
     size_of::<Charged<T>>() + pointer
 }
 
@@ -45,10 +52,16 @@ pub(super) enum QueueReceiver<T> {
 pub(super) fn queue<T>() -> (QueueSender<T>, QueueReceiver<T>) {
     if is_large::<T>() {
         let (sender, receiver) = unbounded_channel();
-        (QueueSender::Large(sender), QueueReceiver::Large(receiver, Vec::new()))
+        (
+            QueueSender::Large(sender),
+            QueueReceiver::Large(receiver, Vec::new()),
+        )
     } else {
         let (sender, receiver) = unbounded_channel();
-        (QueueSender::Small(sender), QueueReceiver::Small(receiver, Vec::new()))
+        (
+            QueueSender::Small(sender),
+            QueueReceiver::Small(receiver, Vec::new()),
+        )
     }
 }
 
@@ -67,10 +80,12 @@ impl<T> QueueSender<T> {
     #[inline]
     pub(super) fn send(&self, message: Charged<T>) -> Result<(), T> {
         match self {
-            QueueSender::Small(messages) => messages.send(message).map_err(|unsent| Charged::into_parts(unsent.0).0),
-            QueueSender::Large(messages) => {
-                messages.send(Box::new(message)).map_err(|unsent| Charged::into_parts(*unsent.0).0)
-            }
+            QueueSender::Small(messages) => messages
+                .send(message)
+                .map_err(|unsent| Charged::into_parts(unsent.0).0),
+            QueueSender::Large(messages) => messages
+                .send(Box::new(message))
+                .map_err(|unsent| Charged::into_parts(*unsent.0).0),
         }
     }
 
@@ -147,11 +162,14 @@ impl<T> QueueReceiver<T> {
     pub(super) fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<Charged<T>>> {
         match self {
             QueueReceiver::Small(messages, _) => messages.poll_recv(context),
-            QueueReceiver::Large(messages, _) => messages.poll_recv(context).map(|message| message.map(|boxed| *boxed)),
+            QueueReceiver::Large(messages, _) => messages
+                .poll_recv(context)
+                .map(|message| message.map(|boxed| *boxed)),
         }
     }
 
-    /// Takes up to `limit` messages, and returns how many. `Ready(0)`: none will come, or `limit` is 0.
+    /// Takes up to `limit` messages, and returns how many. `Ready(0)`: none will come, or `limit`
+    /// is 0.
     pub(super) fn poll_recv_many(
         &mut self,
         context: &mut Context<'_>,
@@ -159,7 +177,9 @@ impl<T> QueueReceiver<T> {
         mut take: impl FnMut(Charged<T>),
     ) -> Poll<usize> {
         match self {
-            QueueReceiver::Small(messages, batch) => poll_batches(messages, batch, context, limit, take),
+            QueueReceiver::Small(messages, batch) => {
+                poll_batches(messages, batch, context, limit, take)
+            }
             QueueReceiver::Large(messages, batch) => {
                 poll_batches(messages, batch, context, limit, |boxed| take(*boxed))
             }

@@ -13,8 +13,8 @@ use tokio::sync::mpsc::error::TryRecvError;
 use super::queue::QueueReceiver;
 use super::waiters::Waiters;
 
-/// Receives messages: see [`channel`](crate::channel). The drop drops all messages that are left, and gives their bytes
-/// back.
+/// Receives messages: see [`channel`](crate::channel). The drop drops all messages that are left,
+/// and gives their bytes back.
 pub struct Receiver<T> {
     messages: QueueReceiver<T>,
     /// Holds the bytes of received messages for the next send.
@@ -25,7 +25,8 @@ pub struct Receiver<T> {
     has_ended: bool,
 }
 
-/// Takes a message out. Its bytes go to the first sender that waits, or are credit for the next send.
+/// Takes a message out. Its bytes go to the first sender that waits, or are credit for the next
+/// send.
 #[inline]
 fn uncharge<T>(stock: &CentralStock, waiters: &Arc<Waiters>, message: Charged<T>) -> T {
     let (value, charge) = Charged::into_parts(message);
@@ -34,8 +35,17 @@ fn uncharge<T>(stock: &CentralStock, waiters: &Arc<Waiters>, message: Charged<T>
 }
 
 impl<T> Receiver<T> {
-    pub(super) fn new(messages: QueueReceiver<T>, stock: CentralStock, waiters: Arc<Waiters>) -> Self {
-        Receiver { messages, stock, waiters, has_ended: false }
+    pub(super) fn new(
+        messages: QueueReceiver<T>,
+        stock: CentralStock,
+        waiters: Arc<Waiters>,
+    ) -> Self {
+        Receiver {
+            messages,
+            stock,
+            waiters,
+            has_ended: false,
+        }
     }
 
     /// Gives the credit back, once: other channels of the group may go on.
@@ -54,15 +64,18 @@ impl<T> Receiver<T> {
         message.map(|message| uncharge(&self.stock, &self.waiters, message))
     }
 
-    /// Returns the next message, and gives its bytes back. Returns `None` where the channel is closed and empty.
+    /// Returns the next message, and gives its bytes back. Returns `None` where the channel is
+    /// closed and empty.
     ///
-    /// The bytes are free from here on, though the message is still there. Where its receiver holds it for long, use
-    /// [`recv_charged`](Self::recv_charged). A call that is dropped loses no message.
+    /// The bytes are free from here on, though the message is still there. Where its receiver holds
+    /// it for long, use [`recv_charged`](Self::recv_charged). A call that is dropped loses no
+    /// message.
     pub async fn recv(&mut self) -> Option<T> {
         poll_fn(|context| self.poll_recv(context)).await
     }
 
-    /// Returns the next message with its charge. The bytes stay charged until the charge is dropped.
+    /// Returns the next message with its charge. The bytes stay charged until the charge is
+    /// dropped.
     ///
     /// ```
     /// # use memcg::{Charged, Runtime};
@@ -83,8 +96,9 @@ impl<T> Receiver<T> {
         poll_fn(|context| self.poll_recv_charged(context)).await
     }
 
-    /// Appends up to `limit` messages to `buffer`, and returns how many. It waits for the first one alone. Returns 0
-    /// where the channel is closed and empty, or `limit` is 0. A call that is dropped loses no message.
+    /// Appends up to `limit` messages to `buffer`, and returns how many. It waits for the first one
+    /// alone. Returns 0 where the channel is closed and empty, or `limit` is 0. A call that is
+    /// dropped loses no message.
     pub async fn recv_many(&mut self, buffer: &mut Vec<T>, limit: usize) -> usize {
         poll_fn(|context| self.poll_recv_many(context, buffer, limit)).await
     }
@@ -96,7 +110,12 @@ impl<T> Receiver<T> {
     }
 
     /// Polls for messages, as [`recv_many`](Self::recv_many).
-    pub fn poll_recv_many(&mut self, context: &mut Context<'_>, buffer: &mut Vec<T>, limit: usize) -> Poll<usize> {
+    pub fn poll_recv_many(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut Vec<T>,
+        limit: usize,
+    ) -> Poll<usize> {
         let (stock, waiters) = (&self.stock, &self.waiters);
         let take = |message| buffer.push(uncharge(stock, waiters, message));
         let received = self.messages.poll_recv_many(context, limit, take);
@@ -110,7 +129,9 @@ impl<T> Receiver<T> {
         buffer: &mut Vec<Charged<T>>,
         limit: usize,
     ) -> Poll<usize> {
-        let received = self.messages.poll_recv_many(context, limit, |message| buffer.push(message));
+        let received = self
+            .messages
+            .poll_recv_many(context, limit, |message| buffer.push(message));
         received.map(|received| self.received_many(received, limit))
     }
 
@@ -125,7 +146,8 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// [`TryRecvError::Empty`] where there is none yet, [`TryRecvError::Disconnected`] where none will come.
+    /// [`TryRecvError::Empty`] where there is none yet, [`TryRecvError::Disconnected`] where none
+    /// will come.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         let received = self.try_recv_charged();
         received.map(|message| uncharge(&self.stock, &self.waiters, message))
@@ -144,7 +166,8 @@ impl<T> Receiver<T> {
         received
     }
 
-    /// Returns the next message on a thread that runs no tasks. It blocks: in async code use [`recv`](Self::recv).
+    /// Returns the next message on a thread that runs no tasks. It blocks: in async code use
+    /// [`recv`](Self::recv).
     ///
     /// # Panics
     ///
@@ -158,7 +181,9 @@ impl<T> Receiver<T> {
     /// Polls for the next message, for a `Stream` or a future of yours.
     #[inline]
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
-        self.messages.poll_recv(context).map(|message| self.received(message))
+        self.messages
+            .poll_recv(context)
+            .map(|message| self.received(message))
     }
 
     /// Polls for the next message with its charge.
@@ -171,14 +196,15 @@ impl<T> Receiver<T> {
         })
     }
 
-    /// Closes the channel: each later send, and each that waits, returns its message. What was sent before can still be
-    /// received.
+    /// Closes the channel: each later send, and each that waits, returns its message. What was sent
+    /// before can still be received.
     pub fn close(&mut self) {
         self.messages.close();
         self.waiters.close();
     }
 
-    /// Returns true if the channel is closed: by [`close`](Self::close), or because the last sender is gone.
+    /// Returns true if the channel is closed: by [`close`](Self::close), or because the last sender
+    /// is gone.
     pub fn is_closed(&self) -> bool {
         self.messages.is_closed()
     }
@@ -218,7 +244,8 @@ impl<T> futures_core::Stream for Receiver<T> {
 #[cfg(feature = "tokio-util")]
 impl<T> Unpin for Receiver<T> {}
 
-/// The group keeps no credit of a channel that is gone. Messages that are left give their own bytes back.
+/// The group keeps no credit of a channel that is gone. Messages that are left give their own bytes
+/// back.
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         self.close();
@@ -228,6 +255,8 @@ impl<T> Drop for Receiver<T> {
 
 impl<T> fmt::Debug for Receiver<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receiver").field("len", &self.len()).finish_non_exhaustive()
+        f.debug_struct("Receiver")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
     }
 }

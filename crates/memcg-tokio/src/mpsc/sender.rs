@@ -22,7 +22,8 @@ use super::queue::{QueueSender, WeakQueueSender};
 use super::waiters::{Room, Waiters};
 use super::{SendError, message_overhead};
 
-/// Times that a send that finds no room lets the other tasks of its worker run before it goes into line.
+/// Times that a send that finds no room lets the other tasks of its worker run before it goes into
+/// line.
 const LOOKS: usize = 2;
 
 /// Sends messages: see [`channel`](crate::channel). A clone sends to the same receiver.
@@ -33,15 +34,25 @@ pub struct Sender<T> {
 }
 
 impl<T> Sender<T> {
-    pub(super) fn new(messages: QueueSender<T>, stock: CentralStock, waiters: Arc<Waiters>) -> Self {
-        Sender { messages, stock, waiters }
+    pub(super) fn new(
+        messages: QueueSender<T>,
+        stock: CentralStock,
+        waiters: Arc<Waiters>,
+    ) -> Self {
+        Sender {
+            messages,
+            stock,
+            waiters,
+        }
     }
 
-    /// Charges `bytes` for a message that is not made yet, and waits in line where they do not fit. Send it with
-    /// [`send_charged`](Self::send_charged); a drop of the charge gives the bytes back.
+    /// Charges `bytes` for a message that is not made yet, and waits in line where they do not fit.
+    /// Send it with [`send_charged`](Self::send_charged); a drop of the charge gives the bytes
+    /// back.
     ///
-    /// A caller that drops this future keeps the message. `bytes` should be the message's weight and
-    /// [`message_overhead`]. Other than a permit of tokio's channel, a charge sends nothing after the receiver has closed.
+    /// A caller that drops this future keeps the message. `bytes` should be the message's weight
+    /// and [`message_overhead`]. Other than a permit of tokio's channel, a charge sends nothing
+    /// after the receiver has closed.
     ///
     /// # Errors
     ///
@@ -72,8 +83,9 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Sends a message that is charged already: to the channel's group, or to any other one, as that of the request
-    /// that the message is part of. A [received](crate::Receiver::recv_charged) one goes on as it is. It never waits.
+    /// Sends a message that is charged already: to the channel's group, or to any other one, as
+    /// that of the request that the message is part of. A [received](crate::Receiver::recv_charged)
+    /// one goes on as it is. It never waits.
     ///
     /// # Errors
     ///
@@ -98,9 +110,9 @@ impl<T> Sender<T> {
         self.messages.same_channel(&other.messages)
     }
 
-    /// Returns the group that messages are charged to. Its [`live`](Group::live) is what the channel holds, and its
-    /// [`set_max`](Group::set_max) moves the bound. A producer that sheds what can wait asks its
-    /// [`pressure_level`](Group::pressure_level), which is one load:
+    /// Returns the group that messages are charged to. Its [`live`](Group::live) is what the
+    /// channel holds, and its [`set_max`](Group::set_max) moves the bound. A producer that sheds
+    /// what can wait asks its [`pressure_level`](Group::pressure_level), which is one load:
     ///
     /// ```
     /// # use memcg::{Limits, PressureLevel, Runtime};
@@ -133,9 +145,10 @@ impl<T> Sender<T> {
         self.messages.weak_count()
     }
 
-    /// Returns the bytes that fit now: the least of what each max has left, of the group and those above. It is 0 where
-    /// others wait for them, and [`u64::MAX`] where there is no max. Bytes that a reclaimer could give back are not part
-    /// of it. What it says may have changed by the next call. It adds up the bytes of each group.
+    /// Returns the bytes that fit now: the least of what each max has left, of the group and those
+    /// above. It is 0 where others wait for them, and [`u64::MAX`] where there is no max. Bytes
+    /// that a reclaimer could give back are not part of it. What it says may have changed by the
+    /// next call. It adds up the bytes of each group.
     ///
     /// A number of messages is this by their weight and [`message_overhead`].
     pub fn capacity(&self) -> u64 {
@@ -145,10 +158,14 @@ impl<T> Sender<T> {
             (_, 1..) => 0,
             (max, 0) => max.saturating_sub(group.live()),
         };
-        group.ancestors().map(left).fold(left(group.clone()), u64::min)
+        group
+            .ancestors()
+            .map(left)
+            .fold(left(group.clone()), u64::min)
     }
 
-    /// Returns the bytes that could fit: the least max of the group and those above, [`u64::MAX`] where there is none.
+    /// Returns the bytes that could fit: the least max of the group and those above, [`u64::MAX`]
+    /// where there is none.
     pub fn max_capacity(&self) -> u64 {
         self.group().effective_max()
     }
@@ -165,16 +182,22 @@ impl<T> Sender<T> {
     /// Charges `bytes` if there is room and no sender waits.
     #[inline]
     fn charge_if_first(&self, bytes: Bytes) -> Option<Charge> {
-        if self.waiters.is_empty() { self.stock.charge_if_room(bytes) } else { None }
+        if self.waiters.is_empty() {
+            self.stock.charge_if_room(bytes)
+        } else {
+            None
+        }
     }
 
     /// Charges what fits at once.
     fn charge_now(&self, bytes: Bytes) -> Result<Charge, ChargeError> {
-        self.stock.charge_if_room(bytes).map_or_else(|| self.group().try_charge_with(bytes, OnFull::Now), Ok)
+        self.stock
+            .charge_if_room(bytes)
+            .map_or_else(|| self.group().try_charge_with(bytes, OnFull::Now), Ok)
     }
 
-    /// Charges `bytes` that have found no room: after the other tasks of this worker have run, or else in turn behind
-    /// the senders that wait.
+    /// Charges `bytes` that have found no room: after the other tasks of this worker have run, or
+    /// else in turn behind the senders that wait.
     async fn charge_missed(&self, bytes: Bytes) -> Result<Charge, SendError<()>> {
         if let Some(charge) = self.charge_in_turn(bytes).await {
             return Ok(charge);
@@ -203,19 +226,26 @@ impl<T> Sender<T> {
             Some(Room::Charged(charge)) => return Ok(charge),
             Some(Room::Delayed(charge)) => self.or_closed(charge.until(over)).await,
             // A charge without time to wait counts the refusal, and tells which group is full.
-            None => self.or_closed(self.group().charge_async(bytes).until(ready(()))).await,
+            None => {
+                self.or_closed(self.group().charge_async(bytes).until(ready(())))
+                    .await
+            }
         };
         charged.map_err(|refused| match refused {
-            SendError::Refused((), ChargeError::TimedOut { refusal, .. }) => {
-                SendError::Refused((), ChargeError::TimedOut { refusal, waited: begun.elapsed() })
-            }
+            SendError::Refused((), ChargeError::TimedOut { refusal, .. }) => SendError::Refused(
+                (),
+                ChargeError::TimedOut {
+                    refusal,
+                    waited: begun.elapsed(),
+                },
+            ),
             refused => refused,
         })
     }
 
-    /// Lets the other tasks of this worker run, and looks for room again. A receiver that lags only a little has made
-    /// room by then, which costs less than a place in line. The call gives up if senders wait already: then the
-    /// receiver lags more.
+    /// Lets the other tasks of this worker run, and looks for room again. A receiver that lags only
+    /// a little has made room by then, which costs less than a place in line. The call gives up if
+    /// senders wait already: then the receiver lags more.
     async fn charge_in_turn(&self, bytes: Bytes) -> Option<Charge> {
         for _ in 0..LOOKS {
             if !self.waiters.is_empty() {
@@ -229,15 +259,21 @@ impl<T> Sender<T> {
         None
     }
 
-    /// Waits for the charge, or until the channel closes. The drop of the charge's future leaves the line.
+    /// Waits for the charge, or until the channel closes. The drop of the charge's future leaves
+    /// the line.
     async fn or_closed(
         &self,
         charge: impl Future<Output = Result<Charge, ChargeError>>,
     ) -> Result<Charge, SendError<()>> {
         let (mut charge, mut closed) = (pin!(charge), pin!(self.messages.closed()));
         poll_fn(|context| match charge.as_mut().poll(context) {
-            Poll::Ready(charged) => Poll::Ready(charged.map_err(|refusal| SendError::Refused((), refusal))),
-            Poll::Pending => closed.as_mut().poll(context).map(|()| Err(SendError::Closed(()))),
+            Poll::Ready(charged) => {
+                Poll::Ready(charged.map_err(|refusal| SendError::Refused((), refusal)))
+            }
+            Poll::Pending => closed
+                .as_mut()
+                .poll(context)
+                .map(|()| Err(SendError::Closed(()))),
         })
         .await
     }
@@ -251,15 +287,17 @@ fn cost<T: Weigh>(message: &T) -> Bytes {
 impl<T: Weigh> Sender<T> {
     /// Sends a message, and waits in line where its bytes do not fit.
     ///
-    /// A message that fits costs one exchange of a shared word beside tokio's unbounded channel, or two charges at
-    /// most. A send that finds no room lets other tasks run twice, and then takes its place in line. Above a
-    /// [high](memcg::Limits::high) the send is delayed, as [`Group::charge_async`] says. The send counts in tokio's
-    /// budget of a task, as a send of tokio does.
+    /// A message that fits costs one exchange of a shared word beside tokio's unbounded channel, or
+    /// two charges at most. A send that finds no room lets other tasks run twice, and then takes
+    /// its place in line. Above a [high](memcg::Limits::high) the send is delayed, as
+    /// [`Group::charge_async`] says. The send counts in tokio's budget of a task, as a send of
+    /// tokio does.
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] where the receiver has closed, also while this waits. [`SendError::Refused`] where the message
-    /// could never fit, or its group is offline or cancelled. Both have the message.
+    /// [`SendError::Closed`] where the receiver has closed, also while this waits.
+    /// [`SendError::Refused`] where the message could never fit, or its group is offline or
+    /// cancelled. Both have the message.
     pub async fn send(&self, message: T) -> Result<(), SendError<T>> {
         consume_budget().await;
         let bytes = cost(&message);
@@ -273,8 +311,8 @@ impl<T: Weigh> Sender<T> {
         self.send_charged(Charged::new(message, charge))
     }
 
-    /// Sends a message from a thread that runs no tasks. It blocks where its bytes do not fit: in async code use
-    /// [`send`](Self::send).
+    /// Sends a message from a thread that runs no tasks. It blocks where its bytes do not fit: in
+    /// async code use [`send`](Self::send).
     ///
     /// # Errors
     ///
@@ -306,7 +344,8 @@ impl<T: Weigh> Sender<T> {
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send), and [`SendError::Refused`] with [`ChargeError::TimedOut`] after `time`.
+    /// As [`send`](Self::send), and [`SendError::Refused`] with [`ChargeError::TimedOut`] after
+    /// `time`.
     ///
     /// # Panics
     ///
@@ -324,8 +363,9 @@ impl<T: Weigh> Sender<T> {
         self.send_charged(Charged::new(message, charge))
     }
 
-    /// Sends a message where its bytes fit at once. It waits for no room, calls no reclaimer, and is not delayed above a
-    /// high. Wakers of charges in line may run on this thread, as after any charge.
+    /// Sends a message where its bytes fit at once. It waits for no room, calls no reclaimer, and
+    /// is not delayed above a high. Wakers of charges in line may run on this thread, as after any
+    /// charge.
     ///
     /// # Errors
     ///
@@ -344,7 +384,11 @@ impl<T: Weigh> Sender<T> {
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
-        Sender { messages: self.messages.clone(), stock: self.stock.clone(), waiters: Arc::clone(&self.waiters) }
+        Sender {
+            messages: self.messages.clone(),
+            stock: self.stock.clone(),
+            waiters: Arc::clone(&self.waiters),
+        }
     }
 }
 
@@ -369,7 +413,11 @@ impl<T> WeakSender<T> {
     /// Returns a sender, `None` where the last one is gone.
     pub fn upgrade(&self) -> Option<Sender<T>> {
         let (stock, waiters) = (self.stock.clone(), Arc::clone(&self.waiters));
-        Some(Sender { messages: self.messages.upgrade()?, stock, waiters })
+        Some(Sender {
+            messages: self.messages.upgrade()?,
+            stock,
+            waiters,
+        })
     }
 
     /// Returns the number of senders.
@@ -385,12 +433,18 @@ impl<T> WeakSender<T> {
 
 impl<T> Clone for WeakSender<T> {
     fn clone(&self) -> Self {
-        WeakSender { messages: self.messages.clone(), stock: self.stock.clone(), waiters: Arc::clone(&self.waiters) }
+        WeakSender {
+            messages: self.messages.clone(),
+            stock: self.stock.clone(),
+            waiters: Arc::clone(&self.waiters),
+        }
     }
 }
 
 impl<T> fmt::Debug for WeakSender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WeakSender").field("group", self.stock.group()).finish_non_exhaustive()
+        f.debug_struct("WeakSender")
+            .field("group", self.stock.group())
+            .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,8 @@
-//! The list of senders that wait, in the order in which they came. Each has a slot, whose number does not change.
+//! The list of senders that wait, in the order in which they came. Each has a slot, whose number
+//! does not change.
 //!
-//! No call allocates or frees memory, and none runs a waker: the caller does so outside of its lock.
+//! No call allocates or frees memory, and none runs a waker: the caller does so outside of its
+//! lock.
 
 use std::mem;
 use std::task::Waker;
@@ -51,20 +53,29 @@ pub(super) struct Slots {
 
 impl Slots {
     pub(super) const fn new() -> Slots {
-        Slots { slots: Vec::new(), first: NONE, last: NONE, free: NONE, waiting: 0, used: 0 }
+        Slots {
+            slots: Vec::new(),
+            first: NONE,
+            last: NONE,
+            free: NONE,
+            waiting: 0,
+            used: 0,
+        }
     }
 
     pub(super) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Capacity to grow to before the next [`push`](Self::push). `None`: there is room for one more.
+    /// Capacity to grow to before the next [`push`](Self::push). `None`: there is room for one
+    /// more.
     pub(super) fn lacks(&self) -> Option<usize> {
         let is_full = self.free == NONE && self.slots.len() == self.slots.capacity();
         is_full.then(|| KEPT.max(2 * self.slots.len()))
     }
 
-    /// Moves all slots into `larger` if that is larger. Returns the vector that is not needed, for the caller to drop.
+    /// Moves all slots into `larger` if that is larger. Returns the vector that is not needed, for
+    /// the caller to drop.
     pub(super) fn grow(&mut self, mut larger: Vec<Slot>) -> Vec<Slot> {
         if larger.capacity() > self.slots.capacity() {
             larger.append(&mut self.slots);
@@ -81,7 +92,13 @@ impl Slots {
 
     /// Puts a sender at the end of the list. Returns its slot. The caller has made room for it.
     pub(super) fn push(&mut self, bytes: u64, waker: Waker) -> u32 {
-        let slot = Slot { bytes, before: self.last, behind: NONE, waker: Some(waker), fate: Fate::Waits };
+        let slot = Slot {
+            bytes,
+            before: self.last,
+            behind: NONE,
+            waker: Some(waker),
+            fate: Fate::Waits,
+        };
         let at = if self.free == NONE {
             self.slots.push(slot);
             (self.slots.len() - 1) as u32
@@ -129,8 +146,8 @@ impl Slots {
         self.first().and_then(|first| self.waker(first).take())
     }
 
-    /// Ends the first sender's wait with `fate`: it leaves the list, and keeps its slot until it looks. Returns its
-    /// waker.
+    /// Ends the first sender's wait with `fate`: it leaves the list, and keeps its slot until it
+    /// looks. Returns its waker.
     pub(super) fn end_first(&mut self, fate: Fate) -> Option<Waker> {
         let first = self.first()?;
         self.unlink(first);
@@ -151,8 +168,8 @@ impl Slots {
         self.waiting -= 1;
     }
 
-    /// Frees the slot, and takes its sender out of the list if it is there. Returns the state of the wait, and its
-    /// waker.
+    /// Frees the slot, and takes its sender out of the list if it is there. Returns the state of
+    /// the wait, and its waker.
     pub(super) fn leave(&mut self, at: u32) -> (Fate, Option<Waker>) {
         if let Fate::Waits = self.fate(at) {
             self.unlink(at);
@@ -168,7 +185,8 @@ impl Slots {
 mod tests {
     use super::*;
 
-    /// The list asks for memory before a push, and gives back all beyond what it keeps once no sender has a slot.
+    /// The list asks for memory before a push, and gives back all beyond what it keeps once no
+    /// sender has a slot.
     #[test]
     fn memory_comes_before_a_push_and_goes_when_all_are_free() {
         let mut slots = Slots::new();
@@ -187,7 +205,11 @@ mod tests {
             assert!(slots.spare().is_none(), "{at} is in use");
             slots.leave(at);
         }
-        assert!(slots.spare().is_some_and(|spare| spare.capacity() >= 2 * KEPT));
+        assert!(
+            slots
+                .spare()
+                .is_some_and(|spare| spare.capacity() >= 2 * KEPT)
+        );
         assert!(slots.spare().is_none());
     }
 }

@@ -1,37 +1,44 @@
-//! Senders that wait for room, served first come, first served. All of them have one place in the group's line.
+//! Senders that wait for room, served first come, first served. All of them have one place in the
+//! group's line.
 //!
 //! # Protocol
 //!
-//! One lock guards the list of senders that wait, and the channel's *place* in the group's line: a [`ChargeFuture`] for
-//! the bytes of the first sender. The rules:
+//! One lock guards the list of senders that wait, and the channel's *place* in the group's line: a
+//! [`ChargeFuture`] for the bytes of the first sender. The rules:
 //!
-//! 1. **One place.** While senders wait, the place is in line for the bytes of the first one, or a thread has taken it
-//!    out, or a sender is woken that has to see to it.
-//! 2. **From hand to hand.** A receiver gives the bytes of a message back. If the place is in line and no other charge
-//!    is in the way ([`QueuePlace::is_served_by`]), the receiver gives them to the first sender, and usage does not
-//!    move. The place then waits for the next sender, if there is one. Otherwise the bytes go back to the group, and
-//!    the line serves the charge whose turn it is.
-//! 3. **By the line.** The line decides, on any thread, and wakes the place. That only wakes the first sender. The
-//!    first sender takes its bytes, and the place goes behind all charges that wait, for the next sender. So a channel
-//!    has one turn at a time among the charges of its group. A sender that is polled or comes meanwhile does this for
-//!    the first sender, and so does a receiver that gives bytes back.
-//! 4. **By a sender.** If reclaimers have to be asked, a victim has to be chosen, or a delay follows, only a sender
-//!    sees to it, in the same way.
-//! 5. **Out.** The poll of the future may run reclaimers; its change or drop may run wakers. So a thread takes the
-//!    place out of the lock for that, and no other thread does so meanwhile. A wake of the place meanwhile leaves a
-//!    note. The thread puts the place back for the sender that is first then.
-//! 6. **Leaving.** A send that is dropped leaves the list. The first sender leaves the place to the next one. A sender
-//!    that was served gives its bytes to the first one that still waits, by rule 2.
-//! 7. **The end.** A receiver that closes ends all waits, and the place. A later send ends at once. A refusal of the
-//!    group as such, as when it is offline, ends all waits, too; a refusal of a number of bytes ends the wait of the
-//!    first sender alone.
+//! 1. **One place.** While senders wait, the place is in line for the bytes of the first one, or a
+//!    thread has taken it out, or a sender is woken that has to see to it.
+//! 2. **From hand to hand.** A receiver gives the bytes of a message back. If the place is in line
+//!    and no other charge is in the way ([`QueuePlace::is_served_by`]), the receiver gives them to
+//!    the first sender, and usage does not move. The place then waits for the next sender, if there
+//!    is one. Otherwise the bytes go back to the group, and the line serves the charge whose turn
+//!    it is.
+//! 3. **By the line.** The line decides, on any thread, and wakes the place. That only wakes the
+//!    first sender. The first sender takes its bytes, and the place goes behind all charges that
+//!    wait, for the next sender. So a channel has one turn at a time among the charges of its
+//!    group. A sender that is polled or comes meanwhile does this for the first sender, and so does
+//!    a receiver that gives bytes back.
+//! 4. **By a sender.** If reclaimers have to be asked, a victim has to be chosen, or a delay
+//!    follows, only a sender sees to it, in the same way.
+//! 5. **Out.** The poll of the future may run reclaimers; its change or drop may run wakers. So a
+//!    thread takes the place out of the lock for that, and no other thread does so meanwhile. A
+//!    wake of the place meanwhile leaves a note. The thread puts the place back for the sender that
+//!    is first then.
+//! 6. **Leaving.** A send that is dropped leaves the list. The first sender leaves the place to the
+//!    next one. A sender that was served gives its bytes to the first one that still waits, by rule
+//!    2.
+//! 7. **The end.** A receiver that closes ends all waits, and the place. A later send ends at once.
+//!    A refusal of the group as such, as when it is offline, ends all waits, too; a refusal of a
+//!    number of bytes ends the wait of the first sender alone.
 //!
-//! No wake-up is lost. Bytes that go back to the group reach the place as they reach any future in line: by rule 1 the
-//! place is there, or a thread is about to put it there. A receiver that looks for senders may miss one that comes at
-//! that moment: then the bytes go back to the group. So that look orders nothing, and the lock orders all else.
+//! No wake-up is lost. Bytes that go back to the group reach the place as they reach any future in
+//! line: by rule 1 the place is there, or a thread is about to put it there. A receiver that looks
+//! for senders may miss one that comes at that moment: then the bytes go back to the group. So that
+//! look orders nothing, and the lock orders all else.
 //!
-//! Under the lock no thread allocates, frees memory, drops a charge or a future, or clones or wakes a waker: each of
-//! these may run foreign code, which may send. A panic of a sender's waker ends in this module.
+//! Under the lock no thread allocates, frees memory, drops a charge or a future, or clones or wakes
+//! a waker: each of these may run foreign code, which may send. A panic of a sender's waker ends in
+//! this module.
 
 use std::future::Future;
 use std::mem;
@@ -88,9 +95,16 @@ struct Handed {
 }
 
 impl State {
-    /// Hands the charge to the first sender (rule 2). `Err`: the charge is not for the senders that wait.
+    /// Hands the charge to the first sender (rule 2). `Err`: the charge is not for the senders that
+    /// wait.
     fn hand_over(&mut self, mut charge: Charge) -> Result<Handed, Charge> {
-        let (Some(bytes), Place::InLine { charge: waits, bytes: asked }) = (self.slots.first_bytes(), &self.place)
+        let (
+            Some(bytes),
+            Place::InLine {
+                charge: waits,
+                bytes: asked,
+            },
+        ) = (self.slots.first_bytes(), &self.place)
         else {
             return Err(charge);
         };
@@ -105,7 +119,11 @@ impl State {
             },
         };
         let waker = self.slots.end_first(Fate::Served(part));
-        let place = if self.slots.first_bytes() == Some(bytes) { None } else { self.take_place() };
+        let place = if self.slots.first_bytes() == Some(bytes) {
+            None
+        } else {
+            self.take_place()
+        };
         Ok(Handed { waker, rest, place })
     }
 
@@ -124,10 +142,15 @@ impl State {
 
     /// Takes the waker of the first sender, which has to see to the place.
     fn first_sees_to_it(&mut self) -> Option<Waker> {
-        if self.is_closed { None } else { self.slots.first_waker() }
+        if self.is_closed {
+            None
+        } else {
+            self.slots.first_waker()
+        }
     }
 
-    /// If a sender has to see to the place, takes the place out, or the duty to make one (`Some(None)`).
+    /// If a sender has to see to the place, takes the place out, or the duty to make one
+    /// (`Some(None)`).
     fn take_duty(&mut self) -> Option<Option<(ChargeFuture, u64)>> {
         let is_due = matches!(self.place, Place::Nowhere | Place::Due { .. });
         if self.is_closed || !is_due || self.slots.waiting() == 0 {
@@ -140,14 +163,25 @@ impl State {
 
     /// Takes the note of a place that is out: true if it was woken since the last call.
     fn take_note(&mut self) -> bool {
-        if let Place::Out { is_woken } = &mut self.place { mem::take(is_woken) } else { false }
+        if let Place::Out { is_woken } = &mut self.place {
+            mem::take(is_woken)
+        } else {
+            false
+        }
     }
 }
 
 impl Waiters {
     pub(super) fn new() -> Arc<Waiters> {
-        let state = State { slots: Slots::new(), place: Place::Nowhere, is_closed: false };
-        Arc::new(Waiters { waiting: AtomicUsize::new(0), state: Mutex::new(state) })
+        let state = State {
+            slots: Slots::new(),
+            place: Place::Nowhere,
+            is_closed: false,
+        };
+        Arc::new(Waiters {
+            waiting: AtomicUsize::new(0),
+            state: Mutex::new(state),
+        })
     }
 
     /// True if no sender seems to wait: a sender that comes now may be missed.
@@ -170,7 +204,12 @@ impl Waiters {
 
     /// Returns a wait for `bytes` of the group. All waits of a channel are in the same group.
     pub(super) fn wait<'a>(self: &'a Arc<Self>, stock: &'a CentralStock, bytes: Bytes) -> Wait<'a> {
-        Wait { waiters: self, stock, bytes: bytes.0, at: None }
+        Wait {
+            waiters: self,
+            stock,
+            bytes: bytes.0,
+            at: None,
+        }
     }
 
     /// Gives a charge to the senders that wait, and to the group what they do not take.
@@ -185,9 +224,16 @@ impl Waiters {
         }
     }
 
-    /// Gives the first sender the charge that the line has decided about, if the sender has not looked yet (rule 3).
+    /// Gives the first sender the charge that the line has decided about, if the sender has not
+    /// looked yet (rule 3).
     fn take_turn(self: &Arc<Self>) {
-        let due = self.with(|state| if let Place::Due { .. } = state.place { state.take_place() } else { None });
+        let due = self.with(|state| {
+            if let Place::Due { .. } = state.place {
+                state.take_place()
+            } else {
+                None
+            }
+        });
         let Some((charge, bytes)) = due else { return };
         let waker = Waker::from(Arc::clone(self));
         let mut out = Out::new(self, charge, bytes);
@@ -248,11 +294,14 @@ impl Waiters {
         }
     }
 
-    /// Gives the first sender the result that the place has got for `bytes`. A result that no sender wants is dropped.
+    /// Gives the first sender the result that the place has got for `bytes`. A result that no
+    /// sender wants is dropped.
     fn deliver(&self, bytes: u64, ended: Result<Fate, ChargeError>) {
         let fate = match ended {
             Ok(fate) => fate,
-            Err(refusal @ (ChargeError::Limit(_) | ChargeError::Deadlock(_))) => Fate::Refused(Box::new(refusal)),
+            Err(refusal @ (ChargeError::Limit(_) | ChargeError::Deadlock(_))) => {
+                Fate::Refused(Box::new(refusal))
+            }
             Err(refusal) => return self.end_all(|| Fate::Refused(Box::new(refusal.clone()))),
         };
         let ended = self.with(|state| match state.slots.first_bytes() {
@@ -265,14 +314,23 @@ impl Waiters {
         }
     }
 
-    /// Polls the place that this thread has taken out, or a new one, until the place is in line for the first sender.
+    /// Polls the place that this thread has taken out, or a new one, until the place is in line for
+    /// the first sender.
     fn see_to(self: &Arc<Self>, stock: &CentralStock, taken: Option<(ChargeFuture, u64)>) {
         let waker = Waker::from(Arc::clone(self));
-        let mut out = Out { waiters: self, place: taken, is_out: true };
+        let mut out = Out {
+            waiters: self,
+            place: taken,
+            is_out: true,
+        };
         loop {
             let first = self.with(|state| {
                 state.take_note();
-                if state.is_closed { None } else { state.slots.first_bytes() }
+                if state.is_closed {
+                    None
+                } else {
+                    state.slots.first_bytes()
+                }
             });
             let Some(bytes) = first else { return };
             if out.take_decided(&waker) {
@@ -294,7 +352,9 @@ impl Waiters {
                 }
                 Poll::Pending if !charge.waits_in_line() => {
                     let delayed = out.place.take().map(|(charge, _)| Box::new(charge));
-                    delayed.into_iter().for_each(|delayed| self.deliver(bytes, Ok(Fate::Delayed(delayed))));
+                    delayed
+                        .into_iter()
+                        .for_each(|delayed| self.deliver(bytes, Ok(Fate::Delayed(delayed))));
                 }
                 Poll::Pending if out.put() => return,
                 Poll::Pending => {}
@@ -303,8 +363,8 @@ impl Waiters {
     }
 }
 
-/// Calls or drops a sender's waker. Its panic ends here, as in the group's line: the others are woken, and the place is
-/// put back.
+/// Calls or drops a sender's waker. Its panic ends here, as in the group's line: the others are
+/// woken, and the place is put back.
 fn call(foreign: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(foreign)) {
         // Its drop may panic, too.
@@ -318,33 +378,35 @@ fn wake(waker: Option<Waker>) {
     }
 }
 
-/// The waker of the place in line (rule 3). It holds no bytes, so a send that is dropped meanwhile gives its bytes
-/// back.
+/// The waker of the place in line (rule 3). It holds no bytes, so a send that is dropped meanwhile
+/// gives its bytes back.
 impl Wake for Waiters {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        wake(self.with(|state| match mem::replace(&mut state.place, Place::Nowhere) {
-            Place::InLine { charge, bytes } => {
-                state.place = Place::Due { charge, bytes };
-                state.first_sees_to_it()
-            }
-            Place::Out { .. } => {
-                state.place = Place::Out { is_woken: true };
-                None
-            }
-            other => {
-                state.place = other;
-                None
-            }
-        }));
+        wake(self.with(
+            |state| match mem::replace(&mut state.place, Place::Nowhere) {
+                Place::InLine { charge, bytes } => {
+                    state.place = Place::Due { charge, bytes };
+                    state.first_sees_to_it()
+                }
+                Place::Out { .. } => {
+                    state.place = Place::Out { is_woken: true };
+                    None
+                }
+                other => {
+                    state.place = other;
+                    None
+                }
+            },
+        ));
     }
 }
 
-/// The place while a thread has it out. If this value is dropped with the place, as by a panic, the channel has none
-/// any more.
+/// The place while a thread has it out. If this value is dropped with the place, as by a panic, the
+/// channel has none any more.
 struct Out<'a> {
     waiters: &'a Waiters,
     place: Option<(ChargeFuture, u64)>,
@@ -353,19 +415,27 @@ struct Out<'a> {
 
 impl<'a> Out<'a> {
     fn new(waiters: &'a Waiters, charge: ChargeFuture, bytes: u64) -> Self {
-        Out { waiters, place: Some((charge, bytes)), is_out: true }
+        Out {
+            waiters,
+            place: Some((charge, bytes)),
+            is_out: true,
+        }
     }
 
-    /// Gives the decision of the line to the first sender. Then the place is in line for the next sender, or gone.
-    /// False: a sender has to see to the place.
+    /// Gives the decision of the line to the first sender. Then the place is in line for the next
+    /// sender, or gone. False: a sender has to see to the place.
     fn take_decided(&mut self, waker: &Waker) -> bool {
-        let Some((charge, bytes)) = &mut self.place else { return false };
+        let Some((charge, bytes)) = &mut self.place else {
+            return false;
+        };
         // If the first sender now waits for other bytes, the place is for that sender.
         let next = self.waiters.with(|state| match state.slots.first_bytes() {
             Some(first) if first == *bytes => state.slots.second_bytes(),
             first => first,
         });
-        let Some(ended) = charge.take_decided(next.map(|bytes| (Bytes(bytes), waker))) else { return false };
+        let Some(ended) = charge.take_decided(next.map(|bytes| (Bytes(bytes), waker))) else {
+            return false;
+        };
         let served = mem::replace(bytes, next.unwrap_or_default());
         if !charge.waits_in_line() {
             self.place = None;
@@ -374,12 +444,15 @@ impl<'a> Out<'a> {
         true
     }
 
-    /// Puts the place back in line if it is for the first sender and was not woken meanwhile. False: the caller still
-    /// has it.
+    /// Puts the place back in line if it is for the first sender and was not woken meanwhile.
+    /// False: the caller still has it.
     fn put(&mut self) -> bool {
-        let Some((charge, bytes)) = self.place.take() else { return false };
+        let Some((charge, bytes)) = self.place.take() else {
+            return false;
+        };
         self.place = self.waiters.with(|state| {
-            let is_quiet = matches!(state.place, Place::Out { is_woken: false }) && !state.is_closed;
+            let is_quiet =
+                matches!(state.place, Place::Out { is_woken: false }) && !state.is_closed;
             if !is_quiet || state.slots.first_bytes() != Some(bytes) {
                 return Some((charge, bytes));
             }
@@ -390,23 +463,41 @@ impl<'a> Out<'a> {
         !self.is_out
     }
 
-    /// Puts the place back for the first sender, and wakes that sender if the place was woken. The place is dropped if
-    /// no sender waits, or if the line has decided about another number of bytes.
+    /// Puts the place back for the first sender, and wakes that sender if the place was woken. The
+    /// place is dropped if no sender waits, or if the line has decided about another number of
+    /// bytes.
     fn put_back(mut self) {
         while let Some((charge, bytes)) = self.place.take() {
             let (waker, wanted) = self.waiters.with(|state| {
-                let wanted = if state.is_closed { None } else { state.slots.first_bytes() };
+                let wanted = if state.is_closed {
+                    None
+                } else {
+                    state.slots.first_bytes()
+                };
                 if wanted != Some(bytes) {
                     self.place = Some((charge, bytes));
                     return (None, wanted);
                 }
                 let is_woken = state.take_note();
-                state.place = if is_woken { Place::Due { charge, bytes } } else { Place::InLine { charge, bytes } };
+                state.place = if is_woken {
+                    Place::Due { charge, bytes }
+                } else {
+                    Place::InLine { charge, bytes }
+                };
                 self.is_out = false;
-                (if is_woken { state.first_sees_to_it() } else { None }, None)
+                (
+                    if is_woken {
+                        state.first_sees_to_it()
+                    } else {
+                        None
+                    },
+                    None,
+                )
             });
             wake(waker);
-            let (Some(wanted), Some((charge, bytes))) = (wanted, &mut self.place) else { return };
+            let (Some(wanted), Some((charge, bytes))) = (wanted, &mut self.place) else {
+                return;
+            };
             if !charge.wait_for(Bytes(wanted)) {
                 return;
             }
@@ -458,7 +549,9 @@ impl Wait<'_> {
                 if let Some(lacks) = state.slots.lacks() {
                     return Err(lacks);
                 }
-                self.at = waker.take().map(|waker| state.slots.push(self.bytes, waker));
+                self.at = waker
+                    .take()
+                    .map(|waker| state.slots.push(self.bytes, waker));
                 Ok(state.take_duty().map_or(Look::Waits, Look::Duty))
             });
             match entered {
@@ -485,7 +578,11 @@ impl Wait<'_> {
                     // The waker is cloned and dropped without the lock.
                     mem::swap(known, other.as_mut()?);
                 }
-                Some((state.take_duty().map_or(Look::Waits, Look::Duty), None, None))
+                Some((
+                    state.take_duty().map_or(Look::Waits, Look::Duty),
+                    None,
+                    None,
+                ))
             });
             match looked {
                 Some((look, ..)) => {
@@ -502,7 +599,8 @@ impl Wait<'_> {
         }
     }
 
-    /// Leaves the list. The next sender gets the place if this one was first, and the bytes if it was served.
+    /// Leaves the list. The next sender gets the place if this one was first, and the bytes if it
+    /// was served.
     fn leave(&mut self) {
         let Some(at) = self.at.take() else { return };
         let ((fate, known), place, waker, spare) = self.waiters.with(|state| {

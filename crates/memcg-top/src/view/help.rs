@@ -32,6 +32,12 @@ const LINES: [&str; 21] = [
 
 pub(super) fn help() -> Paragraph<'static> {
     let is_title = |line: &str| line.chars().all(char::is_uppercase);
-    let line = |line| if is_title(line) { TextLine::styled(line, BOLD) } else { TextLine::raw(line) };
+    let line = |line| {
+        if is_title(line) {
+            TextLine::styled(line, BOLD)
+        } else {
+            TextLine::raw(line)
+        }
+    };
     Paragraph::new(LINES.map(line).to_vec())
 }

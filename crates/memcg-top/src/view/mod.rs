@@ -25,7 +25,11 @@ pub(crate) struct Theme {
 
 impl Theme {
     fn fg(self, colour: Color) -> Style {
-        if self.colours { Style::new().fg(colour) } else { Style::new() }
+        if self.colours {
+            Style::new().fg(colour)
+        } else {
+            Style::new()
+        }
     }
 }
 
@@ -33,9 +37,13 @@ const REVERSED: Style = Style::new().add_modifier(Modifier::REVERSED);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
 pub(crate) fn draw(frame: &mut Frame<'_>, app: &mut App, theme: Theme) {
-    let [head, body, status, keys] =
-        Layout::vertical([Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1), Constraint::Length(1)])
-            .areas(frame.area());
+    let [head, body, status, keys] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Fill(1),
+        Constraint::Length(1),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
     frame.render_widget(head_line(app, theme), head);
     match app.page().map(str::to_string) {
         _ if app.help => frame.render_widget(help::help(), body),
@@ -44,7 +52,11 @@ pub(crate) fn draw(frame: &mut Frame<'_>, app: &mut App, theme: Theme) {
             // The table's first line has the names of the columns.
             app.fit(usize::from(body.height.saturating_sub(1)));
             let (lines, selected) = (app.model.lines(), app.selected_at());
-            let shown: Vec<&Line<'_>> = lines.iter().skip(app.offset).take(usize::from(body.height)).collect();
+            let shown: Vec<&Line<'_>> = lines
+                .iter()
+                .skip(app.offset)
+                .take(usize::from(body.height))
+                .collect();
             let mark = selected.checked_sub(app.offset);
             table(&app.model, &shown, mark, body.width, theme).render(body, frame.buffer_mut());
         }
@@ -55,7 +67,9 @@ pub(crate) fn draw(frame: &mut Frame<'_>, app: &mut App, theme: Theme) {
         (Some(Prompt::Confirm { .. }), _) => "y sets it  Esc does not",
         (Some(_), _) => "Enter goes on  Esc leaves it",
         (None, Some(_)) => "Esc tree  p pause  M max H high L low  ? help  q quit",
-        (None, None) => "arrows move, fold  Enter page  s sort r turn  / filter  MHL set  ? help  q quit",
+        (None, None) => {
+            "arrows move, fold  Enter page  s sort r turn  / filter  MHL set  ? help  q quit"
+        }
     };
     frame.render_widget(Paragraph::new(help).style(REVERSED), keys);
 }
@@ -65,8 +79,13 @@ fn head_line(app: &App, theme: Theme) -> Paragraph<'static> {
         _ if app.paused => Span::styled("PAUSED", theme.fg(Color::Yellow)),
         Link::Opening => Span::raw("opening"),
         Link::Live => Span::raw("live"),
-        Link::Lost(why) => Span::styled(format!("LOST: {}", text::clean(why)), theme.fg(Color::Red)),
-        Link::Ended(why) => Span::styled(format!("END: {}", text::clean(why)), theme.fg(Color::Yellow)),
+        Link::Lost(why) => {
+            Span::styled(format!("LOST: {}", text::clean(why)), theme.fg(Color::Red))
+        }
+        Link::Ended(why) => Span::styled(
+            format!("END: {}", text::clean(why)),
+            theme.fg(Color::Yellow),
+        ),
     };
     let seconds = app.model.at.saturating_sub(app.model.began) / 1_000;
     let time = format!("{}:{:02}", seconds / 60, seconds % 60);
@@ -81,22 +100,38 @@ fn head_line(app: &App, theme: Theme) -> Paragraph<'static> {
 fn status_line(app: &App, width: usize) -> Paragraph<'static> {
     // A path may be longer than the line, and what is typed must be seen.
     let change = |file: &str, path: &str, to: String| {
-        let path = text::ending(path, width.saturating_sub(format!("Set {file} of  {to}").chars().count()));
+        let path = text::ending(
+            path,
+            width.saturating_sub(format!("Set {file} of  {to}").chars().count()),
+        );
         format!("Set {file} of {path} {to}")
     };
     let said = match &app.prompt {
         Some(Prompt::Filter) => format!("groups with: {}_", app.model.filter),
-        Some(Prompt::Limit { path, file, text }) => change(file, path, format!("to (512M, 1G, max): {text}_")),
+        Some(Prompt::Limit { path, file, text }) => {
+            change(file, path, format!("to (512M, 1G, max): {text}_"))
+        }
         Some(Prompt::Confirm { path, file, to }) => {
-            let now = app.model.seen(path).and_then(|seen| limit_of(&seen.row, file));
+            let now = app
+                .model
+                .seen(path)
+                .and_then(|seen| limit_of(&seen.row, file));
             let from = now.map_or(String::new(), |now| format!("from {} ", text::limit(now)));
             change(file, path, format!("{from}to {to}?"))
         }
         None if !app.status.is_empty() => app.status.clone(),
         None => {
             let turned = if app.model.turned { ", turned" } else { "" };
-            let filter = if app.model.filter.is_empty() { "" } else { ", with " };
-            format!("by {}{turned}{filter}{}", app.model.sort.name(), app.model.filter)
+            let filter = if app.model.filter.is_empty() {
+                ""
+            } else {
+                ", with "
+            };
+            format!(
+                "by {}{turned}{filter}{}",
+                app.model.sort.name(),
+                app.model.filter
+            )
         }
     };
     Paragraph::new(text::clean(&said))
@@ -155,19 +190,34 @@ impl Column {
     ];
 
     fn title(self) -> &'static str {
-        ["GROUP", "low soft high", "USAGE", "MAX", "RATE/s", "WAIT", "REF/s", "FORCED", "SOME%", "PEAK"][self as usize]
+        [
+            "GROUP",
+            "low soft high",
+            "USAGE",
+            "MAX",
+            "RATE/s",
+            "WAIT",
+            "REF/s",
+            "FORCED",
+            "SOME%",
+            "PEAK",
+        ][self as usize]
     }
 
     fn width(self) -> u16 {
         [18, 14, 7, 7, 8, 6, 6, 7, 7, 7][self as usize]
     }
 
-    /// Those that fit, and the widths of the group and of the bar: these two share what is left. What orders the groups is
-    /// shown before others.
+    /// Those that fit, and the widths of the group and of the bar: these two share what is left.
+    /// What orders the groups is shown before others.
     fn fitting(width: u16, sort: Sort) -> (Vec<Column>, Vec<u16>) {
         let (mut left, mut fit) = (width, Vec::new());
         let mut by_worth = Column::BY_WORTH;
-        let wanted = if sort == Sort::Pressure { Column::Pressure } else { Column::Group };
+        let wanted = if sort == Sort::Pressure {
+            Column::Pressure
+        } else {
+            Column::Group
+        };
         by_worth[2..].sort_by_key(|&column| column != wanted);
         for column in by_worth {
             // A blank stands between two columns.
@@ -178,8 +228,15 @@ impl Column {
             left = left.saturating_sub(needed);
             fit.push(column);
         }
-        let columns: Vec<Column> = Column::ALL.into_iter().filter(|column| fit.contains(column)).collect();
-        let to_bar = if columns.contains(&Column::Bar) { left / 2 } else { 0 };
+        let columns: Vec<Column> = Column::ALL
+            .into_iter()
+            .filter(|column| fit.contains(column))
+            .collect();
+        let to_bar = if columns.contains(&Column::Bar) {
+            left / 2
+        } else {
+            0
+        };
         let grown = |column: &Column| match column {
             Column::Group => column.width() + left - to_bar,
             Column::Bar => column.width() + to_bar,
@@ -190,21 +247,48 @@ impl Column {
     }
 }
 
-fn table(model: &Model, lines: &[&Line<'_>], mark: Option<usize>, width: u16, theme: Theme) -> Table<'static> {
+fn table(
+    model: &Model,
+    lines: &[&Line<'_>],
+    mark: Option<usize>,
+    width: u16,
+    theme: Theme,
+) -> Table<'static> {
     let (columns, widths) = Column::fitting(width, model.sort);
     let title = |(&column, &width): (&Column, &u16)| match column {
         Column::Group => Cell::new(column.title()),
         // The letters of the marks, explained where they are used.
-        Column::Bar => Cell::new(column.title().chars().take(usize::from(width)).collect::<String>()),
+        Column::Bar => Cell::new(
+            column
+                .title()
+                .chars()
+                .take(usize::from(width))
+                .collect::<String>(),
+        ),
         _ => Cell::new(Text::from(column.title()).alignment(Alignment::Right)),
     };
     let rows = lines.iter().enumerate().map(|(at, line)| {
-        let cells = columns.iter().zip(&widths).map(|(&column, &width)| cell(line, column, width, theme));
-        let style = if mark == Some(at) && matches!(line.kind, Kind::Group { .. }) { REVERSED } else { Style::new() };
+        let cells = columns
+            .iter()
+            .zip(&widths)
+            .map(|(&column, &width)| cell(line, column, width, theme));
+        let style = if mark == Some(at) && matches!(line.kind, Kind::Group { .. }) {
+            REVERSED
+        } else {
+            Style::new()
+        };
         TableRow::new(cells).style(style)
     });
-    let empty = if model.filter.is_empty() { "" } else { "no group that is unfolded has this in its path" };
-    let rows: Vec<TableRow<'_>> = if lines.is_empty() { vec![TableRow::new([empty])] } else { rows.collect() };
+    let empty = if model.filter.is_empty() {
+        ""
+    } else {
+        "no group that is unfolded has this in its path"
+    };
+    let rows: Vec<TableRow<'_>> = if lines.is_empty() {
+        vec![TableRow::new([empty])]
+    } else {
+        rows.collect()
+    };
     Table::new(rows, widths.iter().map(|&width| Constraint::Length(width)))
         .header(TableRow::new(columns.iter().zip(&widths).map(title)).style(BOLD))
         .column_spacing(1)
@@ -213,8 +297,15 @@ fn table(model: &Model, lines: &[&Line<'_>], mark: Option<usize>, width: u16, th
 fn cell(line: &Line<'_>, column: Column, width: u16, theme: Theme) -> Cell<'static> {
     // Deep below, a name has to be seen.
     let indent = " ".repeat((2 * line.level).min(usize::from(width) / 2));
-    let Kind::Group { seen, is_open, has_children } = line.kind else {
-        let Kind::Rest(bytes) = line.kind else { return Cell::new("") };
+    let Kind::Group {
+        seen,
+        is_open,
+        has_children,
+    } = line.kind
+    else {
+        let Kind::Rest(bytes) = line.kind else {
+            return Cell::new("");
+        };
         return match column {
             Column::Group => Cell::new(format!("{indent}  own and others")),
             Column::Usage => right(text::bytes(bytes), Style::new()),
@@ -222,8 +313,20 @@ fn cell(line: &Line<'_>, column: Column, width: u16, theme: Theme) -> Cell<'stat
         };
     };
     let row = &seen.row;
-    let alarming = |figure: bool| if figure { theme.fg(Color::Red) } else { Style::new() };
-    let tense = |figure: bool| if figure { theme.fg(Color::Yellow) } else { Style::new() };
+    let alarming = |figure: bool| {
+        if figure {
+            theme.fg(Color::Red)
+        } else {
+            Style::new()
+        }
+    };
+    let tense = |figure: bool| {
+        if figure {
+            theme.fg(Color::Yellow)
+        } else {
+            Style::new()
+        }
+    };
     match column {
         Column::Group => {
             let sign = match (has_children, is_open) {
@@ -240,17 +343,34 @@ fn cell(line: &Line<'_>, column: Column, width: u16, theme: Theme) -> Cell<'stat
         }
         Column::Bar => Cell::new(bar(seen, line.scale, line.scale_is_own, width, theme)),
         Column::Usage => right(text::bytes(row.usage), Style::new()),
-        Column::Max => right(if row.max == u64::MAX { String::new() } else { text::bytes(row.max) }, Style::new()),
+        Column::Max => right(
+            if row.max == u64::MAX {
+                String::new()
+            } else {
+                text::bytes(row.max)
+            },
+            Style::new(),
+        ),
         Column::Rate => right(text::rate(seen.usage_rate()), Style::new()),
         Column::Waiting => right(text::count(row.waiting as f64), tense(row.waiting > 0)),
         Column::Refused => {
             let rate = seen.refused_rate();
-            right(rate.map_or(String::new(), text::count), alarming(rate.is_some_and(|rate| rate > 0.0)))
+            right(
+                rate.map_or(String::new(), text::count),
+                alarming(rate.is_some_and(|rate| rate > 0.0)),
+            )
         }
         Column::Forced => right(text::bytes(row.forced), alarming(row.forced > 0)),
         Column::Pressure => {
             let some = row.pressure.some.avg10;
-            right(text::percent(some), if some >= MUCH { alarming(true) } else { tense(some >= SOME) })
+            right(
+                text::percent(some),
+                if some >= MUCH {
+                    alarming(true)
+                } else {
+                    tense(some >= SOME)
+                },
+            )
         }
         Column::Peak => right(text::bytes(row.peak), Style::new()),
     }
@@ -260,12 +380,14 @@ fn right(figure: String, style: Style) -> Cell<'static> {
     Cell::new(Text::from(figure).alignment(Alignment::Right)).style(style)
 }
 
-/// Pressure that asks for a look, and for more, in hundredths of a per cent: less is what a busy service has.
+/// Pressure that asks for a look, and for more, in hundredths of a per cent: less is what a busy
+/// service has.
 const SOME: u32 = 100;
 const MUCH: u32 = 1_000;
 
-/// A bar against the group's own max or high, with `l`, `s` and `h` where low, soft and high are. A shaded one stands
-/// against a limit of a group above. A mark in the filled part is reversed, so that a full bar is full.
+/// A bar against the group's own max or high, with `l`, `s` and `h` where low, soft and high are. A
+/// shaded one stands against a limit of a group above. A mark in the filled part is reversed, so
+/// that a full bar is full.
 fn bar(seen: &Seen, scale: u64, is_own: bool, width: u16, theme: Theme) -> TextLine<'static> {
     let row = &seen.row;
     let width = usize::from(width);
@@ -282,11 +404,20 @@ fn bar(seen: &Seen, scale: u64, is_own: bool, width: u16, theme: Theme) -> TextL
     for (limit, mark) in [(row.low, 'l'), (row.soft, 's'), (row.high, 'h')] {
         let at = cells(limit) as usize;
         if limit > 0 && limit < scale && at < width {
-            bar[at] = (mark, if at < filled { colour.add_modifier(Modifier::REVERSED) } else { colour });
+            bar[at] = (
+                mark,
+                if at < filled {
+                    colour.add_modifier(Modifier::REVERSED)
+                } else {
+                    colour
+                },
+            );
         }
     }
     let runs = bar.chunk_by(|a, b| a.1 == b.1);
-    let span = |run: &[(char, Style)]| Span::styled(run.iter().map(|cell| cell.0).collect::<String>(), run[0].1);
+    let span = |run: &[(char, Style)]| {
+        Span::styled(run.iter().map(|cell| cell.0).collect::<String>(), run[0].1)
+    };
     TextLine::from(runs.map(span).collect::<Vec<_>>())
 }
 
@@ -306,7 +437,11 @@ fn screen(buffer: &Buffer) -> String {
         let line: String = line.iter().map(ratatui::buffer::Cell::symbol).collect();
         format!("{}\n", line.trim_end())
     };
-    buffer.content.chunks(usize::from(buffer.area.width).max(1)).map(line).collect()
+    buffer
+        .content
+        .chunks(usize::from(buffer.area.width).max(1))
+        .map(line)
+        .collect()
 }
 
 #[cfg(test)]
@@ -326,14 +461,23 @@ mod tests {
 
     pub(super) fn drawn(app: &mut App, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| draw(frame, app, Theme { colours: true })).unwrap();
+        terminal
+            .draw(|frame| draw(frame, app, Theme { colours: true }))
+            .unwrap();
         screen(terminal.backend().buffer())
     }
 
     pub(super) fn rows(usage: u64, refused: u64) -> Vec<Row> {
         let events = [("max".to_string(), refused), ("low".to_string(), 0)].into();
-        let mut acme =
-            Row { max: 64 * MIB, high: 48 * MIB, low: 16 * MIB, refused, waiting: 2, events, ..row("/acme", usage) };
+        let mut acme = Row {
+            max: 64 * MIB,
+            high: 48 * MIB,
+            low: 16 * MIB,
+            refused,
+            waiting: 2,
+            events,
+            ..row("/acme", usage)
+        };
         (acme.soft, acme.children) = (40 * MIB, 1);
         acme.pressure.some.avg10 = 1_205;
         vec![acme, row("/idle", 3 * MIB)]
@@ -352,10 +496,22 @@ mod tests {
         let lines: Vec<&str> = screen.lines().collect();
         assert_eq!(lines.len(), 24);
         assert_eq!(lines[0], "memcg-top test.sock  0:02  live");
-        assert_eq!(lines[1], "GROUP              low soft high    USAGE     MAX   RATE/s   WAIT  REF/s  FORCED");
-        assert_eq!(lines[2], "- /                ▒▒▒▒▒▒▒▒▒▒▒▒▒▒    1.0M                0      0      0      0B");
-        assert_eq!(lines[3], "  + acme           ███l███·s·h···   32.0M   64.0M    +6.0M      2      2      0B");
-        assert_eq!(lines[4], "    idle           ▒▒▒▒▒▒▒▒▒▒▒▒▒▒    3.0M                0      0      0      0B");
+        assert_eq!(
+            lines[1],
+            "GROUP              low soft high    USAGE     MAX   RATE/s   WAIT  REF/s  FORCED"
+        );
+        assert_eq!(
+            lines[2],
+            "- /                ▒▒▒▒▒▒▒▒▒▒▒▒▒▒    1.0M                0      0      0      0B"
+        );
+        assert_eq!(
+            lines[3],
+            "  + acme           ███l███·s·h···   32.0M   64.0M    +6.0M      2      2      0B"
+        );
+        assert_eq!(
+            lines[4],
+            "    idle           ▒▒▒▒▒▒▒▒▒▒▒▒▒▒    3.0M                0      0      0      0B"
+        );
         assert_eq!(lines[5], "    own and others                     5B");
         assert_eq!(lines[22], "by usage");
         assert!(lines[23].starts_with("arrows move, fold") && lines[23].ends_with("q quit"));
@@ -369,7 +525,10 @@ mod tests {
         assert_eq!(lines.len(), 40);
         let figures: Vec<&str> = lines[3].split_whitespace().collect();
         assert_eq!(figures[..2], ["+", "acme"]);
-        assert_eq!(figures[3..], ["32.0M", "64.0M", "+6.0M", "2", "2", "0B", "12.05%", "0B"]);
+        assert_eq!(
+            figures[3..],
+            ["32.0M", "64.0M", "+6.0M", "2", "2", "0B", "12.05%", "0B"]
+        );
         assert!(lines[1].ends_with("FORCED   SOME%    PEAK"));
         assert!(screen.lines().all(|line| line.chars().count() <= 120));
     }
@@ -382,7 +541,10 @@ mod tests {
         app.model.set_sort(Sort::Pressure, false);
         let screen = drawn(&mut app, 80, 24);
         let lines: Vec<&str> = screen.lines().collect();
-        assert!(lines[1].contains("SOME%") && lines[3].contains("acme") && lines[3].contains("12.05%"), "{screen}");
+        assert!(
+            lines[1].contains("SOME%") && lines[3].contains("acme") && lines[3].contains("12.05%"),
+            "{screen}"
+        );
         assert_eq!(lines[22], "by pressure");
         assert!(screen.lines().all(|line| line.chars().count() <= 80));
     }
@@ -392,7 +554,9 @@ mod tests {
         let colour_at = |usage: u64, colours: bool| {
             let mut app = app(rows(usage, 0));
             let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
-            terminal.draw(|frame| draw(frame, &mut app, Theme { colours })).unwrap();
+            terminal
+                .draw(|frame| draw(frame, &mut app, Theme { colours }))
+                .unwrap();
             terminal.backend().buffer()[(20, 3)].fg
         };
         let colours = [32, 50, 64].map(|usage| colour_at(usage * MIB, true));
@@ -404,20 +568,40 @@ mod tests {
     #[test]
     fn colours_ask_for_action_alone() {
         let of = |change: fn(&mut Row)| {
-            let mut quiet = Row { max: 64 * MIB, high: 48 * MIB, low: MIB, soft: MIB, ..row("/quiet", 32 * MIB) };
+            let mut quiet = Row {
+                max: 64 * MIB,
+                high: 48 * MIB,
+                low: MIB,
+                soft: MIB,
+                ..row("/quiet", 32 * MIB)
+            };
             change(&mut quiet);
             let mut app = app(vec![quiet.clone()]);
             quiet.refused *= 2;
             app.update(Update::Sample(sample(3_000, vec![quiet])));
             let mut terminal = Terminal::new(TestBackend::new(120, 24)).unwrap();
-            terminal.draw(|frame| draw(frame, &mut app, Theme { colours: true })).unwrap();
-            let colours: Vec<Color> = terminal.backend().buffer().content.iter().map(|cell| cell.fg).collect();
+            terminal
+                .draw(|frame| draw(frame, &mut app, Theme { colours: true }))
+                .unwrap();
+            let colours: Vec<Color> = terminal
+                .backend()
+                .buffer()
+                .content
+                .iter()
+                .map(|cell| cell.fg)
+                .collect();
             [Color::Yellow, Color::Red, Color::Green].map(|colour| colours.contains(&colour))
         };
         assert_eq!(of(|_| {}), [false; 3]);
         assert_eq!(of(|row| row.pressure.some.avg10 = 1), [false; 3]);
-        assert_eq!(of(|row| row.pressure.some.avg10 = 100), [true, false, false]);
-        assert_eq!(of(|row| row.pressure.some.avg10 = 1_000), [false, true, false]);
+        assert_eq!(
+            of(|row| row.pressure.some.avg10 = 100),
+            [true, false, false]
+        );
+        assert_eq!(
+            of(|row| row.pressure.some.avg10 = 1_000),
+            [false, true, false]
+        );
         assert_eq!(of(|row| row.waiting = 1), [true, false, false]);
         assert_eq!(of(|row| row.forced = 1), [false, true, false]);
         assert_eq!(of(|row| row.refused = 1), [false, true, false]);
@@ -425,16 +609,24 @@ mod tests {
 
     #[test]
     fn a_full_bar_is_full() {
-        let mut full = Row { max: 64 * MIB, high: 48 * MIB, low: 16 * MIB, ..row("/full", 64 * MIB - 1) };
+        let mut full = Row {
+            max: 64 * MIB,
+            high: 48 * MIB,
+            low: 16 * MIB,
+            ..row("/full", 64 * MIB - 1)
+        };
         full.soft = 32 * MIB;
         let mut app = app(vec![full]);
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
-        terminal.draw(|frame| draw(frame, &mut app, Theme { colours: true })).unwrap();
+        terminal
+            .draw(|frame| draw(frame, &mut app, Theme { colours: true }))
+            .unwrap();
         let buffer = terminal.backend().buffer();
         let cells = (19..33).map(|x| &buffer[(x, 3)]);
         // A mark is a letter on the colour of the bar.
         let is_full = |cell: &ratatui::buffer::Cell| {
-            cell.symbol() == "█" || "lsh".contains(cell.symbol()) && cell.modifier.contains(Modifier::REVERSED)
+            cell.symbol() == "█"
+                || "lsh".contains(cell.symbol()) && cell.modifier.contains(Modifier::REVERSED)
         };
         assert!(cells.clone().all(is_full), "{}", screen(buffer));
         assert_eq!(cells.filter(|cell| cell.symbol() != "█").count(), 3);
@@ -446,13 +638,19 @@ mod tests {
         app.key(KeyEvent::from(KeyCode::Char('?')));
         let shown = drawn(&mut app, 80, 24);
         let lines: Vec<&str> = shown.lines().collect();
-        assert_eq!((lines[1], lines[21].starts_with("yellow"), lines[23]), ("KEYS", true, "any key goes back"));
+        assert_eq!(
+            (lines[1], lines[21].starts_with("yellow"), lines[23]),
+            ("KEYS", true, "any key goes back")
+        );
         for word in ["M, H, L", "l, s and h", "REF/s", "red "] {
             assert!(shown.contains(word), "{word}: {shown}");
         }
         // No line is cut: the last one ends with a word of its own.
         let wide = drawn(&mut app, 200, 24);
-        assert_eq!(wide.lines().skip(1).take(21).collect::<Vec<_>>(), lines[1..22]);
+        assert_eq!(
+            wide.lines().skip(1).take(21).collect::<Vec<_>>(),
+            lines[1..22]
+        );
     }
 
     #[test]
@@ -477,9 +675,18 @@ mod tests {
             ..Incident::default()
         };
         let incidents = vec![hostile(&long), hostile("\u{1b}[2J")];
-        app.update(Update::Sample(Sample { incidents, ..sample(u64::MAX, vec![row(&long, 0), most]) }));
+        app.update(Update::Sample(Sample {
+            incidents,
+            ..sample(u64::MAX, vec![row(&long, 0), most])
+        }));
         app.update(Update::Lost("\u{1b}]0;title\u{7}".into()));
-        for key in [KeyCode::Down, KeyCode::Enter, KeyCode::Esc, KeyCode::Char('M'), KeyCode::Char('1')] {
+        for key in [
+            KeyCode::Down,
+            KeyCode::Enter,
+            KeyCode::Esc,
+            KeyCode::Char('M'),
+            KeyCode::Char('1'),
+        ] {
             app.key(KeyEvent::from(key));
             for (width, height) in (0..9).flat_map(|w| (0..6).map(move |h| (w * 17, h * 8))) {
                 if width == 0 || height == 0 {
@@ -487,11 +694,22 @@ mod tests {
                 }
                 let screen = drawn(&mut app, width, height);
                 assert!(
-                    !screen.chars().any(|c| c != '\n' && (c.is_control() || c == '\u{202e}')),
+                    !screen
+                        .chars()
+                        .any(|c| c != '\n' && (c.is_control() || c == '\u{202e}')),
                     "{width} x {height}"
                 );
             }
-            for size in [(1, 1), (2, 1), (1, 2), (3, 3), (19, 5), (80, 2), (5, 80), (600, 3)] {
+            for size in [
+                (1, 1),
+                (2, 1),
+                (1, 2),
+                (3, 3),
+                (19, 5),
+                (80, 2),
+                (5, 80),
+                (600, 3),
+            ] {
                 drawn(&mut app, size.0, size.1);
             }
         }
@@ -503,12 +721,14 @@ mod tests {
         app.update(Update::Said("memory.max of /acme is now 1G".into()));
         assert!(drawn(&mut app, 80, 24).contains("\nmemory.max of /acme is now 1G\n"));
         for (keys, line) in [("/ac", "groups with: ac_"), ("q", "groups with: acq_")] {
-            keys.chars().for_each(|c| drop(app.key(KeyEvent::from(KeyCode::Char(c)))));
+            keys.chars()
+                .for_each(|c| drop(app.key(KeyEvent::from(KeyCode::Char(c)))));
             assert!(drawn(&mut app, 80, 24).contains(line), "{line}");
         }
         assert!(drawn(&mut app, 80, 24).contains("no group that is"));
         app.key(KeyEvent::from(KeyCode::Esc));
-        "M1".chars().for_each(|c| drop(app.key(KeyEvent::from(KeyCode::Char(c)))));
+        "M1".chars()
+            .for_each(|c| drop(app.key(KeyEvent::from(KeyCode::Char(c)))));
         assert!(drawn(&mut app, 80, 24).contains("\nSet memory.max of / to (512M, 1G, max): 1_\n"));
         app.key(KeyEvent::from(KeyCode::Enter));
         assert!(drawn(&mut app, 80, 24).contains("\nSet memory.max of / from max to 1?\n"));
@@ -518,35 +738,56 @@ mod tests {
     #[test]
     fn a_change_of_a_long_path_is_seen() {
         let long = format!("/{}/query", "x".repeat(200));
-        let mut app = app(vec![Row { max: 64 * MIB, ..row(&long, MIB) }]);
+        let mut app = app(vec![Row {
+            max: 64 * MIB,
+            ..row(&long, MIB)
+        }]);
         app.selected.clone_from(&long);
-        "M96M".chars().for_each(|c| drop(app.key(KeyEvent::from(KeyCode::Char(c)))));
+        "M96M"
+            .chars()
+            .for_each(|c| drop(app.key(KeyEvent::from(KeyCode::Char(c)))));
         let line = drawn(&mut app, 80, 24).lines().nth(22).unwrap().to_string();
         assert!(
-            line.starts_with("Set memory.max of …x") && line.ends_with("x/query to (512M, 1G, max): 96M_"),
+            line.starts_with("Set memory.max of …x")
+                && line.ends_with("x/query to (512M, 1G, max): 96M_"),
             "{line}"
         );
         app.key(KeyEvent::from(KeyCode::Enter));
         let line = drawn(&mut app, 80, 24).lines().nth(22).unwrap().to_string();
-        assert!(line.starts_with("Set memory.max of …x") && line.ends_with("x/query from 64.0M to 96M?"), "{line}");
+        assert!(
+            line.starts_with("Set memory.max of …x")
+                && line.ends_with("x/query from 64.0M to 96M?"),
+            "{line}"
+        );
         assert_eq!(line.chars().count(), 80);
     }
 
     /// The name of a group that is short of memory has the colour of its pressure level.
     #[test]
     fn names_have_the_colour_of_pressure() {
-        let rows = ["normal", "elevated", "critical"]
-            .map(|level| Row { pressure_level: level.into(), ..row(&format!("/{level}"), MIB) });
+        let rows = ["normal", "elevated", "critical"].map(|level| Row {
+            pressure_level: level.into(),
+            ..row(&format!("/{level}"), MIB)
+        });
         let mut app = app(rows.to_vec());
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
-        terminal.draw(|frame| draw(frame, &mut app, Theme { colours: true })).unwrap();
+        terminal
+            .draw(|frame| draw(frame, &mut app, Theme { colours: true }))
+            .unwrap();
         let buffer = terminal.backend().buffer();
         let colour = |name: &str| {
-            let at =
-                (0..24).find(|&line| (0..79).map(|x| buffer[(x, line)].symbol()).collect::<String>().contains(name));
+            let at = (0..24).find(|&line| {
+                (0..79)
+                    .map(|x| buffer[(x, line)].symbol())
+                    .collect::<String>()
+                    .contains(name)
+            });
             buffer[(5, at.expect("a line of the group"))].fg
         };
-        assert_eq!(["normal", "elevated", "critical"].map(colour), [Color::Reset, Color::Yellow, Color::Red]);
+        assert_eq!(
+            ["normal", "elevated", "critical"].map(colour),
+            [Color::Reset, Color::Yellow, Color::Red]
+        );
     }
 
     #[test]

@@ -15,10 +15,12 @@ use crate::server::{LARGE, MAX, MIB, Server, TIME, until};
 const ASKS_FOR_LARGE: &[u8] = b"GET /large HTTP/1.1\r\nhost: a\r\nx-tenant: acme\r\n\r\n";
 
 fn head(length: usize) -> Vec<u8> {
-    format!("POST / HTTP/1.1\r\nhost: a\r\nx-tenant: acme\r\ncontent-length: {length}\r\n\r\n").into_bytes()
+    format!("POST / HTTP/1.1\r\nhost: a\r\nx-tenant: acme\r\ncontent-length: {length}\r\n\r\n")
+        .into_bytes()
 }
 
-/// Clients that go after each number of bytes sent, after each number of bytes received, and while a handler runs.
+/// Clients that go after each number of bytes sent, after each number of bytes received, and while
+/// a handler runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_goes_leaves_nothing() {
     let server = Server::start(TIME).await;
@@ -40,7 +42,10 @@ async fn a_client_that_goes_leaves_nothing() {
     }
     for _ in 0..20 {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
-        stream.write_all(b"GET /never HTTP/1.1\r\nhost: a\r\nx-tenant: acme\r\n\r\n").await.unwrap();
+        stream
+            .write_all(b"GET /never HTTP/1.1\r\nhost: a\r\nx-tenant: acme\r\n\r\n")
+            .await
+            .unwrap();
         until(|| server.acme.live() > 0, || "it runs".to_owned()).await;
     }
     let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -68,7 +73,14 @@ async fn clients_that_stop_hold_only_their_own_tenant() {
     let shed = client.request(server.request("acme", MIB)).await.unwrap();
     assert_eq!(shed.status(), StatusCode::TOO_MANY_REQUESTS);
     for _ in 0..20 {
-        assert_eq!(client.request(server.request("globex", MIB)).await.unwrap().status(), StatusCode::OK);
+        assert_eq!(
+            client
+                .request(server.request("globex", MIB))
+                .await
+                .unwrap()
+                .status(),
+            StatusCode::OK
+        );
     }
     drop(stopped);
     server.end().await;
@@ -88,18 +100,37 @@ async fn a_slow_reader_holds_its_answer_and_no_other_tenant() {
         slow.push(stream);
     }
     server.has(3, 0).await;
-    until(|| server.acme.live() > 3 * LARGE as u64, || "the answers are charged".to_owned()).await;
+    until(
+        || server.acme.live() > 3 * LARGE as u64,
+        || "the answers are charged".to_owned(),
+    )
+    .await;
     let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
     for _ in 0..20 {
-        assert_eq!(client.request(server.request("globex", MIB)).await.unwrap().status(), StatusCode::OK);
-        assert!(server.acme.live() > 3 * LARGE as u64, "{} bytes", server.acme.live());
+        assert_eq!(
+            client
+                .request(server.request("globex", MIB))
+                .await
+                .unwrap()
+                .status(),
+            StatusCode::OK
+        );
+        assert!(
+            server.acme.live() > 3 * LARGE as u64,
+            "{} bytes",
+            server.acme.live()
+        );
     }
     let shed = client.request(server.request("acme", MIB)).await.unwrap();
     assert_eq!(shed.status(), StatusCode::TOO_MANY_REQUESTS);
     for stream in &mut slow {
         let mut answer = vec![b'H'];
         while !answer.ends_with(&[7; LARGE]) {
-            assert!(stream.read_buf(&mut answer).await.unwrap() > 0, "{} bytes came", answer.len());
+            assert!(
+                stream.read_buf(&mut answer).await.unwrap() > 0,
+                "{} bytes came",
+                answer.len()
+            );
         }
     }
     // Though their connections are open.
@@ -127,7 +158,10 @@ async fn a_client_that_expects_100_sends_no_body_that_is_refused() {
     let mut admitted = TcpStream::connect(server.address).await.unwrap();
     admitted.write_all(&head).await.unwrap();
     assert_eq!(first_of_answer(&mut admitted).await, "HTTP/1.1 100");
-    admitted.read_exact(&mut [0; " Continue\r\n\r\n".len()]).await.unwrap();
+    admitted
+        .read_exact(&mut [0; " Continue\r\n\r\n".len()])
+        .await
+        .unwrap();
     admitted.write_all(&vec![1; MIB]).await.unwrap();
     assert_eq!(first_of_answer(&mut admitted).await, "HTTP/1.1 200");
     server.end().await;

@@ -63,15 +63,18 @@ async fn upload(body: Bytes) -> String {
 impl Server {
     pub(crate) async fn start(patience: Duration) -> Server {
         let runtime = Runtime::builder().audit(true).build().unwrap();
-        let [acme, globex] =
-            ["acme", "globex"].map(|name| runtime.root().create(name, Limits::new().max(MAX)).unwrap());
+        let [acme, globex] = ["acme", "globex"]
+            .map(|name| runtime.root().create(name, Limits::new().max(MAX)).unwrap());
         let tenants = [acme.clone(), globex.clone()];
         let layer = AdmissionLayer::new(move |request: &Request<Body>| {
             let tenant = request.headers().get("x-tenant")?.to_str().ok()?;
             tenants.iter().find(|group| group.name() == tenant).cloned()
         });
         let app = Router::new()
-            .route("/", post(upload).layer(axum::extract::DefaultBodyLimit::disable()))
+            .route(
+                "/",
+                post(upload).layer(axum::extract::DefaultBodyLimit::disable()),
+            )
             .route("/large", get(|| async { vec![7_u8; LARGE] }))
             .route("/never", get(std::future::pending::<()>))
             .layer(layer.patience(patience).request_groups(Limits::new()));
@@ -79,7 +82,10 @@ impl Server {
         socket.set_send_buffer_size(SEND_BUFFER).unwrap();
         socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let listener = socket.listen(1024).unwrap();
-        let (address, connections) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+        let (address, connections) = (
+            listener.local_addr().unwrap(),
+            Arc::new(AtomicUsize::new(0)),
+        );
         let accepted = Arc::clone(&connections);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
@@ -91,12 +97,18 @@ impl Server {
                 let service = TowerToHyperService::new(app.clone());
                 connections.spawn(async move {
                     let mut server = auto::Builder::new(TokioExecutor::new());
-                    // So that requests that wait, unread, leave the connection's window to those that run.
+                    // So that requests that wait, unread, leave the connection's window to those
+                    // that run.
                     let mut http2 = server.http2();
-                    http2.max_concurrent_streams(STREAMS).initial_stream_window_size(WINDOW);
+                    http2
+                        .max_concurrent_streams(STREAMS)
+                        .initial_stream_window_size(WINDOW);
                     http2.initial_connection_window_size(STREAMS * WINDOW);
                     // A client that goes is an error of its connection.
-                    server.serve_connection(TokioIo::new(stream), service).await.ok();
+                    server
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await
+                        .ok();
                 });
             }
         });
@@ -119,7 +131,16 @@ impl Server {
                 }
             }
         });
-        Server { runtime, acme, globex, address, connections, tasks, ends, sampler }
+        Server {
+            runtime,
+            acme,
+            globex,
+            address,
+            connections,
+            tasks,
+            ends,
+            sampler,
+        }
     }
 
     /// The number of connections that it has accepted.
@@ -130,9 +151,18 @@ impl Server {
     /// Waits until so many requests of acme were admitted, and so many are in line.
     pub(crate) async fn has(&self, running: usize, waiting: usize) {
         let has = || {
-            let holds = self.acme.children().iter().map(|request| request.live() > 0).collect::<Vec<_>>();
+            let holds = self
+                .acme
+                .children()
+                .iter()
+                .map(|request| request.live() > 0)
+                .collect::<Vec<_>>();
             let running = holds.iter().filter(|&&holds| holds).count();
-            (running, self.acme.waiting_count() + Promised::to(&self.acme).waiting, holds.len())
+            (
+                running,
+                self.acme.waiting_count() + Promised::to(&self.acme).waiting,
+                holds.len(),
+            )
         };
         let right = (running, waiting, running + waiting);
         until(|| has() == right, || format!("{:?}, not {right:?}", has())).await;
@@ -140,9 +170,15 @@ impl Server {
 
     /// Waits until all requests have ended: everything is given back.
     pub(crate) async fn gives_back(&self) {
-        let holds =
-            || [&self.acme, &self.globex].map(|group| (group.live(), group.waiting_count(), group.children().len()));
-        until(|| holds() == [(0, 0, 0); 2], || format!("{:?} are held", holds())).await;
+        let holds = || {
+            [&self.acme, &self.globex]
+                .map(|group| (group.live(), group.waiting_count(), group.children().len()))
+        };
+        until(
+            || holds() == [(0, 0, 0); 2],
+            || format!("{:?} are held", holds()),
+        )
+        .await;
         assert_eq!(self.runtime.root().live(), 0);
     }
 
@@ -160,6 +196,9 @@ impl Server {
 
     pub(crate) fn request(&self, tenant: &str, bytes: usize) -> Request<Full<Bytes>> {
         let body = Full::new(Bytes::from(vec![1; bytes]));
-        Request::post(format!("http://{}/", self.address)).header("x-tenant", tenant).body(body).unwrap()
+        Request::post(format!("http://{}/", self.address))
+            .header("x-tenant", tenant)
+            .body(body)
+            .unwrap()
     }
 }

@@ -33,26 +33,49 @@ pub(crate) fn ok(text: impl Into<Bytes>) -> Answer {
 
 impl Scene {
     pub(crate) fn new() -> Scene {
-        let runtime = Runtime::builder().max(150 * KIB).audit(true).build().unwrap();
-        let acme = runtime.root().create("acme", Limits::new().max(100 * KIB)).unwrap();
+        let runtime = Runtime::builder()
+            .max(150 * KIB)
+            .audit(true)
+            .build()
+            .unwrap();
+        let acme = runtime
+            .root()
+            .create("acme", Limits::new().max(100 * KIB))
+            .unwrap();
         let globex = runtime.root().create("globex", Limits::new()).unwrap();
-        Scene { runtime, acme, globex }
+        Scene {
+            runtime,
+            acme,
+            globex,
+        }
     }
 
     /// The path is the tenant. A body of unknown length reserves 4 KiB.
-    pub(crate) fn layer(&self) -> AdmissionLayer<impl Fn(&Request<Body>) -> Option<Group> + Clone + use<>> {
+    pub(crate) fn layer(
+        &self,
+    ) -> AdmissionLayer<impl Fn(&Request<Body>) -> Option<Group> + Clone + use<>> {
         let tenants = [self.acme.clone(), self.globex.clone()];
         let classify = move |request: &Request<Body>| {
             let tenant = request.uri().path().trim_start_matches('/');
             tenants.iter().find(|group| group.name() == tenant).cloned()
         };
-        let layer = AdmissionLayer::new(classify).overhead(KIB).unknown_body(4 * KIB).response(2 * KIB);
+        let layer = AdmissionLayer::new(classify)
+            .overhead(KIB)
+            .unknown_body(4 * KIB)
+            .response(2 * KIB);
         layer.patience(Duration::ZERO)
     }
 
     #[track_caller]
     pub(crate) fn assert_given_back(&self) {
-        assert_eq!((self.acme.live(), self.globex.live(), self.acme.waiting_count()), (0, 0, 0));
+        assert_eq!(
+            (
+                self.acme.live(),
+                self.globex.live(),
+                self.acme.waiting_count()
+            ),
+            (0, 0, 0)
+        );
         assert_eq!(self.acme.children().len(), 0, "no request's group is left");
         let verdict = self.runtime.verify().to_string();
         assert!(verdict.ends_with("all add up"), "{verdict}");
@@ -60,7 +83,10 @@ impl Scene {
 }
 
 pub(crate) fn request(tenant: &str, body: impl Into<Body>) -> Request<Body> {
-    Request::builder().uri(format!("/{tenant}")).body(body.into()).unwrap()
+    Request::builder()
+        .uri(format!("/{tenant}"))
+        .body(body.into())
+        .unwrap()
 }
 
 pub(crate) fn sized(tenant: &str, bytes: usize) -> Request<Body> {
@@ -78,13 +104,21 @@ pub(crate) fn unsized_body() -> (mpsc::UnboundedSender<Bytes>, Body) {
 pub(crate) fn tokio_stream(
     mut poll: impl FnMut(&mut std::task::Context<'_>) -> std::task::Poll<Option<Bytes>> + Send + 'static,
 ) -> impl futures_core::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send {
-    futures_util::stream::poll_fn(move |context| poll(context).map(|frame| frame.map(|bytes| Ok(Frame::data(bytes)))))
+    futures_util::stream::poll_fn(move |context| {
+        poll(context).map(|frame| frame.map(|bytes| Ok(Frame::data(bytes))))
+    })
 }
 
 /// When a client is told to come back, after a second at least: spread over two more, and one.
 #[track_caller]
 pub(crate) fn retry<B>(response: &Response<B>) -> Option<u64> {
-    let seconds: u64 = response.headers().get("retry-after")?.to_str().unwrap().parse().unwrap();
+    let seconds: u64 = response
+        .headers()
+        .get("retry-after")?
+        .to_str()
+        .unwrap()
+        .parse()
+        .unwrap();
     assert!((1..=4).contains(&seconds), "{seconds}");
     Some(1)
 }

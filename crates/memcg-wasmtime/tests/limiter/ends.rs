@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use memcg::{
-    Bytes, ChargeError, Event, Group, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Registration, Runtime,
+    Bytes, ChargeError, Event, Group, Limits, OomPolicy, Priority, Reclaim, ReclaimContext,
+    Registration, Runtime,
 };
 use memcg_wasmtime::GroupLimiter;
 use wasmtime::{Config, Engine, UpdateDeadline};
@@ -15,10 +16,14 @@ use super::{GUEST, Guest, PAGE, START, all_is_back, group_of};
 
 /// A budget of 16 pages, in which the group `greedy` goes if another one lacks memory.
 fn budget() -> (Runtime, Group, Group) {
-    let builder = Runtime::builder().audit(true).max(Bytes(16 * PAGE)).oom_time(Duration::from_secs(60));
+    let builder = Runtime::builder()
+        .audit(true)
+        .max(Bytes(16 * PAGE))
+        .oom_time(Duration::from_secs(60));
     let runtime = builder.build().unwrap();
     runtime.root().set_oom_policy(OomPolicy::Choose);
-    let [greedy, other] = ["greedy", "other"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    let [greedy, other] =
+        ["greedy", "other"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
     (runtime, greedy, other)
 }
 
@@ -53,12 +58,20 @@ fn a_cancelled_group_ends_a_guest_that_spins() {
     engine.increment_epoch();
     assert_eq!(guest.call("grow", 0), 12);
     let spins = thread::spawn(move || {
-        let spin = guest.instance.get_typed_func::<(), ()>(&mut guest.store, "spin").unwrap();
+        let spin = guest
+            .instance
+            .get_typed_func::<(), ()>(&mut guest.store, "spin")
+            .unwrap();
         spin.call(&mut guest.store, ()).unwrap_err()
     });
-    let charge = other.try_charge(Bytes(10 * PAGE)).expect("the victim's memory");
+    let charge = other
+        .try_charge(Bytes(10 * PAGE))
+        .expect("the victim's memory");
     let trap = spins.join().unwrap();
-    assert!(matches!(trap.downcast_ref(), Some(ChargeError::Cancelled { group, .. }) if *group == greedy), "{trap:?}");
+    assert!(
+        matches!(trap.downcast_ref(), Some(ChargeError::Cancelled { group, .. }) if *group == greedy),
+        "{trap:?}"
+    );
     assert_eq!((greedy.live(), greedy.events().get(Event::OomKill)), (0, 1));
     drop(charge);
     all_is_back(&runtime);
@@ -73,15 +86,26 @@ fn a_cancelled_group_ends_a_guest_that_grows() {
     // It gets -1 again and again.
     let mut guest = Guest::new(GroupLimiter::new(&greedy));
     let grows = thread::spawn(move || {
-        let grow_on = guest.instance.get_typed_func::<i32, ()>(&mut guest.store, "grow_on").unwrap();
-        (grow_on.call(&mut guest.store, 1).unwrap_err(), guest.store.data().refused_count())
+        let grow_on = guest
+            .instance
+            .get_typed_func::<i32, ()>(&mut guest.store, "grow_on")
+            .unwrap();
+        (
+            grow_on.call(&mut guest.store, 1).unwrap_err(),
+            guest.store.data().refused_count(),
+        )
     });
     while greedy.refused_count() == 0 {
         thread::yield_now();
     }
-    let charge = other.try_charge(Bytes(10 * PAGE)).expect("the victim's memory");
+    let charge = other
+        .try_charge(Bytes(10 * PAGE))
+        .expect("the victim's memory");
     let (trap, refused) = grows.join().unwrap();
-    assert!(matches!(trap.downcast_ref(), Some(ChargeError::Cancelled { .. })), "{trap:?}");
+    assert!(
+        matches!(trap.downcast_ref(), Some(ChargeError::Cancelled { .. })),
+        "{trap:?}"
+    );
     assert!(refused > 1 && greedy.live() == 0);
     drop(charge);
     all_is_back(&runtime);
@@ -96,10 +120,16 @@ fn an_offline_group_ends_its_guests() {
     acme.offline().unwrap();
     // Without traps by choice.
     let trap = grow.call(&mut guest.store, 1).unwrap_err();
-    assert!(matches!(trap.downcast_ref(), Some(ChargeError::Offline { .. })), "{trap:?}");
+    assert!(
+        matches!(trap.downcast_ref(), Some(ChargeError::Offline { .. })),
+        "{trap:?}"
+    );
     engine.increment_epoch();
     let trap = grow.call(&mut guest.store, 0).unwrap_err();
-    let said = trap.downcast_ref::<ChargeError>().map(ToString::to_string).unwrap_or_default();
+    let said = trap
+        .downcast_ref::<ChargeError>()
+        .map(ToString::to_string)
+        .unwrap_or_default();
     assert!(said.starts_with("/acme is offline"), "{trap:?}");
     assert_eq!(acme.live(), START);
     assert!(Guest::of(&engine, GUEST, GroupLimiter::new(&acme)).is_err());
@@ -116,7 +146,10 @@ fn a_group_above_its_max_ends_a_guest_at_its_epoch() {
     let allocated = acme.force_charge(Bytes(4 * PAGE));
     engine.increment_epoch();
     let trap = guest.try_call("grow", 0).unwrap_err();
-    assert!(matches!(trap.downcast_ref(), Some(ChargeError::Limit(_))), "{trap:?}");
+    assert!(
+        matches!(trap.downcast_ref(), Some(ChargeError::Limit(_))),
+        "{trap:?}"
+    );
     drop(allocated);
     engine.increment_epoch();
     assert_eq!(guest.call("grow", 0), 1);

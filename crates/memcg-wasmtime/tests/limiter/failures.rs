@@ -1,4 +1,5 @@
-//! Growths that the group allows and wasmtime cannot make, and those that wasmtime refuses before it asks.
+//! Growths that the group allows and wasmtime cannot make, and those that wasmtime refuses before
+//! it asks.
 
 use memcg_wasmtime::GroupLimiter;
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, TypedFunc};
@@ -18,18 +19,34 @@ fn memory_that_the_system_does_not_have_is_given_back() {
     for traps in [false, true] {
         let limiter = GroupLimiter::new(&acme).trap_on_grow_failure(traps);
         let mut guest = Guest::of(&engine, text, limiter).unwrap();
-        let grow: TypedFunc<i64, i64> = guest.instance.get_typed_func(&mut guest.store, "grow").unwrap();
+        let grow: TypedFunc<i64, i64> = guest
+            .instance
+            .get_typed_func(&mut guest.store, "grow")
+            .unwrap();
         for _ in 0..3 {
             assert!(grow.call(&mut guest.store, 1).is_ok_and(|pages| pages > 0));
             let before = acme.live();
             let failed = grow.call(&mut guest.store, TOO_MANY_PAGES);
-            assert!(if traps { failed.is_err() } else { failed.unwrap() == -1 });
-            assert_eq!((acme.live(), guest.store.data().refused_count()), (before, 0));
+            assert!(if traps {
+                failed.is_err()
+            } else {
+                failed.unwrap() == -1
+            });
+            assert_eq!(
+                (acme.live(), guest.store.data().refused_count()),
+                (before, 0)
+            );
         }
         assert_eq!(acme.live(), 4 * PAGE);
         // No usage may pass 2^63: the group refuses that itself.
-        assert!(grow.call(&mut guest.store, 1 << 48).map_or(traps, |pages| pages == -1));
-        assert_eq!((acme.live(), guest.store.data().refused_count()), (4 * PAGE, 1));
+        assert!(
+            grow.call(&mut guest.store, 1 << 48)
+                .map_or(traps, |pages| pages == -1)
+        );
+        assert_eq!(
+            (acme.live(), guest.store.data().refused_count()),
+            (4 * PAGE, 1)
+        );
     }
     all_is_back(&runtime);
 }
@@ -38,15 +55,25 @@ fn memory_that_the_system_does_not_have_is_given_back() {
 fn a_slot_that_is_too_small_gives_its_charge_back() {
     let (runtime, acme) = group_of(1 << 30);
     let mut pool = PoolingAllocationConfig::default();
-    pool.total_memories(1).total_tables(1).total_core_instances(1);
+    pool.total_memories(1)
+        .total_tables(1)
+        .total_core_instances(1);
     pool.max_memory_size(3 << 16).table_elements(10);
     let mut config = Config::new();
-    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool)).memory_reservation(3 << 16);
+    config
+        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
+        .memory_reservation(3 << 16);
     let engine = Engine::new(&config).unwrap();
     let mut guest = Guest::of(&engine, GUEST, GroupLimiter::new(&acme)).unwrap();
     for _ in 0..5 {
-        assert_eq!((guest.call("grow", 3), guest.call("grow_table", 9)), (-1, -1));
-        assert_eq!((acme.live(), guest.store.data().refused_count()), (START, 0));
+        assert_eq!(
+            (guest.call("grow", 3), guest.call("grow_table", 9)),
+            (-1, -1)
+        );
+        assert_eq!(
+            (acme.live(), guest.store.data().refused_count()),
+            (START, 0)
+        );
     }
     assert_eq!((guest.call("grow", 2), guest.call("grow_table", 8)), (1, 2));
     assert_eq!(acme.live(), START + 2 * PAGE + 64);
@@ -68,14 +95,21 @@ fn a_failure_that_was_not_asked_for_gives_nothing_back() {
     for traps in [false, true] {
         let limiter = GroupLimiter::new(&acme).trap_on_grow_failure(traps);
         let mut guest = Guest::of(&Engine::new(&config).unwrap(), text, limiter).unwrap();
-        let grow_table: TypedFunc<i64, i64> = guest.instance.get_typed_func(&mut guest.store, "grow_table").unwrap();
+        let grow_table: TypedFunc<i64, i64> = guest
+            .instance
+            .get_typed_func(&mut guest.store, "grow_table")
+            .unwrap();
         for _ in 0..2 {
             let before = acme.live();
             assert_eq!(guest.call("grow", 100_000) % 100_000, 0);
             assert!(guest.try_call("grow", -1).map_or(traps, |size| size == -1));
             assert_eq!(acme.live(), before + 100_000);
             assert!(grow_table.call(&mut guest.store, 1_000).unwrap() > 0);
-            assert!(grow_table.call(&mut guest.store, -1).map_or(traps, |size| size == -1));
+            assert!(
+                grow_table
+                    .call(&mut guest.store, -1)
+                    .map_or(traps, |size| size == -1)
+            );
             assert_eq!(acme.live(), before + 100_000 + 8_000);
         }
     }
@@ -89,12 +123,16 @@ fn failures_of_tables_and_of_memories_are_apart() {
     let mut guest = Guest::new(GroupLimiter::new(&acme));
     assert_eq!(guest.call("grow", 1), 1);
     let limiter: &mut dyn wasmtime::ResourceLimiter = guest.store.data_mut();
-    limiter.table_grow_failed(wasmtime::Error::msg("another one")).unwrap();
+    limiter
+        .table_grow_failed(wasmtime::Error::msg("another one"))
+        .unwrap();
     assert_eq!(acme.live(), START + PAGE);
     let limiter: &mut dyn wasmtime::ResourceLimiter = guest.store.data_mut();
     for _ in 0..2 {
         // Only once.
-        limiter.memory_grow_failed(wasmtime::Error::msg("this one")).unwrap();
+        limiter
+            .memory_grow_failed(wasmtime::Error::msg("this one"))
+            .unwrap();
         assert_eq!(acme.live(), START);
     }
     drop(guest);

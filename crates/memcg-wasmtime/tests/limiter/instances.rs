@@ -25,12 +25,21 @@ fn instances_are_counted_beside_memory() {
         Instance::new(&mut store, &module, &[]).unwrap();
     }
     let third = Instance::new(&mut store, &module, &[]).unwrap_err();
-    assert!(third.to_string().contains("instance count too high at 3"), "{third}");
-    assert_eq!((acme.counter(counter).unwrap().live(), acme.live()), (2, 2 * START));
+    assert!(
+        third.to_string().contains("instance count too high at 3"),
+        "{third}"
+    );
+    assert_eq!(
+        (acme.counter(counter).unwrap().live(), acme.live()),
+        (2, 2 * START)
+    );
 
     let refused = GroupLimiter::new(&acme).instances(counter, 2).unwrap_err();
     let said = refused.to_string();
-    assert!(said.starts_with("/acme refused 2 of instances for /acme: short by 1"), "{said}");
+    assert!(
+        said.starts_with("/acme refused 2 of instances for /acme: short by 1"),
+        "{said}"
+    );
     let one = GroupLimiter::new(&acme).instances(counter, 1).unwrap();
     drop(store);
     assert_eq!((acme.counter(counter).unwrap().live(), acme.live()), (1, 0));
@@ -44,9 +53,14 @@ fn instances_are_counted_beside_memory() {
 fn instances_that_are_not_counted_are_many() {
     let (_runtime, acme) = group_of(u64::MAX);
     let limiter = GroupLimiter::new(&acme);
-    let (sync, asynchronous): (&dyn wasmtime::ResourceLimiter, &dyn wasmtime::ResourceLimiterAsync) =
-        (&limiter, &limiter);
-    assert_eq!((sync.instances(), asynchronous.instances()), (10_000, 10_000));
+    let (sync, asynchronous): (
+        &dyn wasmtime::ResourceLimiter,
+        &dyn wasmtime::ResourceLimiterAsync,
+    ) = (&limiter, &limiter);
+    assert_eq!(
+        (sync.instances(), asynchronous.instances()),
+        (10_000, 10_000)
+    );
 }
 
 /// Says what its group has when it is dropped.
@@ -59,11 +73,21 @@ impl Drop for LastLook {
 }
 
 /// A host function goes with the store's memories, after the store's data.
-fn store_with_last_look(acme: &Group, by_hand: bool) -> (Store<(GroupLimiter, LastLook)>, [Arc<AtomicU64>; 2]) {
-    let [data, function]: [Arc<AtomicU64>; 2] = [u64::MAX; 2].map(|none| Arc::new(AtomicU64::new(none)));
+fn store_with_last_look(
+    acme: &Group,
+    by_hand: bool,
+) -> (Store<(GroupLimiter, LastLook)>, [Arc<AtomicU64>; 2]) {
+    let [data, function]: [Arc<AtomicU64>; 2] =
+        [u64::MAX; 2].map(|none| Arc::new(AtomicU64::new(none)));
     let engine = Engine::default();
     let look = LastLook(acme.clone(), function.clone());
-    let mut store = Store::new(&engine, (GroupLimiter::new(acme), LastLook(acme.clone(), data.clone())));
+    let mut store = Store::new(
+        &engine,
+        (
+            GroupLimiter::new(acme),
+            LastLook(acme.clone(), data.clone()),
+        ),
+    );
     if by_hand {
         store.limiter(|data| &mut data.0);
     } else {
@@ -91,7 +115,10 @@ fn the_charge_outlives_the_memory() {
     // The data goes on alone, and the limiter with it.
     let (store, looks) = store_with_last_look(&acme, false);
     let data = store.into_data();
-    assert_eq!((looks[1].load(Ordering::SeqCst), acme.live()), (START, START));
+    assert_eq!(
+        (looks[1].load(Ordering::SeqCst), acme.live()),
+        (START, START)
+    );
     drop(data);
     all_is_back(&runtime);
 }

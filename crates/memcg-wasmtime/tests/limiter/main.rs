@@ -29,8 +29,14 @@ const START: u64 = PAGE + 2 * 8;
 
 /// An audited runtime, and a group below a max.
 fn group_of(max: u64) -> (Runtime, Group) {
-    let runtime = Runtime::builder().audit(true).build().expect("limits that fit");
-    let group = runtime.root().create("acme", Limits::new().max(Bytes(max))).expect("a free name");
+    let runtime = Runtime::builder()
+        .audit(true)
+        .build()
+        .expect("limits that fit");
+    let group = runtime
+        .root()
+        .create("acme", Limits::new().max(Bytes(max)))
+        .expect("a free name");
     (runtime, group)
 }
 
@@ -57,7 +63,9 @@ impl Guest {
     }
 
     fn function(&mut self, name: &str) -> TypedFunc<i32, i32> {
-        self.instance.get_typed_func(&mut self.store, name).expect("a function of the guest")
+        self.instance
+            .get_typed_func(&mut self.store, name)
+            .expect("a function of the guest")
     }
 
     fn try_call(&mut self, name: &str, more: i32) -> wasmtime::Result<i32> {
@@ -69,6 +77,10 @@ impl Guest {
     }
 
     fn refusal(&self) -> String {
-        self.store.data().last_refusal().expect("a refusal").to_string()
+        self.store
+            .data()
+            .last_refusal()
+            .expect("a refusal")
+            .to_string()
     }
 }

@@ -8,10 +8,16 @@ use super::{GUEST, Guest, PAGE, START, all_is_back, group_of};
 
 fn pool_of(slots: u32) -> Engine {
     let mut pool = PoolingAllocationConfig::default();
-    pool.total_memories(slots).total_tables(slots).total_core_instances(slots);
-    pool.max_memory_size(16 << 16).table_elements(100).linear_memory_keep_resident(1 << 16);
+    pool.total_memories(slots)
+        .total_tables(slots)
+        .total_core_instances(slots);
+    pool.max_memory_size(16 << 16)
+        .table_elements(100)
+        .linear_memory_keep_resident(1 << 16);
     let mut config = Config::new();
-    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool)).memory_reservation(16 << 16);
+    config
+        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
+        .memory_reservation(16 << 16);
     Engine::new(&config).expect("a small pool")
 }
 
@@ -22,7 +28,8 @@ fn a_slot_is_charged_while_a_store_uses_it() {
     let engine = pool_of(2);
     assert_eq!(acme.live(), 0);
     for _ in 0..20 {
-        let mut guests = [(); 2].map(|()| Guest::of(&engine, GUEST, GroupLimiter::new(&acme)).unwrap());
+        let mut guests =
+            [(); 2].map(|()| Guest::of(&engine, GUEST, GroupLimiter::new(&acme)).unwrap());
         for guest in &mut guests {
             assert_eq!(guest.call("grow", 5), 1);
         }

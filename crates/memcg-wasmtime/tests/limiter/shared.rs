@@ -27,7 +27,10 @@ fn a_shared_memory_grows_without_the_limiter() {
     let charge = acme.try_charge(Bytes(8 * PAGE)).unwrap();
     let memory = SharedMemory::new(&engine, MemoryType::shared(1, 8)).unwrap();
     memory.grow(7).unwrap();
-    assert_eq!((memory.data_size() as u64, acme.live()), (charge.bytes(), 8 * PAGE));
+    assert_eq!(
+        (memory.data_size() as u64, acme.live()),
+        (charge.bytes(), 8 * PAGE)
+    );
     drop((memory, charge));
     all_is_back(&runtime);
 }

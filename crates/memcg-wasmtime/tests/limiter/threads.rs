@@ -12,21 +12,36 @@ use super::{GUEST, PAGE, START, all_is_back};
 const THREADS: usize = 4;
 const INSTANCES: usize = 10_000;
 
-fn start(engine: &Engine, guest: &InstancePre<GroupLimiter>, limiter: GroupLimiter) -> (Store<GroupLimiter>, Instance) {
+fn start(
+    engine: &Engine,
+    guest: &InstancePre<GroupLimiter>,
+    limiter: GroupLimiter,
+) -> (Store<GroupLimiter>, Instance) {
     let mut store = Store::new(engine, limiter);
     limit(&mut store, |limiter| limiter);
     let instance = guest.instantiate(&mut store).expect("room for one guest");
     (store, instance)
 }
 
-/// 10,000 instances of four tenants come and go on four threads; every second store ends on another thread.
+/// 10,000 instances of four tenants come and go on four threads; every second store ends on another
+/// thread.
 #[test]
 fn instances_come_and_go() {
     let runtime = Runtime::builder().audit(true).max(1 << 30).build().unwrap();
     let engine = Engine::default();
-    let guest = Linker::new(&engine).instantiate_pre(&Module::new(&engine, GUEST).unwrap()).unwrap();
+    let guest = Linker::new(&engine)
+        .instantiate_pre(&Module::new(&engine, GUEST).unwrap())
+        .unwrap();
     let tenants: Vec<_> = (0..THREADS)
-        .map(|number| runtime.root().create(&*format!("tenant{number}"), Limits::new().max(Bytes(8 * PAGE))).unwrap())
+        .map(|number| {
+            runtime
+                .root()
+                .create(
+                    &*format!("tenant{number}"),
+                    Limits::new().max(Bytes(8 * PAGE)),
+                )
+                .unwrap()
+        })
         .collect();
     let (others, ends) = mpsc::sync_channel::<Store<GroupLimiter>>(1);
     let (mut refused, mut grown) = (0, 0);
@@ -38,7 +53,9 @@ fn instances_come_and_go() {
                 let (mut refused, mut grown) = (0, 0);
                 for number in 0..INSTANCES / THREADS {
                     let (mut store, instance) = start(engine, guest, GroupLimiter::new(tenant));
-                    let grow = instance.get_typed_func::<i32, i32>(&mut store, "grow").unwrap();
+                    let grow = instance
+                        .get_typed_func::<i32, i32>(&mut store, "grow")
+                        .unwrap();
                     // One page fits beside what other stores of the tenant have, ten never do.
                     for pages in [1, 10] {
                         match grow.call(&mut store, pages).unwrap() {
@@ -63,7 +80,10 @@ fn instances_come_and_go() {
     });
     assert_eq!((refused, grown), (INSTANCES, INSTANCES));
     for tenant in &tenants {
-        assert_eq!((tenant.live(), tenant.refused_count()), (0, (INSTANCES / THREADS) as u64));
+        assert_eq!(
+            (tenant.live(), tenant.refused_count()),
+            (0, (INSTANCES / THREADS) as u64)
+        );
     }
     runtime.release_idle_credit();
     all_is_back(&runtime);
@@ -73,14 +93,21 @@ fn instances_come_and_go() {
 #[test]
 fn stores_share_the_max_of_their_tenant() {
     let runtime = Runtime::builder().audit(true).build().unwrap();
-    let acme = runtime.root().create("acme", Limits::new().max(Bytes(100 * (PAGE + 16)))).unwrap();
+    let acme = runtime
+        .root()
+        .create("acme", Limits::new().max(Bytes(100 * (PAGE + 16))))
+        .unwrap();
     let engine = Engine::default();
-    let guest = Linker::new(&engine).instantiate_pre(&Module::new(&engine, GUEST).unwrap()).unwrap();
+    let guest = Linker::new(&engine)
+        .instantiate_pre(&Module::new(&engine, GUEST).unwrap())
+        .unwrap();
     let started = [(); THREADS].map(|()| start(&engine, &guest, GroupLimiter::new(&acme)));
     let stores = thread::scope(|scope| {
         let threads = started.map(|(mut store, instance)| {
             scope.spawn(move || {
-                let grow = instance.get_typed_func::<i32, i32>(&mut store, "grow").unwrap();
+                let grow = instance
+                    .get_typed_func::<i32, i32>(&mut store, "grow")
+                    .unwrap();
                 let mut pages = 1;
                 while grow.call(&mut store, 1).unwrap() != -1 {
                     pages += 1;

@@ -27,14 +27,22 @@ impl Guest {
     }
 
     async fn call(&mut self, name: &str, more: i32) -> wasmtime::Result<i32> {
-        let function = self.instance.get_typed_func::<i32, i32>(&mut self.store, name).expect("a function");
+        let function = self
+            .instance
+            .get_typed_func::<i32, i32>(&mut self.store, name)
+            .expect("a function");
         function.call_async(&mut self.store, more).await
     }
 }
 
 fn budget() -> (Runtime, Group, Group) {
-    let runtime = Runtime::builder().audit(true).max(Bytes(16 * PAGE)).build().unwrap();
-    let [acme, globex] = ["acme", "globex"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    let runtime = Runtime::builder()
+        .audit(true)
+        .max(Bytes(16 * PAGE))
+        .build()
+        .unwrap();
+    let [acme, globex] =
+        ["acme", "globex"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
     (runtime, acme, globex)
 }
 
@@ -49,13 +57,18 @@ async fn a_growth_waits_until_another_store_ends() {
     let (runtime, acme, globex) = budget();
     let mut first = Guest::new(GroupLimiter::new(&globex)).await.unwrap();
     assert_eq!(first.call("grow", 12).await.unwrap(), 1);
-    let mut second = Guest::new(GroupLimiter::new(&acme).on_full(LONG)).await.unwrap();
+    let mut second = Guest::new(GroupLimiter::new(&acme).on_full(LONG))
+        .await
+        .unwrap();
     let waits = tokio::spawn(async move { (second.call("grow", 12).await.unwrap(), second) });
     waiters(&runtime.root(), 1).await;
     assert_eq!(acme.live(), START);
     drop(first);
     let (before, mut second) = waits.await.unwrap();
-    assert_eq!((before, acme.live(), second.store.data().bytes()), (1, START + 12 * PAGE, START + 12 * PAGE));
+    assert_eq!(
+        (before, acme.live(), second.store.data().bytes()),
+        (1, START + 12 * PAGE, START + 12 * PAGE)
+    );
     assert_eq!(second.call("grow_table", 100).await.unwrap(), 2);
     assert_eq!(acme.live(), START + 12 * PAGE + 800);
     drop(second);
@@ -80,9 +93,13 @@ async fn a_start_waits() {
 async fn patience_ends() {
     let (runtime, acme, globex) = budget();
     let held = globex.try_charge(Bytes(14 * PAGE)).unwrap();
-    let mut guest = Guest::new(GroupLimiter::new(&acme).on_full(OnFull::Wait(SHORT))).await.unwrap();
+    let mut guest = Guest::new(GroupLimiter::new(&acme).on_full(OnFull::Wait(SHORT)))
+        .await
+        .unwrap();
     assert_eq!(guest.call("grow", 2).await.unwrap(), -1);
-    let Some(ChargeError::TimedOut { waited, .. }) = guest.store.data().last_refusal() else { panic!("it waits") };
+    let Some(ChargeError::TimedOut { waited, .. }) = guest.store.data().last_refusal() else {
+        panic!("it waits")
+    };
     assert!(*waited >= SHORT);
     assert_eq!((acme.live(), runtime.root().waiting_count()), (START, 0));
     drop(held);
@@ -97,20 +114,32 @@ async fn a_growth_is_refused_at_once_by_default() {
     let (runtime, acme, globex) = budget();
     let _held = globex.try_charge(Bytes(14 * PAGE)).unwrap();
     for (full, answer) in [(OnFull::Refuse, -1), (OnFull::Force, 1)] {
-        let mut guest = Guest::new(GroupLimiter::new(&acme).on_full(full)).await.unwrap();
+        let mut guest = Guest::new(GroupLimiter::new(&acme).on_full(full))
+            .await
+            .unwrap();
         assert_eq!(guest.call("grow", 2).await.unwrap(), answer);
     }
-    let mut guest = Guest::new(GroupLimiter::new(&acme).trap_on_grow_failure(true)).await.unwrap();
+    let mut guest = Guest::new(GroupLimiter::new(&acme).trap_on_grow_failure(true))
+        .await
+        .unwrap();
     let trap = guest.call("grow", 2).await.unwrap_err();
-    assert!(matches!(trap.downcast_ref(), Some(ChargeError::Limit(_))), "{trap:?}");
-    assert_eq!((runtime.root().events().get(Event::TimedOut), acme.live()), (0, START));
+    assert!(
+        matches!(trap.downcast_ref(), Some(ChargeError::Limit(_))),
+        "{trap:?}"
+    );
+    assert_eq!(
+        (runtime.root().events().get(Event::TimedOut), acme.live()),
+        (0, START)
+    );
 }
 
 #[tokio::test]
 async fn a_call_that_is_dropped_leaves_no_place_in_line() {
     let (runtime, acme, globex) = budget();
     let held = globex.try_charge(Bytes(14 * PAGE)).unwrap();
-    let mut guest = Guest::new(GroupLimiter::new(&acme).on_full(LONG)).await.unwrap();
+    let mut guest = Guest::new(GroupLimiter::new(&acme).on_full(LONG))
+        .await
+        .unwrap();
     assert!(timeout(SHORT, guest.call("grow", 2)).await.is_err());
     assert_eq!((runtime.root().waiting_count(), acme.live()), (0, START));
     drop(held);
@@ -123,12 +152,17 @@ async fn a_call_that_is_dropped_leaves_no_place_in_line() {
 async fn a_group_that_goes_offline_ends_the_wait() {
     let (runtime, acme, globex) = budget();
     let held = globex.try_charge(Bytes(14 * PAGE)).unwrap();
-    let mut guest = Guest::new(GroupLimiter::new(&acme).on_full(LONG)).await.unwrap();
+    let mut guest = Guest::new(GroupLimiter::new(&acme).on_full(LONG))
+        .await
+        .unwrap();
     let waits = tokio::spawn(async move { guest.call("grow", 2).await });
     waiters(&runtime.root(), 1).await;
     acme.offline().unwrap();
     let trap = waits.await.unwrap().unwrap_err();
-    assert!(matches!(trap.downcast_ref(), Some(ChargeError::Offline { .. })), "{trap:?}");
+    assert!(
+        matches!(trap.downcast_ref(), Some(ChargeError::Offline { .. })),
+        "{trap:?}"
+    );
     drop(held);
     all_is_back(&runtime);
 }
@@ -139,12 +173,15 @@ async fn many_stores_wait_in_line() {
     let guests = (0..40).map(|_| {
         let limiter = GroupLimiter::new(&acme).on_full(LONG);
         tokio::spawn(async move {
-            // One that has nothing yet waits for its start; 15 pages leave no room for a second one.
+            // One that has nothing yet waits for its start; 15 pages leave no room for a second
+            // one.
             let text = r#"(module (memory (export "memory") 15))"#;
             let engine = Engine::default();
             let mut store = Store::new(&engine, limiter);
             limit_async(&mut store, |limiter| limiter);
-            Instance::new_async(&mut store, &Module::new(&engine, text).unwrap(), &[]).await.unwrap();
+            Instance::new_async(&mut store, &Module::new(&engine, text).unwrap(), &[])
+                .await
+                .unwrap();
             tokio::task::yield_now().await;
             store.data().bytes()
         })

@@ -1,10 +1,12 @@
-//! Any allocations, frees, migrations, transfers and offlines, on any machine, against a naive twin.
+//! Any allocations, frees, migrations, transfers and offlines, on any machine, against a naive
+//! twin.
 //!
-//! The twin has for each guard the bytes in each place, and for each group a flag for each node on which it or a group
-//! below ever had memory. After each operation: a charge is admitted exactly when there is room; what a guard says it
-//! holds is what the twin has; stale figures are off by no more than they say. On reading, and in the end: for every
-//! group each node is what the guards have there, the nodes sum to the account, the account is no more than the charge,
-//! and the tier holds what lies on it and what is promised. When all is gone all is zero.
+//! The twin has for each guard the bytes in each place, and for each group a flag for each node on
+//! which it or a group below ever had memory. After each operation: a charge is admitted exactly
+//! when there is room; what a guard says it holds is what the twin has; stale figures are off by no
+//! more than they say. On reading, and in the end: for every group each node is what the guards
+//! have there, the nodes sum to the account, the account is no more than the charge, and the tier
+//! holds what lies on it and what is promised. When all is gone all is zero.
 
 mod run;
 mod twin;
@@ -95,8 +97,11 @@ fn actions() -> impl Strategy<Value = Action> {
 }
 
 fn ops(length: usize) -> impl Strategy<Value = Vec<Op>> {
-    let op =
-        (0..THREADS as u8, any::<u8>(), actions()).prop_map(|(thread, subject, action)| Op { thread, subject, action });
+    let op = (0..THREADS as u8, any::<u8>(), actions()).prop_map(|(thread, subject, action)| Op {
+        thread,
+        subject,
+        action,
+    });
     prop::collection::vec(op, 0..length)
 }
 
@@ -108,20 +113,33 @@ fn setups() -> impl Strategy<Value = Setup> {
     ];
     let max = || prop_oneof![3 => Just(u64::MAX >> 1), 2 => 1_000..60_000_u64];
     let batches = select(&[None, Some(0), Some(2), Some(64)][..]);
-    (nodes, select(&[0_u64, 512, 4_096, 65_536][..]), any::<bool>(), batches, max(), max()).prop_map(
-        |(nodes, batch, adaptive, stat_batch, max, tier_max)| Setup {
-            nodes,
-            batch,
-            adaptive,
-            stat_batch,
-            max,
-            tier_max,
-        },
+    (
+        nodes,
+        select(&[0_u64, 512, 4_096, 65_536][..]),
+        any::<bool>(),
+        batches,
+        max(),
+        max(),
     )
+        .prop_map(
+            |(nodes, batch, adaptive, stat_batch, max, tier_max)| Setup {
+                nodes,
+                batch,
+                adaptive,
+                stat_batch,
+                max,
+                tier_max,
+            },
+        )
 }
 
 fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig { cases, max_shrink_iters: 8_192, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig {
+        cases,
+        max_shrink_iters: 8_192,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 proptest! {

@@ -1,5 +1,5 @@
-//! The library and its twin side by side: one operation after the other, by threads that take turns, and what must hold
-//! after each.
+//! The library and its twin side by side: one operation after the other, by threads that take
+//! turns, and what must hold after each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,12 +41,19 @@ struct Run {
 impl Run {
     fn new(setup: &Setup) -> Self {
         let twin = Twin::new(setup);
-        let builder = Runtime::builder().audit(true).max(Limit::Bytes(setup.max)).topology(machine(&twin.numbers));
+        let builder = Runtime::builder()
+            .audit(true)
+            .max(Limit::Bytes(setup.max))
+            .topology(machine(&twin.numbers));
         let mut builder = builder.batch(Bytes(setup.batch)).adaptive(setup.adaptive);
         if let Some(batch) = setup.stat_batch {
             builder = builder.stat_batch(batch);
         }
-        let fast: Vec<NodeId> = twin.numbers[..twin.numbers.len().div_ceil(2)].iter().copied().map(node).collect();
+        let fast: Vec<NodeId> = twin.numbers[..twin.numbers.len().div_ceil(2)]
+            .iter()
+            .copied()
+            .map(node)
+            .collect();
         let toptier = builder.tier("toptier", fast.clone());
         let runtime = build(builder);
         let root = runtime.root();
@@ -80,24 +87,45 @@ impl Run {
 
     fn placement(&self, spots: &Spots) -> Placement {
         let mut placement = Placement::new();
-        spots.iter().for_each(|&(at, bytes)| placement.add(self.node(at), Bytes(bytes)));
+        spots
+            .iter()
+            .for_each(|&(at, bytes)| placement.add(self.node(at), Bytes(bytes)));
         placement
     }
 
-    /// The same as the machine sees it, in the order in which nodes are looked at: those first, what is on none last.
+    /// The same as the machine sees it, in the order in which nodes are looked at: those first,
+    /// what is on none last.
     fn spots(&self, spots: &Spots) -> Vec<(Spot, u64)> {
         let placement = self.placement(spots);
         let is_one_node = self.twin.numbers.len() == 1;
-        let of = |node: NodeId| match self.twin.numbers.iter().find(|&&number| number == node.get()) {
+        let of = |node: NodeId| match self
+            .twin
+            .numbers
+            .iter()
+            .find(|&&number| number == node.get())
+        {
             _ if is_one_node => Some(self.twin.numbers[0]),
             found => found.copied(),
         };
-        let rest = (if is_one_node { Some(self.twin.numbers[0]) } else { None }, placement.unplaced());
-        placement.nodes().map(|(node, bytes)| (of(node), bytes)).chain([rest]).collect()
+        let rest = (
+            if is_one_node {
+                Some(self.twin.numbers[0])
+            } else {
+                None
+            },
+            placement.unplaced(),
+        );
+        placement
+            .nodes()
+            .map(|(node, bytes)| (of(node), bytes))
+            .chain([rest])
+            .collect()
     }
 
     fn step(&mut self, op: &Op) {
-        let in_hand: Vec<usize> = (0..self.handles.len()).filter(|&at| self.handles[at].is_some()).collect();
+        let in_hand: Vec<usize> = (0..self.handles.len())
+            .filter(|&at| self.handles[at].is_some())
+            .collect();
         let group = in_hand[usize::from(op.subject) % in_hand.len()];
         match &op.action {
             Action::Create { .. } | Action::Offline | Action::OfflineTree | Action::DropHandle => {
@@ -106,7 +134,11 @@ impl Run {
             Action::Precharge { bytes, is_within } => self.precharge(op, group, *bytes, *is_within),
             Action::Read => self.read_all(),
             Action::Drain => {
-                self.handles[group].as_ref().expect("in hand").memory().drain();
+                self.handles[group]
+                    .as_ref()
+                    .expect("in hand")
+                    .memory()
+                    .drain();
             }
             Action::Exit => self.threads[usize::from(op.thread) % THREADS] = Other::spawn(),
             Action::DropPrecharge | Action::Account(_) if self.precharges.is_empty() => {}
@@ -128,14 +160,22 @@ impl Run {
     fn of_group(&mut self, op: &Op, group: usize) {
         let handle = self.handles[group].clone().expect("in hand");
         match op.action {
-            Action::Create { max } if self.twin.groups.len() < GROUPS_MAX && self.twin.groups[group].online => {
+            Action::Create { max }
+                if self.twin.groups.len() < GROUPS_MAX && self.twin.groups[group].online =>
+            {
                 let made = limited(&handle, &self.twin.groups.len().to_string(), max);
                 let parts = BTreeSet::new();
-                self.twin.groups.push(TwinGroup { parent: Some(group), online: true, max, parts });
+                self.twin.groups.push(TwinGroup {
+                    parent: Some(group),
+                    online: true,
+                    max,
+                    parts,
+                });
                 self.handles.push(Some(made));
             }
             Action::Offline if group > 0 => {
-                let below = (group + 1..self.twin.groups.len()).filter(|&at| self.twin.is_within(at, group));
+                let below = (group + 1..self.twin.groups.len())
+                    .filter(|&at| self.twin.is_within(at, group));
                 let is_alone = below.into_iter().all(|at| !self.twin.groups[at].online);
                 let done = self.on(op, move || handle.offline().is_ok());
                 assert_eq!(done, is_alone, "{}", self.at);
@@ -161,10 +201,19 @@ impl Run {
         if self.precharges.len() + self.held.len() >= HELD_MAX {
             return;
         }
-        let slow: Vec<NodeId> =
-            self.twin.numbers.iter().map(|&number| node(number)).filter(|of| !self.fast.contains(of)).collect();
+        let slow: Vec<NodeId> = self
+            .twin
+            .numbers
+            .iter()
+            .map(|&number| node(number))
+            .filter(|of| !self.fast.contains(of))
+            .collect();
         let asked = !is_within || slow.is_empty();
-        let bound = if is_within { Bound::from(Bytes(bytes)).within(&slow) } else { Bound::from(Bytes(bytes)) };
+        let bound = if is_within {
+            Bound::from(Bytes(bytes)).within(&slow)
+        } else {
+            Bound::from(Bytes(bytes))
+        };
         let is_online = self.twin.groups[group].online;
         let tier_fits = !asked || self.twin.tier() + bytes <= self.twin.tier_max;
         let fits = is_online && tier_fits && self.twin.has_room(group, bytes, None);
@@ -180,14 +229,22 @@ impl Run {
     fn account(&mut self, op: &Op, spots: &Spots) {
         let at = usize::from(op.subject) % self.precharges.len();
         let (precharge, placement) = (self.precharges.swap_remove(at), self.placement(spots));
-        self.held.push(self.on(op, move || precharge.account(&placement)));
+        self.held
+            .push(self.on(op, move || precharge.account(&placement)));
         let (group, bytes, asked) = self.twin.precharges.swap_remove(at);
-        let mut kmem = TwinKmem { group, ..TwinKmem::default() };
+        let mut kmem = TwinKmem {
+            group,
+            ..TwinKmem::default()
+        };
         for (spot, bytes) in self.spots(spots) {
             self.twin.put(&mut kmem, spot, bytes);
         }
         let on_tier = self.twin.on_tier(&kmem);
-        kmem.promised = if asked { bytes.saturating_sub(on_tier).min(kmem.on(None)) } else { 0 };
+        kmem.promised = if asked {
+            bytes.saturating_sub(on_tier).min(kmem.on(None))
+        } else {
+            0
+        };
         self.twin.held.push(kmem);
     }
 
@@ -201,18 +258,30 @@ impl Run {
             }
             &Action::Migrate { from, to, bytes } => {
                 let (of, into) = (self.node(from), self.node(to));
-                let (moved, back) = self.on(op, move || (kmem.migrate(of, into, Bytes(bytes)), kmem));
+                let (moved, back) =
+                    self.on(op, move || (kmem.migrate(of, into, Bytes(bytes)), kmem));
                 kmem = back;
-                assert_eq!(moved, self.migrate(&mut theirs, from, to, bytes), "{}", self.at);
+                assert_eq!(
+                    moved,
+                    self.migrate(&mut theirs, from, to, bytes),
+                    "{}",
+                    self.at
+                );
             }
             &Action::TryMigrate { from, to, bytes } => {
                 let (of, into) = (self.node(from), self.node(to));
-                let (got, back) = self.on(op, move || (kmem.try_migrate(of, into, Bytes(bytes)), kmem));
+                let (got, back) =
+                    self.on(op, move || (kmem.try_migrate(of, into, Bytes(bytes)), kmem));
                 kmem = back;
                 let fits = self.may_migrate(&theirs, from, to, bytes);
                 assert_eq!(got.is_ok(), fits, "{}: {got:?}", self.at);
                 if let Ok(moved) = got {
-                    assert_eq!(moved, self.migrate(&mut theirs, from, to, bytes), "{}", self.at);
+                    assert_eq!(
+                        moved,
+                        self.migrate(&mut theirs, from, to, bytes),
+                        "{}",
+                        self.at
+                    );
                 }
             }
             Action::Relocate(spots) => {
@@ -227,15 +296,27 @@ impl Run {
                 let placement = self.placement(spots);
                 let (gone, back) = self.on(op, move || (kmem.shrink(&placement), kmem));
                 kmem = back;
-                let expected: u64 = self.spots(spots).into_iter().map(|(spot, bytes)| theirs.take(spot, bytes)).sum();
+                let expected: u64 = self
+                    .spots(spots)
+                    .into_iter()
+                    .map(|(spot, bytes)| theirs.take(spot, bytes))
+                    .sum();
                 assert_eq!(gone, expected, "{}", self.at);
             }
             Action::Merge(with) if !self.held.is_empty() => {
                 let with = usize::from(*with) % self.held.len();
-                let (other, theirs_too) = (self.held.swap_remove(with), self.twin.held.swap_remove(with));
+                let (other, theirs_too) = (
+                    self.held.swap_remove(with),
+                    self.twin.held.swap_remove(with),
+                );
                 let (back, merged) = self.on(op, move || (kmem.merge(other).err(), kmem));
                 kmem = merged;
-                assert_eq!(back.is_none(), theirs.group == theirs_too.group, "{}", self.at);
+                assert_eq!(
+                    back.is_none(),
+                    theirs.group == theirs_too.group,
+                    "{}",
+                    self.at
+                );
                 if let Some(back) = back {
                     self.held.push(*back);
                     self.twin.held.push(theirs_too);
@@ -255,13 +336,22 @@ impl Run {
                 let (got, back) = self.on(op, move || (kmem.transfer(&handle), kmem));
                 kmem = back;
                 let common = self.twin.common(theirs.group, to);
-                // The account's bytes are not in the twin's list now, and were below the common ancestor only.
-                let room = self.twin.groups[to].online && self.twin.has_room(to, theirs.bytes(), Some(common));
-                assert_eq!(got.is_ok(), to == theirs.group || room, "{}: {got:?}", self.at);
+                // The account's bytes are not in the twin's list now, and were below the common
+                // ancestor only.
+                let room = self.twin.groups[to].online
+                    && self.twin.has_room(to, theirs.bytes(), Some(common));
+                assert_eq!(
+                    got.is_ok(),
+                    to == theirs.group || room,
+                    "{}: {got:?}",
+                    self.at
+                );
                 if got.is_ok() && to != theirs.group {
                     let places = std::mem::take(&mut theirs.places);
                     theirs.group = to;
-                    places.into_iter().for_each(|((spot, _), bytes)| self.twin.put(&mut theirs, spot, bytes));
+                    places
+                        .into_iter()
+                        .for_each(|((spot, _), bytes)| self.twin.put(&mut theirs, spot, bytes));
                 }
             }
             _ => {}
@@ -307,7 +397,11 @@ impl Run {
     fn relocate(&mut self, kmem: &mut TwinKmem, spots: &Spots) {
         let mut left = kmem.bytes();
         let mut wanted: BTreeMap<Spot, u64> = BTreeMap::new();
-        let rest = if self.twin.numbers.len() == 1 { Some(self.twin.numbers[0]) } else { None };
+        let rest = if self.twin.numbers.len() == 1 {
+            Some(self.twin.numbers[0])
+        } else {
+            None
+        };
         let mut spots = self.spots(spots);
         spots.pop();
         for (spot, bytes) in spots {
@@ -332,23 +426,47 @@ impl Run {
     fn look(&self) {
         for (kmem, theirs) in self.held.iter().zip(&self.twin.held) {
             let placement = kmem.placement();
-            assert_eq!((kmem.bytes(), placement.bytes()), (theirs.bytes(), theirs.bytes()), "{}", self.at);
+            assert_eq!(
+                (kmem.bytes(), placement.bytes()),
+                (theirs.bytes(), theirs.bytes()),
+                "{}",
+                self.at
+            );
             assert_eq!(placement.unplaced(), theirs.on(None), "{}", self.at);
             for &number in &self.twin.numbers {
-                assert_eq!(placement.on_node(node(number)), theirs.on(Some(number)), "{}: node {number}", self.at);
+                assert_eq!(
+                    placement.on_node(node(number)),
+                    theirs.on(Some(number)),
+                    "{}: node {number}",
+                    self.at
+                );
             }
         }
         for (at, handle) in self.handles.iter().enumerate() {
             let Some(handle) = handle else { continue };
             let (live, is_online) = (self.twin.live(at), self.twin.groups[at].online);
-            assert_eq!((handle.live(), handle.is_offline()), (live, !is_online), "{}: {}", self.at, handle.path());
+            assert_eq!(
+                (handle.live(), handle.is_offline()),
+                (live, !is_online),
+                "{}: {}",
+                self.at,
+                handle.path()
+            );
             let stale = handle.numa_stat(Stat::KERNEL, Freshness::Stale);
             let most = stale.max_error().saturating_mul(4_096);
             let figures = self.twin.figures(at, false);
             let truth = |spot: Spot| figures.get(&spot).copied().unwrap_or_default();
-            let off = stale.iter().map(|(of, bytes)| bytes.abs_diff(truth(Some(of.get())))).sum::<u64>()
+            let off = stale
+                .iter()
+                .map(|(of, bytes)| bytes.abs_diff(truth(Some(of.get()))))
+                .sum::<u64>()
                 + stale.unplaced().abs_diff(truth(None));
-            assert!(off <= most, "{}: {} is {off} off, at most {most}", self.at, handle.path());
+            assert!(
+                off <= most,
+                "{}: {} is {off} off, at most {most}",
+                self.at,
+                handle.path()
+            );
         }
         let root = self.runtime.root();
         let tier = root.counter(self.toptier).expect("declared");
@@ -361,17 +479,41 @@ impl Run {
             let now = handle.numa_stat(Stat::KERNEL, Freshness::Exact);
             assert_eq!(now.max_error(), 0);
             let (all, own) = (self.twin.figures(at, false), self.twin.figures(at, true));
-            let of = |figures: &BTreeMap<Spot, i64>, spot: Spot| figures.get(&spot).copied().unwrap_or_default();
+            let of = |figures: &BTreeMap<Spot, i64>, spot: Spot| {
+                figures.get(&spot).copied().unwrap_or_default()
+            };
             for &number in &self.twin.numbers {
                 let expected = (of(&all, Some(number)), of(&own, Some(number)));
                 let found = (now.get(node(number)), now.local(node(number)));
-                // Memory that released groups left is no group's own: it is in no local figure that can be read, so
-                // these agree.
-                assert_eq!(found, expected, "{}: {} on node {number}", self.at, handle.path());
+                // Memory that released groups left is no group's own: it is in no local figure that
+                // can be read, so these agree.
+                assert_eq!(
+                    found,
+                    expected,
+                    "{}: {} on node {number}",
+                    self.at,
+                    handle.path()
+                );
             }
-            assert_eq!(now.unplaced(), of(&all, None), "{}: {}", self.at, handle.path());
-            assert_eq!(now.sum(), handle.read(Freshness::Exact).get(Stat::KERNEL), "{}: {}", self.at, handle.path());
-            assert!(now.sum().cast_unsigned() <= handle.live() || at > 0, "{}: more than is charged", self.at);
+            assert_eq!(
+                now.unplaced(),
+                of(&all, None),
+                "{}: {}",
+                self.at,
+                handle.path()
+            );
+            assert_eq!(
+                now.sum(),
+                handle.read(Freshness::Exact).get(Stat::KERNEL),
+                "{}: {}",
+                self.at,
+                handle.path()
+            );
+            assert!(
+                now.sum().cast_unsigned() <= handle.live() || at > 0,
+                "{}: more than is charged",
+                self.at
+            );
         }
         assert_sound(&self.runtime);
     }
@@ -379,14 +521,23 @@ impl Run {
     fn finish(mut self, is_runtime_first: bool) {
         self.at = "the end".into();
         self.read_all();
-        let Run { runtime, handles, precharges, held, threads, .. } = self;
+        let Run {
+            runtime,
+            handles,
+            precharges,
+            held,
+            threads,
+            ..
+        } = self;
         let root = runtime.root();
         if is_runtime_first {
             drop(runtime);
             threads[0].run(move || drop((handles, held)));
             threads[1].run(move || drop(precharges));
             let now = root.numa_stat(Stat::KERNEL, Freshness::Exact);
-            assert!(now.iter().all(|(_, bytes)| bytes == 0) && now.unplaced() == 0 && root.live() == 0);
+            assert!(
+                now.iter().all(|(_, bytes)| bytes == 0) && now.unplaced() == 0 && root.live() == 0
+            );
             return;
         }
         threads[0].run(move || drop(precharges));

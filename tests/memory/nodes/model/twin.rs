@@ -1,6 +1,8 @@
-//! The naive twin: what each guard has in each place, and on which nodes each group has, or has had, memory.
+//! The naive twin: what each guard has in each place, and on which nodes each group has, or has
+//! had, memory.
 //!
-//! It knows nothing of cells, rows, parts that are published or stocks. Groups keep their numbers for ever.
+//! It knows nothing of cells, rows, parts that are published or stocks. Groups keep their numbers
+//! for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +29,11 @@ pub(super) struct TwinKmem {
 
 impl TwinKmem {
     pub(super) fn on(&self, spot: Spot) -> u64 {
-        self.places.iter().filter(|((of, _), _)| *of == spot).map(|(_, bytes)| bytes).sum()
+        self.places
+            .iter()
+            .filter(|((of, _), _)| *of == spot)
+            .map(|(_, bytes)| bytes)
+            .sum()
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -55,9 +61,20 @@ pub(super) struct Twin {
 
 impl Twin {
     pub(super) fn new(setup: &Setup) -> Self {
-        let root = TwinGroup { parent: None, online: true, max: setup.max, parts: BTreeSet::new() };
+        let root = TwinGroup {
+            parent: None,
+            online: true,
+            max: setup.max,
+            parts: BTreeSet::new(),
+        };
         let numbers: Vec<u16> = setup.nodes.iter().copied().collect();
-        Twin { numbers, groups: vec![root], precharges: Vec::new(), held: Vec::new(), tier_max: setup.tier_max }
+        Twin {
+            numbers,
+            groups: vec![root],
+            precharges: Vec::new(),
+            held: Vec::new(),
+            tier_max: setup.tier_max,
+        }
     }
 
     pub(super) fn levels(&self, group: usize) -> impl Iterator<Item = usize> {
@@ -70,7 +87,11 @@ impl Twin {
 
     /// As the machine sees it: with one node all is there.
     pub(super) fn spot(&self, at: u8) -> Spot {
-        if self.numbers.len() == 1 { Some(self.numbers[0]) } else { self.numbers.get(usize::from(at)).copied() }
+        if self.numbers.len() == 1 {
+            Some(self.numbers[0])
+        } else {
+            self.numbers.get(usize::from(at)).copied()
+        }
     }
 
     /// The first half.
@@ -80,28 +101,58 @@ impl Twin {
     }
 
     pub(super) fn live(&self, top: usize) -> u64 {
-        let held: u64 = self.held.iter().filter(|kmem| self.is_within(kmem.group, top)).map(TwinKmem::bytes).sum();
-        let ahead: u64 =
-            self.precharges.iter().filter(|(group, ..)| self.is_within(*group, top)).map(|(_, bytes, _)| bytes).sum();
+        let held: u64 = self
+            .held
+            .iter()
+            .filter(|kmem| self.is_within(kmem.group, top))
+            .map(TwinKmem::bytes)
+            .sum();
+        let ahead: u64 = self
+            .precharges
+            .iter()
+            .filter(|(group, ..)| self.is_within(*group, top))
+            .map(|(_, bytes, _)| bytes)
+            .sum();
         held + ahead
     }
 
     pub(super) fn on_tier(&self, kmem: &TwinKmem) -> u64 {
-        kmem.places.iter().filter(|((spot, _), _)| self.is_fast(*spot)).map(|(_, bytes)| bytes).sum()
+        kmem.places
+            .iter()
+            .filter(|((spot, _), _)| self.is_fast(*spot))
+            .map(|(_, bytes)| bytes)
+            .sum()
     }
 
     pub(super) fn tier(&self) -> u64 {
-        let ahead: u64 = self.precharges.iter().filter(|(.., asked)| *asked).map(|(_, bytes, _)| bytes).sum();
-        ahead + self.held.iter().map(|kmem| self.on_tier(kmem) + kmem.promised).sum::<u64>()
+        let ahead: u64 = self
+            .precharges
+            .iter()
+            .filter(|(.., asked)| *asked)
+            .map(|(_, bytes, _)| bytes)
+            .sum();
+        ahead
+            + self
+                .held
+                .iter()
+                .map(|kmem| self.on_tier(kmem) + kmem.promised)
+                .sum::<u64>()
     }
 
     pub(super) fn has_room(&self, group: usize, bytes: u64, below: Option<usize>) -> bool {
-        let levels: Vec<usize> = self.levels(group).take_while(|level| Some(*level) != below).collect();
-        levels.into_iter().all(|level| bytes == 0 || self.live(level) + bytes <= self.groups[level].max)
+        let levels: Vec<usize> = self
+            .levels(group)
+            .take_while(|level| Some(*level) != below)
+            .collect();
+        levels
+            .into_iter()
+            .all(|level| bytes == 0 || self.live(level) + bytes <= self.groups[level].max)
     }
 
     pub(super) fn common(&self, a: usize, b: usize) -> usize {
-        self.levels(a).find(|&level| self.is_within(b, level)).unwrap_or(0)
+        self.levels(a)
+            .find(|&level| self.is_within(b, level))
+            .unwrap_or(0)
     }
 
     /// The group that is accounted: the nearest that has statistics there, or may make them.

@@ -1,7 +1,9 @@
-//! A naive twin of the counter tree: a vector of counters and a walk of ancestors, with no stock, threads or atomics.
+//! A naive twin of the counter tree: a vector of counters and a walk of ancestors, with no stock,
+//! threads or atomics.
 //!
-//! Driven one operation at a time, the tree must agree with it exactly: a charge is admitted when the twin admits it,
-//! refused at the level where the twin refuses it, and `live()` is the twin's number at every counter.
+//! Driven one operation at a time, the tree must agree with it exactly: a charge is admitted when
+//! the twin admits it, refused at the level where the twin refuses it, and `live()` is the twin's
+//! number at every counter.
 
 pub(crate) mod ops;
 pub(crate) mod run;
@@ -83,7 +85,8 @@ impl Oracle {
 
     /// The children of `index` that have not gone.
     pub(crate) fn children(&self, index: usize) -> impl Iterator<Item = usize> {
-        self.present().filter(move |&child| self.nodes[child].parent == Some(index))
+        self.present()
+            .filter(move |&child| self.nodes[child].parent == Some(index))
     }
 
     /// From `index` to the root, both included.
@@ -106,8 +109,8 @@ impl Oracle {
         self.push(Some(parent), PageCounter::UNLIMITED, batch)
     }
 
-    /// Drops the handle. A counter without handle and children goes, what is still charged to it leaves its
-    /// ancestors, and its parent may be next.
+    /// Drops the handle. A counter without handle and children goes, what is still charged to it
+    /// leaves its ancestors, and its parent may be next.
     pub(crate) fn drop_handle(&mut self, index: usize) {
         self.nodes[index].handle = false;
         let mut next = Some(index);
@@ -126,14 +129,16 @@ impl Oracle {
         }
     }
 
-    /// Admits `units`, or names the first level from the counter to the root that has no room for them.
+    /// Admits `units`, or names the first level from the counter to the root that has no room for
+    /// them.
     pub(crate) fn try_charge(&mut self, index: usize, units: u64) -> Result<(), usize> {
         if units > 0 {
             for level in self.path(index) {
                 let node = &self.nodes[level];
                 let limit = node.max.min(PageCounter::USAGE_MAX);
                 if node.live.checked_add(units).is_none_or(|sum| sum > limit) {
-                    // More than a level without a max can count: the nearest max above speaks for it.
+                    // More than a level without a max can count: the nearest max above speaks for
+                    // it.
                     let limited = |&above: &usize| self.nodes[above].max < PageCounter::USAGE_MAX;
                     let level = self.path(level).into_iter().find(limited).unwrap_or(level);
                     self.nodes[level].failcnt += 1;
@@ -202,7 +207,9 @@ impl Oracle {
             .into_iter()
             .map(|level| {
                 let node = &self.nodes[level];
-                node.max.min(PageCounter::USAGE_MAX).saturating_sub(node.live)
+                node.max
+                    .min(PageCounter::USAGE_MAX)
+                    .saturating_sub(node.live)
             })
             .min()
             .unwrap_or(0)

@@ -6,10 +6,26 @@ use memcg::PageCounter;
 pub(crate) use crate::oracle::record::THREADS;
 use crate::oracle::record::{self, pick};
 
-/// Sizes with something behind each: nothing, one, around a batch of 64, around two batches, more than any stock,
-/// the largest usage, the largest number.
-pub(crate) const SIZES: [u64; 16] =
-    [0, 1, 2, 7, 32, 63, 64, 65, 127, 128, 129, 1_000, 1 << 20, 1 << 62, PageCounter::USAGE_MAX, u64::MAX];
+/// Sizes with something behind each: nothing, one, around a batch of 64, around two batches, more
+/// than any stock, the largest usage, the largest number.
+pub(crate) const SIZES: [u64; 16] = [
+    0,
+    1,
+    2,
+    7,
+    32,
+    63,
+    64,
+    65,
+    127,
+    128,
+    129,
+    1_000,
+    1 << 20,
+    1 << 62,
+    PageCounter::USAGE_MAX,
+    u64::MAX,
+];
 
 /// Batches: off, the smallest, odd, the default, a large one.
 pub(crate) const BATCHES: [u64; 8] = [0, 1, 2, 3, 16, 64, 64, 200];
@@ -73,8 +89,32 @@ fn setup([batch, flags, budget, max]: [u8; 4]) -> Setup {
         audit: flags & 2 == 0,
         fence: flags & 4 != 0,
         declares: flags & 8 != 0,
-        budget: pick(&[None, None, Some(0), Some(1), Some(10), Some(128), Some(300), Some(100_000)], budget),
-        max: pick(&[PageCounter::UNLIMITED, 0, 64, 100, 1_000, 5_000, 100_000, 1 << 40], max),
+        budget: pick(
+            &[
+                None,
+                None,
+                Some(0),
+                Some(1),
+                Some(10),
+                Some(128),
+                Some(300),
+                Some(100_000),
+            ],
+            budget,
+        ),
+        max: pick(
+            &[
+                PageCounter::UNLIMITED,
+                0,
+                64,
+                100,
+                1_000,
+                5_000,
+                100_000,
+                1 << 40,
+            ],
+            max,
+        ),
     }
 }
 

@@ -1,8 +1,8 @@
 #![cfg(not(loom))]
 //! Drives a tree and its twin through the same operations and compares them after each.
 //!
-//! The threads are real, so each has its own stock, but they take turns: the order is the order of the operations,
-//! and what must come out of each is known.
+//! The threads are real, so each has its own stock, but they take turns: the order is the order of
+//! the operations, and what must come out of each is known.
 
 use memcg::expert::{BarrierMode, FixedBatch};
 use memcg::{CounterConfig, PageCounter};
@@ -56,8 +56,11 @@ struct Run {
 
 impl Run {
     fn new(setup: &Setup) -> Self {
-        let mut config =
-            CounterConfig::new().batch(setup.batch).adaptive(setup.adaptive).audit(setup.audit).max(setup.max);
+        let mut config = CounterConfig::new()
+            .batch(setup.batch)
+            .adaptive(setup.adaptive)
+            .audit(setup.audit)
+            .max(setup.max);
         if setup.fence {
             config = config.barrier(BarrierMode::Fence);
         }
@@ -88,12 +91,19 @@ impl Run {
     }
 
     /// Runs `job` with a handle of the counter on a thread.
-    fn on<R: Send + 'static>(&self, op: &Op, index: usize, job: impl FnOnce(&PageCounter) -> R + Send + 'static) -> R {
+    fn on<R: Send + 'static>(
+        &self,
+        op: &Op,
+        index: usize,
+        job: impl FnOnce(&PageCounter) -> R + Send + 'static,
+    ) -> R {
         self.workers[usize::from(op.thread) % THREADS].with(&self.counter(index), job)
     }
 
     fn step(&mut self, op: &Op) {
-        let held: Vec<usize> = (0..self.handles.len()).filter(|&index| self.handles[index].is_some()).collect();
+        let held: Vec<usize> = (0..self.handles.len())
+            .filter(|&index| self.handles[index].is_some())
+            .collect();
         let index = held[usize::from(op.subject) % held.len()];
         match op.action {
             Action::Child => self.child(op, index),
@@ -159,25 +169,46 @@ impl Run {
         let at = &self.at;
         match (found, expected) {
             (Ok(()), Ok(())) => {}
-            (Ok(()), Err(level)) => panic!("{at}: charged {units}, but counter {level} has no room for it"),
-            (Err(refused), Ok(())) => panic!("{at}: refused {units} while there is room: {refused}"),
+            (Ok(()), Err(level)) => {
+                panic!("{at}: charged {units}, but counter {level} has no room for it")
+            }
+            (Err(refused), Ok(())) => {
+                panic!("{at}: refused {units} while there is room: {refused}")
+            }
             (Err(refused), Err(level)) => {
                 let (node, counter) = (self.oracle.node(level), self.counter(level));
-                assert_eq!(refused.level, counter.id(), "{at}: refused at another level: {refused}");
-                assert_eq!(refused.requester, self.counter(index).id(), "{at}: {refused}");
+                assert_eq!(
+                    refused.level,
+                    counter.id(),
+                    "{at}: refused at another level: {refused}"
+                );
+                assert_eq!(
+                    refused.requester,
+                    self.counter(index).id(),
+                    "{at}: {refused}"
+                );
                 assert_eq!(refused.requested, units, "{at}: {refused}");
                 let (usage, stocked) = (refused.usage, refused.stocked_bound);
-                assert!((node.live..=node.live + stocked).contains(&usage), "{at}: {} live: {refused}", node.live);
+                assert!(
+                    (node.live..=node.live + stocked).contains(&usage),
+                    "{at}: {} live: {refused}",
+                    node.live
+                );
                 // A charge that leaves credit where it is would not fit beside live charge alone.
                 let beside_live = (usage - stocked.min(usage)).saturating_add(units);
-                assert!(usage == node.live || beside_live > refused.max, "{at}: credit stood behind: {refused}");
+                assert!(
+                    usage == node.live || beside_live > refused.max,
+                    "{at}: credit stood behind: {refused}"
+                );
             }
         }
     }
 
     /// Another test looks at forced charges above the largest usage.
     fn charge(&mut self, op: &Op, index: usize, units: u64) {
-        if units > PageCounter::USAGE_MAX / 2 - self.oracle.node(0).live.min(PageCounter::USAGE_MAX / 2) {
+        if units
+            > PageCounter::USAGE_MAX / 2 - self.oracle.node(0).live.min(PageCounter::USAGE_MAX / 2)
+        {
             return;
         }
         self.on(op, index, move |counter| counter.force_charge(units));
@@ -202,7 +233,11 @@ impl Run {
     fn drain(&mut self, op: &Op, index: usize) {
         let stocked = self.counter(index).stocked();
         let drained = self.on(op, index, PageCounter::drain);
-        assert_eq!(drained, stocked, "{}: the drain returned another sum", self.at);
+        assert_eq!(
+            drained, stocked,
+            "{}: the drain returned another sum",
+            self.at
+        );
         let counter = self.counter(index);
         assert_eq!(counter.stocked(), 0, "{}: credit left behind", self.at);
         assert_eq!(counter.usage(), counter.live(), "{}", self.at);
@@ -217,8 +252,16 @@ impl Run {
         if let Some(budget) = self.setup.budget {
             let root = self.counter(0);
             let (stocked, bound) = (root.stocked(), root.stocked_bound());
-            assert!(stocked <= budget, "{}: {stocked} stocked, budget {budget}", self.at);
-            assert!(bound <= budget, "{}: bound {bound}, budget {budget}", self.at);
+            assert!(
+                stocked <= budget,
+                "{}: {stocked} stocked, budget {budget}",
+                self.at
+            );
+            assert!(
+                bound <= budget,
+                "{}: bound {bound}, budget {budget}",
+                self.at
+            );
         }
     }
 
@@ -226,21 +269,41 @@ impl Run {
         let (at, node, counter) = (&self.at, self.oracle.node(index), self.counter(index));
         let (usage, stocked, bound) = (counter.usage(), counter.stocked(), counter.stocked_bound());
         assert_eq!(counter.live(), node.live, "{at}: live of counter {index}");
-        assert!(usage >= node.live, "{at}: counter {index}: usage {usage}, live {}", node.live);
-        assert_eq!(usage, node.live + stocked, "{at}: counter {index}: usage is not live and stock");
-        assert!(stocked <= bound, "{at}: counter {index}: {stocked} stocked, bound {bound}");
+        assert!(
+            usage >= node.live,
+            "{at}: counter {index}: usage {usage}, live {}",
+            node.live
+        );
+        assert_eq!(
+            usage,
+            node.live + stocked,
+            "{at}: counter {index}: usage is not live and stock"
+        );
+        assert!(
+            stocked <= bound,
+            "{at}: counter {index}: {stocked} stocked, bound {bound}"
+        );
         let switched_off = self
             .oracle
             .present()
             .filter(|&other| self.oracle.is_within(other, index))
             .all(|other| self.oracle.node(other).batch == 0);
         if switched_off {
-            assert_eq!(stocked, 0, "{at}: counter {index} has a stock although it is off");
+            assert_eq!(
+                stocked, 0,
+                "{at}: counter {index} has a stock although it is off"
+            );
         }
         let peak = counter.peak();
-        assert!(peak >= node.peak.max(usage), "{at}: counter {index}: peak {peak}");
+        assert!(
+            peak >= node.peak.max(usage),
+            "{at}: counter {index}: peak {peak}"
+        );
         let ceiling = node.max_ever.saturating_add(counter.forced_total());
-        assert!(peak <= ceiling, "{at}: counter {index}: peak {peak} was never admitted");
+        assert!(
+            peak <= ceiling,
+            "{at}: counter {index}: peak {peak} was never admitted"
+        );
     }
 
     fn check_limits(&self, index: usize) {
@@ -258,24 +321,49 @@ impl Run {
         );
         assert!(forced <= counter.forced_total(), "{at}: counter {index}");
         if !node.forced {
-            assert_eq!(counter.forced_total(), 0, "{at}: counter {index} never saw a forced charge");
+            assert_eq!(
+                counter.forced_total(),
+                0,
+                "{at}: counter {index} never saw a forced charge"
+            );
         }
-        assert_eq!(counter.refused_count(), node.failcnt, "{at}: failcnt of counter {index}");
+        assert_eq!(
+            counter.refused_count(),
+            node.failcnt,
+            "{at}: failcnt of counter {index}"
+        );
         let sum = |limit: fn(&super::Node) -> u64| -> u64 {
             self.oracle
                 .children(index)
-                .map(|child| self.counter(child).usage().min(limit(self.oracle.node(child))))
+                .map(|child| {
+                    self.counter(child)
+                        .usage()
+                        .min(limit(self.oracle.node(child)))
+                })
                 .sum()
         };
-        assert_eq!(counter.children_min_usage(), sum(|node| node.min), "{at}: min below {index}");
-        assert_eq!(counter.children_low_usage(), sum(|node| node.low), "{at}: low below {index}");
+        assert_eq!(
+            counter.children_min_usage(),
+            sum(|node| node.min),
+            "{at}: min below {index}"
+        );
+        assert_eq!(
+            counter.children_low_usage(),
+            sum(|node| node.low),
+            "{at}: low below {index}"
+        );
     }
 
     fn verify(&self) {
         let verdict = self.counter(0).verify();
         assert!(verdict.is_ok(), "{}: {verdict}", self.at);
         assert_eq!(verdict.audited(), self.setup.audit, "{}", self.at);
-        assert_eq!(verdict.counter_count(), self.oracle.present().count(), "{}", self.at);
+        assert_eq!(
+            verdict.counter_count(),
+            self.oracle.present().count(),
+            "{}",
+            self.at
+        );
     }
 
     /// Frees all that is live: nothing may be left. Then the handles go, the root's first.
@@ -296,7 +384,12 @@ impl Run {
         assert_eq!(root.usage(), 0, "units left behind");
         let counts = root.counts();
         assert_eq!(
-            (counts.underflows, counts.overflows, counts.discarded, counts.refused_in_transit),
+            (
+                counts.underflows,
+                counts.overflows,
+                counts.discarded,
+                counts.refused_in_transit
+            ),
             (0, 0, 0, 0),
             "counted faults"
         );

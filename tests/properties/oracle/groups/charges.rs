@@ -25,7 +25,11 @@ impl Run {
     pub(super) fn hold(&mut self, charge: Charge, group: usize, counter: usize, bytes: u64) {
         assert_eq!(charge.bytes(), bytes, "{}", self.at);
         self.charges.push(charge);
-        self.twin.held.push(Held { group, counter, bytes });
+        self.twin.held.push(Held {
+            group,
+            counter,
+            bytes,
+        });
     }
 
     /// Both say yes, or both say no for the same reason.
@@ -38,23 +42,48 @@ impl Run {
         let at = &self.at;
         match (found, expected) {
             (Ok(charge), Ok(())) => Some(charge),
-            (Err(ChargeError::Offline { group: named, requested, .. }), Err(No::Offline)) => {
+            (
+                Err(ChargeError::Offline {
+                    group: named,
+                    requested,
+                    ..
+                }),
+                Err(No::Offline),
+            ) => {
                 assert_eq!((named.id(), requested), (self.ids[group], bytes), "{at}");
                 None
             }
             (Err(ChargeError::Limit(refusal)), Err(No::Full(level))) => {
-                assert_eq!(refusal.group().id(), self.ids[level], "{at}: refused by another group: {refusal}");
+                assert_eq!(
+                    refusal.group().id(),
+                    self.ids[level],
+                    "{at}: refused by another group: {refusal}"
+                );
                 assert_eq!(
                     (refusal.requester().id(), refusal.requested()),
                     (self.ids[group], bytes),
                     "{at}: {refusal}"
                 );
                 let (usage, live) = (refusal.usage(), self.twin.live(level, counter));
-                assert!((live..=live + refusal.stocked_bound()).contains(&usage), "{at}: {live} live: {refusal}");
+                assert!(
+                    (live..=live + refusal.stocked_bound()).contains(&usage),
+                    "{at}: {live} live: {refusal}"
+                );
                 // A charge above max fits beside no credit.
-                assert!(usage == live || bytes > refusal.max(), "{at}: credit stood behind: {refusal}");
-                assert_eq!(refusal.max(), self.twin.groups[level].max[counter], "{at}: {refusal}");
-                assert_eq!(refusal.counter(), [None, Some("further")][counter], "{at}: {refusal}");
+                assert!(
+                    usage == live || bytes > refusal.max(),
+                    "{at}: credit stood behind: {refusal}"
+                );
+                assert_eq!(
+                    refusal.max(),
+                    self.twin.groups[level].max[counter],
+                    "{at}: {refusal}"
+                );
+                assert_eq!(
+                    refusal.counter(),
+                    [None, Some("further")][counter],
+                    "{at}: {refusal}"
+                );
                 None
             }
             (Ok(_), Err(no)) => panic!("{at}: charged {bytes}, the twin says {no:?}"),
@@ -75,7 +104,10 @@ impl Run {
     }
 
     pub(super) fn charge(&mut self, op: &Op, group: usize, bytes: u64) {
-        if self.charges.len() < CHARGES_MAX && bytes <= FORCED_MAX && self.twin.live(0, 0) <= FORCED_MAX {
+        if self.charges.len() < CHARGES_MAX
+            && bytes <= FORCED_MAX
+            && self.twin.live(0, 0) <= FORCED_MAX
+        {
             let charge = self.on(op, group, move |group| group.force_charge(Bytes(bytes)));
             self.hold(charge, group, 0, bytes);
         }
@@ -126,7 +158,11 @@ impl Run {
             return;
         }
         let at = usize::from(op.subject) % self.charges.len();
-        let Held { group, counter, bytes: held } = self.twin.held[at];
+        let Held {
+            group,
+            counter,
+            bytes: held,
+        } = self.twin.held[at];
         match op.action {
             Action::Grow(bytes) => {
                 if bytes <= FORCED_MAX && self.twin.live(0, counter) <= FORCED_MAX {
@@ -139,7 +175,9 @@ impl Run {
                 self.try_grow(op, at, bytes, move |charge| charge.try_grow(Bytes(bytes)));
             }
             Action::Resize(bytes) if bytes > held => {
-                self.try_grow(op, at, bytes - held, move |charge| charge.resize(Bytes(bytes)));
+                self.try_grow(op, at, bytes - held, move |charge| {
+                    charge.resize(Bytes(bytes))
+                });
             }
             Action::Resize(bytes) => {
                 let found = self.with_charge(op, at, move |charge| charge.resize(Bytes(bytes)));
@@ -152,13 +190,19 @@ impl Run {
                 self.twin.held[at].bytes -= found;
             }
             Action::Split(_) | Action::Take if self.charges.len() >= CHARGES_MAX => {}
-            Action::Split(bytes) => match self.with_charge(op, at, move |charge| charge.split(Bytes(bytes))) {
-                Ok(part) => {
-                    self.twin.held[at].bytes = held.checked_sub(bytes).expect("it had as many");
-                    self.hold(part, group, counter, bytes);
+            Action::Split(bytes) => {
+                match self.with_charge(op, at, move |charge| charge.split(Bytes(bytes))) {
+                    Ok(part) => {
+                        self.twin.held[at].bytes = held.checked_sub(bytes).expect("it had as many");
+                        self.hold(part, group, counter, bytes);
+                    }
+                    Err(refused) => assert!(
+                        refused.bytes == held && bytes > held,
+                        "{}: {refused}",
+                        self.at
+                    ),
                 }
-                Err(refused) => assert!(refused.bytes == held && bytes > held, "{}: {refused}", self.at),
-            },
+            }
             Action::Take => {
                 let all = self.with_charge(op, at, Charge::take);
                 self.twin.held[at].bytes = 0;
@@ -185,8 +229,15 @@ impl Run {
         let Held { group, counter, .. } = self.twin.held[at];
         let found = self.with_charge(op, at, job);
         // By nothing a charge may grow even where its group is offline.
-        let expected = if bytes == 0 { Ok(()) } else { self.twin.admit(group, counter, bytes, None) };
-        if self.agree(found, expected, (group, counter, bytes)).is_some() {
+        let expected = if bytes == 0 {
+            Ok(())
+        } else {
+            self.twin.admit(group, counter, bytes, None)
+        };
+        if self
+            .agree(found, expected, (group, counter, bytes))
+            .is_some()
+        {
             self.twin.held[at].bytes += bytes;
         }
     }
@@ -200,8 +251,11 @@ impl Run {
         self.twin.held.swap_remove(other);
         // The charge that stood last stands in its place.
         let at = if at == self.charges.len() { other } else { at };
-        let found =
-            self.with_charge(op, at, move |charge| charge.merge(part).map_err(memcg::errors::MergeError::into_charge));
+        let found = self.with_charge(op, at, move |charge| {
+            charge
+                .merge(part)
+                .map_err(memcg::errors::MergeError::into_charge)
+        });
         let same = (into.group, into.counter) == (from.group, from.counter);
         match found {
             Ok(()) if same => self.twin.held[at].bytes += from.bytes,
@@ -212,11 +266,19 @@ impl Run {
 
     fn transfer(&mut self, op: &Op, at: usize, to: u8) {
         let Some(to) = self.group(to) else { return };
-        let Held { group, counter, bytes } = self.twin.held[at];
+        let Held {
+            group,
+            counter,
+            bytes,
+        } = self.twin.held[at];
         let target = self.handle(to).clone();
         let found = self.with_charge(op, at, move |charge| charge.transfer(&target));
         let top = self.twin.common(group, to);
-        let expected = if to == group { Ok(()) } else { self.twin.admit(to, counter, bytes, Some(top)) };
+        let expected = if to == group {
+            Ok(())
+        } else {
+            self.twin.admit(to, counter, bytes, Some(top))
+        };
         if self.agree(found, expected, (to, counter, bytes)).is_some() {
             self.twin.held[at].group = to;
         }

@@ -12,8 +12,15 @@ impl Run {
     /// Checks all that can be seen without settling anything.
     pub(super) fn glance(&self) {
         for (group, handles) in self.handles.iter().enumerate() {
-            let Some(handle) = handles.first() else { continue };
-            assert_eq!(handle.is_offline(), !self.twin.groups[group].online, "{}: {handle:?}", self.at);
+            let Some(handle) = handles.first() else {
+                continue;
+            };
+            assert_eq!(
+                handle.is_offline(),
+                !self.twin.groups[group].online,
+                "{}: {handle:?}",
+                self.at
+            );
             for counter in 0..COUNTERS {
                 self.glance_at(handle, group, counter);
             }
@@ -23,7 +30,11 @@ impl Run {
         }
         if let (Some(runtime), Some(budget)) = (&self.runtime, self.setup.budget) {
             let bound = runtime.root().memory().stocked_bound();
-            assert!(bound <= budget, "{}: bound {bound}, budget {budget}", self.at);
+            assert!(
+                bound <= budget,
+                "{}: bound {bound}, budget {budget}",
+                self.at
+            );
         }
     }
 
@@ -33,9 +44,19 @@ impl Run {
         let (usage, forced, max) = (counter.usage(), counter.forced(), counter.max());
         let (live, bound) = (self.twin.live(group, number), counter.stocked_bound());
         assert_eq!(max, twin.max[number], "{at}: {handle:?}");
-        assert!(usage >= live && usage - live <= bound, "{at}: {handle:?}: live {live}, bound {bound}");
-        assert!(forced <= usage && usage - forced <= max, "{at}: {handle:?}: forced {forced}");
-        assert_eq!(counter.refused_count(), twin.refused[number], "{at}: {handle:?}");
+        assert!(
+            usage >= live && usage - live <= bound,
+            "{at}: {handle:?}: live {live}, bound {bound}"
+        );
+        assert!(
+            forced <= usage && usage - forced <= max,
+            "{at}: {handle:?}: forced {forced}"
+        );
+        assert_eq!(
+            counter.refused_count(),
+            twin.refused[number],
+            "{at}: {handle:?}"
+        );
         assert!(counter.peak() >= usage, "{at}: {handle:?}");
     }
 
@@ -57,25 +78,63 @@ impl Run {
 
     fn look_at(&self, handle: &Group, group: usize) {
         let (at, twin) = (&self.at, &self.twin.groups[group]);
-        assert_eq!((handle.id(), &*handle.name()), (self.ids[group], twin.name.as_str()), "{at}");
+        assert_eq!(
+            (handle.id(), &*handle.name()),
+            (self.ids[group], twin.name.as_str()),
+            "{at}"
+        );
         assert_eq!(handle.path(), self.twin.path(group), "{at}");
-        assert_eq!(handle.parent().map(|parent| parent.id()), twin.parent.map(|parent| self.ids[parent]), "{at}");
+        assert_eq!(
+            handle.parent().map(|parent| parent.id()),
+            twin.parent.map(|parent| self.ids[parent]),
+            "{at}"
+        );
         let limits = handle.limits();
-        assert_eq!((limits.max, handle.min()), (Some(limit(twin.max[0])), twin.min), "{at}: {handle:?}");
+        assert_eq!(
+            (limits.max, handle.min()),
+            (Some(limit(twin.max[0])), twin.min),
+            "{at}: {handle:?}"
+        );
         for number in 0..COUNTERS {
             let counter = handle.counter(self.counter(number)).expect("declared");
             // In this order: a read of what is stocked settles dying groups.
-            let (stocked, usage, live) = (counter.stocked(), counter.usage(), self.twin.live(group, number));
-            assert_eq!((counter.live(), usage), (live, live + stocked), "{at}: {handle:?}");
-            assert!(stocked <= counter.stocked_bound(), "{at}: {handle:?}: {stocked} stocked");
+            let (stocked, usage, live) = (
+                counter.stocked(),
+                counter.usage(),
+                self.twin.live(group, number),
+            );
+            assert_eq!(
+                (counter.live(), usage),
+                (live, live + stocked),
+                "{at}: {handle:?}"
+            );
+            assert!(
+                stocked <= counter.stocked_bound(),
+                "{at}: {handle:?}: {stocked} stocked"
+            );
         }
         let online = |twin: &Twin, group: usize| -> BTreeSet<_> {
-            twin.children(group).filter(|&child| twin.groups[child].online).map(|child| self.ids[child]).collect()
+            twin.children(group)
+                .filter(|&child| twin.groups[child].online)
+                .map(|child| self.ids[child])
+                .collect()
         };
         let children: BTreeSet<_> = handle.children().iter().map(Group::id).collect();
-        assert_eq!(children, online(&self.twin, group), "{at}: children of {handle:?}");
-        let protected: u64 = handle.children().iter().map(|child| child.usage().min(child.min())).sum();
-        assert_eq!(handle.memory().children_min_usage(), protected, "{at}: {handle:?}");
+        assert_eq!(
+            children,
+            online(&self.twin, group),
+            "{at}: children of {handle:?}"
+        );
+        let protected: u64 = handle
+            .children()
+            .iter()
+            .map(|child| child.usage().min(child.min()))
+            .sum();
+        assert_eq!(
+            handle.memory().children_min_usage(),
+            protected,
+            "{at}: {handle:?}"
+        );
     }
 
     fn look_at_all(&self, runtime: &Runtime) {
@@ -85,7 +144,11 @@ impl Run {
         assert_eq!(verdict.audited(), self.setup.audit, "{at}");
         let online: Vec<usize> = twin.online_below(0).collect();
         assert_eq!(runtime.group_count(), online.len(), "{at}");
-        assert_eq!(runtime.dying_count(), twin.there().count() - online.len(), "{at}: groups that are not done with");
+        assert_eq!(
+            runtime.dying_count(),
+            twin.there().count() - online.len(),
+            "{at}: groups that are not done with"
+        );
         for (group, &id) in self.ids.iter().enumerate() {
             let found = runtime.find(id);
             assert_eq!(found.is_some(), twin.is_there(group), "{at}: {id}");
@@ -93,30 +156,62 @@ impl Run {
             if twin.groups[group].online {
                 assert_eq!(runtime.group(&path), found, "{at}: {path}");
             } else {
-                assert!(runtime.group(&path).is_none_or(|other| other.id() != id), "{at}: {path} is offline");
+                assert!(
+                    runtime.group(&path).is_none_or(|other| other.id() != id),
+                    "{at}: {path} is offline"
+                );
             }
         }
         self.look_at_pools(runtime);
-        let rows: BTreeSet<_> =
-            runtime.snapshot().rows().iter().map(|row| (row.path.clone(), row.live, row.max)).collect();
-        let expected = online.iter().map(|&group| (twin.path(group), twin.live(group, 0), twin.groups[group].max[0]));
+        let rows: BTreeSet<_> = runtime
+            .snapshot()
+            .rows()
+            .iter()
+            .map(|row| (row.path.clone(), row.live, row.max))
+            .collect();
+        let expected = online.iter().map(|&group| {
+            (
+                twin.path(group),
+                twin.live(group, 0),
+                twin.groups[group].max[0],
+            )
+        });
         assert_eq!(rows, expected.collect(), "{at}: the table");
     }
 
     fn look_at_pools(&self, runtime: &Runtime) {
         let (at, there) = (&self.at, self.twin.there().count() as u64);
         for row in runtime.pools().rows() {
-            assert_eq!(row.align, if self.setup.packed { 8 } else { 128 }, "{at}: {row:?}");
-            assert_eq!((row.given, row.waste), (row.asked.next_multiple_of(row.align), row.given - row.asked), "{at}");
-            assert!(row.objects_per_chunk * row.given <= row.chunk, "{at}: {row:?}");
+            assert_eq!(
+                row.align,
+                if self.setup.packed { 8 } else { 128 },
+                "{at}: {row:?}"
+            );
+            assert_eq!(
+                (row.given, row.waste),
+                (row.asked.next_multiple_of(row.align), row.given - row.asked),
+                "{at}"
+            );
+            assert!(
+                row.objects_per_chunk * row.given <= row.chunk,
+                "{at}: {row:?}"
+            );
             if self.live.is_some() {
-                assert_eq!(row.live + row.free, (row.chunks * row.objects_per_chunk) as u64, "{at}: {row:?}");
+                assert_eq!(
+                    row.live + row.free,
+                    (row.chunks * row.objects_per_chunk) as u64,
+                    "{at}: {row:?}"
+                );
             }
         }
         let live = pools_of(runtime)[0];
         match &self.live {
             // That of a root is counted already.
-            Some(before) => assert_eq!(live, before[0] + there - 1, "{at}: one object for each group"),
+            Some(before) => assert_eq!(
+                live,
+                before[0] + there - 1,
+                "{at}: one object for each group"
+            ),
             None => assert!(live >= there, "{at}: {live} objects for {there} groups"),
         }
     }

@@ -1,12 +1,13 @@
-//! The naive twin of a tree of groups: a vector of groups, a vector of what is charged, and sums over both.
+//! The naive twin of a tree of groups: a vector of groups, a vector of what is charged, and sums
+//! over both.
 //!
-//! It knows nothing of stock, threads or objects. A group is there as long as it is online, or something is charged to
-//! it, or a thread has a handle, or a child of it is there.
+//! It knows nothing of stock, threads or objects. A group is there as long as it is online, or
+//! something is charged to it, or a thread has a handle, or a child of it is there.
 //!
 //! * here: the twin;
 //! * `ops`: one operation, and how bytes become operations;
-//! * `run`: the interpreter that drives groups and twin side by side; `charges`: its part for what is charged, `raw`:
-//!   without a guard; `check`: what must hold after each step.
+//! * `run`: the interpreter that drives groups and twin side by side; `charges`: its part for what
+//!   is charged, `raw`: without a guard; `check`: what must hold after each step.
 
 mod charges;
 mod check;
@@ -76,7 +77,12 @@ impl Twin {
             min: 0,
             refused: [0; COUNTERS],
         };
-        Self { groups: vec![root], held: Vec::new(), raw: Vec::new(), groups_max }
+        Self {
+            groups: vec![root],
+            held: Vec::new(),
+            raw: Vec::new(),
+            groups_max,
+        }
     }
 
     /// From `group` to the root, both included.
@@ -89,8 +95,15 @@ impl Twin {
     }
 
     pub(crate) fn path(&self, group: usize) -> String {
-        let names: Vec<&str> = self.levels(group).map(|level| self.groups[level].name.as_str()).collect();
-        if names.len() == 1 { "/".into() } else { names.into_iter().rev().collect::<Vec<_>>().join("/") }
+        let names: Vec<&str> = self
+            .levels(group)
+            .map(|level| self.groups[level].name.as_str())
+            .collect();
+        if names.len() == 1 {
+            "/".into()
+        } else {
+            names.into_iter().rev().collect::<Vec<_>>().join("/")
+        }
     }
 
     fn all_held(&self) -> impl Iterator<Item = &Held> {
@@ -108,12 +121,15 @@ impl Twin {
     }
 
     pub(crate) fn online_below(&self, top: usize) -> impl Iterator<Item = usize> {
-        (0..self.groups.len()).filter(move |&group| self.groups[group].online && self.is_within(group, top))
+        (0..self.groups.len())
+            .filter(move |&group| self.groups[group].online && self.is_within(group, top))
     }
 
     /// Something keeps it.
     pub(crate) fn is_there(&self, group: usize) -> bool {
-        let Group { online, handles, .. } = self.groups[group];
+        let Group {
+            online, handles, ..
+        } = self.groups[group];
         online
             || handles > 0
             || self.all_held().any(|held| held.group == group)
@@ -128,7 +144,10 @@ impl Twin {
         if !self.groups[parent].online {
             return Err(NotMade::Offline);
         }
-        if self.children(parent).any(|child| self.groups[child].online && self.groups[child].name == name) {
+        if self
+            .children(parent)
+            .any(|child| self.groups[child].online && self.groups[child].name == name)
+        {
             return Err(NotMade::Taken);
         }
         if self.there().count() >= self.groups_max as usize {
@@ -148,7 +167,10 @@ impl Twin {
 
     /// Takes it offline, or returns the number of children that stand in the way.
     pub(crate) fn offline(&mut self, group: usize) -> Result<(), usize> {
-        let children = self.children(group).filter(|&child| self.groups[child].online).count();
+        let children = self
+            .children(group)
+            .filter(|&child| self.groups[child].online)
+            .count();
         if children > 0 {
             return Err(children);
         }
@@ -168,21 +190,35 @@ impl Twin {
     pub(crate) fn margin(&self, group: usize, counter: usize, top: Option<usize>) -> u64 {
         let limit = |level: usize| self.groups[level].max[counter].min(PageCounter::USAGE_MAX);
         let levels = self.levels(group).take_while(|&level| Some(level) != top);
-        levels.map(|level| limit(level).saturating_sub(self.live(level, counter))).min().unwrap_or(u64::MAX)
+        levels
+            .map(|level| limit(level).saturating_sub(self.live(level, counter)))
+            .min()
+            .unwrap_or(u64::MAX)
     }
 
     /// Tells if `bytes` more would be admitted at every level of `group` below `top`.
-    pub(crate) fn admit(&mut self, group: usize, counter: usize, bytes: u64, top: Option<usize>) -> Result<(), No> {
+    pub(crate) fn admit(
+        &mut self,
+        group: usize,
+        counter: usize,
+        bytes: u64,
+        top: Option<usize>,
+    ) -> Result<(), No> {
         if !self.groups[group].online {
             return Err(No::Offline);
         }
         let full = |&level: &usize| bytes > self.margin(level, counter, self.groups[level].parent);
-        let level = self.levels(group).take_while(|&level| Some(level) != top).find(full);
+        let level = self
+            .levels(group)
+            .take_while(|&level| Some(level) != top)
+            .find(full);
         match level.filter(|_| bytes > 0) {
             None => Ok(()),
             Some(level) => {
-                // One without max cannot count so far: the nearest above that has a max speaks for it.
-                let limited = |&level: &usize| self.groups[level].max[counter] < PageCounter::USAGE_MAX;
+                // One without max cannot count so far: the nearest above that has a max speaks for
+                // it.
+                let limited =
+                    |&level: &usize| self.groups[level].max[counter] < PageCounter::USAGE_MAX;
                 let speaker = self.levels(level).find(limited).unwrap_or(level);
                 self.groups[speaker].refused[counter] += 1;
                 Err(No::Full(speaker))
@@ -192,6 +228,8 @@ impl Twin {
 
     /// The lowest level that both have.
     pub(crate) fn common(&self, one: usize, other: usize) -> usize {
-        self.levels(one).find(|&level| self.is_within(other, level)).unwrap_or(0)
+        self.levels(one)
+            .find(|&level| self.is_within(other, level))
+            .unwrap_or(0)
     }
 }

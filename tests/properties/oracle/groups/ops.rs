@@ -123,7 +123,10 @@ fn action([code, _, _, size]: [u8; 4]) -> Action {
         return raw_action(code - FIRST_RAW, bytes);
     }
     match code % 42 {
-        0..=3 => Action::Create { name: size % 8, max: pick(&[u64::MAX, u64::MAX, 100, 1_000], size / 8) },
+        0..=3 => Action::Create {
+            name: size % 8,
+            max: pick(&[u64::MAX, u64::MAX, 100, 1_000], size / 8),
+        },
         4 => Action::CloneHandle,
         5 | 6 => Action::DropHandle,
         7 | 8 => Action::Offline,
@@ -135,7 +138,11 @@ fn action([code, _, _, size]: [u8; 4]) -> Action {
         17 => Action::ChargeBoth(bytes, pick(&SIZES, size / 16)),
         18 => Action::Grow(bytes),
         19 => Action::TryGrow(Size::Units(bytes)),
-        20 => Action::TryGrow(if size % 2 == 0 { Size::Margin } else { Size::Beyond }),
+        20 => Action::TryGrow(if size % 2 == 0 {
+            Size::Margin
+        } else {
+            Size::Beyond
+        }),
         21 => Action::Shrink(bytes),
         22 => Action::Resize(bytes),
         23 => Action::Split(bytes),

@@ -26,16 +26,32 @@ impl Run {
         let found = self.on(op, group, move |group| group.raw().try_charge(Bytes(bytes)));
         let expected = self.twin.admit(group, 0, bytes, None);
         if self.agree(found, expected, (group, 0, bytes)).is_some() && bytes > 0 {
-            self.hold_raw(Held { group, counter: 0, bytes }, None);
+            self.hold_raw(
+                Held {
+                    group,
+                    counter: 0,
+                    bytes,
+                },
+                None,
+            );
         }
     }
 
     pub(super) fn charge_raw(&mut self, op: &Op, group: usize, bytes: u64) {
         if !self.is_full() && bytes <= FORCED_MAX && self.twin.live(0, 0) <= FORCED_MAX {
-            let charged = self.on(op, group, move |group| group.raw().force_charge(Bytes(bytes)));
+            let charged = self.on(op, group, move |group| {
+                group.raw().force_charge(Bytes(bytes))
+            });
             assert_eq!(charged, bytes, "{}", self.at);
             if bytes > 0 {
-                self.hold_raw(Held { group, counter: 0, bytes }, None);
+                self.hold_raw(
+                    Held {
+                        group,
+                        counter: 0,
+                        bytes,
+                    },
+                    None,
+                );
             }
         }
     }
@@ -45,7 +61,9 @@ impl Run {
         match op.action {
             Action::IntoRaw if self.is_full() => {}
             Action::IntoRaw => {
-                let Some(at) = pick(self.charges.len()) else { return };
+                let Some(at) = pick(self.charges.len()) else {
+                    return;
+                };
                 let (charge, held) = (self.charges.swap_remove(at), self.twin.held.swap_remove(at));
                 let (word, bytes) = self.worker(op).run(move || {
                     let (word, bytes) = charge.into_raw();
@@ -56,15 +74,23 @@ impl Run {
             }
             Action::FromRaw if self.charges.len() >= CHARGES_MAX => {}
             Action::FromRaw => {
-                let Some(at) = pick(self.words.len()) else { return };
+                let Some(at) = pick(self.words.len()) else {
+                    return;
+                };
                 let Some(word) = self.words[at] else { return };
-                let Held { group, counter, bytes } = self.twin.raw.swap_remove(at);
+                let Held {
+                    group,
+                    counter,
+                    bytes,
+                } = self.twin.raw.swap_remove(at);
                 self.words.swap_remove(at);
                 let charge = self.worker(op).run(move || guard(word, bytes));
                 self.hold(charge, group, counter, bytes);
             }
             Action::Uncharge(bytes) => {
-                let Some(at) = pick(self.words.len()) else { return };
+                let Some(at) = pick(self.words.len()) else {
+                    return;
+                };
                 self.uncharge(op, at, bytes);
             }
             _ => unreachable!("an operation on a group, a guard or on all"),
@@ -73,7 +99,11 @@ impl Run {
 
     /// Gives back memory through a handle, where the run has one.
     fn uncharge(&mut self, op: &Op, at: usize, bytes: u64) {
-        let Held { group, counter, bytes: held } = self.twin.raw[at];
+        let Held {
+            group,
+            counter,
+            bytes: held,
+        } = self.twin.raw[at];
         // An amount of 0 bytes was a charge and keeps a handle, which only a charge gives up.
         if counter > 0 || held == 0 || self.handles[group].is_empty() {
             return;
@@ -88,15 +118,26 @@ impl Run {
     }
 
     pub(super) fn is_last_way_to_amounts(&self, group: usize) -> bool {
-        self.runtime.is_none() && self.handles[group].len() == 1 && self.twin.raw.iter().any(|held| held.group == group)
+        self.runtime.is_none()
+            && self.handles[group].len() == 1
+            && self.twin.raw.iter().any(|held| held.group == group)
     }
 
     /// Without a runtime no call finds a group that only an amount keeps.
     pub(super) fn keep_groups_of_amounts(&mut self) {
         let Some(runtime) = &self.runtime else { return };
-        let lost = self.twin.raw.iter().map(|held| held.group).filter(|&group| self.handles[group].is_empty());
-        let found: Vec<_> = lost.map(|group| (group, runtime.find(self.ids[group]).expect("bytes keep it"))).collect();
-        found.into_iter().for_each(|(group, handle)| self.keep(group, handle));
+        let lost = self
+            .twin
+            .raw
+            .iter()
+            .map(|held| held.group)
+            .filter(|&group| self.handles[group].is_empty());
+        let found: Vec<_> = lost
+            .map(|group| (group, runtime.find(self.ids[group]).expect("bytes keep it")))
+            .collect();
+        found
+            .into_iter()
+            .for_each(|(group, handle)| self.keep(group, handle));
     }
 
     pub(super) fn uncharge_all(&mut self) {
@@ -116,6 +157,7 @@ impl Run {
 
 #[allow(unsafe_code)]
 fn guard(word: usize, bytes: u64) -> Charge {
-    // SAFETY: the word of a charge that has become an amount, and what is left of that amount: the run forgets both.
+    // SAFETY: the word of a charge that has become an amount, and what is left of that amount: the
+    // run forgets both.
     unsafe { Charge::from_raw(word as *const (), bytes) }
 }

@@ -1,6 +1,7 @@
 //! Drives groups and their twin through the same operations and compares them after each.
 //!
-//! The threads are real, so each has its own stock, but they take turns: what must come out of each operation is known.
+//! The threads are real, so each has its own stock, but they take turns: what must come out of each
+//! operation is known.
 
 use memcg::errors::CreateError;
 use memcg::expert::{BarrierMode, FixedBatch, PoolAlign};
@@ -42,11 +43,18 @@ pub(crate) fn run_bytes(bytes: &[u8]) {
     run(&setup, &ops);
 }
 
-/// The same in a process that does nothing else at that time: the pools are this tree's alone, and what is live in them
-/// is known.
+/// The same in a process that does nothing else at that time: the pools are this tree's alone, and
+/// what is live in them is known.
 pub(crate) fn run_bytes_alone(bytes: &[u8]) {
     let (setup, ops) = decode(bytes);
-    let live = || pools_of(&configure(&setup).0.build().expect("a configuration that holds"));
+    let live = || {
+        pools_of(
+            &configure(&setup)
+                .0
+                .build()
+                .expect("a configuration that holds"),
+        )
+    };
     // Of a root, and nothing else.
     let before = live();
     assert_eq!(live(), before, "a tree goes with its runtime");
@@ -68,7 +76,11 @@ fn configure(setup: &Setup) -> (RuntimeBuilder, Counter) {
         .audit(setup.audit)
         .max(limit(setup.max))
         .groups_max(setup.groups_max)
-        .pool_align(if setup.packed { PoolAlign::Packed } else { PoolAlign::CacheLine });
+        .pool_align(if setup.packed {
+            PoolAlign::Packed
+        } else {
+            PoolAlign::CacheLine
+        });
     if setup.fence {
         builder = builder.barrier(BarrierMode::Fence);
     }
@@ -92,7 +104,8 @@ pub(super) struct Run {
     /// In the order of the twin's amounts without a guard: the word of one that was a charge.
     pub(super) words: Vec<Option<usize>>,
     pub(super) workers: Vec<Other>,
-    /// Live objects of the pools when there is a root and nothing else, if no other thread takes from them.
+    /// Live objects of the pools when there is a root and nothing else, if no other thread takes
+    /// from them.
     pub(super) live: Option<Vec<u64>>,
     /// The present step, for the message of a failure.
     pub(super) at: String,
@@ -129,7 +142,9 @@ impl Run {
 
     /// The groups that the run has a handle on.
     fn in_hand(&self) -> Vec<usize> {
-        (0..self.handles.len()).filter(|&group| !self.handles[group].is_empty()).collect()
+        (0..self.handles.len())
+            .filter(|&group| !self.handles[group].is_empty())
+            .collect()
     }
 
     /// One of them.
@@ -166,8 +181,19 @@ impl Run {
             }
             Action::ReleaseOwn => {
                 if let Some(runtime) = self.runtime.clone() {
-                    let again = move || (runtime.release_thread_credit(), runtime.release_thread_credit()).1;
-                    assert_eq!(self.worker(op).run(again), Bytes(0), "{}: credit left behind", self.at);
+                    let again = move || {
+                        (
+                            runtime.release_thread_credit(),
+                            runtime.release_thread_credit(),
+                        )
+                            .1
+                    };
+                    assert_eq!(
+                        self.worker(op).run(again),
+                        Bytes(0),
+                        "{}: credit left behind",
+                        self.at
+                    );
                 }
             }
             Action::Look => self.look(),
@@ -209,7 +235,9 @@ impl Run {
             // The root goes with its runtime.
             Action::Offline | Action::OfflineTree if group == 0 => {}
             Action::Offline => {
-                let found = self.on(op, group, |group| group.offline().map_err(|refused| refused.children));
+                let found = self.on(op, group, |group| {
+                    group.offline().map_err(|refused| refused.children)
+                });
                 assert_eq!(found, self.twin.offline(group), "{}", self.at);
             }
             Action::OfflineTree => {
@@ -229,13 +257,17 @@ impl Run {
             Action::SetFurtherMax(max) => self.set_max(op, group, 1, max),
             Action::SetMin(bytes) => {
                 self.on(op, group, move |group| {
-                    group.set_limits(Limits::new().min(Limit::Bytes(bytes))).expect("a number")
+                    group
+                        .set_limits(Limits::new().min(Limit::Bytes(bytes)))
+                        .expect("a number")
                 });
                 if self.twin.groups[group].online {
                     self.twin.groups[group].min = bytes;
                 }
             }
-            Action::SetBatch(bytes) => self.on(op, group, move |group| group.memory().set_batch(bytes)),
+            Action::SetBatch(bytes) => {
+                self.on(op, group, move |group| group.memory().set_batch(bytes))
+            }
             Action::Drain => {
                 self.on(op, group, |group| group.memory().drain());
                 let (usage, live) = (self.handle(group).usage(), self.twin.live(group, 0));
@@ -256,12 +288,19 @@ impl Run {
             runtime.settle();
         }
         let name = format!("g{name}");
-        let (expected, limits) = (self.twin.create(parent, &name, max), Limits::new().max(limit(max)));
+        let (expected, limits) = (
+            self.twin.create(parent, &name, max),
+            Limits::new().max(limit(max)),
+        );
         let found = self.on(op, parent, move |parent| parent.create(&name, limits));
         match (found, expected) {
             (Ok(group), Ok(index)) => {
                 assert_eq!(index, self.ids.len());
-                assert!(!self.ids.contains(&group.id()), "{}: an id for the second time", self.at);
+                assert!(
+                    !self.ids.contains(&group.id()),
+                    "{}: an id for the second time",
+                    self.at
+                );
                 self.ids.push(group.id());
                 self.handles.push(vec![group]);
             }
@@ -286,8 +325,14 @@ impl Run {
         let id = self.ids[group];
         match runtime.find(id) {
             Some(found) => {
-                assert_eq!((found.id(), found.path()), (id, self.twin.path(group)), "{}", self.at);
-                // Credit that waits for its barrier keeps a group that the twin has lost; from here on its handle does.
+                assert_eq!(
+                    (found.id(), found.path()),
+                    (id, self.twin.path(group)),
+                    "{}",
+                    self.at
+                );
+                // Credit that waits for its barrier keeps a group that the twin has lost; from here
+                // on its handle does.
                 let is_kept = self.twin.is_there(group) || runtime.dying_count() > 0;
                 assert!(is_kept, "{}: {id} is gone", self.at);
                 self.keep(group, found);
@@ -300,9 +345,17 @@ impl Run {
     fn find_by_path(&mut self, number: u8) {
         let Some(runtime) = &self.runtime else { return };
         let path = self.twin.path(usize::from(number) % self.ids.len());
-        let online = self.twin.online_below(0).find(|&group| self.twin.path(group) == path);
+        let online = self
+            .twin
+            .online_below(0)
+            .find(|&group| self.twin.path(group) == path);
         let found = runtime.group(&path);
-        assert_eq!(found.as_ref().map(Group::id), online.map(|group| self.ids[group]), "{}: {path}", self.at);
+        assert_eq!(
+            found.as_ref().map(Group::id),
+            online.map(|group| self.ids[group]),
+            "{}: {path}",
+            self.at
+        );
         if let (Some(group), Some(found)) = (online, found) {
             self.keep(group, found);
         }
@@ -320,7 +373,12 @@ impl Run {
             set.expect("a number")
         });
         self.twin.groups[group].max[counter] = max;
-        assert_eq!(found, self.twin.live(group, counter).saturating_sub(max), "{}: the excess", self.at);
+        assert_eq!(
+            found,
+            self.twin.live(group, counter).saturating_sub(max),
+            "{}: the excess",
+            self.at
+        );
     }
 
     fn drop_runtime(&mut self) {
@@ -332,12 +390,16 @@ impl Run {
         }
     }
 
-    /// All that is left goes: charges on one thread, handles on another, the runtime first, last or in between.
+    /// All that is left goes: charges on one thread, handles on another, the runtime first, last or
+    /// in between.
     fn finish(mut self) {
         self.at = String::from("end");
         self.look();
         self.uncharge_all();
-        let (charges, handles) = (std::mem::take(&mut self.charges), std::mem::take(&mut self.handles));
+        let (charges, handles) = (
+            std::mem::take(&mut self.charges),
+            std::mem::take(&mut self.handles),
+        );
         let root = handles[0].first().cloned();
         if self.setup.budget.is_some() {
             drop(self.runtime.take());
@@ -349,16 +411,29 @@ impl Run {
             let root = runtime.root();
             root.children().iter().for_each(Group::offline_tree);
             runtime.settle();
-            assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0), "a thread is left");
+            assert_eq!(
+                (runtime.group_count(), runtime.dying_count()),
+                (1, 0),
+                "a thread is left"
+            );
             if let Some(live) = &self.live {
-                assert_eq!(pools_of(runtime)[0], live[0], "more objects than the root's");
+                assert_eq!(
+                    pools_of(runtime)[0],
+                    live[0],
+                    "more objects than the root's"
+                );
             }
             root.memory().drain();
             let verdict = runtime.verify();
             assert!(verdict.is_ok(), "{verdict}");
             let counts = runtime.counts();
             assert_eq!(
-                (counts.underflows, counts.overflows, counts.discarded, counts.refused_in_transit),
+                (
+                    counts.underflows,
+                    counts.overflows,
+                    counts.discarded,
+                    counts.refused_in_transit
+                ),
                 (0, 0, 0, 0),
                 "counted faults"
             );
@@ -368,12 +443,20 @@ impl Run {
                 root.memory().drain();
                 let counter = root.counter(counter).expect("declared");
                 counter.drain();
-                assert_eq!((counter.usage(), counter.forced()), (0, 0), "bytes left behind");
+                assert_eq!(
+                    (counter.usage(), counter.forced()),
+                    (0, 0),
+                    "bytes left behind"
+                );
             }
         }
     }
 }
 
 pub(super) fn limit(bytes: u64) -> Limit {
-    if bytes == u64::MAX { Limit::Unlimited } else { Limit::Bytes(bytes) }
+    if bytes == u64::MAX {
+        Limit::Unlimited
+    } else {
+        Limit::Bytes(bytes)
+    }
 }

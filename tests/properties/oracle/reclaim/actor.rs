@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use memcg::errors::ReclaimError;
 use memcg::expert::Inspect;
 use memcg::{
-    Bytes, Charge, ChargeError, Freshness, Group, GroupId, Later, Limits, Reclaim, ReclaimContext, ReclaimPass,
-    Registration,
+    Bytes, Charge, ChargeError, Freshness, Group, GroupId, Later, Limits, Reclaim, ReclaimContext,
+    ReclaimPass, Registration,
 };
 
 use super::lock;
@@ -81,7 +81,12 @@ impl Actor {
             findings.asked += 1;
             findings.last.replace(group.id())
         };
-        let at = format!("{:?} of {} asked for {want} by {} in {pass:?}", self.character, group.path(), target.path());
+        let at = format!(
+            "{:?} of {} asked for {want} by {} in {pass:?}",
+            self.character,
+            group.path(),
+            target.path()
+        );
         if self.gone.load(Ordering::SeqCst) {
             self.fault(format!("{at}: it is gone"));
         }
@@ -95,7 +100,8 @@ impl Actor {
             self.fault(format!("{at}: not below"));
         }
         // One that was asked just before may have taken the group out of its excess.
-        if pass == ReclaimPass::Soft && before != Some(group.id()) && !is_eligible(&group, &target) {
+        if pass == ReclaimPass::Soft && before != Some(group.id()) && !is_eligible(&group, &target)
+        {
             self.fault(format!("{at}: not in excess"));
         }
         let (usage, min, low) = (
@@ -103,7 +109,11 @@ impl Actor {
             group.memory().effective_min(&target.memory()),
             group.memory().effective_low(&target.memory()),
         );
-        let kept = if pass == ReclaimPass::Low { min } else { min.max(low) };
+        let kept = if pass == ReclaimPass::Low {
+            min
+        } else {
+            min.max(low)
+        };
         if usage.saturating_sub(kept) < want {
             self.fault(format!("{at}: {usage} used, {min} and {low} protected"));
         }
@@ -131,7 +141,11 @@ impl Actor {
             made.offline_tree();
             drop(held);
         }
-        drop((target.read(Freshness::Exact), target.events(), format!("{target:?}")));
+        drop((
+            target.read(Freshness::Exact),
+            target.events(),
+            format!("{target:?}"),
+        ));
     }
 }
 
@@ -142,7 +156,11 @@ pub(super) fn is_eligible(group: &Group, target: &Group) -> bool {
         if level.is_in_excess() {
             return true;
         }
-        next = if level == *target { None } else { level.parent() };
+        next = if level == *target {
+            None
+        } else {
+            level.parent()
+        };
     }
     false
 }
@@ -155,9 +173,10 @@ impl Reclaim for Shared {
         let actor = &self.0;
         actor.check(want, context);
         match actor.character {
-            Character::Honest | Character::EstimatesNothing | Character::EstimatesAll | Character::PanicsInEstimate => {
-                actor.evict(want)
-            }
+            Character::Honest
+            | Character::EstimatesNothing
+            | Character::EstimatesAll
+            | Character::PanicsInEstimate => actor.evict(want),
             Character::Slow => {
                 std::thread::yield_now();
                 (0..2_000).for_each(|_| std::hint::spin_loop());

@@ -33,7 +33,8 @@ pub(crate) struct Setup {
     pub(crate) adaptive: bool,
     pub(crate) fence: bool,
     pub(crate) recursive: bool,
-    /// Reclaim has all the time that it needs, and no reclaimer keeps an answer: the run judges refusals.
+    /// Reclaim has all the time that it needs, and no reclaimer keeps an answer: the run judges
+    /// refusals.
     pub(crate) patient: bool,
     pub(crate) max: u64,
 }
@@ -94,7 +95,10 @@ impl Character {
 
     /// It frees what it is asked for, and its estimate is what it has.
     pub(crate) fn is_honest(self) -> bool {
-        matches!(self, Character::Honest | Character::Slow | Character::Busy | Character::Modest)
+        matches!(
+            self,
+            Character::Honest | Character::Slow | Character::Busy | Character::Modest
+        )
     }
 
     /// It claims more than it frees.
@@ -173,7 +177,11 @@ fn action([code, _, thread, size]: [u8; 4]) -> Action {
         5 => Action::Offline,
         6 => Action::OfflineTree,
         7..=12 => Action::Register {
-            character: if size < 96 { Character::Honest } else { pick(&Character::ALL, thread / 4) },
+            character: if size < 96 {
+                Character::Honest
+            } else {
+                pick(&Character::ALL, thread / 4)
+            },
             priority: size / 16,
             bytes,
         },

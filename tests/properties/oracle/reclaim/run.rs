@@ -1,6 +1,7 @@
 //! Drives groups and reclaimers through operations, and checks what must hold after each.
 //!
-//! The threads are real, so each has its own stock, but they take turns: what every group holds is known.
+//! The threads are real, so each has its own stock, but they take turns: what every group holds is
+//! known.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Once};
@@ -8,7 +9,9 @@ use std::time::Duration;
 
 use memcg::expert::{BarrierMode, FixedBatch, Inspect};
 use memcg::figures::ReclaimReport;
-use memcg::{Bytes, ChargeError, Group, Later, Limit, Limits, Priority, Reclaim, Registration, Runtime};
+use memcg::{
+    Bytes, ChargeError, Group, Later, Limit, Limits, Priority, Reclaim, Registration, Runtime,
+};
 
 use super::actor::{Actor, Findings, Shared};
 use super::ops::{Action, Character, Op, Setting, Setup, THREADS, decode};
@@ -51,7 +54,8 @@ pub(crate) fn run_bytes(bytes: &[u8]) {
     run(&setup, &ops);
 }
 
-/// A group that looks for panics, as a fuzzer does, is not told of those that reclaimers are made to have.
+/// A group that looks for panics, as a fuzzer does, is not told of those that reclaimers are made
+/// to have.
 fn pass_over_panics_on_purpose() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -79,7 +83,11 @@ pub(super) struct Run {
 
 impl Run {
     fn new(setup: &Setup) -> Self {
-        let time = if setup.patient { Duration::from_secs(600) } else { Duration::from_micros(300) };
+        let time = if setup.patient {
+            Duration::from_secs(600)
+        } else {
+            Duration::from_micros(300)
+        };
         let mut builder = Runtime::builder()
             .batch(Bytes(setup.batch))
             .adaptive(setup.adaptive)
@@ -91,11 +99,19 @@ impl Run {
             builder = builder.barrier(BarrierMode::Fence);
         }
         let runtime = builder.build().expect("a configuration that holds");
-        let root = Entry { group: runtime.root(), parent: None, online: true };
+        let root = Entry {
+            group: runtime.root(),
+            parent: None,
+            online: true,
+        };
         Self {
             setup: setup.clone(),
             runtime,
-            books: Books { groups: vec![root], cast: Vec::new(), held: Vec::new() },
+            books: Books {
+                groups: vec![root],
+                cast: Vec::new(),
+                held: Vec::new(),
+            },
             findings: Arc::default(),
             events: Vec::new(),
             workers: (0..THREADS).map(|_| Other::spawn()).collect(),
@@ -108,7 +124,12 @@ impl Run {
     }
 
     /// Runs `job` with a handle of the group on a thread.
-    fn on<R: Send + 'static>(&self, op: &Op, group: usize, job: impl FnOnce(&Group) -> R + Send + 'static) -> R {
+    fn on<R: Send + 'static>(
+        &self,
+        op: &Op,
+        group: usize,
+        job: impl FnOnce(&Group) -> R + Send + 'static,
+    ) -> R {
         self.worker(op).with(&self.books.groups[group].group, job)
     }
 
@@ -122,7 +143,10 @@ impl Run {
             }
             Action::DropCharge => {
                 if !self.books.held.is_empty() {
-                    let (charge, _) = self.books.held.swap_remove(usize::from(op.subject) % self.books.held.len());
+                    let (charge, _) = self
+                        .books
+                        .held
+                        .swap_remove(usize::from(op.subject) % self.books.held.len());
                     self.worker(op).run(move || drop(charge));
                 }
             }
@@ -148,9 +172,15 @@ impl Run {
             Action::Create => {
                 let number = self.books.groups.len();
                 if number < GROUPS_MADE_MAX {
-                    let made = self.on(op, group, move |group| group.create(&format!("g{number}"), Limits::new()));
+                    let made = self.on(op, group, move |group| {
+                        group.create(&format!("g{number}"), Limits::new())
+                    });
                     let made = made.unwrap_or_else(|error| panic!("{}: {error}", self.at));
-                    self.books.groups.push(Entry { group: made, parent: Some(group), online: true });
+                    self.books.groups.push(Entry {
+                        group: made,
+                        parent: Some(group),
+                        online: true,
+                    });
                 }
             }
             // The root goes with its runtime.
@@ -167,7 +197,11 @@ impl Run {
                     }
                 }
             }
-            Action::Register { character, priority, bytes } => self.register(op, group, character, priority, bytes),
+            Action::Register {
+                character,
+                priority,
+                bytes,
+            } => self.register(op, group, character, priority, bytes),
             Action::TryCharge(bytes) => {
                 if let Some(charge) = self.try_charge(op, group, bytes) {
                     self.books.held.push((charge, group));
@@ -212,15 +246,26 @@ impl Run {
             return;
         }
         // An answer that is kept makes others wait: only where there is little time for that.
-        let character =
-            if self.setup.patient && character == Character::Later { Character::LaterAtOnce } else { character };
-        let Some(shelf) = self.try_charge(op, group, bytes) else { return };
+        let character = if self.setup.patient && character == Character::Later {
+            Character::LaterAtOnce
+        } else {
+            character
+        };
+        let Some(shelf) = self.try_charge(op, group, bytes) else {
+            return;
+        };
         let registration: Arc<Mutex<Option<Registration>>> = Arc::default();
         let actor = Arc::new(Actor::new(character, shelf, &self.findings, &registration));
         let reclaimer: Arc<dyn Reclaim> = Arc::new(Shared(Arc::clone(&actor)));
-        let made = self.on(op, group, move |group| group.register_reclaimer(reclaimer, Priority::new(priority)));
+        let made = self.on(op, group, move |group| {
+            group.register_reclaimer(reclaimer, Priority::new(priority))
+        });
         *lock(&registration) = Some(made);
-        self.books.cast.push(Cast { actor, group, registration });
+        self.books.cast.push(Cast {
+            actor,
+            group,
+            registration,
+        });
     }
 
     fn step_actor(&mut self, op: &Op, at: usize) {
@@ -239,7 +284,9 @@ impl Run {
                 self.unregister(op, at);
                 let Cast { actor, .. } = self.books.cast.swap_remove(at);
                 // A group that waits for its answer keeps it.
-                lock(&self.findings).due.retain(|(_, due)| !Arc::ptr_eq(due, &actor));
+                lock(&self.findings)
+                    .due
+                    .retain(|(_, due)| !Arc::ptr_eq(due, &actor));
                 self.worker(op).run(move || drop(actor));
             }
             _ => unreachable!("an operation on a group or on all"),
@@ -247,7 +294,11 @@ impl Run {
     }
 
     fn unregister(&self, op: &Op, at: usize) {
-        let Cast { actor, registration, .. } = &self.books.cast[at];
+        let Cast {
+            actor,
+            registration,
+            ..
+        } = &self.books.cast[at];
         let mine = lock(registration).take();
         self.worker(op).run(move || drop(mine));
         actor.gone.store(true, Ordering::SeqCst);
@@ -264,24 +315,42 @@ impl Run {
         let above = above.unwrap_or_else(|error| panic!("{}: {error}", self.at));
         if setting == Setting::Max {
             let usage = self.books.groups[group].group.usage();
-            assert_eq!(above, usage.saturating_sub(bytes), "{}: usage {usage}", self.at);
+            assert_eq!(
+                above,
+                usage.saturating_sub(bytes),
+                "{}: usage {usage}",
+                self.at
+            );
             self.check_left(group, above);
         }
     }
 
     fn reclaim(&mut self, op: &Op, group: usize, bytes: u64) {
         let before = self.books.live(group);
-        let report: ReclaimReport = match self.on(op, group, move |group| group.reclaim(Bytes(bytes))) {
-            Ok(report) => report,
-            Err(error) => panic!("{}: {error}", self.at),
-        };
+        let report: ReclaimReport =
+            match self.on(op, group, move |group| group.reclaim(Bytes(bytes))) {
+                Ok(report) => report,
+                Err(error) => panic!("{}: {error}", self.at),
+            };
         let freed = before - self.books.live(group);
         assert_eq!(report.requested, bytes, "{}", self.at);
-        assert!(report.soft_visited <= report.visited, "{}: {report:?}", self.at);
-        assert!(!self.setup.patient || !report.timed_out, "{}: {report:?}", self.at);
-        // Promises count, and bytes that may have gone to a stock are believed without a trace of them.
+        assert!(
+            report.soft_visited <= report.visited,
+            "{}: {report:?}",
+            self.at
+        );
+        assert!(
+            !self.setup.patient || !report.timed_out,
+            "{}: {report:?}",
+            self.at
+        );
+        // Promises count, and bytes that may have gone to a stock are believed without a trace of
+        // them.
         if self.setup.batch == 0 || !self.books.has_boasters(group) {
-            self.check_left(group, u64::from(freed.saturating_add(report.pending) < bytes));
+            self.check_left(
+                group,
+                u64::from(freed.saturating_add(report.pending) < bytes),
+            );
         }
     }
 
@@ -290,8 +359,14 @@ impl Run {
         self.at = String::from("end");
         self.verify();
         let due = std::mem::take(&mut lock(&self.findings).due);
-        let (cast, held) = (std::mem::take(&mut self.books.cast), std::mem::take(&mut self.books.held));
-        let registrations: Vec<_> = cast.iter().map(|cast| lock(&cast.registration).take()).collect();
+        let (cast, held) = (
+            std::mem::take(&mut self.books.cast),
+            std::mem::take(&mut self.books.held),
+        );
+        let registrations: Vec<_> = cast
+            .iter()
+            .map(|cast| lock(&cast.registration).take())
+            .collect();
         self.workers[0].run(move || drop((registrations, cast)));
         self.workers[1].run(move || drop(held));
         drop(due);
@@ -300,11 +375,22 @@ impl Run {
         self.books.groups.clear();
         self.runtime.settle();
         root.memory().drain();
-        assert_eq!((self.runtime.group_count(), self.runtime.dying_count()), (1, 0), "a group is left");
-        assert_eq!((root.usage(), root.forced(), root.descendants_in_excess()), (0, 0, 0), "bytes are left");
+        assert_eq!(
+            (self.runtime.group_count(), self.runtime.dying_count()),
+            (1, 0),
+            "a group is left"
+        );
+        assert_eq!(
+            (root.usage(), root.forced(), root.descendants_in_excess()),
+            (0, 0, 0),
+            "bytes are left"
+        );
         self.verify();
         let counts = self.runtime.counts();
-        assert_eq!((counts.underflows, counts.overflows, counts.discarded), (0, 0, 0));
+        assert_eq!(
+            (counts.underflows, counts.overflows, counts.discarded),
+            (0, 0, 0)
+        );
         assert!(lock(&self.findings).faults.is_empty());
     }
 }
@@ -322,5 +408,9 @@ fn answer(later: Later, actor: &Actor, report: bool) {
 }
 
 fn limit(bytes: u64) -> Limit {
-    if bytes == u64::MAX { Limit::Unlimited } else { Limit::Bytes(bytes) }
+    if bytes == u64::MAX {
+        Limit::Unlimited
+    } else {
+        Limit::Bytes(bytes)
+    }
 }

@@ -1,10 +1,13 @@
-//! The naive twin of the statistics of a tree of groups: for each group what was added to it, and sums over that.
+//! The naive twin of the statistics of a tree of groups: for each group what was added to it, and
+//! sums over that.
 //!
-//! It knows nothing of cells, lists or flushes. What was added to a group stays, whether or not the group does.
+//! It knows nothing of cells, lists or flushes. What was added to a group stays, whether or not the
+//! group does.
 //!
 //! * here: the twin;
 //! * `ops`: one operation, and how bytes become operations;
-//! * `run`: the interpreter that drives groups and twin side by side, and what must hold after each step.
+//! * `run`: the interpreter that drives groups and twin side by side, and what must hold after each
+//!   step.
 
 pub(crate) mod ops;
 pub(crate) mod run;
@@ -34,8 +37,17 @@ pub(crate) struct Twin {
 
 impl Twin {
     pub(crate) fn new() -> Self {
-        let root = Group { parent: None, name: 0, online: true, own: [0; ITEMS] };
-        Self { groups: vec![root], pairs: HashSet::new(), foreign: 0 }
+        let root = Group {
+            parent: None,
+            name: 0,
+            online: true,
+            own: [0; ITEMS],
+        };
+        Self {
+            groups: vec![root],
+            pairs: HashSet::new(),
+            foreign: 0,
+        }
     }
 
     /// From `group` to the root, both included.
@@ -60,20 +72,31 @@ impl Twin {
 
     /// Most pairs of a thread and a group that may be listed below `top`.
     pub(crate) fn writers(&self, top: usize) -> u64 {
-        self.pairs.iter().filter(|&&(_, group)| self.is_within(group, top)).count() as u64
+        self.pairs
+            .iter()
+            .filter(|&&(_, group)| self.is_within(group, top))
+            .count() as u64
     }
 
     fn online_below(&self, top: usize) -> Vec<usize> {
-        (top..self.groups.len()).filter(|&group| self.groups[group].online && self.is_within(group, top)).collect()
+        (top..self.groups.len())
+            .filter(|&group| self.groups[group].online && self.is_within(group, top))
+            .collect()
     }
 
     /// `None` where the parent is offline or has an online child of that name.
     pub(crate) fn create(&mut self, parent: usize, name: u8) -> Option<usize> {
-        let taken = |group: &Group| group.online && group.parent == Some(parent) && group.name == name;
+        let taken =
+            |group: &Group| group.online && group.parent == Some(parent) && group.name == name;
         if !self.groups[parent].online || self.groups.iter().any(taken) {
             return None;
         }
-        self.groups.push(Group { parent: Some(parent), name, online: true, own: [0; ITEMS] });
+        self.groups.push(Group {
+            parent: Some(parent),
+            name,
+            online: true,
+            own: [0; ITEMS],
+        });
         Some(self.groups.len() - 1)
     }
 

@@ -8,9 +8,26 @@ use super::ITEMS;
 /// Grains that come up as a batch.
 pub(crate) const BATCHES: [u64; 8] = [64, 64, 8, 2, 1, 0, 300, 1 << 40];
 
-/// Changes that come up, of either sign: just what a thread of a batch of 64 may hold back, in each unit, and one more.
-pub(crate) const DELTAS: [i64; 16] =
-    [1, 1, 2, 4, 31, 32, 33, 64, 4_095, 4_096, 32 * 4_096, 32 * 4_096 + 1, 65_536 * 33, 1_000_000, 1 << 40, 1 << 50];
+/// Changes that come up, of either sign: just what a thread of a batch of 64 may hold back, in each
+/// unit, and one more.
+pub(crate) const DELTAS: [i64; 16] = [
+    1,
+    1,
+    2,
+    4,
+    31,
+    32,
+    33,
+    64,
+    4_095,
+    4_096,
+    32 * 4_096,
+    32 * 4_096 + 1,
+    65_536 * 33,
+    1_000_000,
+    1 << 40,
+    1 << 50,
+];
 
 /// The settings of the runtime.
 #[derive(Clone, Debug)]
@@ -72,7 +89,12 @@ pub(crate) fn decode(bytes: &[u8]) -> (Setup, Vec<Op>) {
 }
 
 fn setup([batch, flags, more, _]: [u8; 4]) -> Setup {
-    Setup { batch: pick(&BATCHES, batch), fence: flags & 1 != 0, audit: flags & 2 != 0, more: more % 49 }
+    Setup {
+        batch: pick(&BATCHES, batch),
+        fence: flags & 1 != 0,
+        audit: flags & 2 != 0,
+        more: more % 49,
+    }
 }
 
 fn action([code, _, _, size]: [u8; 4]) -> Action {
@@ -84,8 +106,16 @@ fn action([code, _, _, size]: [u8; 4]) -> Action {
         5 | 6 => Action::DropHandle,
         7 | 8 => Action::Offline,
         9 => Action::OfflineTree,
-        10..=18 => Action::Add { item, delta, times: 1 },
-        19 | 20 => Action::Add { item, delta: delta.signum(), times: size },
+        10..=18 => Action::Add {
+            item,
+            delta,
+            times: 1,
+        },
+        19 | 20 => Action::Add {
+            item,
+            delta: delta.signum(),
+            times: size,
+        },
         21 => Action::AddForeign,
         22 => Action::Hold(u64::from(size)),
         23 | 24 => Action::AddByCharge { item, delta },

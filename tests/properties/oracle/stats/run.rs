@@ -1,8 +1,10 @@
-//! Drives the statistics of groups and their twin through the same operations and compares them after each.
+//! Drives the statistics of groups and their twin through the same operations and compares them
+//! after each.
 //!
-//! The threads are real, so each has its own cells, but they take turns: what is true after each operation is known.
-//! After each no stale read of any group is off by more than it says; a parent shows no less than its children did of
-//! what only grows; and whatever was asked for is exact, or as exact as was asked.
+//! The threads are real, so each has its own cells, but they take turns: what is true after each
+//! operation is known. After each no stale read of any group is off by more than it says; a parent
+//! shows no less than its children did of what only grows; and whatever was asked for is exact, or
+//! as exact as was asked.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -77,7 +79,9 @@ thread_local! {
 
 impl Run {
     fn new(setup: &Setup) -> Self {
-        let mut builder = Runtime::builder().stat_batch(setup.batch).audit(setup.audit);
+        let mut builder = Runtime::builder()
+            .stat_batch(setup.batch)
+            .audit(setup.audit);
         if setup.fence {
             builder = builder.barrier(BarrierMode::Fence);
         }
@@ -114,7 +118,12 @@ impl Run {
     }
 
     /// Runs `job` with a handle of the group on a thread.
-    fn on<R: Send + 'static>(&self, op: &Op, group: usize, job: impl FnOnce(&Group) -> R + Send + 'static) -> R {
+    fn on<R: Send + 'static>(
+        &self,
+        op: &Op,
+        group: usize,
+        job: impl FnOnce(&Group) -> R + Send + 'static,
+    ) -> R {
         let group = self.handles[group][0].clone();
         self.worker(op).0.run(move || job(&group))
     }
@@ -141,7 +150,10 @@ impl Run {
             }
             Action::AddByCharge { .. } | Action::DropCharge if self.charges.is_empty() => {}
             Action::AddByCharge { item, delta } => {
-                let (at, delta) = (usize::from(op.subject) % self.charges.len(), grown(item, delta));
+                let (at, delta) = (
+                    usize::from(op.subject) % self.charges.len(),
+                    grown(item, delta),
+                );
                 let (charge, group) = self.charges.swap_remove(at);
                 let (worker, thread) = self.worker(op);
                 let stat = self.stats[item];
@@ -153,14 +165,18 @@ impl Run {
                 self.charges.push((charge, group));
             }
             Action::DropCharge => {
-                let (charge, group) = self.charges.swap_remove(usize::from(op.subject) % self.charges.len());
+                let (charge, group) = self
+                    .charges
+                    .swap_remove(usize::from(op.subject) % self.charges.len());
                 let (worker, thread) = self.worker(op);
                 worker.run(move || drop(charge));
                 // The charge code may have counted something of its own.
                 self.twin.pairs.insert((*thread, group));
             }
             _ => {
-                let in_hand: Vec<usize> = (0..self.handles.len()).filter(|&at| !self.handles[at].is_empty()).collect();
+                let in_hand: Vec<usize> = (0..self.handles.len())
+                    .filter(|&at| !self.handles[at].is_empty())
+                    .collect();
                 if !in_hand.is_empty() {
                     self.step_group(op, in_hand[usize::from(op.subject) % in_hand.len()]);
                 }
@@ -172,7 +188,9 @@ impl Run {
         match op.action {
             Action::Create(name) => {
                 if self.twin.groups.len() < GROUPS_MADE_MAX {
-                    let made = self.on(op, group, move |group| group.create(&name.to_string(), Limits::new()));
+                    let made = self.on(op, group, move |group| {
+                        group.create(&name.to_string(), Limits::new())
+                    });
                     let expected = self.twin.create(group, name);
                     assert_eq!(made.is_ok(), expected.is_some(), "{}: {made:?}", self.at);
                     self.handles.extend(made.ok().map(|group| vec![group]));
@@ -206,7 +224,9 @@ impl Run {
             }
             Action::Add { item, delta, times } => {
                 let (stat, delta) = (self.stats[item], grown(item, delta));
-                self.on(op, group, move |group| (0..times).for_each(|_| group.stat_add(stat, delta)));
+                self.on(op, group, move |group| {
+                    (0..times).for_each(|_| group.stat_add(stat, delta))
+                });
                 let thread = self.worker(op).1;
                 self.twin.add(thread, group, item, delta * i64::from(times));
             }
@@ -224,11 +244,16 @@ impl Run {
         }
     }
 
-    /// By a thread that has cells, and by what runs when it has none any more. The thread has another number each time.
+    /// By a thread that has cells, and by what runs when it has none any more. The thread has
+    /// another number each time.
     fn at_exit(&mut self, group: usize, item: usize, delta: i64) {
         let (handle, stat) = (self.handles[group][0].clone(), self.stats[item]);
         let thread = std::thread::spawn(move || {
-            AT_EXIT.set(Some(AtExit { group: handle.clone(), stat, delta }));
+            AT_EXIT.set(Some(AtExit {
+                group: handle.clone(),
+                stat,
+                delta,
+            }));
             handle.stat_add(stat, delta);
         });
         thread.join().expect("destructors do not panic");
@@ -239,7 +264,9 @@ impl Run {
     fn read(&mut self, op: &Op, group: usize) {
         match op.action {
             Action::Flush => self.on(op, group, Group::flush),
-            Action::FlushAll(times) => self.on(op, group, move |group| (0..times).for_each(|_| group.flush())),
+            Action::FlushAll(times) => self.on(op, group, move |group| {
+                (0..times).for_each(|_| group.flush())
+            }),
             Action::FlushRatelimited => {
                 self.on(op, group, Group::flush_ratelimited);
             }
@@ -250,12 +277,22 @@ impl Run {
             Action::Read => {
                 let stats = self.on(op, group, |group| group.read(Freshness::Threshold));
                 let most = self.twin.writers(group).saturating_mul(self.setup.batch);
-                assert!(stats.max_error() <= most, "{}: an error of {} of {most}", self.at, stats.max_error());
+                assert!(
+                    stats.max_error() <= most,
+                    "{}: an error of {} of {most}",
+                    self.at,
+                    stats.max_error()
+                );
                 self.check(group, &stats);
             }
             Action::ReadWithin(most) => {
                 let stats = self.on(op, group, move |group| group.read(Freshness::Within(most)));
-                assert!(stats.max_error() <= most, "{}: an error of {}", self.at, stats.max_error());
+                assert!(
+                    stats.max_error() <= most,
+                    "{}: an error of {}",
+                    self.at,
+                    stats.max_error()
+                );
                 self.check(group, &stats);
             }
             Action::ReadExact => {
@@ -269,7 +306,9 @@ impl Run {
     /// The periodic flush runs until it finds nothing to look at.
     fn idle(&mut self) {
         let Some(runtime) = &self.runtime else { return };
-        runtime.start_flusher(Duration::from_micros(30)).expect("a period");
+        runtime
+            .start_flusher(Duration::from_micros(30))
+            .expect("a period");
         loop {
             let before = runtime.counts().flush_visits;
             runtime.root().flush();
@@ -292,9 +331,16 @@ impl Run {
         for (item, &stat) in self.stats.iter().enumerate() {
             let most = stats.max_error_of(stat);
             let subtree = (self.twin.subtree(group, item), stats.get(stat));
-            for (truth, found) in [subtree, (self.twin.groups[group].own[item], stats.local(stat))] {
+            for (truth, found) in [
+                subtree,
+                (self.twin.groups[group].own[item], stats.local(stat)),
+            ] {
                 let off = truth.abs_diff(found);
-                assert!(off <= most, "{}: {stat:?} of {group} is {truth}, read {found}, at most {most} off", self.at);
+                assert!(
+                    off <= most,
+                    "{}: {stat:?} of {group} is {truth}, read {found}, at most {most} off",
+                    self.at
+                );
             }
         }
     }
@@ -312,14 +358,22 @@ impl Run {
                 let stats = handle.read(Freshness::Stale);
                 self.check(group, &stats);
                 grows[group] = Some(stats.get(self.stats[GROWS]));
-                let above = self.twin.levels(group).skip(1).find_map(|level| grows[level]);
-                assert!(above.is_none_or(|above| Some(above) >= grows[group]), "{}: {group} above {above:?}", self.at);
+                let above = self
+                    .twin
+                    .levels(group)
+                    .skip(1)
+                    .find_map(|level| grows[level]);
+                assert!(
+                    above.is_none_or(|above| Some(above) >= grows[group]),
+                    "{}: {group} above {above:?}",
+                    self.at
+                );
             }
         }
     }
 
-    /// All is exact, by a thread that is asked first; then all that is left goes, the runtime first, last or in
-    /// between.
+    /// All is exact, by a thread that is asked first; then all that is left goes, the runtime
+    /// first, last or in between.
     fn finish(mut self) {
         self.at = String::from("end");
         let order = (0..self.handles.len()).map(|group| group * 7 % self.handles.len());
@@ -328,19 +382,37 @@ impl Run {
                 self.check_exact(group, &handle.read(Freshness::Exact));
             }
         }
-        let root = self.runtime.as_ref().map(Runtime::root).or_else(|| self.handles[0].first().cloned());
-        let (charges, handles) = (std::mem::take(&mut self.charges), std::mem::take(&mut self.handles));
+        let root = self
+            .runtime
+            .as_ref()
+            .map(Runtime::root)
+            .or_else(|| self.handles[0].first().cloned());
+        let (charges, handles) = (
+            std::mem::take(&mut self.charges),
+            std::mem::take(&mut self.handles),
+        );
         if self.setup.fence {
             drop(self.runtime.take());
         }
         self.workers[0].0.run(move || drop(charges));
         self.workers[1].0.run(move || drop(handles));
         if let Some(runtime) = &self.runtime {
-            runtime.root().children().iter().for_each(Group::offline_tree);
+            runtime
+                .root()
+                .children()
+                .iter()
+                .for_each(Group::offline_tree);
             runtime.settle();
-            assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0), "a thread is left");
+            assert_eq!(
+                (runtime.group_count(), runtime.dying_count()),
+                (1, 0),
+                "a thread is left"
+            );
             let counts = runtime.counts();
-            assert_eq!((counts.foreign_stats, counts.underflows), (self.twin.foreign, 0));
+            assert_eq!(
+                (counts.foreign_stats, counts.underflows),
+                (self.twin.foreign, 0)
+            );
         }
         if let Some(root) = root {
             self.check_exact(0, &root.read(Freshness::Exact));

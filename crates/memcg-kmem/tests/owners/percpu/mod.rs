@@ -1,8 +1,9 @@
-//! Per-processor memory: what each object is charged, on which node each of its bytes is accounted, and that all of it
-//! goes back. Where pages lie says a table, but for one test that asks this machine.
+//! Per-processor memory: what each object is charged, on which node each of its bytes is accounted,
+//! and that all of it goes back. Where pages lie says a table, but for one test that asks this
+//! machine.
 //!
-//! * here: objects, their chunks and their values; `moves`: pages that move and groups that go; `refusals`: what does
-//!   not fit.
+//! * here: objects, their chunks and their values; `moves`: pages that move and groups that go;
+//!   `refusals`: what does not fit.
 
 mod moves;
 mod refusals;
@@ -56,17 +57,36 @@ struct World {
 impl World {
     /// The nodes of processors in order, and how many nodes there are.
     fn new(processors: &[u16], nodes: u16, shape: PerCpuShape) -> World {
-        let of = |node: u16| (0..processors.len()).filter(move |processor| processors[*processor] == node);
-        let topology = Topology::fixed((0..nodes).map(|number| (node(number), of(number)))).expect("one node each");
+        let of = |node: u16| {
+            (0..processors.len()).filter(move |processor| processors[*processor] == node)
+        };
+        let topology = Topology::fixed((0..nodes).map(|number| (node(number), of(number))))
+            .expect("one node each");
         let table = Told(Arc::new(NodeTable::new(PAGE)));
-        let runtime = Runtime::builder().topology(topology).node_of(table.clone()).build().expect("no limit");
-        let group = runtime.root().create("tenant", Limits::new()).expect("a name");
+        let runtime = Runtime::builder()
+            .topology(topology)
+            .node_of(table.clone())
+            .build()
+            .expect("no limit");
+        let group = runtime
+            .root()
+            .create("tenant", Limits::new())
+            .expect("a name");
         let allocator = PerCpuAllocator::new(&group, shape).expect("a small shape");
         // The first object of a chunk shows where it begins.
-        let first = allocator.allocate_uncharged(Layout::new::<u8>()).expect("memory");
+        let first = allocator
+            .allocate_uncharged(Layout::new::<u8>())
+            .expect("memory");
         let (data, words) = (address(&first, 0), first.metadata().start);
         drop(first);
-        World { runtime, group, allocator, table, data, words }
+        World {
+            runtime,
+            group,
+            allocator,
+            table,
+            data,
+            words,
+        }
     }
 
     /// Each unit on its processor's node, the metadata on another.
@@ -91,7 +111,9 @@ impl World {
     }
 
     fn allocate(&self, size: usize) -> PerCpuBytes {
-        self.allocator.allocate(bytes_of(size), &self.group).expect("no limit")
+        self.allocator
+            .allocate(bytes_of(size), &self.group)
+            .expect("no limit")
     }
 
     /// The bytes accounted on each node, and on none.
@@ -101,7 +123,10 @@ impl World {
 
     fn nothing_is_left(&self) {
         let (nodes, unplaced) = accounted(&self.runtime.root());
-        assert!(nodes.iter().all(|bytes| *bytes == 0) && unplaced == 0, "{nodes:?}, {unplaced}");
+        assert!(
+            nodes.iter().all(|bytes| *bytes == 0) && unplaced == 0,
+            "{nodes:?}, {unplaced}"
+        );
         assert_eq!(self.runtime.root().live(), 0);
     }
 }
@@ -133,24 +158,36 @@ fn fill(bytes: &PerCpuBytes, with: u8) {
 
 // === To the byte ===
 
-/// Statement 78 of the conformance list: what the kernel rounds to three pages of precharge is 512 bytes here.
+/// Statement 78 of the conformance list: what the kernel rounds to three pages of precharge is 512
+/// bytes here.
 #[test]
 fn an_object_is_charged_its_copies_and_its_own_words() {
     let shape = PerCpuShape::new().with_granule(4).with_word(16);
     let world = World::placed(&[0, 0, 1, 1], 2, 1, shape);
     let object = world.allocate(64);
     assert_eq!(object.charged(), 64 * 4 + 64 / 4 * 16);
-    assert_eq!((object.charged(), world.group.live()), (512, 512), "nothing that is precharged stays");
+    assert_eq!(
+        (object.charged(), world.group.live()),
+        (512, 512),
+        "nothing that is precharged stays"
+    );
     assert_eq!(world.accounted(), (vec![128, 128 + 256], 0));
-    assert_eq!((object.placement().on_node(node(0)), object.placement().on_node(node(1))), (128, 384));
+    assert_eq!(
+        (
+            object.placement().on_node(node(0)),
+            object.placement().on_node(node(1))
+        ),
+        (128, 384)
+    );
     assert_eq!(world.group.read(Freshness::Exact).get(Stat::PERCPU), 512);
     drop(object);
     assert_eq!(world.accounted(), (vec![0, 0], 0));
     world.nothing_is_left();
 }
 
-/// The functional test of the patch series: two nodes with processors, six without, one of which holds the metadata.
-/// For each allocation every node is charged and later uncharged the same bytes, and nothing is left after teardown.
+/// The functional test of the patch series: two nodes with processors, six without, one of which
+/// holds the metadata. For each allocation every node is charged and later uncharged the same
+/// bytes, and nothing is left after teardown.
 #[test]
 fn seed_functional_8_nodes() {
     let world = World::placed(&[0, 1, 0, 1, 0, 1], 8, 5, PerCpuShape::new());
@@ -159,16 +196,31 @@ fn seed_functional_8_nodes() {
         let before = world.accounted();
         let object = world.allocate(size);
         let (rounded, after) = (size.next_multiple_of(8) as i64, world.accounted());
-        let charged: Vec<i64> = after.0.iter().zip(&before.0).map(|(after, before)| after - before).collect();
-        assert_eq!(charged, [3 * rounded, 3 * rounded, 0, 0, 0, rounded, 0, 0], "{size} B");
+        let charged: Vec<i64> = after
+            .0
+            .iter()
+            .zip(&before.0)
+            .map(|(after, before)| after - before)
+            .collect();
+        assert_eq!(
+            charged,
+            [3 * rounded, 3 * rounded, 0, 0, 0, rounded, 0, 0],
+            "{size} B"
+        );
         assert_eq!((after.1, object.charged() as i64), (0, 7 * rounded));
         drop(object);
         assert_eq!(world.accounted(), before, "{size} B");
         held.push(world.allocate(size));
     }
     let sum: u64 = held.iter().map(PerCpuBytes::charged).sum();
-    assert_eq!((world.group.live(), world.accounted().0.iter().sum::<i64>()), (sum, sum as i64));
-    assert!(world.accounted().0[5] > 0, "a node that holds metadata alone");
+    assert_eq!(
+        (world.group.live(), world.accounted().0.iter().sum::<i64>()),
+        (sum, sum as i64)
+    );
+    assert!(
+        world.accounted().0[5] > 0,
+        "a node that holds metadata alone"
+    );
     while !held.is_empty() {
         held.swap_remove(held.len() / 2);
     }
@@ -182,18 +234,37 @@ fn an_object_that_straddles_pages_is_split_where_one_ends() {
         // The first page of each unit at home, the rest on node 3.
         let unit = world.unit(processor);
         world.table.0.set(unit.clone(), node(3));
-        world.table.0.set(unit.start..unit.start + PAGE, node(processor as u16));
+        world
+            .table
+            .0
+            .set(unit.start..unit.start + PAGE, node(processor as u16));
     }
     // As many words as granules: the same page of metadata ends there.
     world.table.0.set(world.all_words(), node(1));
     world.table.0.set(world.words..world.words + PAGE, node(0));
-    world.allocator.migrated(world.unit(0).start..world.unit(2).end);
+    world
+        .allocator
+        .migrated(world.unit(0).start..world.unit(2).end);
     world.allocator.migrated(world.all_words());
     let below = world.allocate(PAGE - 96);
     let before = world.accounted().0;
-    assert_eq!(before, [2 * (PAGE as i64 - 96), PAGE as i64 - 96, PAGE as i64 - 96, 0]);
+    assert_eq!(
+        before,
+        [
+            2 * (PAGE as i64 - 96),
+            PAGE as i64 - 96,
+            PAGE as i64 - 96,
+            0
+        ]
+    );
     let straddling = world.allocate(200);
-    let charged: Vec<i64> = world.accounted().0.iter().zip(&before).map(|(after, before)| after - before).collect();
+    let charged: Vec<i64> = world
+        .accounted()
+        .0
+        .iter()
+        .zip(&before)
+        .map(|(after, before)| after - before)
+        .collect();
     assert_eq!(address(&straddling, 0), world.data + PAGE - 96);
     assert_eq!(charged, [96 + 96, 96 + 104, 96, 3 * 104]);
     drop(below);
@@ -217,11 +288,14 @@ fn copies_are_zeroed_and_their_own() {
     for round in 1..=3_u8 {
         let objects: Vec<_> = [24, 100, 8].map(|size| world.allocate(size)).into();
         for object in &objects {
-            assert!((0..2).all(|processor| content(object, processor).iter().all(|byte| *byte == 0)));
+            assert!(
+                (0..2).all(|processor| content(object, processor).iter().all(|byte| *byte == 0))
+            );
             fill(object, round);
             seen.push(address(object, 0));
         }
-        let others_intact = |object: &PerCpuBytes| content(object, 1).iter().all(|byte| *byte == round);
+        let others_intact =
+            |object: &PerCpuBytes| content(object, 1).iter().all(|byte| *byte == round);
         assert!(objects.iter().all(others_intact));
     }
     assert_eq!(seen[..3], seen[3..6], "the same granules again");
@@ -238,7 +312,10 @@ fn chunks_come_and_go() {
     assert_eq!(world.allocator.chunk_count(), 3);
     // No group has said where the others lie.
     let (nodes, unplaced) = world.accounted();
-    assert_eq!((nodes, unplaced), (vec![2 * PAGE as i64, PAGE as i64], 2 * 3 * PAGE as i64));
+    assert_eq!(
+        (nodes, unplaced),
+        (vec![2 * PAGE as i64, PAGE as i64], 2 * 3 * PAGE as i64)
+    );
     objects.truncate(PAGE / 512 + 1);
     assert_eq!(
         (world.allocator.chunk_count(), world.allocator.trim()),
@@ -247,7 +324,10 @@ fn chunks_come_and_go() {
     );
     drop(objects);
     assert_eq!(world.allocator.chunk_count(), 1);
-    assert_eq!((world.allocator.trim(), world.allocator.chunk_count()), (1, 0));
+    assert_eq!(
+        (world.allocator.trim(), world.allocator.chunk_count()),
+        (1, 0)
+    );
     world.nothing_is_left();
     drop(world.allocate(8));
     world.nothing_is_left();
@@ -273,8 +353,14 @@ fn what_is_known_is_not_asked_again() {
     let objects: Vec<_> = (0..50).map(|_| world.allocate(100)).collect();
     drop(objects);
     assert_eq!(world.table.0.call_count(), asked);
-    world.allocator.migrated(world.unit(0).start..world.unit(0).start + 1);
-    assert_eq!(world.table.0.call_count(), asked + 1, "a page of the unit, of all processors");
+    world
+        .allocator
+        .migrated(world.unit(0).start..world.unit(0).start + 1);
+    assert_eq!(
+        world.table.0.call_count(),
+        asked + 1,
+        "a page of the unit, of all processors"
+    );
     world.allocator.migrated(8..16);
     assert_eq!(world.table.0.call_count(), asked + 1, "no group's");
 }
@@ -284,12 +370,24 @@ fn one_node_is_never_looked_up() {
     let table = Told(Arc::new(NodeTable::new(PAGE)));
     let runtime = Runtime::builder().node_of(table.clone()).build().unwrap();
     let counters = PerCpu::<AtomicUsize>::new_in(&runtime.root()).unwrap();
-    PerCpuAllocator::of(&runtime.root()).unwrap().migrated(0..usize::MAX);
+    PerCpuAllocator::of(&runtime.root())
+        .unwrap()
+        .migrated(0..usize::MAX);
     let (nodes, unplaced) = accounted(&runtime.root());
-    assert_eq!((nodes, unplaced), (vec![counters.bytes().charged() as i64], 0));
+    assert_eq!(
+        (nodes, unplaced),
+        (vec![counters.bytes().charged() as i64], 0)
+    );
     assert_eq!(counters.bytes().group(), Some(runtime.root()));
     drop(counters);
-    assert_eq!((table.0.call_count(), runtime.root().live(), accounted(&runtime.root()).0[0]), (0, 0, 0));
+    assert_eq!(
+        (
+            table.0.call_count(),
+            runtime.root().live(),
+            accounted(&runtime.root()).0[0]
+        ),
+        (0, 0, 0)
+    );
 }
 
 // === Tiers ===
@@ -308,7 +406,10 @@ fn tiers_have_what_lies_on_their_nodes() {
     let held = || root.counter(toptier).unwrap().live();
     table.0.set(start..start + unit, node(0));
     table.0.set(start + unit..start + 2 * unit, node(1));
-    table.0.set(object.metadata().start..object.metadata().start + unit, node(1));
+    table.0.set(
+        object.metadata().start..object.metadata().start + unit,
+        node(1),
+    );
     allocator.migrated(0..usize::MAX);
     assert_eq!((accounted(&root), held()), ((vec![64, 128], 0), 64));
     table.0.set(start..start + unit, node(1));
@@ -330,16 +431,29 @@ fn every_copy_is_made_and_dropped_once() {
     }
     let dropped = AtomicUsize::new(0);
     let topology = Topology::fixed([(node(0), [0, 1]), (node(1), [3, 4])]).unwrap();
-    let runtime = Runtime::builder().topology(topology).node_of(OneNode::new(node(1))).build().unwrap();
+    let runtime = Runtime::builder()
+        .topology(topology)
+        .node_of(OneNode::new(node(1)))
+        .build()
+        .unwrap();
     let root = runtime.root();
     let values = PerCpu::new_with_in(&root, |processor| Counted(processor, &dropped)).unwrap();
-    assert!(values.iter().map(|value| value.0).eq([0, 1, 3, 4]), "processor 2 is not possible");
+    assert!(
+        values.iter().map(|value| value.0).eq([0, 1, 3, 4]),
+        "processor 2 is not possible"
+    );
     assert_eq!(values.get(2).map(|value| value.0), None);
     assert_eq!(values.get(4).map(|value| value.0), Some(4));
     assert!([0, 1, 3, 4].contains(&values.current().0));
     drop(values);
     assert_eq!(dropped.swap(0, Ordering::Relaxed), 4);
-    let makes = |processor| if processor == 3 { panic!("no third") } else { Counted(processor, &dropped) };
+    let makes = |processor| {
+        if processor == 3 {
+            panic!("no third")
+        } else {
+            Counted(processor, &dropped)
+        }
+    };
     assert!(catch_unwind(AssertUnwindSafe(|| PerCpu::new_with_in(&root, makes))).is_err());
     assert_eq!(dropped.load(Ordering::Relaxed), 2);
     assert_eq!((root.live(), accounted(&root).0[1]), (0, 0));
@@ -355,10 +469,18 @@ fn a_copy_that_panics_at_its_end_does_not_keep_the_others() {
         }
     }
     let dropped = AtomicUsize::new(0);
-    let runtime = Runtime::builder().nodes(4).node_of(OneNode::new(node(2))).build().unwrap();
-    let values = PerCpu::new_with_in(&runtime.root(), |processor| Panics(processor, &dropped)).unwrap();
+    let runtime = Runtime::builder()
+        .nodes(4)
+        .node_of(OneNode::new(node(2)))
+        .build()
+        .unwrap();
+    let values =
+        PerCpu::new_with_in(&runtime.root(), |processor| Panics(processor, &dropped)).unwrap();
     assert!(catch_unwind(AssertUnwindSafe(|| drop(values))).is_err());
-    assert_eq!((dropped.load(Ordering::Relaxed), runtime.root().live()), (4, 0));
+    assert_eq!(
+        (dropped.load(Ordering::Relaxed), runtime.root().live()),
+        (4, 0)
+    );
 }
 
 #[test]
@@ -367,10 +489,18 @@ fn threads_count_in_copies_of_their_own() {
     let counters = PerCpu::<AtomicUsize>::new_in(&runtime.root()).unwrap();
     thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| (0..1_000).for_each(|_| _ = counters.current().fetch_add(1, Ordering::Relaxed)));
+            scope.spawn(|| {
+                (0..1_000).for_each(|_| _ = counters.current().fetch_add(1, Ordering::Relaxed))
+            });
         }
     });
-    assert_eq!(counters.iter().map(|copy| copy.load(Ordering::Relaxed)).sum::<usize>(), 4_000);
+    assert_eq!(
+        counters
+            .iter()
+            .map(|copy| copy.load(Ordering::Relaxed))
+            .sum::<usize>(),
+        4_000
+    );
 }
 
 /// This machine's own nodes, which the kernel tells.
@@ -387,10 +517,18 @@ fn the_kernel_says_where_copies_lie() {
         (node, (0..real.processor_count()).filter(is_of).collect())
     };
     let nodes = real.nodes().map(of).chain([(spare, Vec::new())]);
-    let runtime = Runtime::builder().topology(Topology::fixed(nodes).unwrap()).node_of(node_of).build().unwrap();
+    let runtime = Runtime::builder()
+        .topology(Topology::fixed(nodes).unwrap())
+        .node_of(node_of)
+        .build()
+        .unwrap();
     let object = PerCpu::new_with_in(&runtime.root(), |processor| [processor; 40]).unwrap();
     let (nodes, unplaced) = accounted(&runtime.root());
-    assert_eq!((nodes.iter().sum::<i64>() as u64, unplaced), (object.bytes().charged(), 0), "chunks are touched");
+    assert_eq!(
+        (nodes.iter().sum::<i64>() as u64, unplaced),
+        (object.bytes().charged(), 0),
+        "chunks are touched"
+    );
     drop(object);
     assert_eq!(runtime.root().live(), 0);
 }
@@ -399,10 +537,14 @@ fn the_kernel_says_where_copies_lie() {
 #[test]
 fn each_runtime_has_one_allocator() {
     let told = || Told(Arc::new(NodeTable::new(PAGE)));
-    let runtimes = [told(), told()].map(|told| Runtime::builder().node_of(Arc::new(told)).build().unwrap());
+    let runtimes =
+        [told(), told()].map(|told| Runtime::builder().node_of(Arc::new(told)).build().unwrap());
     let of = |runtime: &Runtime| PerCpuAllocator::of(&runtime.root()).unwrap();
     let first = of(&runtimes[0]);
     let _second = of(&runtimes[1]);
     let _bytes = first.allocate(bytes_of(64), &runtimes[0].root()).unwrap();
-    assert_eq!([0, 1].map(|number: usize| of(&runtimes[number]).chunk_count()), [1, 0]);
+    assert_eq!(
+        [0, 1].map(|number: usize| of(&runtimes[number]).chunk_count()),
+        [1, 0]
+    );
 }

@@ -16,14 +16,24 @@ use super::{PAGE, World, accounted, address, bytes_of, node};
 fn accounts_move_with_the_pages() {
     let world = World::placed(&[0, 1], 3, 0, PerCpuShape::new());
     let other = world.runtime.root().create("other", Limits::new()).unwrap();
-    let (one, two) = (world.allocate(64), world.allocator.allocate(bytes_of(32), &other).unwrap());
+    let (one, two) = (
+        world.allocate(64),
+        world.allocator.allocate(bytes_of(32), &other).unwrap(),
+    );
     assert_eq!(world.accounted(), (vec![128, 64, 0], 0));
     world.table.0.set(world.unit(1), node(2));
-    assert_eq!(world.accounted(), (vec![128, 64, 0], 0), "no call has said so");
+    assert_eq!(
+        world.accounted(),
+        (vec![128, 64, 0], 0),
+        "no call has said so"
+    );
     world.allocator.migrated(world.unit(1));
     assert_eq!(world.accounted(), (vec![128, 0, 64], 0));
     assert_eq!(accounted(&other), (vec![64, 0, 32], 0));
-    assert_eq!((one.placement().on_node(node(2)), world.group.live()), (64, 192));
+    assert_eq!(
+        (one.placement().on_node(node(2)), world.group.live()),
+        (64, 192)
+    );
     world.table.0.set(world.all_words(), node(1));
     world.table.0.set(world.unit(0), PageNode::Untouched);
     world.allocator.migrated(0..usize::MAX);
@@ -42,7 +52,10 @@ fn threads_allocate_and_free_while_pages_move() {
     thread::scope(|scope| {
         let mover = scope.spawn(|| {
             for round in 0.. {
-                world.table.0.set(world.unit(round % 4), node(round as u16 * 7 % 4));
+                world
+                    .table
+                    .0
+                    .set(world.unit(round % 4), node(round as u16 * 7 % 4));
                 world.table.0.set(world.all_words(), node(round as u16 % 4));
                 world.allocator.migrated(0..usize::MAX);
                 if stop.load(Ordering::Relaxed) && round > 50 {
@@ -68,7 +81,9 @@ fn threads_allocate_and_free_while_pages_move() {
                 })
             })
             .collect();
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        workers
+            .into_iter()
+            .for_each(|worker| worker.join().unwrap());
         stop.store(true, Ordering::Relaxed);
         mover.join().unwrap();
     });
@@ -79,7 +94,9 @@ fn threads_allocate_and_free_while_pages_move() {
     let (nodes, unplaced) = world.accounted();
     assert_eq!(nodes.iter().sum::<i64>() + unplaced, charged as i64);
     for (number, bytes) in nodes.into_iter().enumerate() {
-        let on_node = held.iter().map(|object| object.placement().on_node(node(number as u16)));
+        let on_node = held
+            .iter()
+            .map(|object| object.placement().on_node(node(number as u16)));
         assert_eq!(on_node.sum::<u64>() as i64, bytes, "node {number}");
     }
     drop(held);
@@ -99,14 +116,26 @@ fn pages_move_while_a_new_chunk_is_looked_up() {
 
         fn look_up(&self, _: &[usize], found: &mut [PageNode]) {
             let Asked(moving) = self;
-            found.fill(PageNode::On(node(if moving.1.load(Ordering::Relaxed) { 2 } else { 1 })));
-            if let Some(allocator) = moving.0.get().filter(|_| !moving.1.swap(true, Ordering::Relaxed)) {
+            found.fill(PageNode::On(node(if moving.1.load(Ordering::Relaxed) {
+                2
+            } else {
+                1
+            })));
+            if let Some(allocator) = moving
+                .0
+                .get()
+                .filter(|_| !moving.1.swap(true, Ordering::Relaxed))
+            {
                 allocator.migrated(0..usize::MAX);
             }
         }
     }
     let asked = Asked(Arc::new(Moving(OnceLock::new(), AtomicBool::new(false))));
-    let runtime = Runtime::builder().nodes(3).node_of(asked.clone()).build().unwrap();
+    let runtime = Runtime::builder()
+        .nodes(3)
+        .node_of(asked.clone())
+        .build()
+        .unwrap();
     let root = runtime.root();
     let allocator = PerCpuAllocator::new(&root, PerCpuShape::new()).unwrap();
     drop(asked.0.0.set(allocator.clone()));
@@ -138,7 +167,11 @@ fn a_node_of_may_use_the_allocator() {
         }
     }
     let asked = Asked(Arc::new(Nosy(OnceLock::new(), AtomicUsize::new(0))));
-    let runtime = Runtime::builder().nodes(2).node_of(asked.clone()).build().unwrap();
+    let runtime = Runtime::builder()
+        .nodes(2)
+        .node_of(asked.clone())
+        .build()
+        .unwrap();
     let root = runtime.root();
     let allocator = PerCpuAllocator::new(&root, PerCpuShape::new().with_unit(PAGE)).unwrap();
     drop(asked.0.0.set((allocator.clone(), root.clone())));
@@ -152,7 +185,8 @@ fn a_node_of_may_use_the_allocator() {
 
 // === Groups that go ===
 
-/// Between the precharge and the account the allocator asks where a new chunk lies: then the group goes offline.
+/// Between the precharge and the account the allocator asks where a new chunk lies: then the group
+/// goes offline.
 #[test]
 fn a_group_goes_offline_between_precharge_and_account() {
     #[derive(Clone)]
@@ -170,15 +204,25 @@ fn a_group_goes_offline_between_precharge_and_account() {
         }
     }
     let node_of = Offlines(Arc::new(Mutex::new(None)));
-    let runtime = Runtime::builder().nodes(2).node_of(node_of.clone()).build().unwrap();
+    let runtime = Runtime::builder()
+        .nodes(2)
+        .node_of(node_of.clone())
+        .build()
+        .unwrap();
     let tenant = runtime.root().create("tenant", Limits::new()).unwrap();
     let group = tenant.create("query", Limits::new()).unwrap();
     *node_of.0.lock().unwrap() = Some(group.clone());
-    let object = PerCpuAllocator::of(&group).unwrap().allocate(bytes_of(64), &group).unwrap();
+    let object = PerCpuAllocator::of(&group)
+        .unwrap()
+        .allocate(bytes_of(64), &group)
+        .unwrap();
     assert!(group.is_offline());
     // It gets no part any more: its parent's has the bytes.
     let charged = object.charged() as i64;
-    assert_eq!((accounted(&tenant), group.live() as i64), ((vec![0, charged], 0), charged));
+    assert_eq!(
+        (accounted(&tenant), group.live() as i64),
+        ((vec![0, charged], 0), charged)
+    );
     drop(object);
     assert_eq!((accounted(&tenant), tenant.live()), ((vec![0, 0], 0), 0));
 }
@@ -206,7 +250,12 @@ fn a_group_goes_offline_between_account_and_free() {
 fn objects_outlive_their_runtime() {
     let world = World::placed(&[0, 1], 2, 1, PerCpuShape::new());
     let object = world.allocate(64);
-    let World { runtime, group, allocator, .. } = world;
+    let World {
+        runtime,
+        group,
+        allocator,
+        ..
+    } = world;
     drop((runtime, group, allocator));
     assert_eq!(object.placement().bytes(), object.charged());
     drop(object);
@@ -217,10 +266,17 @@ fn objects_outlive_their_runtime() {
 /// Allocations, frees and migrations in any order, against a naive walk over each byte's page.
 #[test]
 fn as_a_naive_walk_says() {
-    let world = World::placed(&[0, 1, 1, 0, 2], 5, 4, PerCpuShape::new().with_unit(4 * PAGE));
+    let world = World::placed(
+        &[0, 1, 1, 0, 2],
+        5,
+        4,
+        PerCpuShape::new().with_unit(4 * PAGE),
+    );
     let mut random = 7_u64;
     let mut draw = move |below: usize| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (random >> 33) as usize % below
     };
     let mut held: Vec<PerCpuBytes> = Vec::new();
@@ -242,12 +298,16 @@ fn as_a_naive_walk_says() {
         }
         let mut expected = vec![0; 5];
         for object in &held {
-            let copies = (0..5).map(|processor| address(object, processor)).map(|start| start..start + object.size());
+            let copies = (0..5)
+                .map(|processor| address(object, processor))
+                .map(|start| start..start + object.size());
             for range in copies.chain([object.metadata()]) {
                 for at in range.step_by(8) {
                     let mut found = [PageNode::Untouched];
                     world.table.look_up(&[at - at % PAGE], &mut found);
-                    let PageNode::On(node) = found[0] else { panic!("{at} lies nowhere") };
+                    let PageNode::On(node) = found[0] else {
+                        panic!("{at} lies nowhere")
+                    };
                     expected[usize::from(node.get())] += 8;
                 }
             }

@@ -38,11 +38,19 @@ fn values_that_a_page_does_not_align_are_refused() {
     fn check<T: Default + std::fmt::Debug>(allocator: &PerCpuAllocator, group: &Group) -> bool {
         match PerCpu::new_with_of(allocator, group, |_| T::default()) {
             Ok(values) => {
-                assert!(values.iter().all(|value| std::ptr::from_ref(value).addr().is_multiple_of(align_of::<T>())));
+                assert!(values.iter().all(|value| {
+                    std::ptr::from_ref(value)
+                        .addr()
+                        .is_multiple_of(align_of::<T>())
+                }));
                 true
             }
             Err(KmemError::Capacity { bytes, max }) => {
-                assert_eq!((bytes, max), (align_of::<T>() as u64, PAGE as u64), "the alignment is what is refused");
+                assert_eq!(
+                    (bytes, max),
+                    (align_of::<T>() as u64, PAGE as u64),
+                    "the alignment is what is refused"
+                );
                 false
             }
             Err(other) => panic!("{other:?}"),
@@ -50,8 +58,14 @@ fn values_that_a_page_does_not_align_are_refused() {
     }
     let world = World::placed(&[0], 2, 1, PerCpuShape::new().with_unit(1 << 20));
     assert!(check::<One>(&world.allocator, &world.group));
-    assert_eq!(check::<Two>(&world.allocator, &world.group), align_of::<Two>() <= PAGE);
-    assert_eq!(check::<Sixteen>(&world.allocator, &world.group), align_of::<Sixteen>() <= PAGE);
+    assert_eq!(
+        check::<Two>(&world.allocator, &world.group),
+        align_of::<Two>() <= PAGE
+    );
+    assert_eq!(
+        check::<Sixteen>(&world.allocator, &world.group),
+        align_of::<Sixteen>() <= PAGE
+    );
     world.nothing_is_left();
 }
 
@@ -59,20 +73,34 @@ fn values_that_a_page_does_not_align_are_refused() {
 fn what_no_chunk_can_hold_is_refused() {
     let world = World::placed(&[0], 2, 1, PerCpuShape::new().with_unit(1));
     assert_eq!(world.allocator.shape().unit(), PAGE);
-    for layout in [bytes_of(PAGE + 1), Layout::from_size_align(8, 2 * PAGE).unwrap()] {
+    for layout in [
+        bytes_of(PAGE + 1),
+        Layout::from_size_align(8, 2 * PAGE).unwrap(),
+    ] {
         let refused = world.allocator.allocate(layout, &world.group);
-        assert!(matches!(refused, Err(KmemError::Capacity { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(KmemError::Capacity { .. })),
+            "{refused:?}"
+        );
     }
     world.nothing_is_left();
-    let whole = world.allocator.allocate(Layout::from_size_align(PAGE, PAGE).unwrap(), &world.group).unwrap();
+    let whole = world
+        .allocator
+        .allocate(Layout::from_size_align(PAGE, PAGE).unwrap(), &world.group)
+        .unwrap();
     assert_eq!(address(&whole, 0) % PAGE, 0);
-    let nothing = world.allocator.allocate(Layout::from_size_align(0, 1).unwrap(), &world.group).unwrap();
+    let nothing = world
+        .allocator
+        .allocate(Layout::from_size_align(0, 1).unwrap(), &world.group)
+        .unwrap();
     assert_eq!((nothing.size(), world.allocator.chunk_count()), (8, 2));
 }
 
 #[test]
 fn memory_that_the_system_does_not_have_is_a_typed_error() {
-    if !std::fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.trim() != "1") {
+    if !std::fs::read_to_string("/proc/sys/vm/overcommit_memory")
+        .is_ok_and(|mode| mode.trim() != "1")
+    {
         return eprintln!("skipped: this system may promise any memory");
     }
     let topology = Topology::fixed([(node(0), 0..60_000)]).unwrap();
@@ -81,6 +109,9 @@ fn memory_that_the_system_does_not_have_is_a_typed_error() {
     let shape = PerCpuShape::new().with_unit(usize::MAX).with_granule(PAGE);
     let allocator = PerCpuAllocator::new(&runtime.root(), shape).unwrap();
     let failed = allocator.allocate(bytes_of(8), &runtime.root());
-    assert!(matches!(failed, Err(KmemError::System { .. })), "{failed:?}");
+    assert!(
+        matches!(failed, Err(KmemError::System { .. })),
+        "{failed:?}"
+    );
     assert_eq!((runtime.root().live(), allocator.chunk_count()), (0, 0));
 }

@@ -7,8 +7,8 @@ use memcg::{Charge, Charged, IntoBytes};
 use super::Sender;
 use crate::mpsc::SendError;
 
-/// Bytes that are charged for a message which is not made yet, and the sender for it: see [`Sender::reserve_owned`]. The
-/// drop gives the bytes back.
+/// Bytes that are charged for a message which is not made yet, and the sender for it: see
+/// [`Sender::reserve_owned`]. The drop gives the bytes back.
 pub struct OwnedPermit<T> {
     sender: Sender<T>,
     charge: Charge,
@@ -19,8 +19,8 @@ impl<T> OwnedPermit<T> {
     ///
     /// # Errors
     ///
-    /// [`SendError::Closed`] where the receiver has closed: other than a permit of tokio's channel, this one sends nothing
-    /// after that.
+    /// [`SendError::Closed`] where the receiver has closed: other than a permit of tokio's channel,
+    /// this one sends nothing after that.
     pub fn send(self, message: T) -> Result<Sender<T>, SendError<T>> {
         let OwnedPermit { sender, charge } = self;
         sender.send_charged(Charged::new(message, charge))?;
@@ -50,13 +50,17 @@ impl<T> OwnedPermit<T> {
 
 impl<T> fmt::Debug for OwnedPermit<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnedPermit").field("sender", &self.sender).field("bytes", &self.bytes()).finish()
+        f.debug_struct("OwnedPermit")
+            .field("sender", &self.sender)
+            .field("bytes", &self.bytes())
+            .finish()
     }
 }
 
 impl<T> Sender<T> {
-    /// Charges `bytes` for a message that is not made yet, where they fit at once: [`reserve`](Self::reserve) that does
-    /// not wait. As [`try_send`](Self::try_send) it calls no reclaimer.
+    /// Charges `bytes` for a message that is not made yet, where they fit at once:
+    /// [`reserve`](Self::reserve) that does not wait. As [`try_send`](Self::try_send) it calls no
+    /// reclaimer.
     ///
     /// # Errors
     ///
@@ -65,11 +69,12 @@ impl<T> Sender<T> {
         if self.is_closed() {
             return Err(SendError::Closed(()));
         }
-        self.charge_now(bytes.into_bytes()).map_err(|refusal| SendError::Refused((), refusal))
+        self.charge_now(bytes.into_bytes())
+            .map_err(|refusal| SendError::Refused((), refusal))
     }
 
-    /// Charges as [`reserve`](Self::reserve) does, and keeps the sender with the charge: for a task that holds no
-    /// reference to a sender. Where it is dropped the sender is dropped, too.
+    /// Charges as [`reserve`](Self::reserve) does, and keeps the sender with the charge: for a task
+    /// that holds no reference to a sender. Where it is dropped the sender is dropped, too.
     ///
     /// # Errors
     ///
@@ -89,9 +94,15 @@ impl<T> Sender<T> {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn reserve_owned(self, bytes: impl IntoBytes) -> Result<OwnedPermit<T>, SendError<()>> {
+    pub async fn reserve_owned(
+        self,
+        bytes: impl IntoBytes,
+    ) -> Result<OwnedPermit<T>, SendError<()>> {
         let charge = self.reserve(bytes).await?;
-        Ok(OwnedPermit { sender: self, charge })
+        Ok(OwnedPermit {
+            sender: self,
+            charge,
+        })
     }
 
     /// Charges as [`try_reserve`](Self::try_reserve) does, and keeps the sender with the charge.
@@ -99,10 +110,19 @@ impl<T> Sender<T> {
     /// # Errors
     ///
     /// As [`try_send`](Self::try_send), with the sender.
-    #[allow(clippy::result_large_err, reason = "it has the sender, as a send has the message")]
-    pub fn try_reserve_owned(self, bytes: impl IntoBytes) -> Result<OwnedPermit<T>, SendError<Self>> {
+    #[allow(
+        clippy::result_large_err,
+        reason = "it has the sender, as a send has the message"
+    )]
+    pub fn try_reserve_owned(
+        self,
+        bytes: impl IntoBytes,
+    ) -> Result<OwnedPermit<T>, SendError<Self>> {
         match self.try_reserve(bytes) {
-            Ok(charge) => Ok(OwnedPermit { sender: self, charge }),
+            Ok(charge) => Ok(OwnedPermit {
+                sender: self,
+                charge,
+            }),
             Err(refused) => Err(refused.with(self)),
         }
     }
