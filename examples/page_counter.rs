@@ -21,12 +21,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // Stock: the thread charges a batch once, and pays the next charges from it without a shared
     // write.
-    (0..100).try_for_each(|_| web.try_charge(4_096))?;
+    (0..100).try_for_each(|_| web.charge(4_096))?;
     println!("web     {} live, {} stocked", web.live(), web.stocked());
 
     // Limits: of this counter and of all above it. Credit in a stock never makes one refuse.
     import.set_max(1 << 20)?;
-    let refused = import.try_charge(2 << 20).unwrap_err();
+    let refused = import.charge(2 << 20).unwrap_err();
     let full = import
         .level(refused.level)
         .ok_or("a refusal names a level of the path")?;
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut pages = import
         .precharge(512 << 10)?
         .account(&Placement::on(near, 500_000));
-    pages.migrate(Some(near), Some(far), 200_000);
+    pages.migrated(Some(near), Some(far), 200_000);
     println!(
         "nodes   {}",
         machine.numa_stat(Stat::KERNEL, Freshness::Exact)

@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .create("q17", Limits::new().max(Limit::mib(1)))?;
     let mut rows = ChargedVec::new(&query);
     let refused = (0_u64..)
-        .find_map(|number| rows.try_push([number; 3]).err())
+        .find_map(|number| rows.push([number; 3]).err())
         .ok_or("the rows never met the max")?;
     println!(
         "{} rows, {} of {}",

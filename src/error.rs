@@ -48,7 +48,7 @@ impl fmt::Display for CounterId {
 /// let machine = PageCounter::root(CounterConfig::new().max(100));
 /// let job = machine.child();
 /// job.force_charge(98);
-/// let refused = job.try_charge(5).unwrap_err();
+/// let refused = job.charge(5).unwrap_err();
 /// let (machine, job) = (machine.id(), job.id());
 /// assert_eq!(
 ///     refused.to_string(),

@@ -11,8 +11,8 @@
 //! let runtime = Runtime::builder().max(Limit::gib(2)).build()?;
 //! let tenant = runtime.root().create("acme", Limits::new().max(Limit::mib(512)))?;
 //! let query = tenant.create("q17", Limits::new())?;
-//! let charge = query.try_charge(64 * 1024)?;
-//! assert!(query.try_charge(1 << 30).is_err(), "refused by /acme");
+//! let charge = query.charge(64 * 1024)?;
+//! assert!(query.charge(1 << 30).is_err(), "refused by /acme");
 //! drop(charge);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -46,7 +46,7 @@
 //! ([`IntoName`]), which mostly is a text.
 //!
 //! A charge that does not fit has memory reclaimed, is refused, waits ([`Group::charge_async`]), or
-//! has another group cancelled: [`Group::try_charge_with`] says which. A charge above a high is
+//! has another group cancelled: [`Group::charge_with`] says which. A charge above a high is
 //! delayed ([`Limits::high`]). [`docs`] says how the crate works, what is exact and what it does
 //! not do.
 //!

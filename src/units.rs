@@ -207,7 +207,7 @@ impl From<usize> for Bytes {
 /// use memcg::{Bytes, Charge, ChargeError, Group, IntoBytes};
 ///
 /// fn pay(group: &Group, bytes: impl IntoBytes) -> Result<Charge, ChargeError> {
-///     group.try_charge(bytes)
+///     group.charge(bytes)
 /// }
 ///
 /// let runtime = memcg::Runtime::builder().build()?; // without this handle all charges are refused

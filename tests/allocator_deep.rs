@@ -39,7 +39,7 @@ unsafe impl GlobalAlloc for Charging {
                 most: nested.most.max(now),
                 charged: nested.charged + 1,
             }));
-            drop(group.try_charge(Bytes(layout.size() as u64)));
+            drop(group.charge(Bytes(layout.size() as u64)));
             NESTED.set(NESTED.get().map(|nested| Nested {
                 now: nested.now - 1,
                 ..nested
@@ -78,14 +78,14 @@ fn a_deep_walk_allocates_nothing() {
     let deepest = groups.last().expect("there are some").clone();
     assert!(GROUP.set(deepest.clone()).is_ok());
     // Each group counts its first event, which takes memory once.
-    drop(deepest.try_charge(100).expect("no max acts"));
+    drop(deepest.charge(100).expect("no max acts"));
     let nested = std::thread::scope(|scope| {
         let work = || {
             NESTED.set(Some(Nested::default()));
             // Each charge is above all before it, so each level has a new peak. The memory stays
             // charged.
             let held: Vec<Charge> = (1..200)
-                .map(|count| deepest.try_charge(count * 1_000).expect("as above"))
+                .map(|count| deepest.charge(count * 1_000).expect("as above"))
                 .collect();
             for size in 1..200_usize {
                 drop(black_box(vec![0_u8; size * 1_000]));

@@ -27,7 +27,7 @@ thread_local! {
 unsafe impl GlobalAlloc for Asking {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if let Some(group) = GROUP.get() {
-            let asked = group.try_charge(Bytes(layout.size() as u64));
+            let asked = group.charge(Bytes(layout.size() as u64));
             let count = if asked.is_ok() { &ADMITTED } else { &REFUSED };
             count.fetch_add(1, Ordering::Relaxed);
             let (before, refused) = ASKED.get();
@@ -77,7 +77,7 @@ fn a_refused_allocation_asks_once() {
                     let group = root
                         .create(&format!("{worker}.{number}"), Limits::new())
                         .expect("a name");
-                    drop(group.try_charge(1_000));
+                    drop(group.charge(1_000));
                     group.offline().expect("no children");
                 }
             });

@@ -25,7 +25,7 @@ thread_local! {
 unsafe impl GlobalAlloc for Charging {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if let (Some(group), Some(before)) = (GROUP.get(), CHARGED.get()) {
-            drop(group.try_charge(Bytes(layout.size() as u64)));
+            drop(group.charge(Bytes(layout.size() as u64)));
             CHARGED.set(Some(before + 1));
         }
         // SAFETY: the caller's layout, handed on.
@@ -62,7 +62,7 @@ fn an_allocators_charge_does_not_take_the_delay() {
             let mut nested = 0;
             for group in &groups {
                 CHARGED.set(Some(0));
-                let charged = group.try_charge_with(1 << 20, OnFull::Reclaim);
+                let charged = group.charge_with(1 << 20, OnFull::Reclaim);
                 let inside = CHARGED.take().expect("set above");
                 let charge = charged.expect("no max");
                 assert!(

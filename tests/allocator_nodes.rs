@@ -185,7 +185,7 @@ fn every_allocation_is_on_its_node_or_said_not_to_be() {
                             .account(&Placement::on(of, 100))
                     });
                     let thread = std::thread::spawn(move || {
-                        call(|| kmem.migrate(Some(of), Some(NodeId::new(0)), 60));
+                        call(|| kmem.migrated(Some(of), Some(NodeId::new(0)), 60));
                         give_all_back();
                         kmem
                     });

@@ -36,7 +36,7 @@ unsafe impl GlobalAlloc for Asking {
         if ON.load(Ordering::Relaxed)
             && let Some(group) = GROUP.get()
         {
-            let count = match group.try_charge(Bytes(layout.size() as u64)) {
+            let count = match group.charge(Bytes(layout.size() as u64)) {
                 Ok(_) => &ADMITTED,
                 Err(ChargeError::Limit(_)) => &REFUSED,
                 Err(ChargeError::InReclaim(_)) => &INSIDE,
@@ -93,7 +93,7 @@ fn a_full_group_reclaims_inside_alloc() {
         .root()
         .create("full", Limits::new().max(Limit::Bytes(MAX)))
         .expect("a name");
-    let held = Mutex::new(full.try_charge(Bytes(MAX)).expect("room"));
+    let held = Mutex::new(full.charge(Bytes(MAX)).expect("room"));
     let cache = Arc::new(Cache {
         held,
         calls: AtomicU64::new(0),
@@ -111,7 +111,7 @@ fn a_full_group_reclaims_inside_alloc() {
                     drop(std::hint::black_box(vec![worker as u8; 20_000]));
                     // Filled again, so that the next allocation has to ask.
                     let room = full.max().saturating_sub(full.usage());
-                    if let Ok(more) = full.try_charge(Bytes(room)) {
+                    if let Ok(more) = full.charge(Bytes(room)) {
                         cache
                             .held
                             .lock()
@@ -124,7 +124,7 @@ fn a_full_group_reclaims_inside_alloc() {
                     let group = group.expect("a name");
                     let mine = group
                         .register_reclaimer(Arc::clone(cache) as Arc<dyn Reclaim>, Priority::LOW);
-                    drop(group.try_charge(1_000));
+                    drop(group.charge(1_000));
                     group.offline().expect("no children");
                     drop(mine);
                     std::hint::black_box(runtime_report(full));

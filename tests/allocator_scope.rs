@@ -64,7 +64,7 @@ fn a_scope_allocates_what_its_group_must() {
     // One that stays: the tenant's list of children, the tables and this thread's slots are made.
     let _stays = scope(&tenant, GroupName::Number(u64::MAX));
     let one_charge = |group: &Group| {
-        group.raw().try_charge(100).expect("no limit");
+        group.raw().charge(100).expect("no limit");
         group.raw().uncharge(100);
     };
     let life = |name: GroupName<'_>| one_charge(&scope(&tenant, name));

@@ -57,9 +57,7 @@ fn team(size: u64, outstanding: u64) -> Team {
 
 fn burst(policy: &mut impl Policy, size: u64, outstanding: u64) {
     for _ in 0..outstanding {
-        policy
-            .try_charge(0, black_box(size))
-            .expect("no limit is set");
+        policy.charge(0, black_box(size)).expect("no limit is set");
     }
     for _ in 0..outstanding {
         policy.uncharge(0, black_box(size));
@@ -101,7 +99,7 @@ fn walks(policy: &mut impl Policy, counter: &PageCounter, size: u64, outstanding
     };
     for _ in 0..BURSTS {
         for _ in 0..outstanding {
-            policy.try_charge(0, size).expect("no limit is set");
+            policy.charge(0, size).expect("no limit is set");
             look();
         }
         for _ in 0..outstanding {

@@ -51,7 +51,7 @@ fn near(
 fn walk(group: &Group, _: &CentralStock) {
     drop(
         group
-            .try_charge_with(Bytes(black_box(SIZE)), OnFull::IfRoom)
+            .charge_with(Bytes(black_box(SIZE)), OnFull::IfRoom)
             .expect("far more fit"),
     );
 }

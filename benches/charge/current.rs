@@ -20,7 +20,7 @@ pub(crate) fn rows(rows: &mut Rows) {
         in_turns(|group, _| {
             group
                 .raw()
-                .try_charge(Bytes(black_box(SIZE)))
+                .charge(Bytes(black_box(SIZE)))
                 .expect("no limit is set");
             group.raw().uncharge(Bytes(black_box(SIZE)));
         })

@@ -80,7 +80,7 @@ fn now(stock: bool) -> Team {
         let pairs = |times| {
             (0..times).for_each(|_| {
                 drop(
-                    leaf.try_charge_with(Bytes(black_box(SIZE)), OnFull::Now)
+                    leaf.charge_with(Bytes(black_box(SIZE)), OnFull::Now)
                         .expect("no limit is set"),
                 )
             });
@@ -102,7 +102,7 @@ fn refused_now() -> Team {
         station.serve(|times| {
             (0..times).for_each(|_| {
                 drop(
-                    leaf.try_charge_with(Bytes(black_box(SIZE)), OnFull::Now)
+                    leaf.charge_with(Bytes(black_box(SIZE)), OnFull::Now)
                         .expect_err("the root is full"),
                 )
             });
@@ -143,7 +143,7 @@ fn children(count: usize, threads: usize) -> Team {
 fn pair(group: &Group) {
     drop(
         group
-            .try_charge(Bytes(black_box(SIZE)))
+            .charge(Bytes(black_box(SIZE)))
             .expect("no limit is set"),
     );
 }

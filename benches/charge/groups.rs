@@ -86,6 +86,6 @@ fn serve(mut policy: impl Policy, count: usize, station: &Station) {
 #[inline(always)]
 fn pair(policy: &mut impl Policy, leaf: usize) {
     let n = black_box(1);
-    policy.try_charge(leaf, n).expect("no limit is set");
+    policy.charge(leaf, n).expect("no limit is set");
     policy.uncharge(leaf, n);
 }

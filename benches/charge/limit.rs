@@ -68,7 +68,7 @@ pub(crate) fn rows(rows: &mut Rows) {
 /// threads at one counter either try may be refused, because the other has the last unit.
 fn at_limit(config: CounterConfig, depth: usize, threads: usize) -> Team {
     let leaf = chain(config.max(MAX), depth);
-    leaf.try_charge(MAX - 1).expect("below the limit");
+    leaf.charge(MAX - 1).expect("below the limit");
     Team::new(threads, move |station| {
         let leaf = leaf.clone();
         last_unit(&leaf, 100);
@@ -79,8 +79,7 @@ fn at_limit(config: CounterConfig, depth: usize, threads: usize) -> Team {
 fn last_unit(counter: &PageCounter, times: u64) {
     for _ in 0..times {
         let n = black_box(1);
-        let admitted =
-            u64::from(counter.try_charge(n).is_ok()) + u64::from(counter.try_charge(n).is_ok());
+        let admitted = u64::from(counter.charge(n).is_ok()) + u64::from(counter.charge(n).is_ok());
         if admitted > 0 {
             counter.uncharge(admitted);
         }
@@ -90,7 +89,7 @@ fn last_unit(counter: &PageCounter, times: u64) {
 /// One iteration: a unit is refused at a root that is full, and has been all the time.
 fn refused(config: CounterConfig, depth: usize) -> Team {
     let leaf = chain(config.max(MAX), depth);
-    leaf.try_charge(MAX).expect("as large as the limit");
+    leaf.charge(MAX).expect("as large as the limit");
     Team::new(1, move |station| {
         let refusals = |times| (0..times).for_each(|_| refuse(&leaf, 1));
         refusals(100);
@@ -106,7 +105,7 @@ fn too_large(config: CounterConfig, depth: usize) -> Team {
         let refusals = |times| {
             for _ in 0..times {
                 refuse(&leaf, 2 * LARGE);
-                leaf.try_charge(black_box(1)).expect("far below the limit");
+                leaf.charge(black_box(1)).expect("far below the limit");
                 leaf.uncharge(1);
             }
         };
@@ -116,7 +115,7 @@ fn too_large(config: CounterConfig, depth: usize) -> Team {
 }
 
 fn refuse(counter: &PageCounter, units: u64) {
-    black_box(counter.try_charge(black_box(units))).expect_err("there is no room for it");
+    black_box(counter.charge(black_box(units))).expect_err("there is no room for it");
 }
 
 /// While one thread charges a batch of units one by one, the other frees the batch before. Handing
@@ -125,7 +124,7 @@ fn refuse(counter: &PageCounter, units: u64) {
 fn cross_thread_free(config: CounterConfig) -> Team {
     let leaf = chain(config, 4);
     // The first batch to free: the threads work on different ones from then on.
-    leaf.try_charge(HANDED).expect("no limit is set");
+    leaf.charge(HANDED).expect("no limit is set");
     Team::new(2, move |station| {
         let leaf = leaf.clone();
         hand_over(&leaf, &station, 4 * HANDED);
@@ -143,7 +142,7 @@ fn hand_over(counter: &PageCounter, station: &Station, units: u64) -> Duration {
         for _ in 0..batch {
             let n = black_box(1);
             if station.index == 0 {
-                counter.try_charge(n).expect("no limit is set");
+                counter.charge(n).expect("no limit is set");
             } else {
                 counter.uncharge(n);
             }

@@ -62,7 +62,7 @@ fn sets<const N: usize>(group: &Group, amounts: &[(Counter, u64); N], times: u64
     for _ in 0..times {
         drop(
             group
-                .try_charge_set(black_box(amounts))
+                .charge_set(black_box(amounts))
                 .expect("no limit is set"),
         );
     }
@@ -71,7 +71,7 @@ fn sets<const N: usize>(group: &Group, amounts: &[(Counter, u64); N], times: u64
 fn raw_pairs(group: &Group, _: &[(Counter, u64); 1], times: u64) {
     for _ in 0..times {
         let n = black_box(1);
-        group.raw().try_charge(n).expect("no limit is set");
+        group.raw().charge(n).expect("no limit is set");
         group.raw().uncharge(n);
     }
 }

@@ -35,7 +35,7 @@ pub(crate) const BATCH: u64 = 64;
 
 /// A way of charging the leaves of one tree, as one thread does it. Leaves go by their index.
 pub(crate) trait Policy {
-    fn try_charge(&mut self, leaf: usize, n: u64) -> Result<(), CounterChargeError>;
+    fn charge(&mut self, leaf: usize, n: u64) -> Result<(), CounterChargeError>;
     fn uncharge(&mut self, leaf: usize, n: u64);
 }
 
@@ -46,8 +46,8 @@ pub(crate) struct Library<'a> {
 
 impl Policy for Library<'_> {
     #[inline(always)]
-    fn try_charge(&mut self, leaf: usize, n: u64) -> Result<(), CounterChargeError> {
-        self.leaves[leaf].try_charge(n)
+    fn charge(&mut self, leaf: usize, n: u64) -> Result<(), CounterChargeError> {
+        self.leaves[leaf].charge(n)
     }
 
     #[inline(always)]
@@ -61,7 +61,7 @@ pub(crate) struct Uncounted;
 
 impl Policy for Uncounted {
     #[inline(always)]
-    fn try_charge(&mut self, _leaf: usize, _n: u64) -> Result<(), CounterChargeError> {
+    fn charge(&mut self, _leaf: usize, _n: u64) -> Result<(), CounterChargeError> {
         Ok(())
     }
 

@@ -35,19 +35,19 @@ impl<'a> NoReturn<'a> {
     #[inline(never)]
     fn try_charge_slow(&self, leaf: usize, n: u64) -> Result<(), CounterChargeError> {
         let batch = n.max(BATCH);
-        if self.leaves[leaf].try_charge(batch).is_ok() {
+        if self.leaves[leaf].charge(batch).is_ok() {
             if batch > n {
                 self.slots[leaf].put(batch - n, &self.capacity);
             }
             return Ok(());
         }
-        self.leaves[leaf].try_charge(n)
+        self.leaves[leaf].charge(n)
     }
 }
 
 impl Policy for NoReturn<'_> {
     #[inline(always)]
-    fn try_charge(&mut self, leaf: usize, n: u64) -> Result<(), CounterChargeError> {
+    fn charge(&mut self, leaf: usize, n: u64) -> Result<(), CounterChargeError> {
         if n <= BATCH && self.slots[leaf].consume(n) {
             Ok(())
         } else {

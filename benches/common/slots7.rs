@@ -113,13 +113,13 @@ impl<'a, V: Victim> Slots7<'a, V> {
         n: u64,
     ) -> Result<(), CounterChargeError> {
         let batch = n.max(BATCH);
-        if counter.try_charge(batch).is_ok() {
+        if counter.charge(batch).is_ok() {
             if batch > n {
                 self.refill(counter, batch - n);
             }
             return Ok(());
         }
-        counter.try_charge(n)
+        counter.charge(n)
     }
 
     #[inline(always)]
@@ -166,7 +166,7 @@ impl<'a, V: Victim> Slots7<'a, V> {
 
 impl<V: Victim> Policy for Slots7<'_, V> {
     #[inline(always)]
-    fn try_charge(&mut self, leaf: usize, n: u64) -> Result<(), CounterChargeError> {
+    fn charge(&mut self, leaf: usize, n: u64) -> Result<(), CounterChargeError> {
         let counter = &self.leaves[leaf];
         if self.consume(counter, n) {
             Ok(())

@@ -33,7 +33,7 @@ impl CrateStocked {
     }
 
     #[inline(always)]
-    fn try_charge(&self, n: u64) -> Result<(), CounterChargeError> {
+    fn charge(&self, n: u64) -> Result<(), CounterChargeError> {
         if n <= BATCH && self.slots.get_or(Slot::default).consume(n) {
             Ok(())
         } else {
@@ -44,7 +44,7 @@ impl CrateStocked {
     #[inline(never)]
     fn try_charge_slow(&self, n: u64) -> Result<(), CounterChargeError> {
         let batch = n.max(BATCH);
-        if self.counter.try_charge(batch).is_ok() {
+        if self.counter.charge(batch).is_ok() {
             if batch > n {
                 self.slots
                     .get_or(Slot::default)
@@ -52,7 +52,7 @@ impl CrateStocked {
             }
             return Ok(());
         }
-        self.counter.try_charge(n)
+        self.counter.charge(n)
     }
 
     #[inline(always)]
@@ -94,8 +94,8 @@ pub(crate) struct StockCrate<'a> {
 
 impl Policy for StockCrate<'_> {
     #[inline(always)]
-    fn try_charge(&mut self, leaf: usize, n: u64) -> Result<(), CounterChargeError> {
-        self.leaves[leaf].try_charge(n)
+    fn charge(&mut self, leaf: usize, n: u64) -> Result<(), CounterChargeError> {
+        self.leaves[leaf].charge(n)
     }
 
     #[inline(always)]

@@ -127,7 +127,7 @@ fn mmap(policy: &mut impl Policy, count: usize) {
     let regions: Vec<Region> = (0..count).map(|_| Region::map(pages)).collect();
     for page in 0..pages {
         for (leaf, region) in regions.iter().enumerate() {
-            policy.try_charge(leaf, 1).expect("no limit is set");
+            policy.charge(leaf, 1).expect("no limit is set");
             region.touch(page);
         }
     }
@@ -146,9 +146,7 @@ fn malloc(policy: &mut impl Policy, count: usize) {
         let size = rng.random_range(1..=BLOCK_PAGES_MAX);
         policy.uncharge(leaf, pages(&blocks[at]));
         blocks[at] = Vec::new();
-        policy
-            .try_charge(leaf, size as u64)
-            .expect("no limit is set");
+        policy.charge(leaf, size as u64).expect("no limit is set");
         // Not zero, so that each page is written here.
         blocks[at] = black_box(vec![1; size * Region::page_size()]);
     }
@@ -162,7 +160,7 @@ fn bigheap(policy: &mut impl Policy, count: usize) {
     let mut heaps: Vec<Vec<u8>> = vec![Vec::new(); count];
     for _ in 0..pages {
         for (leaf, heap) in heaps.iter_mut().enumerate() {
-            policy.try_charge(leaf, 1).expect("no limit is set");
+            policy.charge(leaf, 1).expect("no limit is set");
             heap.resize(heap.len() + Region::page_size(), 1);
         }
     }
@@ -181,7 +179,7 @@ pub(crate) fn walks(policy: &mut impl Policy, leaves: &[PageCounter], held: usiz
             for (leaf, counter) in leaves.iter().enumerate() {
                 let usage = counter.usage();
                 match charge {
-                    true => policy.try_charge(leaf, 1).expect("no limit is set"),
+                    true => policy.charge(leaf, 1).expect("no limit is set"),
                     false => policy.uncharge(leaf, 1),
                 }
                 walks += usize::from(round >= ROUNDS_BEFORE && counter.usage() != usage);

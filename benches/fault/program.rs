@@ -231,7 +231,7 @@ impl Scene {
     #[inline(never)]
     fn iteration(&self, policy: &mut impl Policy) {
         self.each_page(|leaf, page| {
-            policy.try_charge(leaf, 1).expect("no limit is set");
+            policy.charge(leaf, 1).expect("no limit is set");
             self.regions[leaf].touch(page);
         });
         self.each_page(|leaf, _| policy.uncharge(leaf, 1));

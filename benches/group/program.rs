@@ -138,7 +138,7 @@ pub(crate) fn create(root: &Group, names: &mut Names) -> Group {
 pub(crate) fn pair(group: &Group) {
     drop(
         group
-            .try_charge(Bytes(black_box(SIZE)))
+            .charge(Bytes(black_box(SIZE)))
             .expect("no limit is set"),
     );
 }

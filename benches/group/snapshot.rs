@@ -108,7 +108,7 @@ fn charged(count: u64) -> (Arc<Runtime>, Arc<Vec<Charge>>) {
         let group = root
             .create(number, Limits::new())
             .expect("a new name in a group that is online");
-        group.try_charge(Bytes(64)).expect("no limit is set")
+        group.charge(Bytes(64)).expect("no limit is set")
     };
     let held = (0..count).map(charge).collect();
     (Arc::new(runtime), Arc::new(held))

@@ -172,7 +172,7 @@ impl Run {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) fn memcg_probe_charge(counter: &PageCounter, n: u64) -> Result<(), CounterChargeError> {
-    counter.try_charge(n)
+    counter.charge(n)
 }
 
 /// An uncharge in another crate.
@@ -186,7 +186,7 @@ pub(crate) fn memcg_probe_uncharge(counter: &PageCounter, n: u64) {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) fn memcg_probe_group_charge(group: &Group, n: u64) -> Result<Charge, ChargeError> {
-    group.try_charge(Bytes(n))
+    group.charge(Bytes(n))
 }
 
 /// The end of a guard in another crate.
@@ -200,7 +200,7 @@ pub(crate) fn memcg_probe_group_uncharge(charge: Charge) {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) fn memcg_probe_raw_charge(group: &Group, n: u64) -> Result<(), ChargeError> {
-    group.raw().try_charge(Bytes(n))
+    group.raw().charge(Bytes(n))
 }
 
 /// Its end.
@@ -217,7 +217,7 @@ pub(crate) fn memcg_probe_set_charge(
     group: &Group,
     amounts: &[(Counter, u64); 2],
 ) -> Result<[Charge; 2], ChargeError> {
-    group.try_charge_set(amounts)
+    group.charge_set(amounts)
 }
 
 /// The interface of a query engine's pool: amounts, and no value that it keeps.
@@ -228,7 +228,7 @@ pub(crate) trait Pool {
 
 impl Pool for Group {
     fn try_grow(&self, bytes: usize) -> Result<(), ChargeError> {
-        self.raw().try_charge(Bytes(bytes as u64))
+        self.raw().charge(Bytes(bytes as u64))
     }
 
     fn shrink(&self, bytes: usize) {
@@ -284,7 +284,7 @@ pub(crate) fn memcg_probe_checkpoint() -> Result<(), ChargeError> {
 pub(crate) fn memcg_probe_pairs(counter: &PageCounter, pairs: u64) {
     for _ in 0..pairs {
         let n = black_box(1);
-        counter.try_charge(n).expect("no limit is set");
+        counter.charge(n).expect("no limit is set");
         counter.uncharge(n);
     }
 }
@@ -294,7 +294,7 @@ pub(crate) fn memcg_probe_pairs(counter: &PageCounter, pairs: u64) {
 #[inline(never)]
 pub(crate) fn memcg_probe_group_pairs(group: &Group, pairs: u64) {
     for _ in 0..pairs {
-        drop(group.try_charge(black_box(1)).expect("no limit is set"));
+        drop(group.charge(black_box(1)).expect("no limit is set"));
     }
 }
 
@@ -304,7 +304,7 @@ pub(crate) fn memcg_probe_group_pairs(group: &Group, pairs: u64) {
 pub(crate) fn memcg_probe_raw_pairs(group: &Group, pairs: u64) {
     for _ in 0..pairs {
         let n = black_box(1);
-        group.raw().try_charge(n).expect("no limit is set");
+        group.raw().charge(n).expect("no limit is set");
         group.raw().uncharge(n);
     }
 }
@@ -376,7 +376,7 @@ fn charge_sets<const N: usize>(group: &Group, amounts: &[(Counter, u64); N], set
     for _ in 0..sets {
         drop(
             group
-                .try_charge_set(black_box(amounts))
+                .charge_set(black_box(amounts))
                 .expect("no limit is set"),
         );
     }
@@ -397,7 +397,7 @@ fn sets<const N: usize>(charge: fn(&Group, &[(Counter, u64); N], u64)) {
         .expect("nothing is asked for that cannot be had");
     let group = runtime.root();
     // The first touch.
-    drop(group.try_charge_set(&amounts).expect("no limit is set"));
+    drop(group.charge_set(&amounts).expect("no limit is set"));
     charge(&group, &amounts, PAIRS);
 }
 
@@ -462,7 +462,7 @@ fn pressure_levels() {
         .root()
         .create("q", Limits::new().max(100).pressure_levels(80, 95))
         .expect("a free name");
-    let _held = group.try_charge(90).expect("there is room");
+    let _held = group.charge(90).expect("there is room");
     assert_eq!(group.pressure_level().name(), "elevated");
     memcg_probe_pressure_levels(&group, PAIRS);
 }
@@ -473,11 +473,7 @@ fn pressure_levels() {
 pub(crate) fn memcg_probe_refills(counter: &PageCounter, charges: u64) {
     let batch = counter.batch();
     for _ in 0..charges / 4 {
-        (0..4).for_each(|_| {
-            counter
-                .try_charge(black_box(batch))
-                .expect("no limit is set")
-        });
+        (0..4).for_each(|_| counter.charge(black_box(batch)).expect("no limit is set"));
         (0..4).for_each(|_| counter.uncharge(black_box(batch)));
     }
 }
@@ -494,7 +490,7 @@ pub(crate) fn memcg_probe_walks(counter: &PageCounter, pairs: u64) {
 #[inline(never)]
 pub(crate) fn memcg_probe_refusals(counter: &PageCounter, charges: u64) {
     for _ in 0..charges {
-        assert!(counter.try_charge(black_box(1)).is_err());
+        assert!(counter.charge(black_box(1)).is_err());
     }
 }
 

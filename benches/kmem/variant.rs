@@ -137,7 +137,7 @@ impl Machine {
         self.time(times, || {
             let charge = self
                 .group
-                .try_charge(Bytes(self.full_size(size)))
+                .charge(Bytes(self.full_size(size)))
                 .expect("no limit");
             let bytes = black_box(self.allocate(size));
             account();
@@ -152,7 +152,7 @@ impl Machine {
         self.time(times, || {
             let charge = self
                 .group
-                .try_charge(Bytes(self.full_size(size)))
+                .charge(Bytes(self.full_size(size)))
                 .expect("no limit");
             let bytes = black_box(self.allocate(size));
             account(&bytes, 1);

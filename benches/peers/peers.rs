@@ -94,7 +94,7 @@ fn memcg(batch: u64, depth: usize, threads: usize) -> Team {
         let pairs = |times| {
             for _ in 0..times {
                 drop(
-                    leaf.try_charge(Bytes(black_box(SIZE)))
+                    leaf.charge(Bytes(black_box(SIZE)))
                         .expect("far below the limit"),
                 );
             }

@@ -74,11 +74,11 @@ fn group(nodes: u16, align: PoolAlign) -> Traced {
     let runtime = runtime(nodes, align);
     let parent = create(&runtime.root(), "parent");
     let first = create(&parent, "first");
-    drop(first.try_charge(1).expect("no limit"));
+    drop(first.charge(1).expect("no limit"));
     drop(hold(&first, nodes));
     told();
     let group = create(&parent, "second");
-    drop(group.try_charge(1).expect("no limit"));
+    drop(group.charge(1).expect("no limit"));
     let idle = told();
     drop(hold(&group, nodes));
     let further = told();

@@ -109,7 +109,7 @@ pub(crate) fn here(args: &[String]) {
     let parent = create(&runtime.root(), "parent");
     for number in 0..groups {
         let group = create(&parent, &format!("group-{number:010}"));
-        drop(group.try_charge(1).expect("no limit"));
+        drop(group.charge(1).expect("no limit"));
         if kind == 1 {
             drop(hold(&group, nodes));
         }

@@ -16,7 +16,7 @@ pub(crate) struct Cache {
 
 impl Cache {
     pub(crate) fn new(group: &Group, bytes: u64) -> Self {
-        let charge = group.try_charge(Bytes(bytes)).expect("room in the tree");
+        let charge = group.charge(Bytes(bytes)).expect("room in the tree");
         Cache {
             group: group.clone(),
             charge: Mutex::new(charge),
@@ -39,7 +39,7 @@ impl Cache {
         let evicted = self.evicted.swap(0, Ordering::Relaxed);
         self.put(
             self.group
-                .try_charge(Bytes(evicted))
+                .charge(Bytes(evicted))
                 .expect("as much was freed"),
         );
     }

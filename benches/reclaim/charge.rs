@@ -55,7 +55,7 @@ fn team(soft: Limit, threads: usize) -> Team {
         let pairs = |times| {
             for _ in 0..times {
                 drop(
-                    leaf.try_charge(Bytes(black_box(SIZE)))
+                    leaf.charge(Bytes(black_box(SIZE)))
                         .expect("no limit is set"),
                 );
             }

@@ -287,7 +287,7 @@ impl Scene {
                     let bytes = if row.ask == Ask::Page { PAGE } else { WANT };
                     let charge = self
                         .active
-                        .try_charge(Bytes(black_box(bytes)))
+                        .charge(Bytes(black_box(bytes)))
                         .expect("the cache makes room");
                     self.cache.put(charge);
                 }

@@ -109,7 +109,7 @@ impl Cache {
     /// As an allocation that may not fail: until it succeeds.
     fn charge(&self) -> Charge {
         for _ in 0..TRIES_MAX {
-            if let Ok(charge) = self.group.try_charge(Bytes(PAGE)) {
+            if let Ok(charge) = self.group.charge(Bytes(PAGE)) {
                 return charge;
             }
             self.counts.refused.fetch_add(1, Ordering::Relaxed);

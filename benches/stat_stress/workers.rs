@@ -395,10 +395,7 @@ impl<S: Statistics> Hands<'_, S> {
         } else {
             Item::Anon
         };
-        let charge = self
-            .group
-            .try_charge(Bytes(bytes))
-            .expect("no limit is set");
+        let charge = self.group.charge(Bytes(bytes)).expect("no limit is set");
         self.statistics.add(self.leaf, item, bytes as i64);
         self.held.push_back((charge, item));
     }

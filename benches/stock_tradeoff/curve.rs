@@ -220,7 +220,7 @@ fn serve<P: Policy>(station: &Station, counters: usize, policy: &mut P, tell: im
             next = if next + 1 == TASKS { 0 } else { next + 1 };
             for _ in 0..task.charges {
                 policy
-                    .try_charge(task.leaf as usize, task.size)
+                    .charge(task.leaf as usize, task.size)
                     .expect("below the limit");
             }
             for _ in 0..task.charges {

@@ -123,7 +123,7 @@ fn runtime(adaptive: bool, groups: usize) -> (Runtime, Vec<Group>) {
     // An adaptive stock opens with the first charge.
     groups
         .iter()
-        .for_each(|group| drop(group.try_charge(1).expect("no limit")));
+        .for_each(|group| drop(group.charge(1).expect("no limit")));
     (runtime, groups)
 }
 
@@ -131,7 +131,7 @@ fn charge(groups: &[Group], held: &mut Vec<Charge>) {
     held.extend(
         groups
             .iter()
-            .map(|group| group.try_charge(BYTES).expect("no limit")),
+            .map(|group| group.charge(BYTES).expect("no limit")),
     );
 }
 
@@ -280,7 +280,7 @@ fn pairs(groups: &[Group]) -> f64 {
     let start = Instant::now();
     groups
         .iter()
-        .for_each(|group| drop(group.try_charge(BYTES).expect("no limit")));
+        .for_each(|group| drop(group.charge(BYTES).expect("no limit")));
     start.elapsed().as_secs_f64() * 1e9 / groups.len() as f64
 }
 

@@ -114,7 +114,7 @@ fn active_groups(setup: &Setup, claims: &mut Claims) {
     );
     // All that is left, and not a unit less: admitted only if what is stranded comes back.
     let rest = setup.max - root.live();
-    let admitted = active[0].try_charge(rest).is_ok();
+    let admitted = active[0].charge(rest).is_ok();
     println!(
         "    A charge of all that max leaves beside live charge: {}.",
         if admitted { "admitted" } else { "refused" }

@@ -130,7 +130,7 @@ fn drive<P: Policy>(
 fn run(policy: &mut impl Policy, task: Task) {
     for _ in 0..task.charges {
         policy
-            .try_charge(task.leaf, task.size)
+            .charge(task.leaf, task.size)
             .expect("below the limit");
         (0..WORK).for_each(|turn| {
             black_box(turn);

@@ -59,10 +59,10 @@ pub(crate) fn fill(policy: &mut impl Policy, counters: usize, batches: usize) {
     for leaf in 0..counters {
         // The first pair opens the stock. Whole batches only, so that no odd unit stands in the way
         // of the last.
-        policy.try_charge(leaf, BATCH).expect("below the limit");
+        policy.charge(leaf, BATCH).expect("below the limit");
         policy.uncharge(leaf, BATCH);
         for _ in 0..batches {
-            policy.try_charge(leaf, BATCH).expect("below the limit");
+            policy.charge(leaf, BATCH).expect("below the limit");
         }
         for _ in 0..batches {
             policy.uncharge(leaf, BATCH);

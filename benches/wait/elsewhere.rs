@@ -49,7 +49,7 @@ fn team(batch: u64, waiters: bool) -> Team {
         });
         let leaf = create(&above, "leaf", Limits::new());
         let other = create(&above, "other", Limits::new().max(Limit::Bytes(FULL)));
-        let _full = other.try_charge(Bytes(FULL)).expect("it is as large");
+        let _full = other.charge(Bytes(FULL)).expect("it is as large");
         let mut waiter = pin!(other.charge_async(Bytes(SIZE)));
         if waiters {
             assert!(
@@ -64,7 +64,7 @@ fn team(batch: u64, waiters: bool) -> Team {
         let pairs = |times| {
             for _ in 0..times {
                 drop(
-                    leaf.try_charge(Bytes(black_box(SIZE)))
+                    leaf.charge(Bytes(black_box(SIZE)))
                         .expect("no limit is set"),
                 );
             }

@@ -58,12 +58,12 @@ fn team(row: Row) -> Team {
             for _ in 0..times {
                 if row == Row::Over {
                     drop(
-                        leaf.try_charge_with(Bytes(black_box(SIZE)), OnFull::Reclaim)
+                        leaf.charge_with(Bytes(black_box(SIZE)), OnFull::Reclaim)
                             .expect("high refuses no charge"),
                     );
                 } else {
                     drop(
-                        leaf.try_charge(Bytes(black_box(SIZE)))
+                        leaf.charge(Bytes(black_box(SIZE)))
                             .expect("no limit is set"),
                     );
                 }

@@ -48,7 +48,7 @@ fn handover() -> Team {
             for _ in 0..iters {
                 drop(
                     group
-                        .try_charge_with(Bytes(black_box(SIZE)), OnFull::Wait(WITHIN))
+                        .charge_with(Bytes(black_box(SIZE)), OnFull::Wait(WITHIN))
                         .expect("the other gives it back"),
                 );
             }
@@ -61,7 +61,7 @@ fn refused(a_thread_waits: bool) -> Team {
     Team::new(1, move |station| {
         let _kept = &runtime;
         let group = group.clone();
-        let _full = group.try_charge(Bytes(SIZE)).expect("it is as large");
+        let _full = group.charge(Bytes(SIZE)).expect("it is as large");
         let mut waiter = pin!(group.charge_async(Bytes(SIZE)));
         if a_thread_waits {
             assert!(
@@ -75,7 +75,7 @@ fn refused(a_thread_waits: bool) -> Team {
         }
         let refusals = |times| {
             for _ in 0..times {
-                black_box(group.try_charge(Bytes(black_box(SIZE)))).expect_err("it is full");
+                black_box(group.charge(Bytes(black_box(SIZE)))).expect_err("it is full");
             }
         };
         refusals(TOUCHES);

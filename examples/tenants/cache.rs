@@ -137,7 +137,7 @@ impl Cache {
             self.figures.too_large += 1;
             return want;
         }
-        match self.group.try_charge(Bytes(want)) {
+        match self.group.charge(Bytes(want)) {
             // Without memory the charge goes back as it is dropped.
             Ok(charge) => {
                 if let Some(block) = Block::fill(key, version, self.owner.into(), size) {

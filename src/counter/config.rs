@@ -174,8 +174,8 @@ impl CounterConfig {
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().max(1_000));
-    /// machine.try_charge(1_000)?;
-    /// assert!(machine.try_charge(1).is_err());
+    /// machine.charge(1_000)?;
+    /// assert!(machine.charge(1).is_err());
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     pub fn max(mut self, units: u64) -> Self {
@@ -236,8 +236,8 @@ impl CounterConfig {
     ///     pressure.want()
     /// }));
     /// let cache = CACHE.get_or_init(|| machine.child());
-    /// cache.try_charge(80)?;
-    /// machine.child().try_charge(50)?;
+    /// cache.charge(80)?;
+    /// machine.child().charge(50)?;
     /// assert_eq!(cache.live(), 50);
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
@@ -276,7 +276,7 @@ debug_figures!(CounterConfig, |it| batch: it.batch, adaptive: it.adaptive, audit
 /// use memcg::{CounterConfig, PageCounter};
 ///
 /// let runtime = memcg::Runtime::builder().adaptive(false).build()?;
-/// let _held = runtime.root().try_charge(10)?;
+/// let _held = runtime.root().charge(10)?;
 /// assert_eq!(runtime.root().usage(), 262_144, "the first charge takes a batch");
 ///
 /// let job = PageCounter::root(CounterConfig::new().adaptive(false));

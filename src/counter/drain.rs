@@ -454,7 +454,7 @@ mod tests {
             (near, false),
             (far, true),
         ] {
-            counter.try_charge(max - room - counter.usage()).unwrap();
+            counter.charge(max - room - counter.usage()).unwrap();
             assert_eq!(counter.counter().is_open(), open, "{room}");
             counter.uncharge(counter.live() - 2);
         }
@@ -478,7 +478,7 @@ mod tests {
             thread::scope(|scope| {
                 for _ in 0..threads {
                     scope.spawn(|| {
-                        counter.try_charge(1).unwrap();
+                        counter.charge(1).unwrap();
                         together.wait();
                     });
                 }

@@ -2,7 +2,7 @@
 //! policy.
 //!
 //! ```text
-//! try_charge(n)
+//! charge(n)
 //!   this thread's stock ── hit ──> done                          no shared write, no read-modify-write
 //!         │ miss: ask for a batch
 //!   counter ─> parent ─> … ─> root                               each level: usage + n <= max, or refuse

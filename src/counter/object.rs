@@ -456,8 +456,8 @@ impl Object {
     /// The counters of this counter's group, the first one first.
     #[allow(unsafe_code)]
     pub(crate) fn objects(&self) -> impl Iterator<Item = &'static Object> + use<> {
-        // SAFETY: as in `first`.
         std::iter::successors(Some(self.first()), |counter| {
+            // SAFETY: as in `first`.
             counter.next().map(|next| unsafe { next.as_ref() })
         })
     }

@@ -34,7 +34,7 @@ use crate::units::{Bytes, IntoBytes};
 /// where that is less, and never more than 4 GiB. Where stocks are off, nothing does. All values of
 /// one group are the same stock. The value keeps the group.
 ///
-/// **Cost**: where the thread has a stock of its own, that of [`Group::try_charge`]. Else one
+/// **Cost**: where the thread has a stock of its own, that of [`Group::charge`]. Else one
 /// exchange of a shared word; while a group of the tree is above a limit, also a load for each
 /// group above this one. Where the stock has too little, a walk.
 ///
@@ -57,7 +57,7 @@ use crate::units::{Bytes, IntoBytes};
 /// assert_eq!((queue.live(), queue.usage(), stock.credit()), (0, 600, 600));
 /// let next = stock.charge_if_room(500).ok_or("out of the stock")?;
 /// assert_eq!((next.bytes(), queue.usage(), stock.credit()), (500, 600, 100));
-/// let _other = queue.try_charge(500)?; // drains what it lacks
+/// let _other = queue.charge(500)?; // drains what it lacks
 /// assert_eq!((queue.live(), stock.credit()), (1000, 0));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -86,7 +86,7 @@ impl CentralStock {
     ///
     /// If a part of the bytes is here, it takes that, and walks for the rest. It need not look for
     /// credit elsewhere, so `None` says nothing more. A caller that has to go on does so with
-    /// [`Group::try_charge`] or [`Group::charge_async`], which drain the credit of all, or with
+    /// [`Group::charge`] or [`Group::charge_async`], which drain the credit of all, or with
     /// [`OnFull::Now`], which takes that of central stocks.
     #[inline]
     pub fn charge_if_room(&self, bytes: impl IntoBytes) -> Option<Charge> {

@@ -30,7 +30,7 @@ use crate::units::{Bytes, IntoBytes};
 /// the thread has credit. [`group.force_charge(0)`](Group::force_charge) makes an empty one, which
 /// is never refused, to grow as its memory does.
 ///
-/// **`let _ = group.try_charge(n)?` charges nothing**: `_` is no variable, so the charge is dropped
+/// **`let _ = group.charge(n)?` charges nothing**: `_` is no variable, so the charge is dropped
 /// at once. The compiler warns of the call without `let _ =` and proposes to write it; bind `let
 /// _charge = …`, or keep the value and its charge as one: [`Charged`](crate::Charged).
 ///
@@ -39,7 +39,7 @@ use crate::units::{Bytes, IntoBytes};
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
-/// let charge = query.try_charge(64 * 1024)?;       // before the memory is allocated
+/// let charge = query.charge(64 * 1024)?;       // before the memory is allocated
 /// let buffer = vec![0u8; 64 * 1024];
 /// assert_eq!((charge.bytes(), charge.group(), query.live()), (64 * 1024, query.clone(), 64 * 1024));
 /// std::thread::spawn(move || drop((buffer, charge))).join().unwrap();
@@ -59,7 +59,7 @@ impl Charge {
         Charge { header, bytes }
     }
 
-    /// Charges as [`Group::try_charge`] does.
+    /// Charges as [`Group::charge`] does.
     #[inline(always)]
     pub(crate) fn attempt(header: KeptHeader, bytes: u64) -> Result<Charge, ChargeError> {
         match header.consume_open(bytes) {
@@ -106,7 +106,7 @@ impl Charge {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
-    /// let mut charge = runtime.root().try_charge(80)?;
+    /// let mut charge = runtime.root().charge(80)?;
     /// charge.force_grow(50);
     /// assert_eq!((charge.bytes(), runtime.root().forced()), (130, 30));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -118,7 +118,7 @@ impl Charge {
         self.grown(charge_forced(self.header, bytes));
     }
 
-    /// Charges `bytes` more, as [`Group::try_charge`] does. It may block: in async code use
+    /// Charges `bytes` more, as [`Group::charge`] does. It may block: in async code use
     /// [`grow_async`](Self::grow_async).
     ///
     /// # Errors
@@ -127,14 +127,14 @@ impl Charge {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
-    /// let mut charge = runtime.root().try_charge(80)?;
-    /// charge.try_grow(20)?;
-    /// assert!(charge.try_grow(1).is_err());
+    /// let mut charge = runtime.root().charge(80)?;
+    /// charge.grow(20)?;
+    /// assert!(charge.grow(1).is_err());
     /// assert_eq!(charge.bytes(), 100);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_grow(&mut self, bytes: impl IntoBytes) -> Result<(), ChargeError> {
+    pub fn grow(&mut self, bytes: impl IntoBytes) -> Result<(), ChargeError> {
         let Bytes(bytes) = bytes.into_bytes();
         match self.header.consume_open(bytes) {
             Consume::Hit => {}
@@ -166,7 +166,7 @@ impl Charge {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let mut charge = runtime.root().try_charge(10)?;
+    /// let mut charge = runtime.root().charge(10)?;
     /// assert_eq!((charge.shrink(4), charge.bytes()), (4, 6));
     /// assert_eq!((charge.shrink(100), charge.bytes()), (6, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -189,7 +189,7 @@ impl Charge {
         bytes
     }
 
-    /// Grows or shrinks to exactly `bytes`. To grow may block, as [`try_grow`](Self::try_grow): in
+    /// Grows or shrinks to exactly `bytes`. To grow may block, as [`grow`](Self::grow): in
     /// async code use [`grow_async`](Self::grow_async).
     ///
     /// # Errors
@@ -198,7 +198,7 @@ impl Charge {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
-    /// let mut charge = runtime.root().try_charge(80)?;
+    /// let mut charge = runtime.root().charge(80)?;
     /// charge.resize(30)?;
     /// assert!(charge.resize(101).is_err());
     /// assert_eq!(runtime.root().live(), 30);
@@ -209,7 +209,7 @@ impl Charge {
         let Bytes(bytes) = bytes.into_bytes();
         let held = self.bytes();
         match bytes.checked_sub(held) {
-            Some(more) => self.try_grow(Bytes(more)),
+            Some(more) => self.grow(Bytes(more)),
             None => {
                 self.shrink(Bytes(held - bytes));
                 Ok(())
@@ -222,7 +222,7 @@ impl Charge {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
-    /// let mut charge = runtime.root().try_charge(80)?;
+    /// let mut charge = runtime.root().charge(80)?;
     /// charge.force_resize(130);
     /// assert_eq!((charge.bytes(), runtime.root().forced()), (130, 30));
     /// charge.force_resize(10);
@@ -244,7 +244,7 @@ impl Charge {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let leaked = runtime.root().try_charge(10)?.forget();
+    /// let leaked = runtime.root().charge(10)?.forget();
     /// assert_eq!((leaked, runtime.root().live()), (10, 10));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -285,15 +285,15 @@ impl Group {
     /// # use memcg::Limits;
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let acme = runtime.root().create("acme", Limits::new())?;
-    /// let charge = acme.try_charge(80)?;
-    /// let refused = acme.try_charge(21).unwrap_err();
+    /// let charge = acme.charge(80)?;
+    /// let refused = acme.charge(21).unwrap_err();
     /// let line = "/ refused 21 B for /acme: short by 1 B, usage 80 B of max 100 B; most in /acme 80 B; \
     ///             waiting can help; to fit, release memory in /, register a reclaimer there or raise max of /";
     /// assert_eq!(refused.to_string(), line);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_charge(&self, bytes: impl IntoBytes) -> Result<Charge, ChargeError> {
+    pub fn charge(&self, bytes: impl IntoBytes) -> Result<Charge, ChargeError> {
         let Bytes(bytes) = bytes.into_bytes();
         Charge::attempt(self.header, bytes)
     }

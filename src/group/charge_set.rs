@@ -16,7 +16,7 @@ impl Group {
     /// Returns a charge for each counter, in the order of the amounts. Each is a charge of its own,
     /// which the caller may drop, grow or keep apart from the others. Each amount is in its
     /// counter's unit; the array has one type for all of them, `u64`. Memory asks reclaimers and
-    /// waits as [`try_charge`](Self::try_charge) does. A counter beside memory refuses at once an
+    /// waits as [`charge`](Self::charge) does. A counter beside memory refuses at once an
     /// amount that does not fit ([`Counter`]). A refusal uncharges the other counters again, the
     /// last charged first.
     ///
@@ -34,12 +34,12 @@ impl Group {
     /// # let runtime = builder.build()?;
     /// let root = runtime.root();
     /// root.counter(swap)?.set_max(10)?;
-    /// let refused = root.try_charge_set(&[(memcg::Counter::MEMORY, 5), (swap, 11)]).unwrap_err();
+    /// let refused = root.charge_set(&[(memcg::Counter::MEMORY, 5), (swap, 11)]).unwrap_err();
     /// let line = "/ refused 11 B of swap for /: short by 1 B, max 10 B; \
     ///             neither waiting nor reclaim can help; to fit, raise max of swap of / or charge less";
     /// assert_eq!(refused.to_string(), line);
     /// assert_eq!(root.live(), 0);
-    /// let [memory, swapped] = root.try_charge_set(&[(memcg::Counter::MEMORY, 5), (swap, 10)])?;
+    /// let [memory, swapped] = root.charge_set(&[(memcg::Counter::MEMORY, 5), (swap, 10)])?;
     /// drop(memory); // it is swapped out
     /// assert_eq!((root.live(), swapped.bytes()), (0, 10));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -58,16 +58,16 @@ impl Group {
     /// runtime.root().counter(descriptors)?.set_batch(0);
     /// let acme = runtime.root().create("acme", Limits::new())?;
     /// acme.counter(descriptors)?.set_max(1)?;
-    /// let [charge] = acme.try_charge_set(&[(descriptors, 1)])?;
+    /// let [charge] = acme.charge_set(&[(descriptors, 1)])?;
     /// let file = (File::open(std::env::current_exe()?)?, charge);
     /// assert_eq!(acme.counter(descriptors)?.usage(), 1);
-    /// assert!(acme.try_charge_set(&[(descriptors, 1)]).is_err());
+    /// assert!(acme.charge_set(&[(descriptors, 1)]).is_err());
     /// drop(file); // closes it, then gives the descriptor back
     /// assert_eq!(acme.counter(descriptors)?.usage(), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_charge_set<const N: usize>(
+    pub fn charge_set<const N: usize>(
         &self,
         amounts: &[(Counter, u64); N],
     ) -> Result<[Charge; N], ChargeError> {

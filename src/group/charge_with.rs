@@ -20,7 +20,7 @@ use crate::thread::slot::Consume;
 use crate::units::{Bytes, IntoBytes};
 
 /// Says what a charge does that does not fit at once: the argument of
-/// [`Group::try_charge_with`](crate::Group::try_charge_with).
+/// [`Group::charge_with`](crate::Group::charge_with).
 ///
 /// ```
 /// use memcg::{Limit, Limits, OnFull, Runtime};
@@ -28,8 +28,8 @@ use crate::units::{Bytes, IntoBytes};
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let acme = runtime.root().create("acme", Limits::new().max(Limit::kib(1)))?;
-/// assert!(acme.try_charge_with(2_000, OnFull::Wait(Duration::from_millis(1))).is_err());
-/// assert_eq!(acme.try_charge_with(2_000, OnFull::Force)?.bytes(), 2_000);
+/// assert!(acme.charge_with(2_000, OnFull::Wait(Duration::from_millis(1))).is_err());
+/// assert_eq!(acme.charge_with(2_000, OnFull::Force)?.bytes(), 2_000);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -60,7 +60,7 @@ impl Group {
     ///
     /// | | it sleeps, or waits for others | foreign code on this thread | before it refuses |
     /// |---|---|---|---|
-    /// | [`Refuse`](OnFull::Refuse), as [`try_charge`](Self::try_charge) | above high, for victims and promises | reclaimers, hooks, listeners | drains, reclaims, cancels |
+    /// | [`Refuse`](OnFull::Refuse), as [`charge`](Self::charge) | above high, for victims and promises | reclaimers, hooks, listeners | drains, reclaims, cancels |
     /// | [`Wait`](OnFull::Wait) | the same, and in line | the same | the same, and waits |
     /// | [`Force`](OnFull::Force) | above high, for promises | reclaimers, listeners | drains, reclaims, then goes above max |
     /// | [`Reclaim`](OnFull::Reclaim), a poll of [`charge_async`](Self::charge_async) | no | reclaimers, hooks of one victim, listeners | drains, reclaims, cancels one; the future waits in line |
@@ -69,7 +69,7 @@ impl Group {
     ///
     /// The first three are for threads, the fourth is for tasks. The last three are for code that
     /// may never block: an allocator, an event loop, a holder of locks. Where a charge fits, all
-    /// cost what `try_charge` costs. Where it does not, the last two cost one walk. Each is exact:
+    /// cost what `charge` costs. Where it does not, the last two cost one walk. Each is exact:
     /// from a success on usage is within max at every level, but for `Force`.
     ///
     /// * `Wait`: the charge waits in line at the group whose max is met, behind those that came
@@ -106,7 +106,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// As [`try_charge`](Self::try_charge), and:
+    /// As [`charge`](Self::charge), and:
     ///
     /// * `Wait`: [`ChargeError::TimedOut`] after the time;
     ///   [`Event::TimedOut`](crate::Event::TimedOut) counts it. [`ChargeError::Limit`] at once, for
@@ -123,13 +123,13 @@ impl Group {
     /// # use std::time::Duration;
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
-    /// let held = root.try_charge_with(80, OnFull::Now)?;
-    /// assert!(matches!(root.try_charge_with(30, OnFull::IfRoom), Err(ChargeError::NoRoom { .. })));
-    /// let refused = root.try_charge_with(30, OnFull::Wait(Duration::from_millis(1))).unwrap_err();
+    /// let held = root.charge_with(80, OnFull::Now)?;
+    /// assert!(matches!(root.charge_with(30, OnFull::IfRoom), Err(ChargeError::NoRoom { .. })));
+    /// let refused = root.charge_with(30, OnFull::Wait(Duration::from_millis(1))).unwrap_err();
     /// assert!(matches!(refused, ChargeError::TimedOut { .. }));
     /// let giver = std::thread::spawn(move || drop(held));
-    /// let charge = root.try_charge_with(30, OnFull::Wait(Duration::from_secs(10)))?;
-    /// let above = root.try_charge_with(100, OnFull::Force)?;
+    /// let charge = root.charge_with(30, OnFull::Wait(Duration::from_secs(10)))?;
+    /// let above = root.charge_with(100, OnFull::Force)?;
     /// assert_eq!((charge.bytes(), above.bytes(), root.forced()), (30, 100, 30));
     /// # giver.join().unwrap();
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -150,10 +150,10 @@ impl Group {
     ///
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
-    /// let cache = Arc::new(Cache(Mutex::new(Some(root.try_charge(80)?))));
+    /// let cache = Arc::new(Cache(Mutex::new(Some(root.charge(80)?))));
     /// let _registration = root.register_reclaimer(cache, Priority::NORMAL);
     /// let charge = loop {
-    ///     match root.try_charge_with(30, OnFull::Start) {
+    ///     match root.charge_with(30, OnFull::Start) {
     ///         Err(ChargeError::WouldBlock(_)) => std::thread::sleep(Duration::from_millis(1)), // or do something else
     ///         ended => break ended?,
     ///     }
@@ -162,11 +162,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_charge_with(
-        &self,
-        bytes: impl IntoBytes,
-        full: OnFull,
-    ) -> Result<Charge, ChargeError> {
+    pub fn charge_with(&self, bytes: impl IntoBytes, full: OnFull) -> Result<Charge, ChargeError> {
         let Bytes(bytes) = bytes.into_bytes();
         let charged = match self.header.consume_open(bytes) {
             Consume::Hit => bytes,
@@ -190,8 +186,8 @@ impl Charge {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
-    /// let held = root.try_charge(60)?;
-    /// let mut charge = root.try_charge(30)?;
+    /// let held = root.charge(60)?;
+    /// let mut charge = root.charge(30)?;
     /// let grows = tokio::spawn(async move { charge.grow_async(20).await.map(|()| charge) });
     /// tokio::task::yield_now().await;
     /// assert_eq!((root.waiting_count(), root.live()), (1, 90));

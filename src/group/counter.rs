@@ -24,8 +24,8 @@ use crate::hierarchy::group_tree;
 /// let query = runtime.root().create("q17", Limits::new())?;
 /// query.counter(spill)?.set_max(1_000)?;
 /// runtime.root().counter(spill)?.set_batch(64); // for every group
-/// let held = query.try_charge_set(&[(Counter::MEMORY, 64), (spill, 1_000)])?;
-/// assert!(query.try_charge_set(&[(Counter::MEMORY, 64), (spill, 1)]).is_err());
+/// let held = query.charge_set(&[(Counter::MEMORY, 64), (spill, 1_000)])?;
+/// assert!(query.charge_set(&[(Counter::MEMORY, 64), (spill, 1)]).is_err());
 /// assert_eq!((query.live(), query.counter(spill)?.live()), (64, 1_000));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -37,7 +37,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// The counter that [`Group::try_charge`](crate::Group::try_charge) charges.
+    /// The counter that [`Group::charge`](crate::Group::charge) charges.
     pub const MEMORY: Counter = Counter {
         number: 0,
         builder: 0,

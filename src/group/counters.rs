@@ -25,7 +25,7 @@ impl Group {
     /// # use memcg::expert::FixedBatch as _;
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
     /// let root = runtime.root();
-    /// let _held = root.try_charge(10)?;
+    /// let _held = root.charge(10)?;
     /// assert_eq!((root.usage(), root.live(), root.memory().stocked()), (262_144, 10, 262_134));
     /// assert_eq!((root.memory().drain(), root.usage()), (262_134, 10));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -127,12 +127,12 @@ impl Group {
 ///   [`drain`](PageCounter::drain), [`stocked`](PageCounter::stocked),
 ///   [`stocked_bound`](PageCounter::stocked_bound).
 ///
-/// Charges go through the group: [`Group::try_charge_set`].
+/// Charges go through the group: [`Group::charge_set`].
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
 /// let root = runtime.root();
-/// let _held = root.try_charge(10)?;
+/// let _held = root.charge(10)?;
 /// let memory = root.memory();
 /// assert_eq!((memory.name(), memory.live(), memory.peak()), ("memory", 10, 10));
 /// memory.set_max(20)?;
@@ -181,7 +181,7 @@ impl GroupCounter {
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// # let root = runtime.root();
-    /// let _held = root.try_charge(10)?;
+    /// let _held = root.charge(10)?;
     /// assert_eq!(root.memory().set_max_now(4)?, root.usage() - 4);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -24,12 +24,12 @@ use crate::units::{Bytes, Percent};
 ///
 /// let runtime = Runtime::builder().max(memcg::Limit::mib(1)).build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
-/// match query.try_charge(usize::MAX) {
+/// match query.charge(usize::MAX) {
 ///     Err(ChargeError::Limit(refusal)) => assert_eq!(refusal.group(), &runtime.root()),
 ///     other => panic!("{other:?}"),
 /// }
 /// query.offline()?;
-/// assert!(matches!(query.try_charge(1), Err(ChargeError::Offline { .. })));
+/// assert!(matches!(query.charge(1), Err(ChargeError::Offline { .. })));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub enum ChargeError {
     /// reclaim.
     InReclaim(OverLimitError),
     /// It does not fit below a max yet, and this call does not block. Only calls that never wait
-    /// return it: see the table of [`Group::try_charge_with`]. Try again later, or wait with
+    /// return it: see the table of [`Group::charge_with`]. Try again later, or wait with
     /// [`Group::charge_async`].
     ///
     /// From [`OnFull::Reclaim`](crate::OnFull::Reclaim): a victim, a reclaimer that has promised,
@@ -57,7 +57,7 @@ pub enum ChargeError {
     /// ```
     /// # use memcg::{OnFull, Runtime};
     /// let runtime = Runtime::builder().max(100).build()?;
-    /// let refused = runtime.root().try_charge_with(101, OnFull::IfRoom).unwrap_err();
+    /// let refused = runtime.root().charge_with(101, OnFull::IfRoom).unwrap_err();
     /// let line = "/ has no room for 101 B at once; neither waiting nor reclaim can help";
     /// assert_eq!((refused.to_string().as_str(), refused.over_limit().is_none()), (line, true));
     /// # Ok::<(), memcg::BuildError>(())
@@ -142,7 +142,7 @@ impl fmt::Display for ChargeError {
                 let helps = self.helps();
                 write!(f, "{path} has no room for {bytes} at once; {helps}")?;
                 match helps {
-                    Helps::Reclaim => f.write_str(" (try_charge)"),
+                    Helps::Reclaim => f.write_str(" (charge)"),
                     Helps::Waiting => f.write_str(" (charge_async)"),
                     Helps::Nothing => Ok(()),
                 }
@@ -219,7 +219,7 @@ impl ChargeError {
     /// ```
     /// # use memcg::Runtime;
     /// let runtime = Runtime::builder().max(100).build()?;
-    /// let error = runtime.root().try_charge(101).unwrap_err();
+    /// let error = runtime.root().charge(101).unwrap_err();
     /// assert_eq!(error.group(), &runtime.root());
     /// assert_eq!(error.over_limit().map(|refusal| (refusal.requested(), refusal.max())), Some((101, 100)));
     /// # Ok::<(), memcg::BuildError>(())
@@ -353,7 +353,7 @@ fn runtime_is_gone(group: &Group) -> bool {
 /// let runtime = Runtime::builder().build()?;
 /// let root = runtime.root();
 /// let _registration = root.register_reclaimer(Arc::new(Nests), Priority::NORMAL);
-/// let _held = root.try_charge(10)?;
+/// let _held = root.charge(10)?;
 /// assert_eq!(root.reclaim(10)?.panics, 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -672,7 +672,7 @@ impl std::error::Error for OfflineError {}
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
-/// let mut charge = runtime.root().try_charge(10)?;
+/// let mut charge = runtime.root().charge(10)?;
 /// assert_eq!(charge.split(11).unwrap_err().to_string(), "cannot split off 11 B: the charge holds 10 B");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -91,7 +91,7 @@ impl Events {
     /// let root = runtime.root();
     /// let events = root.events();
     /// assert!(!events.wait(Event::Oom, Duration::from_millis(1)));
-    /// assert!(root.try_charge(101).is_err());
+    /// assert!(root.charge(101).is_err());
     /// assert!(events.wait(Event::Oom, Duration::from_secs(10)));
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
@@ -116,7 +116,7 @@ impl Events {
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// let refused = root.events().changed(Event::Oom);
-    /// assert!(root.try_charge(101).is_err());
+    /// assert!(root.charge(101).is_err());
     /// assert_eq!(refused.await, 1);
     /// # Ok(())
     /// # }
@@ -150,7 +150,7 @@ impl fmt::Debug for Events {
 ///     let runtime = Runtime::builder().max(100).build()?;
 ///     let refused = tokio::spawn(runtime.root().events().changed(Event::Oom));
 ///     tokio::task::yield_now().await;
-///     assert!(runtime.root().try_charge(101).is_err());
+///     assert!(runtime.root().charge(101).is_err());
 ///     assert_eq!(refused.await?, 1);
 ///     Ok(())
 /// }
@@ -211,9 +211,9 @@ impl Group {
     ///         refused.fetch_add(happened.times(), Ordering::Relaxed);
     ///     }
     /// });
-    /// assert!(root.try_charge(101).is_err());
+    /// assert!(root.charge(101).is_err());
     /// drop(registration);
-    /// assert!(root.try_charge(101).is_err());
+    /// assert!(root.charge(101).is_err());
     /// assert_eq!(refused.load(Ordering::Relaxed), 1);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```

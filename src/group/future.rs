@@ -73,7 +73,7 @@ impl ChargeFuture {
     /// A charge that was made in time holds, also if the future is polled later. The delay above a
     /// [high](crate::Limits::high) ends with the time, too: a charge that was made then returns.
     /// Reclaimers are asked within the time only, and the one at work is waited for. With a time of
-    /// zero they are asked once, as [`Group::try_charge`] asks. A thread of this crate wakes the
+    /// zero they are asked once, as [`Group::charge`] asks. A thread of this crate wakes the
     /// future at the end of the time, within 1 ms if a processor is free. If the system gives no
     /// thread, the first poll in line gives the charge up.
     ///
@@ -84,7 +84,7 @@ impl ChargeFuture {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
-    /// let _held = root.try_charge(80)?;
+    /// let _held = root.charge(80)?;
     /// let Err(ChargeError::TimedOut { refusal, .. }) = root.charge_async(30).timeout(Duration::from_millis(5)).await else {
     ///     panic!("20 bytes are left");
     /// };
@@ -110,7 +110,7 @@ impl ChargeFuture {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
-    /// let _held = root.try_charge(80)?;
+    /// let _held = root.charge(80)?;
     /// let patience = tokio::time::sleep(Duration::from_millis(5));
     /// let refused = root.charge_async(30).until(patience).await.unwrap_err();
     /// assert!(matches!(refused, ChargeError::TimedOut { .. }));
@@ -272,7 +272,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// As [`try_charge`](Self::try_charge), and at once in line as soon as the group goes offline
+    /// As [`charge`](Self::charge), and at once in line as soon as the group goes offline
     /// or is cancelled. [`ChargeError::TimedOut`] only where the future has a time limit.
     /// [`ChargeError::Deadlock`] where no wait in the line can end.
     ///

@@ -17,11 +17,11 @@ use crate::counter::{make, object};
 /// [`Charge`](crate::Charge).
 ///
 /// Most programs need six calls: [`create`](Self::create) or [`scope`](Self::scope),
-/// [`try_charge`](Self::try_charge) (async: [`charge_async`](Self::charge_async)),
+/// [`charge`](Self::charge) (async: [`charge_async`](Self::charge_async)),
 /// [`live`](Self::live), [`snapshot`](Self::snapshot),
 /// [`register_reclaimer`](Self::register_reclaimer) and [`offline`](Self::offline).
 ///
-/// [`try_charge_with`](Self::try_charge_with) has a table of the ways to charge: what each waits
+/// [`charge_with`](Self::charge_with) has a table of the ways to charge: what each waits
 /// for, which foreign code it runs, and what it does before it refuses. A drain of credit takes a
 /// lock and a barrier, and waits at most a millisecond for a thread that was preempted at a bad
 /// moment.
@@ -32,7 +32,7 @@ use crate::counter::{make, object};
 /// let runtime = Runtime::builder().max(memcg::Limit::gib(2)).build()?;
 /// let acme = runtime.root().create("acme", Limits::new().max(memcg::Limit::mib(512)))?;
 /// let query = acme.create("q17", Limits::new())?;
-/// let charge = query.try_charge(64 * 1024)?;
+/// let charge = query.charge(64 * 1024)?;
 /// assert_eq!((query.live(), acme.live(), runtime.root().live()), (65_536, 65_536, 65_536));
 /// drop(charge);
 /// query.offline()?;

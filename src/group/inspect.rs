@@ -38,7 +38,7 @@ use crate::units::{Bytes, IntoBytes};
 ///
 /// let runtime = memcg::Runtime::builder().build()?;
 /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
-/// let _held = acme.try_charge(10)?;
+/// let _held = acme.charge(10)?;
 /// assert_eq!((acme.live_local(), runtime.root().live_local()), (10, 0));
 /// assert_eq!(runtime.root().descendants().count(), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -90,7 +90,7 @@ pub trait Inspect: ThisGroup {
     /// let runtime = memcg::Runtime::builder().max(412 << 20).build()?;
     /// let root = runtime.root();
     /// root.show_uncharged(188 << 20);
-    /// let refused = root.try_charge(500 << 20).unwrap_err().to_string();
+    /// let refused = root.charge(500 << 20).unwrap_err().to_string();
     /// assert!(refused.contains("; memory that is not charged holds 188 MiB of what the host leaves"), "{refused}");
     /// assert_eq!((root.uncharged(), runtime.snapshot().rows()[0].uncharged), (188 << 20, 188 << 20));
     /// # Ok::<(), memcg::BuildError>(())
@@ -148,10 +148,10 @@ pub trait Inspect: ThisGroup {
     /// let acme = runtime.root().create("acme", Limits::new().max(100))?;
     /// acme.set_observe_only(true);
     /// assert!(acme.is_observe_only() && acme.create("q17", Limits::new())?.is_observe_only());
-    /// let _held = acme.try_charge(130)?;
+    /// let _held = acme.charge(130)?;
     /// assert_eq!((acme.usage(), acme.events().get(Event::Observed)), (130, 1));
     /// acme.set_observe_only(false);
-    /// assert!(acme.try_charge(1).is_err());
+    /// assert!(acme.charge(1).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     fn set_observe_only(&self, observe: bool) {
@@ -176,7 +176,7 @@ pub trait Inspect: ThisGroup {
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().soft(0))?;
     /// assert!(!acme.is_in_excess());
-    /// let _held = acme.try_charge(1)?;
+    /// let _held = acme.charge(1)?;
     /// assert!(acme.is_in_excess());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -195,7 +195,7 @@ pub trait Inspect: ThisGroup {
     /// # use memcg::Limits;
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().soft(10))?;
-    /// let _held = acme.try_charge(11)?;
+    /// let _held = acme.charge(11)?;
     /// assert_eq!((runtime.root().descendants_in_excess(), acme.descendants_in_excess()), (1, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -215,7 +215,7 @@ pub trait Inspect: ThisGroup {
     /// # use memcg::expert::Inspect as _;
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
-    /// let _held = acme.try_charge(10)?;
+    /// let _held = acme.charge(10)?;
     /// assert_eq!((runtime.root().live_local(), acme.live_local()), (0, 10));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -239,7 +239,7 @@ pub trait Inspect: ThisGroup {
     /// let runtime = Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new())?;
     /// let query = acme.create("q17", Limits::new())?;
-    /// let (ours, theirs) = (acme.try_charge(100)?, query.try_charge(10)?);
+    /// let (ours, theirs) = (acme.charge(100)?, query.charge(10)?);
     /// let object = acme.run(|| Owner::charge(30));
     /// let ledger = acme.ledger_local();
     /// assert_eq!((ledger.reserved(), ledger.allocated(), acme.ledger().reserved()), (100, 30, 110));
@@ -335,7 +335,7 @@ pub trait Inspect: ThisGroup {
     /// # use memcg::expert::Inspect as _;
     /// # let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).build()?;
     /// let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-    /// let _held = [a.try_charge(1)?, b.try_charge(2)?];
+    /// let _held = [a.charge(1)?, b.charge(2)?];
     /// assert_eq!(runtime.root().top(1), [(b, 2)]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -363,7 +363,7 @@ pub trait Inspect: ThisGroup {
     /// runtime.keep_incidents(100);
     /// let acme = runtime.root().create("acme", Limits::new().max(100))?;
     /// let query = acme.create("q17", Limits::new())?;
-    /// assert!(query.try_charge(130).is_err());
+    /// assert!(query.charge(130).is_err());
     /// let incidents = acme.incidents();
     /// let last = incidents.last().unwrap();
     /// assert_eq!((last.kind, last.group.as_str(), last.limited.as_str()), (IncidentKind::Refused, "/acme/q17", "/acme"));

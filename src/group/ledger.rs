@@ -108,7 +108,7 @@ impl Group {
     ///
     /// let runtime = Runtime::builder().build()?;
     /// let query = runtime.root().create("q17", Limits::new().cover_allocations())?;
-    /// let charge = query.try_charge(100)?;
+    /// let charge = query.charge(100)?;
     /// let object = query.run(|| Owner::charge(350));
     /// let ledger = runtime.root().ledger();
     /// assert_eq!((ledger.reserved(), ledger.allocated(), ledger.unpaid()), (100, 350, 250));

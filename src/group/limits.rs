@@ -82,7 +82,7 @@ impl Limits {
     /// # use memcg::Limits;
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().min(100))?;
-    /// let _held = acme.try_charge(30)?;
+    /// let _held = acme.charge(30)?;
     /// assert_eq!(runtime.root().memory().children_min_usage(), 30, "30 bytes need protection");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -114,8 +114,8 @@ impl Limits {
     /// # use memcg::{Event, Limits, Runtime};
     /// let runtime = Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().high(1_000_000))?;
-    /// let _held = acme.try_charge(1 << 20)?;
-    /// let _more = acme.try_charge(1 << 20)?; // delayed
+    /// let _held = acme.charge(1 << 20)?;
+    /// let _more = acme.charge(1 << 20)?; // delayed
     /// assert!(acme.events().get(Event::High) > 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -186,7 +186,7 @@ impl Limits {
     /// # use memcg::{Limits, PressureLevel};
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().max(1_000).pressure_levels(80, 95))?;
-    /// let mut held = acme.try_charge(800)?;
+    /// let mut held = acme.charge(800)?;
     /// assert_eq!(acme.pressure_level(), PressureLevel::Elevated);
     /// held.shrink(40);
     /// assert_eq!(acme.pressure_level(), PressureLevel::Elevated, "760 is less than a sixteenth below 800");
@@ -230,9 +230,9 @@ impl Limits {
     /// let runtime = Runtime::builder().build()?;
     /// let limits = Limits::new().max(100 << 20).reclaim_above(Limit::percent(85));
     /// let tenant = runtime.root().create("tenant", limits)?;
-    /// let cache = Arc::new(Cache(Mutex::new(tenant.try_charge(80 << 20)?)));
+    /// let cache = Arc::new(Cache(Mutex::new(tenant.charge(80 << 20)?)));
     /// let _registration = tenant.register_reclaimer(cache, Priority::NORMAL);
-    /// let _query = tenant.try_charge(10 << 20)?; // 90 MiB: above the mark
+    /// let _query = tenant.charge(10 << 20)?; // 90 MiB: above the mark
     /// while tenant.usage() > 80 << 20 {
     ///     std::thread::yield_now(); // the thread of the runtime makes room for the next query
     /// }
@@ -263,7 +263,7 @@ impl Limits {
     ///
     /// let runtime = Runtime::builder().build()?;
     /// let query = runtime.root().create("q17", Limits::new().max(4 << 20).cover_allocations())?;
-    /// let charge = query.try_charge(2 << 20)?; // before the work: it may be refused
+    /// let charge = query.charge(2 << 20)?; // before the work: it may be refused
     /// let batch = query.run(|| Owner::charge(3 << 20));
     /// assert_eq!((query.live(), query.ledger().unpaid()), (3 << 20, 1 << 20), "paid once");
     /// drop(charge);
@@ -305,15 +305,15 @@ impl Limits {
     /// runtime.root().set_oom_policy(OomPolicy::Choose);
     /// let gold = runtime.root().create("gold", Limits::new().importance(2))?;
     /// let batch = runtime.root().create("batch", Limits::new())?;
-    /// let held = Arc::new(Mutex::new(vec![batch.try_charge(40)?]));
+    /// let held = Arc::new(Mutex::new(vec![batch.charge(40)?]));
     /// let _hook = batch.on_cancel({
     ///     let held = Arc::clone(&held);
     ///     move |_| held.lock().unwrap().clear() // a service would stop the query
     /// });
     /// let _dashboard = gold.on_cancel(|_| unreachable!("only less important work asks"));
-    /// let _shown = [gold.try_charge(60)?, gold.try_charge(30)?]; // batch gives its 40
+    /// let _shown = [gold.charge(60)?, gold.charge(30)?]; // batch gives its 40
     /// assert_eq!((gold.live(), batch.live()), (90, 0));
-    /// assert!(batch.try_charge(20).is_err(), "gold gives nothing for batch");
+    /// assert!(batch.charge(20).is_err(), "gold gives nothing for batch");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub const fn importance(mut self, importance: u8) -> Self {
@@ -347,11 +347,11 @@ impl Limits {
     ///
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let query = runtime.root().create("q17", Limits::new().tasks(1))?;
-    /// let build_side = query.try_charge(80)?;
-    /// let refused = query.try_charge_with(40, OnFull::Wait(Duration::from_secs(600))).unwrap_err();
+    /// let build_side = query.charge(80)?;
+    /// let refused = query.charge_with(40, OnFull::Wait(Duration::from_secs(600))).unwrap_err();
     /// assert!(matches!(refused, ChargeError::Deadlock(_)), "at once: it waits for what it holds itself");
     /// drop(build_side); // spill, and go on
-    /// let _charge = query.try_charge(40)?;
+    /// let _charge = query.charge(40)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub const fn tasks(mut self, tasks: u16) -> Self {
@@ -377,8 +377,8 @@ impl Limits {
     /// let runtime = Runtime::builder().build()?;
     /// let queries = runtime.root().create("queries", Limits::new().max(100).overdraft(20))?;
     /// let query = queries.create("q17", Limits::new().tasks(1))?;
-    /// let build_side = query.try_charge(90)?;
-    /// let probe = query.try_charge_with(30, OnFull::Wait(Duration::from_secs(600)))?; // it would wait for itself
+    /// let build_side = query.charge(90)?;
+    /// let probe = query.charge_with(30, OnFull::Wait(Duration::from_secs(600)))?; // it would wait for itself
     /// assert_eq!((queries.live(), queries.forced()), (120, 20));
     /// # drop((build_side, probe));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -400,7 +400,7 @@ impl Limits {
     /// # use memcg::{Limits, Runtime};
     /// let runtime = Runtime::builder().build()?;
     /// let query = runtime.root().create("q17", Limits::new().max(1 << 20).setting("query.memory_limit"))?;
-    /// let refused = query.try_charge(2 << 20).unwrap_err();
+    /// let refused = query.charge(2 << 20).unwrap_err();
     /// let line = "/q17 refused 2 MiB for /q17: short by 1 MiB, max 1 MiB; \
     ///             neither waiting nor reclaim can help; to fit, raise query.memory_limit or charge less";
     /// assert_eq!(refused.to_string(), line);
@@ -648,7 +648,7 @@ mod tests {
         .unwrap();
         assert_eq!(acme.limits().setting_name(), Some("acme/limits#max"));
         assert!(
-            acme.try_charge(101)
+            acme.charge(101)
                 .unwrap_err()
                 .to_string()
                 .contains("raise acme/limits#max or charge less")

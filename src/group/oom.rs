@@ -35,7 +35,7 @@ impl Group {
     /// worker that waits for a join. Then the victim cannot give anything back before the charge
     /// returns, and the charge waits for the whole time, in vain. Charge there with a call that
     /// does not wait ([`OnFull::Reclaim`](crate::OnFull::Reclaim), also of
-    /// [`ChargedVec::try_reserve_with`](crate::ChargedVec::try_reserve_with)), or before the work
+    /// [`ChargedVec::reserve_with`](crate::ChargedVec::reserve_with)), or before the work
     /// is handed to the pool.
     ///
     /// Source: `mem_cgroup_out_of_memory` in `mm/memcontrol.c`.

@@ -21,7 +21,7 @@ impl Charge {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let mut batch = runtime.root().try_charge(10)?;
+    /// let mut batch = runtime.root().charge(10)?;
     /// let row = batch.split(4)?;
     /// assert_eq!((batch.bytes(), row.bytes()), (6, 4));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -51,7 +51,7 @@ impl Charge {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let mut buffer = runtime.root().try_charge(10)?;
+    /// let mut buffer = runtime.root().charge(10)?;
     /// let full = buffer.take();
     /// assert_eq!((full.bytes(), buffer.bytes()), (10, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -76,8 +76,8 @@ impl Charge {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let mut batch = runtime.root().try_charge(10)?;
-    /// batch.merge(runtime.root().try_charge(5)?)?;
+    /// let mut batch = runtime.root().charge(10)?;
+    /// batch.merge(runtime.root().charge(5)?)?;
     /// assert_eq!(batch.bytes(), 15);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -103,7 +103,7 @@ impl Charge {
     /// its own children. Where one of the two [covers](crate::Limits::cover_allocations), what is
     /// allocated in it stays, and the ancestor may have to hold more.
     ///
-    /// It costs a walk on either side, and is exact as [`Group::try_charge`].
+    /// It costs a walk on either side, and is exact as [`Group::charge`].
     ///
     /// # Errors
     ///
@@ -113,7 +113,7 @@ impl Charge {
     /// # use memcg::Limits;
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-    /// let mut charge = a.try_charge(100)?; // the root is full
+    /// let mut charge = a.charge(100)?; // the root is full
     /// charge.transfer(&b)?;
     /// assert_eq!((a.live(), b.live(), runtime.root().live()), (0, 100, 100));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -151,7 +151,7 @@ impl Charge {
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
 /// # let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, memcg::Limits::new()).unwrap());
-/// let (mut ours, theirs) = (a.try_charge(10)?, b.try_charge(5)?);
+/// let (mut ours, theirs) = (a.charge(10)?, b.charge(5)?);
 /// let refused = ours.merge(theirs).unwrap_err();
 /// assert_eq!(refused.to_string(), "a charge of /b does not merge into one of /a");
 /// assert_eq!(refused.into_charge().bytes(), 5);
@@ -196,7 +196,7 @@ mod tests {
         let runtime = builder.build().unwrap();
         let [mut files, mut spill] = runtime
             .root()
-            .try_charge_set(&[(files, 3), (spill, 1 << 20)])
+            .charge_set(&[(files, 3), (spill, 1 << 20)])
             .unwrap();
         assert_eq!(
             files.split(4).unwrap_err().to_string(),

@@ -129,7 +129,7 @@ impl Group {
     /// let runtime = Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().max(100))?;
     /// let query = acme.create("q17", Limits::new())?;
-    /// let _held = query.try_charge(100)?;
+    /// let _held = query.charge(100)?;
     /// let waits = pin!(query.charge_async(1));
     /// assert!(waits.poll(&mut Context::from_waker(Waker::noop())).is_pending());
     /// assert!(!query.pressure().full.total.is_zero(), "acme's max is met by each charger of the query");
@@ -174,7 +174,7 @@ impl Group {
     /// let runtime = memcg::Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().max(1_000).pressure_levels(80, 95))?;
     /// let query = acme.create("q17", Limits::new())?;
-    /// let held = query.try_charge(950)?;
+    /// let held = query.charge(950)?;
     /// assert_eq!(query.pressure_level(), PressureLevel::Critical, "that of acme");
     /// let seen = acme.events().local(); // before the look: no change is missed
     /// if acme.pressure_level() > PressureLevel::Normal {

@@ -51,7 +51,7 @@ impl Group {
 ///         self.0.raw().force_charge(bytes);
 ///     }
 ///     fn try_grow(&self, bytes: usize) -> Result<(), ChargeError> {
-///         self.0.raw().try_charge(bytes)
+///         self.0.raw().charge(bytes)
 ///     }
 ///     fn shrink(&self, bytes: usize) {
 ///         self.0.raw().uncharge(bytes);
@@ -83,13 +83,13 @@ pub struct RawCharges<'a> {
 }
 
 impl RawCharges<'_> {
-    /// Charges as [`Group::try_charge`] does. It may block.
+    /// Charges as [`Group::charge`] does. It may block.
     ///
     /// # Errors
     ///
-    /// [`ChargeError`], as [`Group::try_charge`]. Nothing of the charge remains.
+    /// [`ChargeError`], as [`Group::charge`]. Nothing of the charge remains.
     #[inline(always)]
-    pub fn try_charge(self, bytes: impl IntoBytes) -> Result<(), ChargeError> {
+    pub fn charge(self, bytes: impl IntoBytes) -> Result<(), ChargeError> {
         let Bytes(bytes) = bytes.into_bytes();
         let header = self.group.header;
         match header.consume_raw(bytes) {
@@ -99,11 +99,11 @@ impl RawCharges<'_> {
         }
     }
 
-    /// Charges as [`Group::try_charge_with`] does: `full` says what becomes of it without room.
+    /// Charges as [`Group::charge_with`] does: `full` says what becomes of it without room.
     ///
     /// # Errors
     ///
-    /// As [`Group::try_charge_with`]. Nothing of the charge remains. By force,
+    /// As [`Group::charge_with`]. Nothing of the charge remains. By force,
     /// [`ChargeError::NoRoom`] where usage would pass 2^63.
     ///
     /// ```
@@ -131,16 +131,16 @@ impl RawCharges<'_> {
     /// let root = runtime.root();
     /// let sorter = Arc::new(Sorter::default());
     /// let _registration = root.register_reclaimer(sorter.clone(), Priority::NORMAL);
-    /// root.raw().try_charge_with(80, OnFull::Start)?;
-    /// assert!(matches!(root.raw().try_charge_with(30, OnFull::Start), Err(ChargeError::WouldBlock(_))));
+    /// root.raw().charge_with(80, OnFull::Start)?;
+    /// assert!(matches!(root.raw().charge_with(30, OnFull::Start), Err(ChargeError::WouldBlock(_))));
     /// assert_eq!(sorter.wanted.load(Ordering::Relaxed), 10);
     /// root.raw().uncharge(80); // it spills
-    /// root.raw().try_charge_with(30, OnFull::Start)?;
+    /// root.raw().charge_with(30, OnFull::Start)?;
     /// # root.raw().uncharge(30);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn try_charge_with(self, bytes: impl IntoBytes, full: OnFull) -> Result<(), ChargeError> {
+    pub fn charge_with(self, bytes: impl IntoBytes, full: OnFull) -> Result<(), ChargeError> {
         let Bytes(bytes) = bytes.into_bytes();
         let header = self.group.header;
         match header.consume_raw(bytes) {
@@ -190,7 +190,7 @@ impl RawCharges<'_> {
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let query = runtime.root().create("q17", memcg::Limits::new())?;
-    /// query.raw().try_charge(100)?;
+    /// query.raw().charge(100)?;
     /// query.offline()?;
     /// assert_eq!(query.live(), 100);
     /// query.raw().uncharge(100); // through a handle that was kept
@@ -222,7 +222,7 @@ impl Charge {
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let query = runtime.root().create("q17", memcg::Limits::new())?;
-    /// let (word, bytes) = query.try_charge(4096)?.into_raw();
+    /// let (word, bytes) = query.charge(4096)?.into_raw();
     /// assert_eq!((bytes, query.live()), (4096, 4096));
     /// // SAFETY: both are from `into_raw`, and are used once.
     /// let charge = unsafe { memcg::Charge::from_raw(word, bytes) };
@@ -253,7 +253,7 @@ impl Charge {
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let query = runtime.root().create("q17", memcg::Limits::new())?;
-    /// let (word, bytes) = query.try_charge(4096)?.into_raw();
+    /// let (word, bytes) = query.charge(4096)?.into_raw();
     /// // SAFETY: two parts of one charge, each used once.
     /// let halves = unsafe { [bytes / 2, bytes - bytes / 2].map(|part| memcg::Charge::from_raw(word, part)) };
     /// drop(halves);
@@ -352,7 +352,7 @@ mod tests {
     fn assert_kept(bad: impl FnOnce(&Counter)) {
         let runtime = Runtime::builder().batch(Bytes(0)).build().unwrap();
         let group = runtime.root().create("q", Limits::new()).unwrap();
-        let guard = group.try_charge(10).unwrap();
+        let guard = group.charge(10).unwrap();
         bad(group.first());
         assert_eq!(group.usage(), 0);
         group.offline().unwrap();

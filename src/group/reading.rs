@@ -54,7 +54,7 @@ impl Group {
     /// # use memcg::{Limit, Limits, Runtime};
     /// let runtime = Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new())?;
-    /// let _held = acme.try_charge(60)?;
+    /// let _held = acme.charge(60)?;
     /// assert_eq!(acme.set_limits(Limits::new().max(50).low(20))?, 10, "no reclaimer gives anything");
     /// assert!(acme.set_limits(Limits::new().max(70).low(Limit::percent(25))).is_err(), "25% of nothing");
     /// assert_eq!(acme.limits().max, Some(Limit::Bytes(50)), "nothing was set");
@@ -127,10 +127,10 @@ impl Group {
     /// # use memcg::{Limits, Runtime};
     /// let runtime = Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new())?;
-    /// let held = acme.try_charge(60)?;
+    /// let held = acme.charge(60)?;
     /// assert_eq!(acme.set_max(50)?, 10);
     /// assert_eq!((acme.max(), acme.usage(), acme.forced()), (50, 60, 10));
-    /// assert!(acme.try_charge(1).is_err());
+    /// assert!(acme.charge(1).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_max(&self, limit: impl IntoLimit) -> Result<u64, LimitError> {
@@ -208,7 +208,7 @@ impl Group {
     /// # use memcg::{Limits, Runtime};
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new().max(80)).unwrap());
-    /// let _held = a.try_charge(70)?;
+    /// let _held = a.charge(70)?;
     /// assert_eq!((a.headroom(), b.headroom()), (10, 30), "a is nearly full, b has what the root has left");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -227,7 +227,7 @@ impl Group {
     /// # use memcg::expert::FixedBatch as _;
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
     /// let root = runtime.root();
-    /// let _held = root.try_charge(10)?;
+    /// let _held = root.charge(10)?;
     /// assert_eq!((root.usage(), root.live()), (262_144, 10));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -261,7 +261,7 @@ impl Group {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// drop(runtime.root().try_charge(10)?);
+    /// drop(runtime.root().charge(10)?);
     /// assert_eq!(runtime.root().peak(), 10);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -281,7 +281,7 @@ impl Group {
     /// let runtime = Runtime::builder().build()?;
     /// let root = runtime.root();
     /// for _ in 0..100 {
-    ///     drop((root.try_charge(1_000)?, root.try_charge(2_000)?));
+    ///     drop((root.charge(1_000)?, root.charge(2_000)?));
     /// }
     /// assert!(root.peak_live() <= 3_000 && 3_000 <= root.peak());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -297,7 +297,7 @@ impl Group {
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
-    /// assert!(acme.try_charge(101).is_err());
+    /// assert!(acme.charge(101).is_err());
     /// assert_eq!((acme.refused_count(), runtime.root().refused_count()), (0, 1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -318,7 +318,7 @@ mod tests {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             match seed >> 61 {
                 0..=2 => drop(held.pop()),
-                size => held.push(group.try_charge(Bytes(size * 700)).unwrap()),
+                size => held.push(group.charge(Bytes(size * 700)).unwrap()),
             }
             most = most.max(held.iter().map(crate::Charge::bytes).sum());
             assert!(
@@ -361,7 +361,7 @@ mod tests {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new()).unwrap();
         let held: Vec<_> = (0..many(20_000))
-            .map(|_| group.try_charge(1_000).unwrap())
+            .map(|_| group.charge(1_000).unwrap())
             .collect();
         let live = held.len() as u64 * 1_000;
         assert_eq!(
@@ -370,7 +370,7 @@ mod tests {
         );
         drop(held);
         assert_eq!((group.live(), group.peak_live()), (0, live), "it is kept");
-        let mut charge = runtime.root().try_charge(2_000).unwrap();
+        let mut charge = runtime.root().charge(2_000).unwrap();
         charge.transfer(&group).unwrap();
         let _forced = group.force_charge(Bytes(live));
         assert_eq!(
@@ -384,10 +384,7 @@ mod tests {
     fn both_peaks_are_the_same_without_credit() {
         let runtime = Runtime::builder().batch(0).build().unwrap();
         let group = runtime.root().create("q", Limits::new()).unwrap();
-        drop((
-            group.try_charge(100).unwrap(),
-            group.try_charge(50).unwrap(),
-        ));
+        drop((group.charge(100).unwrap(), group.charge(50).unwrap()));
         assert_eq!(
             (group.peak_live(), group.peak(), runtime.root().peak_live()),
             (150, 150, 150)

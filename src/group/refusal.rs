@@ -30,11 +30,11 @@ pub(super) const WAIT: &str = "wait in line (OnFull::Wait, charge_async)";
 ///
 /// let runtime = Runtime::builder().max(100).build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
-/// let _held = runtime.root().try_charge(60)?;
-/// let refused = query.try_charge(50).unwrap_err();
+/// let _held = runtime.root().charge(60)?;
+/// let refused = query.charge(50).unwrap_err();
 /// assert_eq!(refused.helps(), Helps::Waiting, "another group holds the memory");
 /// assert!(refused.to_string().contains("; waiting can help; to fit, "));
-/// assert_eq!(query.try_charge(101).unwrap_err().helps(), Helps::Nothing, "it is more than the max");
+/// assert_eq!(query.charge(101).unwrap_err().helps(), Helps::Nothing, "it is more than the max");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -147,7 +147,7 @@ pub(super) fn amount(counter: Option<&Counter>, amount: u64) -> String {
 /// let runtime = Runtime::builder().build()?;
 /// let acme = runtime.root().create("acme", Limits::new().max(512 << 20))?;
 /// let query = acme.create("q17", Limits::new())?;
-/// let ChargeError::Limit(refusal) = query.try_charge(1 << 30).unwrap_err() else { panic!() };
+/// let ChargeError::Limit(refusal) = query.charge(1 << 30).unwrap_err() else { panic!() };
 /// let line = "/acme refused 1 GiB for /acme/q17: short by 512 MiB, max 512 MiB; \
 ///             neither waiting nor reclaim can help; to fit, raise max of /acme or charge less";
 /// assert_eq!(refusal.to_string(), line);
@@ -274,7 +274,7 @@ impl OverLimitError {
 
     /// Returns whether an older charge waited in line there. A charge that would fit is refused,
     /// too, once other charges have barged past the first in line by as many bytes as it asks for:
-    /// see [`Group::try_charge_with`].
+    /// see [`Group::charge_with`].
     pub fn is_behind(&self) -> bool {
         self.is_behind
     }
@@ -289,8 +289,8 @@ impl OverLimitError {
     /// # use memcg::{ChargeError, Limit, Limits, Runtime};
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let [hog, query] = ["hog", "q17"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-    /// let _held = hog.try_charge(90)?;
-    /// let ChargeError::Limit(refusal) = query.try_charge(20).unwrap_err() else { panic!() };
+    /// let _held = hog.charge(90)?;
+    /// let ChargeError::Limit(refusal) = query.charge(20).unwrap_err() else { panic!() };
     /// assert_eq!(refusal.holders().collect::<Vec<_>>(), [(&hog, 90)]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -507,7 +507,7 @@ mod tests {
     fn full(limits: Limits) -> (Runtime, [Group; 2], Charge) {
         let runtime = Runtime::builder().batch(0).max(100).build().unwrap();
         let groups = ["held", "asks"].map(|name| runtime.root().create(name, limits).unwrap());
-        let held = groups[0].try_charge(60).unwrap();
+        let held = groups[0].charge(60).unwrap();
         (runtime, groups, held)
     }
 
@@ -543,7 +543,7 @@ mod tests {
                     (u64::MAX, Helps::Nothing),
                 ] {
                     assert_eq!(
-                        said(group.try_charge(Bytes(bytes))),
+                        said(group.charge(Bytes(bytes))),
                         helps,
                         "{bytes} for {}",
                         group.path()
@@ -551,8 +551,8 @@ mod tests {
                 }
             }
             let _registration = empty_handed(&held);
-            assert_eq!(said(held.try_charge(41)), Helps::Reclaim);
-            assert_eq!(said(asks.try_charge(101)), Helps::Nothing);
+            assert_eq!(said(held.charge(41)), Helps::Reclaim);
+            assert_eq!(said(asks.charge(101)), Helps::Nothing);
         }
     }
 
@@ -565,7 +565,7 @@ mod tests {
         ] {
             let runtime = Runtime::builder().batch(0).max(1 << 30).build().unwrap();
             let _held = runtime.root().force_charge(held);
-            let refused = runtime.root().try_charge(2).unwrap_err().to_string();
+            let refused = runtime.root().charge(2).unwrap_err().to_string();
             assert!(refused.contains(told), "{refused}");
         }
     }
@@ -579,14 +579,14 @@ mod tests {
             .create("tenant", Limits::new().max(Limit::Bytes(200)))
             .unwrap();
         let _held = tenant.force_charge(60);
-        let refused = tenant.try_charge(150).unwrap_err();
+        let refused = tenant.charge(150).unwrap_err();
         assert!(
             refused
                 .to_string()
                 .ends_with("; neither waiting nor reclaim can help; to fit, charge less"),
             "{refused}"
         );
-        assert_eq!(said(tenant.try_charge(50)), Helps::Waiting);
+        assert_eq!(said(tenant.charge(50)), Helps::Waiting);
     }
 
     /// The one task of a group may go above max by the overdraft, if it waits.
@@ -599,7 +599,7 @@ mod tests {
                 .set_limits(Limits::new().overdraft(overdraft))
                 .unwrap();
             for on_full in [OnFull::Refuse, OnFull::IfRoom] {
-                assert_eq!(said(held.try_charge_with(Bytes(50), on_full)), helps);
+                assert_eq!(said(held.charge_with(Bytes(50), on_full)), helps);
             }
         }
     }
@@ -608,7 +608,7 @@ mod tests {
     #[test]
     fn reclaim_helps_above_high() {
         let (_runtime, [held, _], _kept) = full(Limits::new().high(70));
-        let if_room = || said(held.try_charge_with(Bytes(20), OnFull::IfRoom));
+        let if_room = || said(held.charge_with(Bytes(20), OnFull::IfRoom));
         assert_eq!(if_room(), Helps::Waiting);
         let _registration = empty_handed(&held);
         assert_eq!(if_room(), Helps::Reclaim);
@@ -618,7 +618,7 @@ mod tests {
     #[test]
     fn a_charge_without_room_says_what_helps() {
         let (runtime, [held, asks], _kept) = full(Limits::new().max(Limit::Bytes(90)));
-        let if_room = |bytes| asks.try_charge_with(Bytes(bytes), OnFull::IfRoom);
+        let if_room = |bytes| asks.charge_with(Bytes(bytes), OnFull::IfRoom);
         assert_eq!(
             [41, 91, u64::MAX].map(|bytes| said(if_room(bytes))),
             [Helps::Waiting, Helps::Nothing, Helps::Nothing]
@@ -652,8 +652,8 @@ mod tests {
         let root = runtime.root();
         root.counter(handles).unwrap().set_max(3).unwrap();
         let _registration = empty_handed(&root);
-        let _held = root.try_charge_set(&[(handles, 3)]).unwrap();
-        let refused = root.try_charge_set(&[(handles, 1)]).unwrap_err();
+        let _held = root.charge_set(&[(handles, 3)]).unwrap();
+        let refused = root.charge_set(&[(handles, 1)]).unwrap_err();
         assert!(
             refused
                 .to_string()

@@ -23,7 +23,7 @@
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let root = runtime.root();
-/// let _held = root.try_charge(10)?;
+/// let _held = root.charge(10)?;
 /// let registration = root.register_reclaimer(Arc::new(Nothing), Priority::NORMAL);
 /// assert!(root.reclaim(10)?.visited > 0);
 /// drop(registration);

@@ -29,7 +29,7 @@ impl Group {
     /// let acme = runtime.root().create("acme", Limits::new())?;
     /// let query = acme.scope(17, Limits::new())?;
     /// let request = acme.scope(GroupName::Unnamed, Limits::new())?;
-    /// let _held = query.try_charge(4096)?; // all that a group does
+    /// let _held = query.charge(4096)?; // all that a group does
     /// assert_eq!((query.path().as_str(), request.is_offline()), ("/acme/17", false));
     /// drop((query, request));
     /// assert_eq!((runtime.group("/acme/17"), acme.children().len()), (None, 0));
@@ -63,7 +63,7 @@ impl Group {
 /// let runtime = Runtime::builder().build()?;
 /// let request = runtime.root().scope("r1", Limits::new())?;
 /// let (part, group) = (request.create("part", Limits::new())?, request.clone());
-/// let charge = part.try_charge(10)?;
+/// let charge = part.charge(10)?;
 /// drop(request);
 /// assert!(group.is_offline() && part.is_offline());
 /// assert_eq!(runtime.root().live(), 10);

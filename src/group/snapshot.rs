@@ -66,8 +66,8 @@ use crate::sync::barrier::BarrierState;
 /// let runtime = Runtime::builder().max(Limit::gib(2)).build()?;
 /// let acme = runtime.root().create("acme", Limits::new().max(Limit::mib(512)).high(Limit::mib(500)))?;
 /// let query = acme.create("q17", Limits::new())?;
-/// let _held = query.try_charge(128 << 20)?;
-/// assert!(query.try_charge(512 << 20).is_err());
+/// let _held = query.charge(128 << 20)?;
+/// assert!(query.charge(512 << 20).is_err());
 /// let expected = "\
 /// path          live  %max      max     high  events
 /// /          128 MiB    6%    2 GiB        -  max 1, oom 1
@@ -96,7 +96,7 @@ pub struct Snapshot {
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().max(100).build()?;
-/// let _held = runtime.root().try_charge(10)?;
+/// let _held = runtime.root().charge(10)?;
 /// let snapshot = runtime.snapshot();
 /// let row = &snapshot.rows()[0];
 /// assert_eq!((row.path.as_str(), row.depth, row.live, row.max), ("/", 0, 10, 100));
@@ -180,7 +180,7 @@ pub struct SnapshotRow {
 /// let spill = builder.counter("spill", memcg::Unit::Bytes);
 /// let runtime = builder.build()?;
 /// runtime.root().counter(spill)?.set_max(1_000)?;
-/// let _held = runtime.root().try_charge_set(&[(spill, 10)])?;
+/// let _held = runtime.root().charge_set(&[(spill, 10)])?;
 /// let snapshot = runtime.snapshot();
 /// let row = snapshot.rows()[0].counters["spill"];
 /// assert!((10..=10 + row.stocked_bound).contains(&row.usage));
@@ -219,7 +219,7 @@ impl Group {
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new())?;
     /// let query = acme.create("q17", Limits::new())?;
-    /// let _held = query.try_charge(1_024)?;
+    /// let _held = query.charge(1_024)?;
     /// let paths = |depth| acme.snapshot(depth).rows().iter().map(|row| row.path.clone()).collect::<Vec<_>>();
     /// assert_eq!((paths(0), paths(1)), (vec!["/acme".into()], vec!["/acme".into(), "/acme/q17".into()]));
     /// assert_eq!(acme.snapshot(0).rows()[0].live, 1_024);
@@ -337,7 +337,7 @@ impl SnapshotRow {
     /// ```
     /// # use memcg::Event;
     /// let runtime = memcg::Runtime::builder().max(100).build()?;
-    /// assert!(runtime.root().try_charge(101).is_err());
+    /// assert!(runtime.root().charge(101).is_err());
     /// let snapshot = runtime.snapshot();
     /// assert_eq!(snapshot.rows()[0].events().collect::<Vec<_>>(), [(Event::Max, 1), (Event::Oom, 1)]);
     /// # Ok::<(), memcg::BuildError>(())
@@ -399,7 +399,7 @@ impl Snapshot {
     /// # use memcg::Limits;
     /// let runtime = memcg::Runtime::builder().build()?;
     /// let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-    /// let _held = [a.try_charge(10)?, b.try_charge(20)?, runtime.root().try_charge(5)?];
+    /// let _held = [a.charge(10)?, b.charge(20)?, runtime.root().charge(5)?];
     /// let snapshot = runtime.snapshot();
     /// let top: Vec<_> = snapshot.top(2).into_iter().map(|row| (row.path.as_str(), row.own)).collect();
     /// assert_eq!(top, [("/b", Some(20)), ("/a", Some(10))]);

@@ -157,7 +157,7 @@ impl Charge {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let charge = runtime.root().try_charge(4_096)?;
+    /// let charge = runtime.root().charge(4_096)?;
     /// charge.stat_add(memcg::Stat::ANON, 4_096);
     /// std::thread::spawn(move || {
     ///     charge.stat_add(memcg::Stat::ANON, -4_096); // before its bytes go: afterwards the group may be gone

@@ -290,9 +290,9 @@ impl Group {
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let query = runtime.root().create("q17", memcg::Limits::new())?;
-    /// let charge = query.try_charge(10)?;
+    /// let charge = query.charge(10)?;
     /// query.offline()?;
-    /// assert!(query.is_offline() && query.try_charge(1).is_err());
+    /// assert!(query.is_offline() && query.charge(1).is_err());
     /// assert_eq!(runtime.root().live(), 10);
     /// drop(charge);
     /// assert_eq!(runtime.root().live(), 0);

@@ -93,7 +93,7 @@ mod tests {
                 Arc::clone(&cancelled),
             );
             kept.push((
-                group.try_charge(Bytes(bytes)).unwrap(),
+                group.charge(Bytes(bytes)).unwrap(),
                 group.on_cancel(move |_| cancelled.lock().unwrap().push(name)),
             ));
         }
@@ -102,7 +102,7 @@ mod tests {
             .root()
             .force_charge(Bytes(100 - runtime.root().live()));
         assert!(
-            asker.try_charge(Bytes(wants)).is_err(),
+            asker.charge(Bytes(wants)).is_err(),
             "no group gives anything"
         );
         let cancelled = cancelled.lock().unwrap().clone();
@@ -154,16 +154,9 @@ mod tests {
             let tenant = group(&runtime.root(), "tenant", 0);
             crate::expert::Inspect::set_oom_group(&tenant, true);
             let query = group(&tenant, "gold", 2);
-            let _held = [
-                tenant.try_charge(40).unwrap(),
-                query.try_charge(60).unwrap(),
-            ];
+            let _held = [tenant.charge(40).unwrap(), query.charge(60).unwrap()];
             let _hooks = [tenant.on_cancel(|_| ()), query.on_cancel(|_| ())];
-            assert!(
-                group(&runtime.root(), "asker", asks)
-                    .try_charge(10)
-                    .is_err()
-            );
+            assert!(group(&runtime.root(), "asker", asks).charge(10).is_err());
             assert_eq!(
                 runtime.root().events().get(Event::OomGroupKill),
                 u64::from(goes)
@@ -188,11 +181,11 @@ mod tests {
                 .root()
                 .create("gold", Limits::new().importance(1).low(512 << 10))
                 .unwrap();
-            let cache = Arc::new(Cache(Mutex::new(gold.try_charge(512 << 10).unwrap())));
+            let cache = Arc::new(Cache(Mutex::new(gold.charge(512 << 10).unwrap())));
             let _registration = gold.register_reclaimer(cache, Priority::NORMAL);
-            let _rest = runtime.root().try_charge(512 << 10).unwrap();
+            let _rest = runtime.root().charge(512 << 10).unwrap();
             let asker = group(&runtime.root(), "asker", asks);
-            assert_eq!(asker.try_charge(64 << 10).is_ok(), gives, "{asks}");
+            assert_eq!(asker.charge(64 << 10).is_ok(), gives, "{asks}");
             assert_eq!(gold.events().get(Event::Low), u64::from(gives));
             assert_eq!(gold.live() < 512 << 10, gives);
         }
@@ -209,12 +202,10 @@ mod tests {
             let gold = root
                 .create("gold", Limits::new().importance(1).low(512 << 10))
                 .unwrap();
-            let cache = Arc::new(Cache(Mutex::new(gold.try_charge(512 << 10).unwrap())));
+            let cache = Arc::new(Cache(Mutex::new(gold.charge(512 << 10).unwrap())));
             let _registration = gold.register_reclaimer(cache, Priority::NORMAL);
             let asker = group(&root, "asker", asks);
-            let _held = asker
-                .try_charge_with(512 << 10, crate::OnFull::Start)
-                .unwrap();
+            let _held = asker.charge_with(512 << 10, crate::OnFull::Start).unwrap();
             let end = std::time::Instant::now() + Duration::from_secs(if gives { 60 } else { 0 });
             while gives && gold.live() == 512 << 10 && std::time::Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(1));
@@ -281,7 +272,7 @@ mod tests {
         let runtime = build(100);
         let [low, gold] =
             [("low", 0), ("gold", 7)].map(|(name, of)| group(&runtime.root(), name, of));
-        let mut held = Some(runtime.root().try_charge(100).unwrap());
+        let mut held = Some(runtime.root().charge(100).unwrap());
         let mut oldest = Waits::begin(&low, 10, 0);
         let mut important: Vec<Waits> = (1..30)
             .map(|number| Waits::begin(&gold, 10, number))
@@ -305,7 +296,7 @@ mod tests {
         let tenant = root
             .create("tenant", Limits::new().importance(1).max(20))
             .unwrap();
-        let _held = root.try_charge(95).unwrap();
+        let _held = root.charge(95).unwrap();
         let mut oldest = Waits::begin(&low, 6, 0);
         let mut passed = 0;
         for number in 1.. {
@@ -330,13 +321,9 @@ mod tests {
         let runtime = build(100);
         let [low, gold] =
             [("low", 0), ("gold", 1)].map(|(name, of)| group(&runtime.root(), name, of));
-        let _held = runtime.root().try_charge(50).unwrap();
+        let _held = runtime.root().charge(50).unwrap();
         let mut oldest = Waits::begin(&low, 60, 0);
-        let passes = |group: &Group| {
-            (0..1_000)
-                .take_while(|_| group.try_charge(10).is_ok())
-                .count()
-        };
+        let passes = |group: &Group| (0..1_000).take_while(|_| group.charge(10).is_ok()).count();
         assert_eq!(passes(&low), 6, "the barging budget");
         assert_eq!(passes(&gold), 96, "sixteen times sixty");
         assert!(oldest.served().is_none());
@@ -349,7 +336,7 @@ mod tests {
         let runtime = build(100);
         let [low, gold] =
             [("low", 0), ("gold", 1)].map(|(name, of)| group(&runtime.root(), name, of));
-        let held = runtime.root().try_charge(100).unwrap();
+        let held = runtime.root().charge(100).unwrap();
         let mut oldest = Waits::begin(&low, 1, 0);
         let mut large = [1, 2].map(|number| Waits::begin(&gold, 100, number));
         drop(held);
@@ -366,14 +353,12 @@ mod tests {
         let runtime = build(100);
         let [low, gold] =
             [("low", 0), ("gold", 1)].map(|(name, of)| group(&runtime.root(), name, of));
-        let held = runtime.root().try_charge(90).unwrap();
+        let held = runtime.root().charge(90).unwrap();
         let mut oldest = Waits::begin(&low, 20, 0);
         let mut passed = 0;
         for number in 1..100 {
             let gives_up = Waits::begin(&gold, 100, number);
-            passed += (0..1_000)
-                .take_while(|_| low.try_charge(10).is_ok())
-                .count();
+            passed += (0..1_000).take_while(|_| low.charge(10).is_ok()).count();
             drop(gives_up);
         }
         assert_eq!(
@@ -402,7 +387,7 @@ mod tests {
             let groups = [0, 1, 2]
                 .map(|importance| group(&runtime.root(), &format!("of {importance}"), importance));
             let woken: Arc<Mutex<Vec<usize>>> = Arc::default();
-            let mut held: Vec<Charge> = vec![runtime.root().try_charge(64).unwrap()];
+            let mut held: Vec<Charge> = vec![runtime.root().charge(64).unwrap()];
             let mut line: Vec<Waits> = Vec::new();
             let mut passed = 0;
             for number in 0..400 {
@@ -474,13 +459,13 @@ mod tests {
         let [small, large] =
             ["small", "large"].map(|name| root.create(name, Limits::new()).unwrap());
         let held = [(&small, 40), (&large, 60)]
-            .map(|(group, bytes)| Mutex::new(Some(group.try_charge(Bytes(bytes)).unwrap())));
+            .map(|(group, bytes)| Mutex::new(Some(group.charge(Bytes(bytes)).unwrap())));
         let [small_held, large_held] = held;
         let _hooks = [
             small.on_cancel(move |_| drop(small_held.lock().unwrap().take())),
             large.on_cancel(move |_| drop(large_held.lock().unwrap().take())),
         ];
-        let charged = root.try_charge(30).map(|charge| charge.bytes());
+        let charged = root.charge(30).map(|charge| charge.bytes());
         (
             small.live(),
             large.live(),
@@ -535,12 +520,12 @@ mod tests {
             .map(Bytes)
             .into_iter()
             .zip(&groups)
-            .map(|(bytes, group)| group.try_charge(bytes).unwrap())
+            .map(|(bytes, group)| group.charge(bytes).unwrap())
             .collect::<Vec<_>>();
         let _hooks = groups
             .each_ref()
             .map(|group| group.on_cancel(|_| unreachable!("the order spares all")));
-        assert!(groups[1].try_charge(10).is_err());
+        assert!(groups[1].charge(10).is_err());
         let seen = seen.lock().unwrap();
         let [seen] = &seen[..] else {
             panic!("one call")
@@ -577,8 +562,8 @@ mod tests {
         root.set_oom_policy(OomPolicy::by(|_| panic!("no group may go")));
         let hog = root.create("hog", Limits::new()).unwrap();
         let _hook = hog.on_cancel(|_| ());
-        let _held = hog.try_charge(60).unwrap();
-        assert!(root.try_charge(40).is_ok() && root.try_charge(101).is_err());
+        let _held = hog.charge(60).unwrap();
+        assert!(root.charge(40).is_ok() && root.charge(101).is_err());
         assert_eq!(root.events().get(Event::Panic), 0);
     }
 
@@ -599,12 +584,12 @@ mod tests {
             Some(0)
         }));
         let hog = root.create("hog", Limits::new()).unwrap();
-        let held = Mutex::new(Some(hog.try_charge(100).unwrap()));
+        let held = Mutex::new(Some(hog.charge(100).unwrap()));
         let _hook = hog.on_cancel(move |_| drop(held.lock().unwrap().take()));
         std::thread::scope(|scope| {
-            let blocked = scope.spawn(|| root.try_charge(30).map(drop));
+            let blocked = scope.spawn(|| root.charge(30).map(drop));
             entered.recv().unwrap();
-            drop(root.try_charge(40).expect("it chooses itself"));
+            drop(root.charge(40).expect("it chooses itself"));
             drop(go_on);
             assert!(blocked.join().unwrap().is_ok());
         });
@@ -618,7 +603,7 @@ mod tests {
         impl Drop for Charges {
             fn drop(&mut self) {
                 let _hook = self.0.on_cancel(|_| ());
-                drop(self.0.try_charge(1).unwrap());
+                drop(self.0.charge(1).unwrap());
                 panic!("on purpose");
             }
         }

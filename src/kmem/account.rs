@@ -24,7 +24,7 @@ use crate::units::{Bytes, IntoBytes};
 /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
 /// let (near, far) = (NodeId::new(0), NodeId::new(1));
 /// let mut kmem = runtime.root().precharge(4_096)?.account(&Placement::on(near, 4_096));
-/// assert_eq!(kmem.migrate(Some(near), Some(far), 1_000), 1_000); // its owner has moved a part of it
+/// assert_eq!(kmem.migrated(Some(near), Some(far), 1_000), 1_000); // its owner has moved a part of it
 /// let now = runtime.root().numa_stat(Stat::KERNEL, memcg::Freshness::Exact);
 /// assert_eq!((now.get(near), now.get(far), kmem.bytes()), (3_096, 1_000, 4_096));
 /// assert_eq!((kmem.group(), kmem.stat()), (runtime.root(), Stat::KERNEL));
@@ -112,18 +112,18 @@ impl Kmem {
     /// Moves at most `bytes` of the account after the memory has moved, or after its first touch
     /// (`from` is `None`). Returns how many. What is held stays as it is. The call charges by force
     /// a tier that the bytes move to, because they are there already;
-    /// [`try_migrate`](Self::try_migrate) asks before.
+    /// [`migrate`](Self::migrate) asks before.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
     /// let mut untouched = memcg::kmem::Placement::new();
     /// untouched.add(None, 100);
     /// let mut kmem = runtime.root().precharge(100)?.account(&untouched);
-    /// assert_eq!(kmem.migrate(None, Some(memcg::kmem::NodeId::new(1)), 4_096), 100);
+    /// assert_eq!(kmem.migrated(None, Some(memcg::kmem::NodeId::new(1)), 4_096), 100);
     /// assert_eq!(kmem.placement(), memcg::kmem::Placement::on(memcg::kmem::NodeId::new(1), 100));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn migrate(
+    pub fn migrated(
         &mut self,
         from: Option<NodeId>,
         to: Option<NodeId>,
@@ -131,12 +131,12 @@ impl Kmem {
     ) -> u64 {
         let Bytes(bytes) = bytes.into_bytes();
         let unplaced = self.unplaced();
-        let moved = self.accounts.migrate(from, to, bytes);
+        let moved = self.accounts.migrated(from, to, bytes);
         self.settle_tiers(unplaced);
         moved
     }
 
-    /// [`migrate`](Self::migrate) before the memory moves; it asks that node's tiers first. May
+    /// [`migrated`](Self::migrated) before the memory moves; it asks that node's tiers first. May
     /// block: in async code call it on a thread for blocking work.
     ///
     /// # Errors
@@ -152,12 +152,12 @@ impl Kmem {
     /// runtime.root().counter(toptier)?.set_max(10)?;
     /// let bound = memcg::kmem::Bound::from(100).within(&[NodeId::new(1)]);
     /// let mut kmem = runtime.root().precharge(bound)?.account(&Placement::on(NodeId::new(1), 100));
-    /// assert!(kmem.try_migrate(Some(NodeId::new(1)), Some(NodeId::new(0)), 100).is_err());
-    /// assert_eq!(kmem.try_migrate(Some(NodeId::new(1)), Some(NodeId::new(0)), 10)?, 10);
+    /// assert!(kmem.migrate(Some(NodeId::new(1)), Some(NodeId::new(0)), 100).is_err());
+    /// assert_eq!(kmem.migrate(Some(NodeId::new(1)), Some(NodeId::new(0)), 10)?, 10);
     /// assert_eq!(runtime.root().counter(toptier)?.live(), 10);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn try_migrate(
+    pub fn migrate(
         &mut self,
         from: Option<NodeId>,
         to: Option<NodeId>,
@@ -173,7 +173,7 @@ impl Kmem {
                 .admit(&group, from, to, (bytes, of == StatScope::Group))?;
             self.tiers.merge(admitted);
         }
-        Ok(self.migrate(from, to, Bytes(bytes)))
+        Ok(self.migrated(from, to, Bytes(bytes)))
     }
 
     /// Makes the account `placement`, as far as there are bytes. What `placement` lacks is on no

@@ -123,7 +123,7 @@ impl Accounts {
     }
 
     /// Moves at most so many bytes from one node to another. Returns how many.
-    pub(super) fn migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, bytes: u64) -> u64 {
+    pub(super) fn migrated(&mut self, from: Option<NodeId>, to: Option<NodeId>, bytes: u64) -> u64 {
         let (of, into) = (self.scope(from), self.scope(to));
         if of == into {
             return self.on(of).min(bytes);

@@ -37,7 +37,7 @@ struct Membership {
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| mover.move_to(&other)).join().unwrap() // the scheduler's thread
 /// })?;
-/// let _held = member.group().try_charge(10)?;
+/// let _held = member.group().charge(10)?;
 /// assert_eq!((one.live(), other.live()), (0, 10));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

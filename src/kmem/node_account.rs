@@ -23,7 +23,7 @@ use crate::sync::model_failed;
 /// let memory = PageCounter::root(CounterConfig::bytes().max(1 << 20).nodes(2));
 /// let precharge = memory.precharge(4_096)?; // before the allocation: it may be refused
 /// let mut held = precharge.account(&Placement::on(near, 4_000)); // after it: never
-/// assert_eq!(held.migrate(Some(near), Some(far), 1_000), 1_000); // the owner has moved a part
+/// assert_eq!(held.migrated(Some(near), Some(far), 1_000), 1_000); // the owner has moved a part
 /// let now = memory.numa_stat(Stat::KERNEL, memcg::Freshness::Exact);
 /// assert_eq!((now.get(near), now.get(far), memory.live()), (3_000, 1_000, 4_000));
 /// drop(held);
@@ -43,13 +43,13 @@ impl PageCounter {
     ///
     /// This is the first of three steps. Then allocate, look where the memory lies, and
     /// [account](NodeAccount::account) it; what was not needed goes back. It costs what a
-    /// [`try_charge`](Self::try_charge) costs, and is as exact.
+    /// [`charge`](Self::charge) costs, and is as exact.
     ///
     /// # Errors
     ///
     /// [`CounterChargeError`] names the level that was full. Nothing of the charge remains.
     pub fn precharge(&self, units: u64) -> Result<NodeAccount, CounterChargeError> {
-        self.try_charge(units)?;
+        self.charge(units)?;
         Ok(NodeAccount {
             counter: self.clone(),
             units,
@@ -91,8 +91,8 @@ impl NodeAccount {
 
     /// Moves at most `units` of the account after the memory has moved, or after its first touch
     /// (`from` is `None`). Returns how many. What is held stays as it is.
-    pub fn migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, units: u64) -> u64 {
-        self.accounts.migrate(from, to, units)
+    pub fn migrated(&mut self, from: Option<NodeId>, to: Option<NodeId>, units: u64) -> u64 {
+        self.accounts.migrated(from, to, units)
     }
 
     /// Units held.

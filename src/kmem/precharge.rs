@@ -40,7 +40,7 @@ impl Group {
     /// This is the first of three steps: admission. Then allocate, look where the memory lies, and
     /// [account](Precharge::account) it; what was not needed goes back.
     ///
-    /// As [`try_charge`](Self::try_charge), in cost as well. For each
+    /// As [`charge`](Self::charge), in cost as well. For each
     /// [tier](crate::RuntimeBuilder::tier) where the memory may come to lie it also charges the
     /// tier's counter.
     ///
@@ -49,7 +49,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// As [`try_charge`](Self::try_charge); a [`OverLimitError`](crate::OverLimitError) of a tier
+    /// As [`charge`](Self::charge); a [`OverLimitError`](crate::OverLimitError) of a tier
     /// names its counter.
     ///
     /// ```
@@ -66,7 +66,7 @@ impl Group {
         let tiers = Tiers::precharge(self, &bound)?;
         // Mutation: precharge-is-credit
         Ok(Precharge {
-            charge: self.try_charge(Bytes(bound.bytes()))?,
+            charge: self.charge(Bytes(bound.bytes()))?,
             tiers,
         })
     }

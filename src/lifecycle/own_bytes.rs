@@ -13,7 +13,7 @@ use crate::thread::directory::Header;
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().build()?;
-/// let _held = runtime.root().try_charge(10)?;
+/// let _held = runtime.root().charge(10)?;
 /// let own = runtime.own_bytes();
 /// assert_eq!(own.total(), own.pools + own.slots + own.cells + own.tables);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -125,7 +125,7 @@ mod tests {
             .unwrap();
         let before = runtime.own_bytes();
         for _ in 0..2 {
-            drop(query.try_charge(64).unwrap());
+            drop(query.charge(64).unwrap());
         }
         let now = runtime.own_bytes();
         assert_eq!((made(&tenant), made(&query)), ([false; 4], [false; 4]));
@@ -140,7 +140,7 @@ mod tests {
             (made(&tenant), made(&query)),
             ([true, false, false, false], [true, false, false, false])
         );
-        assert!(query.try_charge(2 << 20).is_err());
+        assert!(query.charge(2 << 20).is_err());
         assert_eq!(made(&query), [true, false, true, false]);
         assert_eq!(query.events().local().get(Event::Max), 1);
         let held = query
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(nodes, [false, true], "on the node where there is memory");
         drop(held);
         query.set_limits(Limits::new().soft(0)).unwrap();
-        let _held = query.try_charge(1).unwrap();
+        let _held = query.charge(1).unwrap();
         assert_eq!(made(&query), [true; 4]);
         assert_eq!(made(&tenant), [true; 4]);
     }
@@ -164,7 +164,7 @@ mod tests {
         let refused = |name: &str| {
             let group = runtime.root().create(name, Limits::new().max(10)).unwrap();
             assert_eq!(group.events().local().get(Event::Max), 0);
-            assert!(group.try_charge(11).is_err());
+            assert!(group.charge(11).is_err());
             assert_eq!(group.events().local().get(Event::Max), 1);
             group.offline().unwrap();
         };

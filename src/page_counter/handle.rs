@@ -51,7 +51,7 @@ const HOOK_CALLS_MAX: usize = 16;
 /// let machine = PageCounter::root(CounterConfig::new().batch(64));
 /// let job = machine.child();
 /// machine.set_max(1_000)?;
-/// job.try_charge(10)?;
+/// job.charge(10)?;
 /// assert_eq!(machine.usage(), job.live() + job.stocked());
 /// job.uncharge(10);
 /// machine.drain();
@@ -110,10 +110,8 @@ impl<K> PageCounter<K> {
     #[allow(unsafe_code)]
     pub(crate) fn new(counter: &Counter, keep: K) -> Self {
         // SAFETY: `keep` keeps the counter, and lives as long as the value.
-        PageCounter {
-            header: unsafe { Kept::new(counter) }.header(),
-            keep,
-        }
+        let header = unsafe { Kept::new(counter) }.header();
+        PageCounter { header, keep }
     }
 
     #[inline(always)]
@@ -144,7 +142,7 @@ impl PageCounter {
     /// let machine = PageCounter::root(CounterConfig::new().max(10));
     /// let job = machine.child();
     /// assert_eq!(job.max(), PageCounter::UNLIMITED);
-    /// assert!(job.try_charge(11).is_err());
+    /// assert!(job.charge(11).is_err());
     /// ```
     pub const UNLIMITED: u64 = u64::MAX;
 
@@ -154,8 +152,8 @@ impl PageCounter {
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
     /// let counter = PageCounter::root(CounterConfig::new());
-    /// counter.try_charge(PageCounter::USAGE_MAX)?;
-    /// assert_eq!(counter.try_charge(1).unwrap_err().max, PageCounter::UNLIMITED);
+    /// counter.charge(PageCounter::USAGE_MAX)?;
+    /// assert_eq!(counter.charge(1).unwrap_err().max, PageCounter::UNLIMITED);
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     ///
@@ -232,7 +230,7 @@ impl PageCounter {
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().name("machine").max(10));
     /// let job = machine.named_child("job");
-    /// let refused = job.try_charge(11).unwrap_err();
+    /// let refused = job.charge(11).unwrap_err();
     /// assert_eq!(job.level(refused.level).as_ref().map(|level| level.name()), Some("machine"));
     /// ```
     pub fn level(&self, id: CounterId) -> Option<PageCounter> {
@@ -282,8 +280,8 @@ impl PageCounter {
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().max(1_000));
     /// let job = machine.child();
-    /// job.try_charge(900)?;
-    /// let refused = job.try_charge(101).unwrap_err();
+    /// job.charge(900)?;
+    /// let refused = job.charge(101).unwrap_err();
     /// assert_eq!(refused.level, machine.id(), "the level that was full");
     /// assert_eq!((refused.usage, refused.max), (900, 1_000));
     /// assert_eq!(job.live(), 900);
@@ -292,7 +290,7 @@ impl PageCounter {
     ///
     /// [`Counts::refused_in_transit`]: crate::figures::Counts::refused_in_transit
     #[inline]
-    pub fn try_charge(&self, n: u64) -> Result<(), CounterChargeError> {
+    pub fn charge(&self, n: u64) -> Result<(), CounterChargeError> {
         match self.header.consume(n) {
             Consume::Hit => Ok(()),
             missed => self.charge_or_refuse_slow(n, missed),
@@ -336,7 +334,7 @@ impl PageCounter {
     ///
     /// The charge drains stranded credit first. What still does not fit goes above max, and
     /// [`forced`](Self::forced) counts it. The call does not ask the pressure hook. It costs what a
-    /// [`try_charge`](Self::try_charge) costs, and above max an atomic more for each level; a lock
+    /// [`charge`](Self::charge) costs, and above max an atomic more for each level; a lock
     /// only where a stock is open below.
     ///
     /// ```
@@ -344,7 +342,7 @@ impl PageCounter {
     /// let job = PageCounter::root(CounterConfig::new().max(100));
     /// job.force_charge(130); // a library has allocated it already
     /// assert_eq!((job.usage(), job.forced()), (130, 30));
-    /// assert!(job.try_charge(1).is_err());
+    /// assert!(job.charge(1).is_err());
     /// ```
     #[inline]
     pub fn force_charge(&self, n: u64) {
@@ -360,16 +358,16 @@ impl PageCounter {
     /// it and counts it in [`Counts::underflows`], and [`verify`](Self::verify) reports it. This
     /// counter then goes without stock. Only what it really held is uncharged from its ancestors.
     ///
-    /// [`try_charge`](Self::try_charge) has the cost.
+    /// [`charge`](Self::charge) has the cost.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
     /// let uploads = PageCounter::root(CounterConfig::new().max(100));
-    /// uploads.try_charge(100)?;
+    /// uploads.charge(100)?;
     /// std::thread::scope(|scope| {
     ///     scope.spawn(|| uploads.uncharge(100));
     /// });
-    /// uploads.try_charge(100)?;
+    /// uploads.charge(100)?;
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     ///
@@ -418,12 +416,12 @@ impl PageCounter {
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
     /// let tenant = PageCounter::root(CounterConfig::new().max(100));
-    /// tenant.try_charge(60)?;
+    /// tenant.charge(60)?;
     /// let busy = tenant.set_max(59).unwrap_err();
     /// assert_eq!((busy.usage, busy.max), (60, 59));
     /// assert_eq!(tenant.max(), 100, "busy changes nothing");
     /// tenant.set_max(60)?;
-    /// assert!(tenant.try_charge(1).is_err());
+    /// assert!(tenant.charge(1).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_max(&self, max: u64) -> Result<(), CounterLimitError> {
@@ -496,7 +494,7 @@ impl<K> PageCounter<K> {
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// let job = machine.child();
-    /// job.try_charge(10)?;
+    /// job.charge(10)?;
     /// assert_eq!(job.usage(), 64);
     /// machine.set_batch(0);
     /// assert_eq!((job.batch(), job.usage(), job.stocked_bound()), (0, 10, 0));
@@ -526,7 +524,7 @@ impl<K> PageCounter<K> {
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// let job = machine.child();
-    /// job.try_charge(10)?;
+    /// job.charge(10)?;
     /// job.uncharge(10);
     /// assert_eq!(machine.usage(), 64);
     /// assert_eq!((machine.drain(), machine.usage()), (64, 0));

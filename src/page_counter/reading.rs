@@ -18,9 +18,9 @@ impl<K> PageCounter<K> {
     /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
-    /// job.try_charge(10)?; // takes a batch
+    /// job.charge(10)?; // takes a batch
     /// assert_eq!((job.usage(), job.live(), job.stocked()), (64, 10, 54));
-    /// job.try_charge(10)?; // paid from it
+    /// job.charge(10)?; // paid from it
     /// assert_eq!((job.usage(), job.live(), job.stocked()), (64, 20, 44));
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
@@ -37,7 +37,7 @@ impl<K> PageCounter<K> {
     /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
-    /// job.try_charge(10)?;
+    /// job.charge(10)?;
     /// job.drain();
     /// assert_eq!(job.live(), 10, "what is held does not drain");
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
@@ -62,7 +62,7 @@ impl<K> PageCounter<K> {
     /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// assert_eq!(job.stocked_bound(), 0, "no thread has charged yet");
-    /// job.try_charge(10)?;
+    /// job.charge(10)?;
     /// assert_eq!(job.stocked_bound(), 2 * 64);
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
@@ -101,8 +101,8 @@ impl<K> PageCounter<K> {
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().max(100));
-    /// job.try_charge(80)?;
-    /// assert!(job.try_charge(21).is_err());
+    /// job.charge(80)?;
+    /// assert!(job.charge(21).is_err());
     /// job.uncharge(80);
     /// assert_eq!((job.peak(), job.usage()), (80, 0));
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
@@ -142,7 +142,7 @@ impl<K> PageCounter<K> {
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().max(10));
     /// let job = machine.child();
-    /// assert!(job.try_charge(11).is_err());
+    /// assert!(job.charge(11).is_err());
     /// job.force_charge(11);
     /// assert_eq!((machine.refused_count(), job.refused_count()), (1, 0));
     /// ```
@@ -182,7 +182,7 @@ impl PageCounter {
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().audit(true));
     /// let job = machine.child();
-    /// job.try_charge(10)?;
+    /// job.charge(10)?;
     /// assert_eq!(machine.verify().to_string(), "2 counters verified against the audited count: all add up");
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
@@ -376,7 +376,7 @@ impl<K> PageCounter<K> {
     /// # let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).build()?;
     /// let acme = runtime.root().create("acme", Limits::new().min(50))?;
     /// let [a, b] = ["a", "b"].map(|name| acme.create(name, Limits::new().min(100)).unwrap());
-    /// let _held = [a.try_charge(100)?, b.try_charge(100)?];
+    /// let _held = [a.charge(100)?, b.charge(100)?];
     /// assert_eq!(a.memory().effective_min(&runtime.root().memory()), 25, "acme has 50 for both");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -391,7 +391,7 @@ impl<K> PageCounter<K> {
     /// # use memcg::Limits;
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().low(50))?;
-    /// let _held = acme.try_charge(100)?;
+    /// let _held = acme.charge(100)?;
     /// let [acme, root] = [acme, runtime.root()].map(|group| group.memory());
     /// assert_eq!((acme.effective_low(&root), acme.effective_low(&acme)), (50, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -112,7 +112,7 @@ mod tests {
             .max(Limit::Bytes(64 * MIB))
             .reclaim_above(Limit::percent(75));
         let group = runtime.root().create("tenant", limits).unwrap();
-        let held = Mutex::new(group.try_charge(Bytes(bytes)).unwrap());
+        let held = Mutex::new(group.charge(Bytes(bytes)).unwrap());
         let cache = Arc::new(Cache {
             held,
             threads: Mutex::default(),
@@ -149,14 +149,14 @@ mod tests {
                 ),
                 (48 * MIB, 45 * MIB)
             );
-            let more = group.try_charge(Bytes(7 * MIB)).unwrap();
+            let more = group.charge(Bytes(7 * MIB)).unwrap();
             assert!(
                 is_armed(&group) && cache.threads.lock().unwrap().is_empty(),
                 "below the mark"
             );
             drop(more);
             for _ in 0..3 {
-                let more = group.try_charge(Bytes(12 * MIB)).unwrap();
+                let more = group.charge(Bytes(12 * MIB)).unwrap();
                 until(|| group.live() <= 45 * MIB && is_armed(&group));
                 assert!(group.live() >= 44 * MIB, "not much more than is above");
                 let threads = std::mem::take(&mut *cache.threads.lock().unwrap());
@@ -166,7 +166,7 @@ mod tests {
                     .held
                     .lock()
                     .unwrap()
-                    .try_grow(Bytes(45 * MIB - group.live()))
+                    .grow(Bytes(45 * MIB - group.live()))
                     .unwrap();
             }
             assert_eq!(
@@ -243,7 +243,7 @@ mod tests {
         let protected = tenant
             .create("protected", Limits::new().low(Limit::Bytes(40 * MIB)))
             .unwrap();
-        let held = Mutex::new(protected.try_charge(Bytes(40 * MIB)).unwrap());
+        let held = Mutex::new(protected.charge(Bytes(40 * MIB)).unwrap());
         let cache = Arc::new(Cache {
             held,
             threads: Mutex::default(),
@@ -276,10 +276,10 @@ mod tests {
         let _registration = group.register_reclaimer(lies.clone(), Priority::NORMAL);
         // A stock below is open as long as this thread charges: then claims are believed.
         let busy = group.create("busy", Limits::new()).unwrap();
-        let _held = group.try_charge(Bytes(50 * MIB)).unwrap();
+        let _held = group.charge(Bytes(50 * MIB)).unwrap();
         let end = Instant::now() + Duration::from_millis(300);
         while Instant::now() < end {
-            drop(busy.try_charge(1).unwrap());
+            drop(busy.charge(1).unwrap());
         }
         let asked = *lies.0.lock().unwrap();
         assert!((1..=400).contains(&asked), "{asked} calls");
@@ -291,7 +291,7 @@ mod tests {
     fn pauses_double() {
         let runtime = Runtime::builder().batch(0).build().unwrap();
         let group = runtime.root().create("tenant", Limits::new()).unwrap();
-        let held = group.try_charge(Bytes(MIB)).unwrap();
+        let held = group.charge(Bytes(MIB)).unwrap();
         group
             .first()
             .usage

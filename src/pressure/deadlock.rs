@@ -186,7 +186,7 @@ mod tests {
     fn the_youngest_wait_ends() {
         let runtime = build(10 << 10);
         let [one, two] = ["one", "two"].map(|name| tasks(&runtime.root(), name, 1));
-        let [held, other] = [&one, &two].map(|group| group.try_charge(5 << 10).unwrap());
+        let [held, other] = [&one, &two].map(|group| group.charge(5 << 10).unwrap());
         let mut first = waits(&one, 4 << 10);
         let mut second = Box::pin(two.charge_async(4 << 10));
         let said = deadlock(&mut second);
@@ -213,9 +213,9 @@ mod tests {
     fn a_thread_that_waits_is_told() {
         let runtime = build(10);
         let group = tasks(&runtime.root(), "q", 1);
-        let _held = group.try_charge(8).unwrap();
+        let _held = group.charge(8).unwrap();
         let refused = group
-            .try_charge_with(4, OnFull::Wait(Duration::from_secs(600)))
+            .charge_with(4, OnFull::Wait(Duration::from_secs(600)))
             .unwrap_err();
         assert!(
             matches!(&refused, ChargeError::Deadlock(refusal) if refusal.want() == 2),
@@ -239,11 +239,11 @@ mod tests {
         let runtime = build(10);
         let root = runtime.root();
         let [one, two] = [("one", 1), ("two", 2)].map(|(name, of)| tasks(&root, name, of));
-        let mut held = [one.try_charge(5).unwrap(), two.try_charge(4).unwrap()];
+        let mut held = [one.charge(5).unwrap(), two.charge(4).unwrap()];
         let other = root
             .create("other", Limits::new())
             .unwrap()
-            .try_charge(1)
+            .charge(1)
             .unwrap();
         let mut first = waits(&one, 4);
         let (mut second, mut third) = (waits(&two, 4), Box::pin(two.charge_async(4)));
@@ -270,7 +270,7 @@ mod tests {
             let runtime = build(10);
             let query = tasks(&runtime.root(), "q", before);
             let sort = query.create("sort", Limits::new()).unwrap();
-            let _held = sort.try_charge(8).unwrap();
+            let _held = sort.charge(8).unwrap();
             let mut first = waits(&sort, 4);
             query.set_limits(Limits::new().tasks(1)).unwrap();
             deadlock(&mut first);
@@ -292,7 +292,7 @@ mod tests {
         let root = runtime.root();
         let tenant = root.create("tenant", Limits::new()).unwrap();
         let query = tasks(&tenant, "q", 1);
-        let _held = [query.try_charge(4).unwrap(), root.try_charge(4).unwrap()];
+        let _held = [query.charge(4).unwrap(), root.charge(4).unwrap()];
         let mut first = waits(&query, 4);
         tenant.set_limits(Limits::new().tasks(1)).unwrap();
         let mut second = waits(&tenant, 4);
@@ -308,8 +308,8 @@ mod tests {
         let runtime = build(10);
         let [one, other] =
             [("one", 1), ("other", 0)].map(|(name, of)| tasks(&runtime.root(), name, of));
-        let _held = one.try_charge(5).unwrap();
-        let mut moves = other.try_charge(5).unwrap();
+        let _held = one.charge(5).unwrap();
+        let mut moves = other.charge(5).unwrap();
         let mut first = waits(&one, 4);
         moves.transfer(&one).unwrap();
         deadlock(&mut first);
@@ -321,7 +321,7 @@ mod tests {
         let runtime = build(100);
         let query = tasks(&runtime.root(), "q", 1);
         let sort = query.create("sort", Limits::new().max(10)).unwrap();
-        let _held = sort.try_charge(8).unwrap();
+        let _held = sort.charge(8).unwrap();
         deadlock(&mut Box::pin(sort.charge_async(4)));
     }
 
@@ -337,9 +337,9 @@ mod tests {
                 .create(name, limits.importance(importance))
                 .unwrap()
         });
-        let held = [&one, &two].map(|group| group.try_charge(5).unwrap());
+        let held = [&one, &two].map(|group| group.charge(5).unwrap());
         let mut first = waits(&one, 4);
-        let refused = two.try_charge(4).unwrap_err();
+        let refused = two.charge(4).unwrap_err();
         assert!(
             matches!(refused, ChargeError::Limit(_)) && poll(&mut first).is_pending(),
             "{refused}"
@@ -355,7 +355,7 @@ mod tests {
         let runtime = build(10);
         let query = tasks(&runtime.root(), "q", 2);
         let [sort, join] = ["sort", "join"].map(|name| query.create(name, Limits::new()).unwrap());
-        let _held = [sort.try_charge(5).unwrap(), join.try_charge(5).unwrap()];
+        let _held = [sort.charge(5).unwrap(), join.charge(5).unwrap()];
         let first = waits(&sort, 3);
         deadlock(&mut Box::pin(join.charge_async(3)));
         drop(first);
@@ -370,7 +370,7 @@ mod tests {
         let queries = ["one", "two"].map(|name| tasks(&full, name, 1));
         (
             full,
-            queries.map(|query| (query.clone(), query.try_charge(50).unwrap())),
+            queries.map(|query| (query.clone(), query.charge(50).unwrap())),
         )
     }
 

@@ -90,14 +90,14 @@ mod tests {
     #[test]
     fn it_follows_usage_with_slack() {
         let (_runtime, group) = group();
-        let mut held = group.try_charge(1).unwrap();
+        let mut held = group.charge(1).unwrap();
         let mut seen = Vec::new();
         for usage in [
             799, 800, 949, 760, 949, 950, 1_000, 900, 891, 890, 751, 749, 799, 0,
         ] {
             let now = held.bytes() as usize;
             if usage > now {
-                held.try_grow(usage - now).unwrap();
+                held.grow(usage - now).unwrap();
             } else {
                 held.shrink(now - usage);
             }
@@ -129,9 +129,9 @@ mod tests {
         for (max, percent, from) in [(199, 50, 99), (101, 99, 99), (1, 80, 1), (350, 95, 332)] {
             let limits = Limits::new().max(max).pressure_levels(percent, 100);
             let group = runtime.root().scope(GroupName::Unnamed, limits).unwrap();
-            let below = group.try_charge(from - 1).unwrap();
+            let below = group.charge(from - 1).unwrap();
             assert_eq!(group.pressure_level().name(), "normal", "{max}");
-            let _one_more = group.try_charge(1).unwrap();
+            let _one_more = group.charge(1).unwrap();
             assert_ne!(group.pressure_level().name(), "normal", "{max}");
             drop(below);
         }
@@ -180,7 +180,7 @@ mod tests {
             .root()
             .create("next", Limits::new().max(1_000))
             .unwrap();
-        let _held = next.try_charge(1_000).unwrap();
+        let _held = next.charge(1_000).unwrap();
         assert_eq!(
             (next.pressure_level(), next.limits().elevated),
             (PressureLevel::Normal, None)
@@ -204,10 +204,7 @@ mod tests {
                 notified.fetch_add(happened.times(), Relaxed);
             }
         });
-        let held = [
-            query.try_charge(500).unwrap(),
-            tenant.try_charge(450).unwrap(),
-        ];
+        let held = [query.charge(500).unwrap(), tenant.charge(450).unwrap()];
         assert_eq!(query.pressure_level(), PressureLevel::Critical);
         assert_eq!(runtime.root().pressure_level(), PressureLevel::Normal);
         assert_eq!(
@@ -236,7 +233,7 @@ mod tests {
             .root()
             .set_limits(Limits::new().max(1_200).pressure_levels(80, 0))
             .unwrap();
-        let held = group.try_charge(1_000).unwrap();
+        let held = group.charge(1_000).unwrap();
         assert_eq!(group.pressure_level(), PressureLevel::Critical);
         assert_eq!(
             runtime.root().pressure_level(),

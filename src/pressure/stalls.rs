@@ -347,7 +347,7 @@ mod tests {
             .root()
             .create("q", Limits::new().pressure_levels(80, 95))
             .unwrap();
-        let held = runtime.root().try_charge(100).unwrap();
+        let held = runtime.root().charge(100).unwrap();
         (runtime, group, held)
     }
 
@@ -427,7 +427,7 @@ mod tests {
     fn a_stall_moves_with_its_charge() {
         let runtime = Runtime::builder().batch(0).max(100).build().unwrap();
         let top = runtime.root().create("top", Limits::new().max(50)).unwrap();
-        let held = top.try_charge(50).unwrap();
+        let held = top.charge(50).unwrap();
         let mut charge = Box::pin(top.charge_async(10));
         let full = |group: &Group| group.pressure().full.total;
         waits(charge.as_mut());

@@ -363,7 +363,7 @@ mod tests {
             .root()
             .create("q", Limits::new().max(Limit::Bytes(100)))
             .unwrap();
-        let held = group.try_charge(100).unwrap();
+        let held = group.charge(100).unwrap();
         let woken = Arc::new(WokenBy::default());
         let waker = Waker::from(Arc::clone(&woken));
         let mut future = pin!(group.charge_async(40));

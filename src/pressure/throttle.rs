@@ -147,8 +147,9 @@ impl Delayed {
         let alarm = alarm(group, until, waker)?;
         let _stall = stand_still(group, Instant::now());
         // SAFETY: the owner keeps the group as long as it has the value.
+        let group = unsafe { Kept::new(group) };
         Some(Delayed {
-            group: unsafe { Kept::new(group) },
+            group,
             until,
             alarm,
             _stall,

@@ -328,7 +328,7 @@ mod tests {
             .unwrap();
         let root = runtime.root();
         let a = tenant(&root, "a", 1);
-        let held = a.try_charge(600).unwrap();
+        let held = a.charge(600).unwrap();
         let b = tenant(&root, "b", 1);
         assert_eq!(
             (a.is_in_excess(), root.descendants_in_excess()),
@@ -337,7 +337,7 @@ mod tests {
         );
         drop(held);
         assert!(!a.is_in_excess());
-        let held = b.try_charge(501).unwrap();
+        let held = b.charge(501).unwrap();
         assert!(b.is_in_excess(), "by a charge");
         drop(held);
         assert_eq!((b.is_in_excess(), root.descendants_in_excess()), (false, 0));
@@ -379,9 +379,7 @@ mod tests {
             .into_iter()
             .map(|(name, share, bytes)| {
                 let (group, victims) = (tenant(&root, name, share), Arc::clone(&victims));
-                let held = Arc::new(std::sync::Mutex::new(Some(
-                    group.try_charge(bytes).unwrap(),
-                )));
+                let held = Arc::new(std::sync::Mutex::new(Some(group.charge(bytes).unwrap())));
                 let hook = group.on_cancel({
                     let held = Arc::clone(&held);
                     move |_: &Cancel| {
@@ -392,7 +390,7 @@ mod tests {
                 (group, held, hook)
             })
             .collect();
-        drop(root.try_charge(200).unwrap());
+        drop(root.charge(200).unwrap());
         assert_eq!(
             victims.load(Relaxed),
             1,
@@ -429,18 +427,14 @@ mod tests {
         let root = runtime.root();
         let [greedy, modest] = ["greedy", "modest"].map(|name| tenant(&root, name, 1));
         let caches = [(&greedy, 450), (&modest, 200)].map(|(group, mib)| {
-            let cache = Arc::new(Cache(Mutex::new(
-                group.try_charge(Bytes(mib * MIB)).unwrap(),
-            )));
+            let cache = Arc::new(Cache(Mutex::new(group.charge(Bytes(mib * MIB)).unwrap())));
             (
                 group.register_reclaimer(cache.clone(), Priority::NORMAL),
                 cache,
             )
         });
         assert!(!greedy.is_in_excess(), "its part is 500 MiB");
-        let _held = tenant(&root, "new", 2)
-            .try_charge(Bytes(400 * MIB))
-            .unwrap();
+        let _held = tenant(&root, "new", 2).charge(Bytes(400 * MIB)).unwrap();
         let held = caches
             .iter()
             .map(|(_, cache)| cache.0.lock().unwrap().bytes() / MIB)

@@ -201,7 +201,7 @@ impl RuntimeBuilder {
     /// ```
     /// # use memcg::expert::FixedBatch as _;
     /// let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).adaptive(false).build()?;
-    /// let _held = runtime.root().try_charge(10)?;
+    /// let _held = runtime.root().charge(10)?;
     /// assert_eq!(runtime.root().usage(), 10);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -217,7 +217,7 @@ impl RuntimeBuilder {
     /// # use memcg::expert::FixedBatch as _;
     /// let budget = memcg::Bytes(512 << 10);
     /// let runtime = memcg::Runtime::builder().budget(budget).adaptive(false).build()?;
-    /// let _held = runtime.root().try_charge(10)?;
+    /// let _held = runtime.root().charge(10)?;
     /// assert!(runtime.root().memory().stocked_bound() <= budget.0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -270,7 +270,7 @@ impl RuntimeBuilder {
 
     /// Declares a counter that every group has beside memory, with a stock of its own. Returns the
     /// handle that [`Group::counter`](crate::Group::counter) and
-    /// [`Group::try_charge_set`](crate::Group::try_charge_set) take.
+    /// [`Group::charge_set`](crate::Group::charge_set) take.
     ///
     /// It counts bytes, or with [`Unit::Events`] descriptors, sessions or other things. Its errors
     /// print amounts in this unit. Amounts and limits are numbers of the unit, and cost the same.
@@ -286,9 +286,9 @@ impl RuntimeBuilder {
     /// let runtime = builder.build()?;
     /// let acme = runtime.root().create("acme", Limits::new())?;
     /// acme.counter(descriptors)?.set_max(3)?;
-    /// let held = acme.try_charge_set(&[(Counter::MEMORY, 64), (spill, 1_000), (descriptors, 3)])?;
+    /// let held = acme.charge_set(&[(Counter::MEMORY, 64), (spill, 1_000), (descriptors, 3)])?;
     /// assert_eq!(held.each_ref().map(memcg::Charge::bytes), [64, 1_000, 3]);
-    /// let refused = acme.try_charge_set(&[(descriptors, 1)]).unwrap_err();
+    /// let refused = acme.charge_set(&[(descriptors, 1)]).unwrap_err();
     /// let line = "/acme refused 1 of descriptors for /acme: short by 1, usage 3 of max 3; \
     ///             neither waiting nor reclaim can help; to fit, uncharge some of descriptors in /acme \
     ///             or raise max of descriptors of /acme";
@@ -360,7 +360,7 @@ impl RuntimeBuilder {
     ///     let runtime = memcg::Runtime::builder().recursive_protection(recursive).build()?;
     ///     let tenant = runtime.root().create("tenant", memcg::Limits::new().low(50))?;
     ///     let query = tenant.create("q17", memcg::Limits::new())?;
-    ///     let _held = query.try_charge(80)?;
+    ///     let _held = query.charge(80)?;
     ///     assert_eq!(query.memory().effective_low(&runtime.root().memory()), protected);
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -45,12 +45,12 @@ const INCIDENTS_MAX: usize = 1 << 16;
 ///
 /// let runtime = Runtime::builder().max(memcg::Limit::gib(2)).build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
-/// let charge = query.try_charge(10)?;
+/// let charge = query.charge(10)?;
 /// let other = runtime.clone();
 /// drop(runtime);
 /// assert!(!query.is_offline(), "a handle is left");
 /// drop(other);
-/// assert!(matches!(query.try_charge(1), Err(ChargeError::Offline { .. })));
+/// assert!(matches!(query.charge(1), Err(ChargeError::Offline { .. })));
 /// assert_eq!(charge.group().live(), 10);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -138,7 +138,7 @@ impl Runtime {
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().audit(true).build()?;
-    /// let _held = runtime.root().try_charge(10)?;
+    /// let _held = runtime.root().charge(10)?;
     /// assert_eq!(runtime.verify().to_string(), "1 counter verified against the audited count: all add up");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -162,7 +162,7 @@ impl Runtime {
     /// ```
     /// let runtime = memcg::Runtime::builder().max(memcg::Limit::mib(1)).build()?;
     /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
-    /// let _held = acme.try_charge(1_024)?;
+    /// let _held = acme.charge(1_024)?;
     /// let snapshot = runtime.snapshot();
     /// assert_eq!((snapshot.rows()[1].path.as_str(), snapshot.rows()[1].live), ("/acme", 1_024));
     /// println!("{snapshot}");
@@ -200,7 +200,7 @@ impl Runtime {
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
     /// let query = runtime.root().create("q17", memcg::Limits::new())?;
-    /// let held = query.try_charge(10)?;
+    /// let held = query.charge(10)?;
     /// query.offline()?;
     /// drop(query);
     /// assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 1));
@@ -246,8 +246,8 @@ impl Runtime {
     ///
     /// let runtime = Runtime::builder().build()?;
     /// let root = runtime.root();
-    /// let held = [root.try_charge(100)?, root.try_charge(100)?];
-    /// let more = root.try_charge(100)?; // takes credit for the charges to come
+    /// let held = [root.charge(100)?, root.charge(100)?];
+    /// let more = root.charge(100)?; // takes credit for the charges to come
     /// assert!(root.usage() > 300);
     /// runtime.release_idle_credit();
     /// runtime.release_idle_credit();
@@ -278,8 +278,8 @@ impl Runtime {
     ///     move || runtime.release_thread_credit() // tokio: `.on_thread_park(move || { hook(); })`
     /// };
     /// let root = runtime.root();
-    /// let held = [root.try_charge(100)?, root.try_charge(100)?];
-    /// let more = root.try_charge(100)?; // takes credit for the charges to come
+    /// let held = [root.charge(100)?, root.charge(100)?];
+    /// let more = root.charge(100)?; // takes credit for the charges to come
     /// assert!(hook() > Bytes(0));
     /// assert_eq!((root.usage(), root.live()), (300, 300));
     /// # drop((held, more));
@@ -361,10 +361,10 @@ impl Runtime {
     /// ```
     /// # use memcg::expert::Inspect as _;
     /// let runtime = memcg::Runtime::builder().max(100).build()?;
-    /// assert!(runtime.root().try_charge(101).is_err());
+    /// assert!(runtime.root().charge(101).is_err());
     /// runtime.keep_incidents(1);
-    /// assert!(runtime.root().try_charge(102).is_err());
-    /// assert!(runtime.root().try_charge(103).is_err());
+    /// assert!(runtime.root().charge(102).is_err());
+    /// assert!(runtime.root().charge(103).is_err());
     /// let kept = runtime.root().incidents();
     /// assert_eq!(kept.iter().map(|kept| (kept.number, kept.requested)).collect::<Vec<_>>(), [(2, 103)]);
     /// # Ok::<(), memcg::BuildError>(())
@@ -461,7 +461,7 @@ mod tests {
         let runtime = builder.build().unwrap();
         let acme = runtime.root().create("acme", Limits::new()).unwrap();
         let held = acme
-            .try_charge_set(&[(crate::Counter::MEMORY, 10), (spill, 20)])
+            .charge_set(&[(crate::Counter::MEMORY, 10), (spill, 20)])
             .unwrap();
         let counters: Vec<_> = acme.first().group().collect();
         let subtract =

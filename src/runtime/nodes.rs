@@ -59,7 +59,7 @@ impl RuntimeBuilder {
     }
 
     /// Declares a tier: a further counter of the bytes that are accounted on these nodes. The
-    /// counter's max limits them, and [`Kmem::migrate`](crate::kmem::Kmem::migrate) moves them. A
+    /// counter's max limits them, and [`Kmem::migrated`](crate::kmem::Kmem::migrated) moves them. A
     /// node may be in several tiers.
     ///
     /// Source: "per-memcg tiered memory limits" (Hahn, 2026), whose `toptier` is one of these.

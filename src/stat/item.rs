@@ -164,7 +164,7 @@ impl Stat {
     ///
     /// let runtime = Runtime::builder().build()?;
     /// let query = runtime.root().create("q17", Limits::new())?;
-    /// let charge = query.try_charge(100)?;
+    /// let charge = query.charge(100)?;
     /// let object = query.run(|| Owner::charge(30));
     /// let now = runtime.root().read(Freshness::Exact);
     /// assert_eq!((now.get(Stat::RESERVED), now.get(Stat::ALLOCATED), now.local(Stat::ALLOCATED)), (100, 30, 0));

@@ -20,7 +20,7 @@ use crate::sync::{AtomicPtr, AtomicU64, Ordering, Shared};
 /// let runtime = Runtime::builder().build()?;
 /// let acme = runtime.root().create("acme", Limits::new().max(100))?;
 /// let query = acme.create("q17", Limits::new())?;
-/// assert!(query.try_charge(101).is_err());
+/// assert!(query.charge(101).is_err());
 /// assert_eq!(acme.events().local().get(Event::Max), 1, "it is acme's max that was met");
 /// assert_eq!(query.events().get(Event::Max), 0);
 /// assert_eq!(runtime.root().events().get(Event::Oom), 1, "in the subtree");

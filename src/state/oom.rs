@@ -22,7 +22,7 @@ use crate::thread::foreign::Foreign;
 /// let runtime = Runtime::builder().max(100).build()?;
 /// runtime.root().set_oom_policy(OomPolicy::Choose);
 /// let [hog, query] = ["hog", "q17"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-/// let held = Arc::new(Mutex::new(vec![hog.try_charge(90)?]));
+/// let held = Arc::new(Mutex::new(vec![hog.charge(90)?]));
 /// let _hook = hog.on_cancel({
 ///     let held = Arc::clone(&held);
 ///     move |why| {
@@ -30,7 +30,7 @@ use crate::thread::foreign::Foreign;
 ///         held.lock().unwrap().clear(); // a service would stop the query
 ///     }
 /// });
-/// let _charge = query.try_charge(50)?;
+/// let _charge = query.charge(50)?;
 /// assert_eq!((hog.live(), query.live()), (0, 50));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -89,10 +89,10 @@ impl OomPolicy {
     ///     (0..candidates.len()).min_by_key(|&at| candidates[at].usage())
     /// }));
     /// let [old, young] = ["old", "young"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-    /// let _old = old.try_charge(70)?;
-    /// let held = Arc::new(Mutex::new(vec![young.try_charge(30)?]));
+    /// let _old = old.charge(70)?;
+    /// let held = Arc::new(Mutex::new(vec![young.charge(30)?]));
     /// let _hooks = [old.on_cancel(|_| unreachable!()), young.on_cancel(move |_| held.lock().unwrap().clear())];
-    /// let _charge = runtime.root().try_charge(20)?;
+    /// let _charge = runtime.root().charge(20)?;
     /// assert_eq!((old.live(), young.live()), (70, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -190,8 +190,8 @@ debug_figures!(OomCandidate, |candidate| importance: candidate.importance, overr
 ///     assert_eq!((why.group().path(), why.domain().path()), ("/hog".to_string(), "/".to_string()));
 ///     assert_eq!((why.wanted(), why.overrun()), (20, 60));
 /// });
-/// let _held = hog.try_charge(90)?;
-/// assert!(matches!(hog.try_charge(20), Err(ChargeError::Cancelled { .. })), "it is the one that goes");
+/// let _held = hog.charge(90)?;
+/// assert!(matches!(hog.charge(20), Err(ChargeError::Cancelled { .. })), "it is the one that goes");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Cancel {

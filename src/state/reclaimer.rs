@@ -50,10 +50,10 @@ use crate::thread::foreign::{Calls, Foreign, Panicked};
 /// let cache = Arc::new(Cache(Mutex::new(Vec::new())));
 /// let _registration = tenant.register_reclaimer(cache.clone(), Priority::NORMAL);
 /// for _ in 0..10 {
-///     let charge = tenant.try_charge(10)?;
+///     let charge = tenant.charge(10)?;
 ///     cache.0.lock().unwrap().push(charge);
 /// }
-/// let _held = query.try_charge(25)?; // three entries make room
+/// let _held = query.charge(25)?; // three entries make room
 /// assert_eq!((tenant.live(), query.live()), (70, 25));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -106,7 +106,7 @@ pub trait Reclaim: Send + Sync {
     ///
     /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
     /// let root = runtime.root();
-    /// let held = Arc::new(Mutex::new(root.try_charge(80)?));
+    /// let held = Arc::new(Mutex::new(root.charge(80)?));
     /// let (evictor, asked) = mpsc::channel::<Later>();
     /// let evicts = Arc::clone(&held);
     /// let thread = std::thread::spawn(move || {
@@ -117,7 +117,7 @@ pub trait Reclaim: Send + Sync {
     /// });
     /// let registration = root.register_reclaimer(Arc::new(Cache { held, evictor }), Priority::NORMAL);
     /// let charge = loop {
-    ///     match root.try_charge_with(30, OnFull::Start) {
+    ///     match root.charge_with(30, OnFull::Start) {
     ///         Err(ChargeError::WouldBlock(_)) => std::thread::sleep(Duration::from_millis(1)), // or do something else
     ///         ended => break ended?,
     ///     }
@@ -284,7 +284,7 @@ pub enum ReclaimPass {
 /// let runtime = Runtime::builder().build()?;
 /// let cache = runtime.root().create("cache", Limits::new())?;
 /// let _registration = cache.register_reclaimer(Arc::new(Empty), Priority::NORMAL);
-/// let _held = cache.try_charge(10)?;
+/// let _held = cache.charge(10)?;
 /// assert_eq!(runtime.root().reclaim(10)?.freed, 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -341,7 +341,7 @@ impl ReclaimContext<'_> {
     /// let dirty = runtime.root().create("dirty", Limits::new())?;
     /// let (asked, to_write) = mpsc::channel();
     /// let _registration = dirty.register_reclaimer(Arc::new(WritesBack(asked)), Priority::NORMAL);
-    /// let page = dirty.try_charge(4_096)?;
+    /// let page = dirty.charge(4_096)?;
     /// assert_eq!(runtime.root().reclaim(4_096)?.pending, 4_096);
     /// let later = to_write.recv()?; // another thread's work
     /// drop(page);
@@ -375,7 +375,7 @@ impl ReclaimContext<'_> {
 /// }
 ///
 /// let runtime = Runtime::builder().max(100).build()?;
-/// let mut held: Charge = runtime.root().try_charge(90)?;
+/// let mut held: Charge = runtime.root().charge(90)?;
 /// let (cache, asked) = mpsc::channel();
 /// let registration = runtime.root().register_reclaimer(Arc::new(Cache(cache)), Priority::NORMAL);
 /// let evicts = std::thread::spawn(move || {
@@ -383,7 +383,7 @@ impl ReclaimContext<'_> {
 ///         later.report(held.shrink(Bytes(want)));
 ///     }
 /// });
-/// let fits = runtime.root().try_charge(30)?;
+/// let fits = runtime.root().charge(30)?;
 /// drop((registration, fits));
 /// evicts.join().unwrap();
 /// # Ok::<(), Box<dyn std::error::Error>>(())

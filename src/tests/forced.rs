@@ -22,7 +22,7 @@ use crate::{Bytes, Charge, Limits, OnFull, Priority, Reclaim, ReclaimContext, Ru
 fn a_guard_turns_over_while_its_group_is_claimed() {
     let runtime = Runtime::builder().batch(Bytes(0)).build().unwrap();
     let gone = runtime.root().create("gone", Limits::new()).unwrap();
-    let mut guard = gone.try_charge(1).unwrap();
+    let mut guard = gone.charge(1).unwrap();
     gone.offline().unwrap();
     let (claimer, at_claimer) = channel();
     let (turner, at_turner) = channel();
@@ -75,7 +75,7 @@ fn a_group_with_forgotten_handles_is_like_any_other() {
         group.first().state().forget_handles();
         assert_eq!(runtime.find(group.id()), Some(group.clone()), "by its id");
         // A thread that waits is served.
-        let held = group.try_charge(100).unwrap();
+        let held = group.charge(100).unwrap();
         let mut waits = Box::pin(group.charge_async(60));
         assert!(
             waits
@@ -92,10 +92,10 @@ fn a_group_with_forgotten_handles_is_like_any_other() {
         let gives = Arc::new(Gives(Mutex::new(Some(charge))));
         let registration = group.register_reclaimer(gives, Priority::NORMAL);
         assert_eq!(group.reclaim(60).unwrap().freed, 60);
-        let held = group.try_charge(100).unwrap();
+        let held = group.charge(100).unwrap();
         assert!(
             group
-                .try_charge_with(1, OnFull::Wait(Duration::from_millis(1)))
+                .charge_with(1, OnFull::Wait(Duration::from_millis(1)))
                 .is_err()
         );
         drop((registration, waits, held));
@@ -217,7 +217,7 @@ fn a_row_is_read_without_locks() {
         let new = root
             .create(visited.group.id().0 + 1_000, Limits::new())
             .unwrap();
-        drop(new.try_charge(1_000).unwrap());
+        drop(new.charge(1_000).unwrap());
         new.offline().unwrap();
         visited.depth
     });

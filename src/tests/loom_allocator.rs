@@ -30,7 +30,7 @@ fn loom_allocated_vs_drain() {
         let [one, two] = ["one", "two"].map(|name| group(&root, name));
         // A batch of credit is in this thread's slot.
         free(allocate(&one, 1), 1);
-        let charge = race(two, |two| two.try_charge(3), || free(allocate(&one, 1), 1)).0;
+        let charge = race(two, |two| two.charge(3), || free(allocate(&one, 1), 1)).0;
         // The allocator holds a unit at most, and the three fit beside it.
         assert!(charge.is_ok(), "the credit is stranded");
         drop(charge);

@@ -65,10 +65,10 @@ fn loom_central_put_vs_refusal() {
         let (_runtime, queue, stock) = queue(4);
         with_credit(&stock, 1);
         let held = stock.charge_if_room(2).unwrap();
-        race((stock, held), give_back, || drop(queue.try_charge(3)));
+        race((stock, held), give_back, || drop(queue.charge(3)));
         // By a third thread, as in `loom_refusal_vs_put`.
         beside(queue, |queue| {
-            drop(queue.try_charge(4).expect("a byte is stranded"))
+            drop(queue.charge(4).expect("a byte is stranded"))
         })
         .join()
         .unwrap();
@@ -80,11 +80,11 @@ fn loom_central_put_vs_refusal() {
 fn loom_central_opening_vs_refusal() {
     model_without_pair(|| {
         let (_runtime, queue, stock) = queue(4);
-        let [held, other] = [1, 1].map(|bytes| queue.try_charge(bytes).unwrap());
+        let [held, other] = [1, 1].map(|bytes| queue.charge(bytes).unwrap());
         drop(other);
-        race((stock, held), give_back, || drop(queue.try_charge(4)));
+        race((stock, held), give_back, || drop(queue.charge(4)));
         beside(queue, |queue| {
-            drop(queue.try_charge(4).expect("a byte is stranded"))
+            drop(queue.charge(4).expect("a byte is stranded"))
         })
         .join()
         .unwrap();
@@ -100,7 +100,7 @@ fn loom_central_closing_vs_refusal() {
         race(
             queue.memory(),
             |memory| memory.set_batch(0),
-            || drop(queue.try_charge(1).expect("all that is charged is credit")),
+            || drop(queue.charge(1).expect("all that is charged is credit")),
         );
         assert_eq!(queue.usage(), 0);
     });
@@ -114,9 +114,9 @@ fn loom_central_put_vs_waiter() {
         let (_runtime, queue, stock) = queue(2);
         with_credit(&stock, 1);
         let held = stock.charge_if_room(1).unwrap();
-        let other = queue.try_charge(1).unwrap();
+        let other = queue.charge(1).unwrap();
         let charge = race((stock, held), give_back, || {
-            queue.try_charge_with(1, OnFull::Wait(EVER)).unwrap()
+            queue.charge_with(1, OnFull::Wait(EVER)).unwrap()
         })
         .1;
         assert_eq!((queue.live(), queue.waiting_count()), (2, 0));
@@ -129,7 +129,7 @@ fn loom_central_put_vs_waiter() {
 fn loom_central_opening_vs_offline() {
     model_without_pair(|| {
         let (runtime, queue, stock) = queue(4);
-        let held = queue.try_charge(1).unwrap();
+        let held = queue.charge(1).unwrap();
         race((stock, held), give_back, || queue.offline().unwrap());
         assert_eq!(
             (queue.usage(), runtime.root().usage()),
@@ -173,7 +173,7 @@ fn loom_central_put_vs_high() {
         with_credit(&stock, 1);
         let held = stock.charge_if_room(1).unwrap();
         let above = race((stock.clone(), held), give_back, || {
-            queue.try_charge_with(3, OnFull::Now).unwrap()
+            queue.charge_with(3, OnFull::Now).unwrap()
         })
         .1;
         assert!(stock.charge_if_room(1).is_none(), "above high");
@@ -187,7 +187,7 @@ fn loom_central_put_vs_high() {
 fn loom_central_opening_vs_forced() {
     model_without_pair(|| {
         let (_runtime, queue, stock) = queue(4);
-        let held = queue.try_charge(1).unwrap();
+        let held = queue.charge(1).unwrap();
         let forced = race((stock.clone(), held), give_back, || queue.force_charge(6)).1;
         assert_eq!(
             (queue.usage(), queue.memory().stocked_bound()),

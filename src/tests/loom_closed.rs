@@ -14,12 +14,12 @@ fn with_block<T>(charge: impl FnOnce() -> T) -> T {
 }
 
 fn charge_with_block(counter: PageCounter) -> bool {
-    with_block(|| counter.try_charge(2).is_ok())
+    with_block(|| counter.charge(2).is_ok())
 }
 
 /// A new peak stops the walk: no charge up to this usage has one.
 fn with_peak(counter: &PageCounter, usage: u64) {
-    counter.try_charge(usage).unwrap();
+    counter.charge(usage).unwrap();
     counter.uncharge(usage);
 }
 
@@ -43,7 +43,7 @@ fn loom_closed_walk_vs_refusal() {
         let parent = PageCounter::root(unstocked().max(1));
         let child = parent.child();
         with_peak(&child, 1);
-        let charge = |counter: &PageCounter| with_block(|| counter.try_charge(1).is_ok());
+        let charge = |counter: &PageCounter| with_block(|| counter.charge(1).is_ok());
         let (first, second) = race(
             child.clone(),
             move |child| charge(&child),
@@ -67,11 +67,11 @@ fn loom_closed_forced_vs_opening() {
         // Usage is 1, and no stock is open. The other thread's charge opens the stock.
         race(
             counter.clone(),
-            |counter| counter.try_charge(1).is_ok(),
+            |counter| counter.charge(1).is_ok(),
             || counter.force_charge(41),
         );
         counter.uncharge(1);
-        counter.try_charge(1).expect_err("usage is above max");
+        counter.charge(1).expect_err("usage is above max");
         assert_eq!(counter.stocked(), 0, "no stock is open above max");
     });
 }

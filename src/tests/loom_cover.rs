@@ -33,7 +33,7 @@ fn loom_taken_over_vs_given_back() {
     model_without_pair(|| {
         let (runtime, group) = covering(8);
         let object = allocate(&group, 2);
-        group.raw().try_charge_with(Bytes(2), OnFull::Now).unwrap();
+        group.raw().charge_with(Bytes(2), OnFull::Now).unwrap();
         let gives_back = |(runtime, group): (Runtime, Group)| {
             group.raw().uncharge(Bytes(2));
             assert!(
@@ -42,7 +42,7 @@ fn loom_taken_over_vs_given_back() {
             );
         };
         let other = beside((runtime.clone(), group.clone()), gives_back);
-        group.raw().try_charge_with(Bytes(2), OnFull::Now).unwrap();
+        group.raw().charge_with(Bytes(2), OnFull::Now).unwrap();
         other.join().unwrap();
         assert_eq!((group.usage(), runtime.root().usage()), (2, 2), "paid once");
         group.raw().uncharge(Bytes(2));
@@ -60,7 +60,7 @@ fn loom_reserved_vs_freed() {
         let ((), charge) = race(
             object,
             |object| free(object, 2),
-            || group.try_charge_with(Bytes(2), OnFull::Now).unwrap(),
+            || group.charge_with(Bytes(2), OnFull::Now).unwrap(),
         );
         assert_eq!((group.usage(), runtime.root().usage()), (2, 2));
         drop(charge);
@@ -74,7 +74,7 @@ fn loom_reserved_vs_freed() {
 fn loom_given_back_vs_allocated() {
     model_without_pair(|| {
         let (runtime, group) = covering(8);
-        let charge = group.try_charge_with(Bytes(2), OnFull::Now).unwrap();
+        let charge = group.charge_with(Bytes(2), OnFull::Now).unwrap();
         let (object, ()) = race(group.clone(), |group| allocate(&group, 2), || drop(charge));
         assert_eq!(
             (group.usage(), runtime.root().usage()),
@@ -94,7 +94,7 @@ fn loom_reserved_vs_allocated() {
         let (object, charge) = race(
             group.clone(),
             |group| allocate(&group, 1),
-            || group.try_charge_with(Bytes(2), OnFull::Now).unwrap(),
+            || group.charge_with(Bytes(2), OnFull::Now).unwrap(),
         );
         assert_eq!((group.usage(), runtime.root().usage()), (2, 2));
         drop(charge);
@@ -113,7 +113,7 @@ fn loom_refused_above_vs_allocated() {
         let (object, refused) = race(
             below.clone(),
             |below| allocate(&below, 1),
-            || below.try_charge_with(Bytes(4), OnFull::Now).is_err(),
+            || below.charge_with(Bytes(4), OnFull::Now).is_err(),
         );
         assert!(refused, "4 of 3");
         assert_eq!(
@@ -133,13 +133,10 @@ fn loom_waiter_vs_given_back() {
     model_without_pair(|| {
         let (runtime, group) = covering(3);
         let object = allocate(&group, 2);
-        let charge = group.try_charge_with(Bytes(2), OnFull::Now).unwrap();
-        let held = runtime
-            .root()
-            .try_charge_with(Bytes(1), OnFull::Now)
-            .unwrap();
+        let charge = group.charge_with(Bytes(2), OnFull::Now).unwrap();
+        let held = runtime.root().charge_with(Bytes(1), OnFull::Now).unwrap();
         let ((), next) = race(charge, drop, || {
-            group.try_charge_with(Bytes(1), OnFull::Wait(EVER)).unwrap()
+            group.charge_with(Bytes(1), OnFull::Wait(EVER)).unwrap()
         });
         assert_eq!((group.usage(), runtime.root().usage()), (2, 3));
         drop((next, held));
@@ -155,12 +152,7 @@ fn loom_waiter_vs_allocated() {
     model_without_pair(|| {
         let (runtime, group) = covering(3);
         let mut held = [1, 1]
-            .map(|n| {
-                runtime
-                    .root()
-                    .try_charge_with(Bytes(n), OnFull::Now)
-                    .unwrap()
-            })
+            .map(|n| runtime.root().charge_with(Bytes(n), OnFull::Now).unwrap())
             .into_iter();
         let future = waiting(&group, 2, Waker::noop());
         let ((), object) = race(held.next().unwrap(), drop, || allocate(&group, 1));
@@ -177,7 +169,7 @@ fn loom_last_free_vs_last_reserved() {
     model_without_pair(|| {
         let (runtime, group) = covering(8);
         let (charge, object) = (
-            group.try_charge_with(Bytes(1), OnFull::Now).unwrap(),
+            group.charge_with(Bytes(1), OnFull::Now).unwrap(),
             allocate(&group, 1),
         );
         end(group);

@@ -9,11 +9,11 @@ use crate::PageCounter;
 /// E2. A unit of credit pays one charge or goes back, never both.
 fn consume_vs_drain() {
     let counter = PageCounter::root(stocked());
-    counter.try_charge(1).unwrap();
+    counter.charge(1).unwrap();
     race(
         counter.clone(),
         |counter| counter.drain(),
-        || counter.try_charge(1).unwrap(),
+        || counter.charge(1).unwrap(),
     );
     assert_settled(&counter, 2);
 }
@@ -47,7 +47,7 @@ fn without_the_pair_a_unit_pays_twice() {
 fn loom_put_vs_drain() {
     model(|| {
         let counter = PageCounter::root(stocked());
-        counter.try_charge(1).unwrap();
+        counter.charge(1).unwrap();
         race(
             counter.clone(),
             |counter| counter.drain(),
@@ -62,7 +62,7 @@ fn loom_put_vs_drain() {
 fn loom_put_vs_close() {
     model(|| {
         let counter = PageCounter::root(stocked());
-        counter.try_charge(2).unwrap();
+        counter.charge(2).unwrap();
         race(
             counter.clone(),
             |counter| counter.set_batch(0),
@@ -77,7 +77,7 @@ fn loom_put_vs_close() {
 fn loom_put_vs_smaller_batch() {
     model(|| {
         let counter = PageCounter::root(stocked().batch(4));
-        counter.try_charge(3).unwrap();
+        counter.charge(3).unwrap();
         race(
             counter.clone(),
             |counter| counter.set_batch(1),
@@ -97,11 +97,11 @@ fn loom_put_vs_smaller_batch() {
 fn loom_undone_consume_vs_close() {
     model(|| {
         let counter = PageCounter::root(stocked());
-        counter.try_charge(1).unwrap();
+        counter.charge(1).unwrap();
         race(
             counter.clone(),
             |counter| counter.set_batch(0),
-            || counter.try_charge(1).unwrap(),
+            || counter.charge(1).unwrap(),
         );
         assert_eq!(counter.usage(), 2, "no credit survives the switch");
     });
@@ -113,7 +113,7 @@ fn loom_undone_consume_vs_close() {
 fn loom_two_drainers() {
     model(|| {
         let counter = PageCounter::root(stocked());
-        counter.try_charge(1).unwrap();
+        counter.charge(1).unwrap();
         let drain = |counter: PageCounter| {
             counter.drain();
             assert_eq!(counter.usage(), 1, "a drain is complete on return");
@@ -130,7 +130,7 @@ fn loom_switch_off_vs_charge() {
         let counter = PageCounter::root(stocked());
         race(
             counter.clone(),
-            |counter| counter.try_charge(1).unwrap(),
+            |counter| counter.charge(1).unwrap(),
             || counter.set_batch(0),
         );
         assert_eq!(counter.usage(), 1);
@@ -143,7 +143,7 @@ fn loom_thread_exit_vs_drain() {
     model_without_pair(|| {
         let counter = PageCounter::root(stocked());
         let threads =
-            [(); 2].map(|()| beside(counter.clone(), |counter| counter.try_charge(1).unwrap()));
+            [(); 2].map(|()| beside(counter.clone(), |counter| counter.charge(1).unwrap()));
         counter.drain();
         threads
             .into_iter()
@@ -159,7 +159,7 @@ fn loom_first_touch_vs_close() {
     model(|| {
         let counter = PageCounter::root(stocked());
         let touch = |counter: PageCounter| {
-            counter.try_charge(1).unwrap();
+            counter.charge(1).unwrap();
             counter.uncharge(1);
         };
         race(counter.clone(), touch, || counter.set_batch(0));
@@ -173,7 +173,7 @@ fn loom_index_reuse() {
     model_without_pair(|| {
         let root = PageCounter::root(stocked().budget(64));
         let first = root.child();
-        beside(first.clone(), |first| first.try_charge(1).unwrap())
+        beside(first.clone(), |first| first.charge(1).unwrap())
             .join()
             .unwrap();
         drop(first);
@@ -185,8 +185,8 @@ fn loom_index_reuse() {
         let second = root.child();
         race(
             second.clone(),
-            |second| second.try_charge(1).unwrap(),
-            || second.try_charge(1).unwrap(),
+            |second| second.charge(1).unwrap(),
+            || second.charge(1).unwrap(),
         );
         assert_settled(&root, 2);
     });
@@ -198,13 +198,13 @@ fn loom_index_reuse() {
 fn loom_swept_block_vs_next_thread() {
     model_without_pair(|| {
         let counter = PageCounter::root(stocked());
-        counter.try_charge(2).unwrap();
-        beside(counter.clone(), |counter| counter.try_charge(2).unwrap())
+        counter.charge(2).unwrap();
+        beside(counter.clone(), |counter| counter.charge(2).unwrap())
             .join()
             .unwrap();
         race(
             counter.clone(),
-            |counter| counter.try_charge(1).unwrap(),
+            |counter| counter.charge(1).unwrap(),
             || counter.drain(),
         );
         assert_settled(&counter, 5);
@@ -217,14 +217,14 @@ fn loom_swept_block_vs_retire() {
     model_without_pair(|| {
         let root = PageCounter::root(stocked().budget(64));
         let first = root.child();
-        first.try_charge(2).unwrap();
-        beside(first.clone(), |first| first.try_charge(2).unwrap())
+        first.charge(2).unwrap();
+        beside(first.clone(), |first| first.charge(2).unwrap())
             .join()
             .unwrap();
         race(first, drop, || root.drain());
         root.drain();
         let second = root.child();
-        beside(second.clone(), |second| second.try_charge(1).unwrap())
+        beside(second.clone(), |second| second.charge(1).unwrap())
             .join()
             .unwrap();
         assert!(

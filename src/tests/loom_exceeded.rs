@@ -33,7 +33,7 @@ pub(super) fn charge_and_ask(group: &Group) -> Charge {
 fn loom_mark_vs_uncharge() {
     model_without_pair(|| {
         let (_runtime, root) = with_max(1);
-        let held = root.try_charge(1).unwrap();
+        let held = root.charge(1).unwrap();
         let second = race(held, drop, || root.force_charge(1)).1;
         assert_eq!(
             (root.usage(), is_marked(&root), is_alert(&root)),
@@ -139,7 +139,7 @@ fn loom_passed_vs_armed() {
         let (goes_on, held) = race(
             group.clone(),
             |group| marks::arm(group.first()),
-            || group.try_charge(2).unwrap(),
+            || group.charge(2).unwrap(),
         );
         assert!(goes_on || started::listed(root.first().tree()) == 1);
         drop(held);
@@ -157,7 +157,7 @@ fn loom_passed_vs_mark() {
                 .set_limits(Limits::new().reclaim_above(Limit::Bytes(1)))
                 .unwrap()
         };
-        let held = race(group.clone(), set, || group.try_charge(2).unwrap()).1;
+        let held = race(group.clone(), set, || group.charge(2).unwrap()).1;
         assert_eq!(started::listed(root.first().tree()), 1);
         drop(held);
     });

@@ -12,14 +12,14 @@ fn visit(counter: &PageCounter) -> u64 {
 /// A unit of this thread's and a unit of credit, which two visits have seen: the next one claims
 /// it.
 fn asleep(counter: &PageCounter) {
-    counter.try_charge(1).unwrap();
+    counter.charge(1).unwrap();
     assert_eq!((visit(counter), visit(counter)), (0, 0));
 }
 
 /// Credit can be put back: the stock is open.
 #[track_caller]
 fn assert_open(counter: &PageCounter) {
-    counter.try_charge(1).unwrap();
+    counter.charge(1).unwrap();
     counter.uncharge(1);
     assert!(counter.stocked() > 0, "the stock stays open");
 }
@@ -33,7 +33,7 @@ fn loom_visit_vs_owner_that_charges() {
         race(
             counter.clone(),
             |counter| visit(&counter),
-            || counter.try_charge(1).unwrap(),
+            || counter.charge(1).unwrap(),
         );
         assert_settled(&counter, 2);
         assert_open(&counter);
@@ -79,7 +79,7 @@ fn loom_visit_vs_refusal() {
         asleep(&counter);
         let visitor = beside(counter.clone(), |counter| visit(&counter));
         let charger = beside(counter.clone(), |counter| {
-            counter.try_charge(1).expect("1 and 1 fit into 2")
+            counter.charge(1).expect("1 and 1 fit into 2")
         });
         charger.join().unwrap();
         visitor.join().unwrap();
@@ -94,12 +94,12 @@ fn loom_visit_vs_next_thread_of_block() {
     model(|| {
         let counter = PageCounter::root(stocked());
         // This thread has a block of its own.
-        counter.try_charge(2).unwrap();
-        beside(counter.clone(), |counter| counter.try_charge(1).unwrap())
+        counter.charge(2).unwrap();
+        beside(counter.clone(), |counter| counter.charge(1).unwrap())
             .join()
             .unwrap();
         // The next thread refills with its first charge and hits with the others.
-        let next = |counter: PageCounter| (0..3).for_each(|_| counter.try_charge(1).unwrap());
+        let next = |counter: PageCounter| (0..3).for_each(|_| counter.charge(1).unwrap());
         race(counter.clone(), next, || visit(&counter));
         assert_settled(&counter, 6);
     });
@@ -110,7 +110,7 @@ fn loom_visit_vs_next_thread_of_block() {
 fn loom_own_release_vs_drain() {
     model(|| {
         let counter = PageCounter::root(stocked());
-        counter.try_charge(1).unwrap();
+        counter.charge(1).unwrap();
         let release = || idle::release_own(counter.counter().tree());
         race(counter.clone(), |counter| counter.drain(), release);
         assert_eq!(
@@ -128,11 +128,11 @@ fn loom_own_release_vs_drain() {
 fn loom_own_release_vs_refusal() {
     model(|| {
         let counter = PageCounter::root(stocked().max(2).budget(64));
-        counter.try_charge(1).unwrap();
+        counter.charge(1).unwrap();
         let release = || idle::release_own(counter.counter().tree());
         race(
             counter.clone(),
-            |counter| counter.try_charge(1).expect("1 and 1 fit into 2"),
+            |counter| counter.charge(1).expect("1 and 1 fit into 2"),
             release,
         );
         assert_settled(&counter, 2);

@@ -11,7 +11,7 @@ use super::{beside, model, race, with_group};
 fn loom_visit_vs_offline() {
     model(|| {
         let (runtime, gone) = with_group(stocked(), "gone");
-        drop(gone.try_charge(1).unwrap());
+        drop(gone.charge(1).unwrap());
         (0..2).for_each(|_| _ = runtime.release_idle_credit());
         race(gone, end, || runtime.release_idle_credit());
         runtime.settle();
@@ -25,7 +25,7 @@ fn loom_visit_vs_offline() {
 fn loom_own_release_vs_offline() {
     model(|| {
         let (runtime, gone) = with_group(stocked(), "gone");
-        drop(gone.try_charge(1).unwrap());
+        drop(gone.charge(1).unwrap());
         let closer = beside((runtime.clone(), gone), |(runtime, gone)| {
             end(gone);
             runtime.settle();

@@ -31,10 +31,10 @@ fn on(group: &Group, node: NodeId) -> i64 {
 fn loom_precharge_vs_drain() {
     model(|| {
         let (_runtime, root) = build(Runtime::builder().batch(Bytes(4)).adaptive(false).max(64));
-        let held = root.try_charge(60).unwrap();
+        let held = root.charge(60).unwrap();
         let other = beside((root.clone(), root.memory()), |(root, memory)| {
             memory.drain();
-            root.try_charge(4).ok()
+            root.charge(4).ok()
         });
         let precharge = root.precharge(4);
         let admitted = precharge.is_ok();
@@ -139,7 +139,7 @@ fn loom_move_vs_refresh() {
         race(
             mover,
             move |mover| mover.move_to(&to).unwrap(),
-            || drop(member.group().try_charge(1)),
+            || drop(member.group().charge(1)),
         );
         assert_eq!(*member.group(), second);
     });

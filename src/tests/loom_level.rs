@@ -40,14 +40,14 @@ pub(super) fn walk_vs_set_max(charge: fn(PageCounter) -> bool) {
 /// E1. A limit is lowered, or a charge above it stands, never both.
 #[test]
 fn loom_charge_vs_set_max() {
-    model_without_pair(|| charge_vs_set_max(|_| {}, |counter| counter.try_charge(2).is_ok()));
+    model_without_pair(|| charge_vs_set_max(|_| {}, |counter| counter.charge(2).is_ok()));
 }
 
 /// E5. A walk that passed the level under the old max is undone before `set_max` says that the new
 /// max holds.
 #[test]
 fn loom_walk_vs_set_max() {
-    model(|| walk_vs_set_max(|counter| counter.try_charge(2).is_ok()));
+    model(|| walk_vs_set_max(|counter| counter.charge(2).is_ok()));
 }
 
 /// E11. The thread that adds to the parent last has seen the latest usage.
@@ -59,8 +59,8 @@ fn loom_min_propagation() {
         child.set_min(2);
         race(
             child.clone(),
-            |child| child.try_charge(1).unwrap(),
-            || child.try_charge(1).unwrap(),
+            |child| child.charge(1).unwrap(),
+            || child.charge(1).unwrap(),
         );
         assert_eq!(parent.children_min_usage(), 2);
     });
@@ -74,7 +74,7 @@ fn loom_min_setting_vs_charge() {
         let child = parent.child();
         race(
             child.clone(),
-            |child| child.try_charge(1).unwrap(),
+            |child| child.charge(1).unwrap(),
             || child.set_min(2),
         );
         assert_eq!(parent.children_min_usage(), 1);
@@ -92,7 +92,7 @@ fn loom_peak_window_vs_charge() {
         let window = counter.peak_window();
         race(
             counter.clone(),
-            |counter| counter.try_charge(2).unwrap(),
+            |counter| counter.charge(2).unwrap(),
             || window.reset(),
         );
         assert!(

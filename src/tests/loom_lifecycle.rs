@@ -39,7 +39,7 @@ pub(super) fn assert_released_once(runtime: &Runtime) {
 fn loom_last_uncharge_vs_handle_drop() {
     model_without_pair(|| {
         let (runtime, gone) = with_group(bare(), "gone");
-        let charge = gone.try_charge(1).unwrap();
+        let charge = gone.charge(1).unwrap();
         gone.offline().unwrap();
         race(charge, drop, || drop(gone));
         assert_released_once(&runtime);
@@ -76,7 +76,7 @@ fn loom_created_vs_set() {
 fn loom_last_uncharge_vs_last_uncharge() {
     model_without_pair(|| {
         let (runtime, gone) = with_group(bare(), "gone");
-        let [here, there] = [1, 1].map(|bytes| gone.try_charge(bytes).unwrap());
+        let [here, there] = [1, 1].map(|bytes| gone.charge(bytes).unwrap());
         end(gone);
         race(there, drop, || drop(here));
         assert_released_once(&runtime);
@@ -89,7 +89,7 @@ fn loom_last_uncharge_vs_last_uncharge() {
 fn loom_usage_touches_zero_vs_handle_drop() {
     model_without_pair(|| {
         let (runtime, gone) = with_group(bare(), "gone");
-        let early = gone.try_charge(1).unwrap();
+        let early = gone.charge(1).unwrap();
         gone.offline().unwrap();
         let dropper = beside(early, drop);
         // For memory that exists already: also an offline group takes it.
@@ -112,7 +112,7 @@ fn loom_usage_touches_zero_vs_handle_drop() {
 fn loom_zero_guard_grows_vs_last_uncharge() {
     model_without_pair(|| {
         let (runtime, gone) = with_group(bare(), "gone");
-        let mut empty = gone.try_charge(1).unwrap();
+        let mut empty = gone.charge(1).unwrap();
         let full = empty.take();
         end(gone);
         race(full, drop, || empty.force_grow(1));
@@ -131,8 +131,8 @@ fn loom_zero_guard_grows_vs_last_uncharge() {
 fn loom_zero_guard_shrinks_vs_last_uncharge() {
     model_without_pair(|| {
         let (runtime, gone) = with_group(bare(), "gone");
-        let mut guard = gone.try_charge(1).unwrap();
-        let other = gone.try_charge(1).unwrap();
+        let mut guard = gone.charge(1).unwrap();
+        let other = gone.charge(1).unwrap();
         end(gone);
         race(other, drop, || guard.shrink(1));
         assert_eq!(runtime.dying_count(), 1, "the empty guard keeps the group");
@@ -151,7 +151,7 @@ fn loom_zero_guard_shrinks_vs_last_uncharge() {
 fn loom_guard_turns_over_vs_last_handle() {
     model_without_pair(|| {
         let (runtime, gone) = with_group(bare(), "gone");
-        let guard = gone.try_charge(1).unwrap();
+        let guard = gone.charge(1).unwrap();
         gone.offline().unwrap();
         let turn_over = |mut guard: Charge| {
             guard.shrink(1);
@@ -179,7 +179,7 @@ fn loom_last_of_two_counters() {
         let runtime = builder.build().unwrap();
         let gone = group(&runtime.root(), "gone");
         let [memory, spilt] = gone
-            .try_charge_set(&[(Counter::MEMORY, 1), (spill, 1)])
+            .charge_set(&[(Counter::MEMORY, 1), (spill, 1)])
             .unwrap();
         end(gone);
         race(spilt, drop, || drop(memory));
@@ -194,7 +194,7 @@ fn loom_protection_vs_last_uncharge() {
     model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let gone = runtime.root().create("gone", Limits::new().min(2)).unwrap();
-        let [here, there] = [1, 1].map(|bytes| gone.try_charge(bytes).unwrap());
+        let [here, there] = [1, 1].map(|bytes| gone.charge(bytes).unwrap());
         let dropper = beside(there, drop);
         drop(here);
         end(gone);
@@ -214,7 +214,7 @@ fn loom_protection_vs_uncharge() {
             .root()
             .create("index", Limits::new().min(2))
             .unwrap();
-        let [here, there] = [1, 1].map(|bytes| group.try_charge(bytes).unwrap());
+        let [here, there] = [1, 1].map(|bytes| group.charge(bytes).unwrap());
         race(there, drop, || drop(here));
         assert_eq!(runtime.root().memory().children_min_usage(), 0);
     });
@@ -227,9 +227,9 @@ fn loom_offline_vs_charge() {
     model(|| {
         let (runtime, gone) = with_group(stocked(), "gone");
         let charge = |gone: Group| {
-            let first = gone.try_charge(1);
+            let first = gone.charge(1);
             if gone.is_offline() {
-                gone.try_charge(1).expect_err("the group is offline");
+                gone.charge(1).expect_err("the group is offline");
             }
             drop(first);
         };
@@ -247,11 +247,7 @@ fn loom_set_vs_refusal() {
         let mut builder = bare().max(Bytes(1));
         let swap = builder.counter("swap", crate::Unit::Bytes);
         let (_runtime, group) = with_group(builder, "group");
-        let charge = move |group: &Group| {
-            group
-                .try_charge_set(&[(Counter::MEMORY, 1), (swap, 1)])
-                .ok()
-        };
+        let charge = move |group: &Group| group.charge_set(&[(Counter::MEMORY, 1), (swap, 1)]).ok();
         let (there, here) = race(
             group.clone(),
             move |group| charge(&group),
@@ -274,8 +270,8 @@ fn loom_set_vs_refusal() {
 fn loom_offline_vs_second_charger() {
     model_without_pair(|| {
         let (runtime, gone) = with_group(stocked(), "gone");
-        drop(gone.try_charge(1).unwrap());
-        race(gone.clone(), |gone| drop(gone.try_charge(1)), || end(gone));
+        drop(gone.charge(1).unwrap());
+        race(gone.clone(), |gone| drop(gone.charge(1)), || end(gone));
         runtime.settle();
         assert_released_once(&runtime);
     });
@@ -287,8 +283,8 @@ fn loom_offline_vs_second_charger() {
 fn loom_offline_vs_third_charger() {
     large_model_without_pair(|| {
         let (runtime, gone) = with_group(stocked(), "gone");
-        drop(gone.try_charge(1).unwrap());
-        let chargers = [(); 2].map(|()| beside(gone.clone(), |gone| gone.try_charge(1)));
+        drop(gone.charge(1).unwrap());
+        let chargers = [(); 2].map(|()| beside(gone.clone(), |gone| gone.charge(1)));
         gone.offline().unwrap();
         drop(chargers.map(|charger| charger.join().unwrap()));
         runtime.settle();
@@ -313,10 +309,10 @@ fn loom_offline_vs_put() {
     model(|| {
         let (runtime, gone) = with_group(stocked(), "gone");
         // Here first: the other thread's charge makes two chargers.
-        drop(gone.try_charge(1).unwrap());
+        drop(gone.charge(1).unwrap());
         race(
             gone.clone(),
-            |gone| drop(gone.try_charge(1)),
+            |gone| drop(gone.charge(1)),
             || {
                 end(gone);
                 runtime.settle();
@@ -355,8 +351,8 @@ fn object_reuse(first: fn(&Group)) {
     let next = group(&runtime.root(), "next");
     let (there, here) = race(
         next.clone(),
-        |next| next.try_charge(1).unwrap(),
-        || next.try_charge(1).unwrap(),
+        |next| next.charge(1).unwrap(),
+        || next.charge(1).unwrap(),
     );
     assert_eq!(next.usage(), 2 + next.memory().stocked());
     assert!(
@@ -375,8 +371,8 @@ fn loom_object_reuse() {
         object_reuse(|old| {
             _ = race(
                 old.clone(),
-                |old| drop(old.try_charge(1)),
-                || drop(old.try_charge(1)),
+                |old| drop(old.charge(1)),
+                || drop(old.charge(1)),
             )
         })
     });
@@ -388,10 +384,10 @@ fn loom_object_reuse() {
 fn loom_object_reuse_without_pair() {
     large_model_without_pair(|| {
         object_reuse(|old| {
-            beside(old.clone(), |old| drop(old.try_charge(1)))
+            beside(old.clone(), |old| drop(old.charge(1)))
                 .join()
                 .unwrap();
-            drop(old.try_charge(1));
+            drop(old.charge(1));
         });
     });
 }
@@ -403,7 +399,7 @@ fn loom_object_reuse_without_pair() {
 fn loom_runtime_drop_vs_last_charge() {
     model_without_pair(|| {
         let (runtime, query) = with_group(bare(), "query");
-        let charge = query.try_charge(1).unwrap();
+        let charge = query.charge(1).unwrap();
         drop(query);
         race(charge, drop, || drop(runtime));
         let next = bare().build().unwrap();
@@ -445,10 +441,10 @@ fn loom_transfer_vs_charge() {
     model(|| {
         let (runtime, from) = with_group(bare(), "from");
         let to = runtime.root().create("to", Limits::new().max(1)).unwrap();
-        let mut moved = from.try_charge(1).unwrap();
+        let mut moved = from.charge(1).unwrap();
         let (charged, transferred) = race(
             to.clone(),
-            |to| to.try_charge(1).ok(),
+            |to| to.charge(1).ok(),
             || moved.transfer(&to).is_ok(),
         );
         assert_ne!(transferred, charged.is_some());
@@ -465,10 +461,10 @@ fn loom_transfer_vs_stranded_credit() {
     model(|| {
         let (runtime, from) = with_group(stocked(), "from");
         let to = runtime.root().create("to", Limits::new().max(2)).unwrap();
-        let mut moved = from.try_charge(1).unwrap();
+        let mut moved = from.charge(1).unwrap();
         let charged = race(
             to.clone(),
-            |to| to.try_charge(1).expect("one of two"),
+            |to| to.charge(1).expect("one of two"),
             || moved.transfer(&to).expect("the other of two"),
         )
         .0;
@@ -482,7 +478,7 @@ fn loom_transfer_vs_last_handle() {
     model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let [from, to] = ["from", "to"].map(|name| group(&runtime.root(), name));
-        let mut moved = from.try_charge(1).unwrap();
+        let mut moved = from.charge(1).unwrap();
         from.offline().unwrap();
         race(from, drop, || moved.transfer(&to).unwrap());
         assert_eq!(

@@ -26,7 +26,7 @@ fn loom_pressure_vs_uncharge() {
     model_without_pair(|| {
         let (_runtime, root) = with_max(2);
         with_thresholds(&root);
-        let held = root.try_charge(1).unwrap();
+        let held = root.charge(1).unwrap();
         assert_eq!(
             (root.pressure_level(), changes(&root)),
             (PressureLevel::Elevated, 1)
@@ -132,7 +132,7 @@ fn loom_pressure_vs_act_again() {
         let (_runtime, root) = with_max(2);
         with_thresholds(&root);
         root.set_observe_only(true);
-        let held = root.try_charge(2).unwrap();
+        let held = root.charge(2).unwrap();
         assert_eq!(
             (root.pressure_level(), changes(&root)),
             (PressureLevel::Critical, 1)

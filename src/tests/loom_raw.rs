@@ -13,9 +13,9 @@ fn loom_offline_vs_charge_without_guard() {
     model(|| {
         let (runtime, gone) = with_group(stocked(), "gone");
         let charge = |gone: Group| {
-            let first = gone.raw().try_charge(1);
+            let first = gone.raw().charge(1);
             if gone.is_offline() {
-                gone.raw().try_charge(1).expect_err("the group is offline");
+                gone.raw().charge(1).expect_err("the group is offline");
             }
             if first.is_ok() {
                 gone.raw().uncharge(1);
@@ -34,14 +34,14 @@ fn loom_offline_vs_charge_without_guard() {
 fn loom_uncharge_without_guard_vs_guard() {
     model_without_pair(|| {
         let (runtime, gone) = with_group(bare(), "gone");
-        let guard = gone.try_charge(1).unwrap();
+        let guard = gone.charge(1).unwrap();
         gone.offline().unwrap();
         let wrong = beside(gone, |gone| {
             gone.raw().uncharge(1);
             drop(gone);
         });
         let next = group(&runtime.root(), "next");
-        let held = next.try_charge(1).unwrap();
+        let held = next.charge(1).unwrap();
         drop(guard);
         wrong.join().unwrap();
         assert_eq!(
@@ -63,11 +63,11 @@ fn loom_uncharge_without_guard_vs_guard_that_reserves() {
     model_without_pair(|| {
         let (runtime, root) = build(stocked());
         let other = group(&root, "other");
-        drop([other.try_charge(1), other.try_charge(1)]);
+        drop([other.charge(1), other.charge(1)]);
         let gone = root
             .create("gone", Limits::new().cover_allocations())
             .unwrap();
-        let guard = gone.try_charge(1).unwrap();
+        let guard = gone.charge(1).unwrap();
         gone.offline().unwrap();
         gone.raw().uncharge(1);
         race(gone, drop, || drop(guard));
@@ -82,7 +82,7 @@ fn loom_uncharge_without_guard_vs_handle_drop() {
     model_without_pair(|| {
         let (runtime, gone) = with_group(bare(), "gone");
         let id = gone.id();
-        let guard = gone.try_charge(1).unwrap();
+        let guard = gone.charge(1).unwrap();
         gone.offline().unwrap();
         let wrong = |gone: Group| {
             gone.raw().uncharge(1);
@@ -110,8 +110,8 @@ fn loom_uncharge_without_guard_vs_handle_drop() {
 fn loom_hit_without_guard_vs_claim() {
     model(|| {
         let (runtime, gone) = with_group(stocked(), "gone");
-        let guard = gone.try_charge(1).unwrap();
-        gone.raw().try_charge(1).unwrap();
+        let guard = gone.charge(1).unwrap();
+        gone.raw().charge(1).unwrap();
         // The first finds no cell and misses. The second hits, and takes what the guard holds.
         let wrong = |gone: Group| {
             gone.raw().uncharge(1);
@@ -144,7 +144,7 @@ fn loom_keep_vs_handle_by_id() {
     model_without_pair(|| {
         let (runtime, gone) = with_group(bare(), "gone");
         let id = gone.id();
-        let guard = gone.try_charge(1).unwrap();
+        let guard = gone.charge(1).unwrap();
         gone.offline().unwrap();
         gone.raw().uncharge(1);
         let dropper = beside(gone, drop);

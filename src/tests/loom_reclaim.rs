@@ -31,8 +31,8 @@ fn with_soft(name: &str, bytes: u64) -> (Runtime, Group, Group) {
 fn loom_crossing_vs_crossing() {
     model_without_pair(|| {
         let (_runtime, root, group) = with_soft("group", 1);
-        let first = group.try_charge(1).unwrap();
-        let second = race(first, drop, || group.try_charge(1).unwrap()).1;
+        let first = group.charge(1).unwrap();
+        let second = race(first, drop, || group.charge(1).unwrap()).1;
         assert_eq!(
             (group.is_in_excess(), root.descendants_in_excess()),
             (false, 0)
@@ -49,7 +49,7 @@ fn loom_crossing_vs_soft_limit() {
         let held = race(
             group.clone(),
             |group| group.set_limits(Limits::new().soft(1)).unwrap(),
-            || group.try_charge(2).unwrap(),
+            || group.charge(2).unwrap(),
         )
         .1;
         assert_eq!(
@@ -144,7 +144,7 @@ fn loom_crossing_vs_offline() {
 fn loom_crossing_vs_last_uncharge() {
     model_without_pair(|| {
         let (runtime, root, gone) = with_soft("gone", 0);
-        let held = gone.try_charge(1).unwrap();
+        let held = gone.charge(1).unwrap();
         let dropper = beside(held, drop);
         end(gone);
         let next = runtime.root().create("next", soft(0)).unwrap();
@@ -158,7 +158,7 @@ fn loom_crossing_vs_last_uncharge() {
             ),
             (false, 0, 0)
         );
-        let held = next.try_charge(1).unwrap();
+        let held = next.charge(1).unwrap();
         assert_eq!(
             (next.is_in_excess(), root.descendants_in_excess()),
             (true, 1)
@@ -192,7 +192,7 @@ impl Reclaim for WatchedReclaimer {
 fn loom_registration_vs_walk() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare());
-        let held = root.try_charge(1).unwrap();
+        let held = root.charge(1).unwrap();
         let watched = Arc::new(WatchedReclaimer::default());
         let registration = root.register_reclaimer(watched.clone(), Priority::NORMAL);
         let walker = beside(root, |root| root.reclaim(1).unwrap());
@@ -214,7 +214,7 @@ fn loom_registration_vs_walk() {
 fn loom_registration_vs_offline() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare());
-        let held = root.try_charge(1).unwrap();
+        let held = root.charge(1).unwrap();
         let gone = group(&root, "gone");
         let registration = race(
             gone.clone(),
@@ -255,10 +255,10 @@ fn loom_reclaim_vs_uncharge() {
             .adaptive(false);
         let (_runtime, root) = build(builder.max(3));
         let [cache, busy] = ["cache", "busy"].map(|name| group(&root, name));
-        let kept = ChargeCache::of([cache.try_charge(2).unwrap()]);
+        let kept = ChargeCache::of([cache.charge(2).unwrap()]);
         let _registration = cache.register_reclaimer(kept, Priority::NORMAL);
-        let other = beside(busy, |busy| drop(busy.try_charge(1)));
-        let held = root.try_charge(2);
+        let other = beside(busy, |busy| drop(busy.charge(1)));
+        let held = root.charge(2);
         assert!(held.is_ok(), "2 for it, and 1 for the other thread");
         other.join().unwrap();
         assert!(root.usage() <= 3);
@@ -271,7 +271,7 @@ fn loom_reclaim_vs_uncharge() {
 fn loom_reclaim_vs_reclaim() {
     model(|| {
         let (_runtime, root) = build(bare());
-        let entries = ChargeCache::of((0..3).map(|_| root.try_charge(1).unwrap()));
+        let entries = ChargeCache::of((0..3).map(|_| root.charge(1).unwrap()));
         let registration = root.register_reclaimer(entries, Priority::NORMAL);
         let (theirs, ours) = race(
             root.clone(),
@@ -289,7 +289,7 @@ fn loom_walk_vs_imposed_max() {
     model(|| {
         let (_runtime, root) = build(bare().max(4));
         let set = || root.set_max(1).unwrap();
-        let (charge, above) = race(root.clone(), |root| root.try_charge(2).ok(), set);
+        let (charge, above) = race(root.clone(), |root| root.charge(2).ok(), set);
         assert_eq!(
             above,
             root.usage().saturating_sub(1),
@@ -306,7 +306,7 @@ fn loom_refusal_vs_raised_max() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare().max(1));
         let set = || root.set_max(4).unwrap();
-        match race(root.clone(), |root| root.try_charge(2), set).0 {
+        match race(root.clone(), |root| root.charge(2), set).0 {
             Err(ChargeError::Limit(refusal)) => {
                 assert_eq!((refusal.max(), refusal.usage()), (1, 0), "{refusal}")
             }

@@ -15,10 +15,10 @@ fn loom_offline_vs_opening() {
         // Opens by margin, with the second charge that walks.
         let (runtime, gone) =
             with_group(Runtime::builder().batch(Bytes(2)).budget(Bytes(64)), "gone");
-        drop(gone.try_charge(1).unwrap());
-        let charger = beside(gone.clone(), |gone| drop(gone.try_charge(1)));
+        drop(gone.charge(1).unwrap());
+        let charger = beside(gone.clone(), |gone| drop(gone.charge(1)));
         gone.offline().unwrap();
-        gone.try_charge(1).expect_err("the group is offline");
+        gone.charge(1).expect_err("the group is offline");
         charger.join().unwrap();
         drop(gone);
         runtime.settle();
@@ -33,9 +33,9 @@ fn loom_offline_vs_opening() {
 fn loom_settle_vs_release() {
     model_without_pair(|| {
         let (runtime, gone) = with_group(stocked(), "gone");
-        drop(gone.try_charge(1).unwrap());
+        drop(gone.charge(1).unwrap());
         // A second thread has charged here: the stock waits for a barrier.
-        beside(gone.clone(), |gone| drop(gone.try_charge(1).unwrap()))
+        beside(gone.clone(), |gone| drop(gone.charge(1).unwrap()))
             .join()
             .unwrap();
         gone.offline().unwrap();
@@ -71,7 +71,7 @@ fn loom_offline_vs_create_child() {
 fn loom_offline_vs_offline() {
     model(|| {
         let (runtime, gone) = with_group(stocked(), "gone");
-        drop(gone.try_charge(1).unwrap());
+        drop(gone.charge(1).unwrap());
         let off = |gone: Group| {
             gone.offline().unwrap();
             assert!(gone.is_offline());

@@ -342,7 +342,7 @@ fn loom_stats_of_last_uncharge() {
     model_without_pair(|| {
         let (runtime, gone) = with_group(bare(), "gone");
         gone.stat_add(EVENT, 1);
-        let charge = gone.try_charge(1).unwrap();
+        let charge = gone.charge(1).unwrap();
         gone.offline().unwrap();
         race(charge, |charge| charge.stat_add(EVENT, 1), || drop(gone));
         let next = group(&runtime.root(), "next");

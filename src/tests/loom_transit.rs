@@ -11,13 +11,13 @@ fn loom_refill_vs_close() {
     model(|| {
         let counter = PageCounter::root(stocked().max(4).budget(64));
         // The next thread has this one's block, and with it the mark.
-        beside(counter.clone(), |counter| counter.try_charge(2).unwrap())
+        beside(counter.clone(), |counter| counter.charge(2).unwrap())
             .join()
             .unwrap();
-        let charger = beside(counter.clone(), |counter| counter.try_charge(1).unwrap());
+        let charger = beside(counter.clone(), |counter| counter.charge(1).unwrap());
         counter.set_batch(0);
         counter
-            .try_charge(1)
+            .charge(1)
             .expect("two units of room, two charges of one");
         charger.join().unwrap();
         assert_eq!(counter.usage(), 4);
@@ -31,8 +31,8 @@ fn loom_refusal_vs_refill_in_transit() {
         let counter = PageCounter::root(stocked().max(2).budget(64));
         race(
             counter.clone(),
-            |counter| counter.try_charge(1).unwrap(),
-            || counter.try_charge(1).unwrap(),
+            |counter| counter.charge(1).unwrap(),
+            || counter.charge(1).unwrap(),
         );
         assert_eq!(counter.usage(), 2);
     });
@@ -45,10 +45,10 @@ fn loom_refusal_vs_adaptive() {
         let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
         walk_first(&counter);
         // Room for a batch of one more charge opens the stock; the limit comes down on it.
-        counter.try_charge(1).unwrap();
-        let charger = beside(counter.clone(), |counter| counter.try_charge(1).unwrap());
+        counter.charge(1).unwrap();
+        let charger = beside(counter.clone(), |counter| counter.charge(1).unwrap());
         counter.set_max(3).unwrap();
-        counter.try_charge(1).unwrap();
+        counter.charge(1).unwrap();
         charger.join().unwrap();
         assert_eq!(counter.usage() - counter.stocked(), 3);
     });
@@ -61,20 +61,16 @@ fn loom_refusal_vs_put() {
         let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
         walk_first(&counter);
         // Exactly, which opens the stock; then for a batch, which leaves credit.
-        counter.try_charge(1).unwrap();
-        counter.try_charge(1).unwrap();
+        counter.charge(1).unwrap();
+        counter.charge(1).unwrap();
         race(
             counter.clone(),
-            |counter| {
-                counter
-                    .try_charge(38)
-                    .expect("fits once the credit is drained")
-            },
+            |counter| counter.charge(38).expect("fits once the credit is drained"),
             || counter.uncharge(1),
         );
         // By a third thread: this thread's own slot would pay with what is stranded in it.
         beside(counter.clone(), |counter| {
-            counter.try_charge(1).expect("the freed unit is stranded")
+            counter.charge(1).expect("the freed unit is stranded")
         })
         .join()
         .unwrap();
@@ -86,9 +82,9 @@ fn loom_refusal_vs_put() {
 fn loom_refusal_vs_closing() {
     model_without_pair(|| {
         let counter = PageCounter::root(stocked().max(2).budget(64));
-        counter.try_charge(1).unwrap();
+        counter.charge(1).unwrap();
         let closer = beside(counter.clone(), |counter| counter.set_batch(0));
-        let charger = beside(counter.clone(), |counter| counter.try_charge(1).unwrap());
+        let charger = beside(counter.clone(), |counter| counter.charge(1).unwrap());
         charger.join().unwrap();
         closer.join().unwrap();
         assert_eq!(counter.usage(), 2);
@@ -105,8 +101,8 @@ fn loom_refusal_vs_opening() {
         // The first charge leaves room enough to open the stock, the second takes a batch.
         race(
             counter.clone(),
-            |counter| [1, 1].map(|n| counter.try_charge(n).unwrap()),
-            || counter.try_charge(38).expect("38 and 2 fit into 40"),
+            |counter| [1, 1].map(|n| counter.charge(n).unwrap()),
+            || counter.charge(38).expect("38 and 2 fit into 40"),
         );
         assert_eq!(counter.usage(), 40 + counter.stocked());
     });
@@ -122,11 +118,11 @@ fn loom_forced_vs_opening() {
         // Exactly, which opens the stock.
         race(
             counter.clone(),
-            |counter| counter.try_charge(1).is_ok(),
+            |counter| counter.charge(1).is_ok(),
             || counter.force_charge(60),
         );
         counter.uncharge(1);
-        counter.try_charge(1).expect_err("above max");
+        counter.charge(1).expect_err("above max");
     });
 }
 
@@ -137,11 +133,9 @@ fn loom_refusal_vs_retire() {
         let root = PageCounter::root(stocked().max(2).budget(64));
         let (gone, stays) = (root.child(), root.child());
         stays.set_batch(0);
-        gone.try_charge(1).unwrap();
+        gone.charge(1).unwrap();
         gone.uncharge(1);
-        race(gone, drop, || {
-            stays.try_charge(2).expect("no charge is left")
-        });
+        race(gone, drop, || stays.charge(2).expect("no charge is left"));
         assert_eq!(root.usage(), 2);
     });
 }

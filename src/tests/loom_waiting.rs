@@ -30,7 +30,7 @@ fn bare(max: u64) -> (Runtime, Group) {
 /// A root of one byte, and its charge.
 fn full() -> (Runtime, Group, Charge) {
     let (runtime, root) = bare(1);
-    let held = root.try_charge(1).unwrap();
+    let held = root.charge(1).unwrap();
     (runtime, root, held)
 }
 
@@ -56,7 +56,7 @@ fn loom_waiter_vs_uncharge() {
     model_without_pair(|| {
         let (_runtime, root, held) = full();
         let charge = race(held, drop, || {
-            root.try_charge_with(1, OnFull::Wait(EVER)).unwrap()
+            root.charge_with(1, OnFull::Wait(EVER)).unwrap()
         })
         .1;
         assert_has_it(&root, &charge);
@@ -83,7 +83,7 @@ fn loom_barge_vs_next_first() {
 /// A charge of a task that holds one byte and waits for another one. Where no wait can end it gives
 /// its byte back.
 fn task_waits(group: &Group, held: Charge) -> bool {
-    match group.try_charge_with(1, OnFull::Wait(EVER)) {
+    match group.charge_with(1, OnFull::Wait(EVER)) {
         Ok(more) => drop((held, more)),
         Err(ChargeError::Deadlock(_)) => return true,
         Err(other) => panic!("{other}"),
@@ -98,7 +98,7 @@ fn loom_task_vs_task() {
     model_without_pair(|| {
         let (_runtime, root) = bare(2);
         let groups = ["a", "b"].map(|name| root.create(name, Limits::new().tasks(1)).unwrap());
-        let [a, b] = groups.each_ref().map(|group| group.try_charge(1).unwrap());
+        let [a, b] = groups.each_ref().map(|group| group.charge(1).unwrap());
         let [first, second] = groups;
         let told = race(
             (first, a),
@@ -116,7 +116,7 @@ fn loom_task_vs_uncharge() {
     model_without_pair(|| {
         let (_runtime, root) = bare(2);
         let group = root.create("task", Limits::new().tasks(1)).unwrap();
-        let [held, other] = [&group, &root].map(|group| group.try_charge(1).unwrap());
+        let [held, other] = [&group, &root].map(|group| group.charge(1).unwrap());
         assert!(!race(other, drop, || task_waits(&group, held)).1);
         assert_eq!((root.usage(), root.waiting_count()), (0, 0));
     });
@@ -127,7 +127,7 @@ fn loom_task_vs_uncharge() {
 fn overdraws(group: &Group, held: Charge, asks: &[u64]) -> bool {
     let mut all = vec![held];
     for &bytes in asks {
-        match group.try_charge_with(Bytes(bytes), OnFull::Wait(EVER)) {
+        match group.charge_with(Bytes(bytes), OnFull::Wait(EVER)) {
             Ok(more) => all.push(more),
             Err(ChargeError::Deadlock(_)) => return true,
             Err(other) => panic!("{other}"),
@@ -142,16 +142,12 @@ fn both_overdraw(per_cent: u8, asks: [&'static [u64]; 2], peak: u64) -> (bool, b
     let (_runtime, root) = bare(2);
     root.set_limits(Limits::new().overdraft(per_cent)).unwrap();
     let groups = ["a", "b"].map(|name| root.create(name, Limits::new().tasks(1)).unwrap());
-    let [first, second] = groups.map(|group| (group.try_charge(1).unwrap(), group));
+    let [first, second] = groups.map(|group| (group.charge(1).unwrap(), group));
     let overdraw = |((held, group), asks): ((Charge, Group), &[u64])| overdraws(&group, held, asks);
     let told = race((first, asks[0]), overdraw, || overdraw((second, asks[1])));
     assert!(root.peak() <= peak, "{} bytes of 2", root.peak());
     assert_eq!(
-        (
-            root.usage(),
-            root.waiting_count(),
-            root.try_charge(2).is_ok()
-        ),
+        (root.usage(), root.waiting_count(), root.charge(2).is_ok()),
         (0, 0, true)
     );
     told
@@ -176,7 +172,7 @@ fn loom_overdraft_is_a_bound() {
 fn loom_important_vs_oldest() {
     model_without_pair(|| {
         let (_runtime, root) = bare(16);
-        let held = root.try_charge(16).unwrap();
+        let held = root.charge(16).unwrap();
         let gold = root.create("gold", Limits::new().importance(1)).unwrap();
         let old = waiting(&root, 1, &waker());
         let first = waiting(&gold, 16, &waker());
@@ -212,13 +208,13 @@ fn loom_waiter_vs_put() {
         let tenant = root.create("tenant", Limits::new().max(2)).unwrap();
         let [waits, busy] = ["waits", "busy"].map(|name| group(&tenant, name));
         tenant.memory().set_batch(0);
-        let held = busy.try_charge(1).unwrap();
+        let held = busy.charge(1).unwrap();
         let puts = |busy: GroupCounter| {
             busy.set_batch(1);
             drop(held);
         };
         let charge = race(busy.memory(), puts, || {
-            waits.try_charge_with(2, OnFull::Wait(EVER)).unwrap()
+            waits.charge_with(2, OnFull::Wait(EVER)).unwrap()
         })
         .1;
         assert_eq!((tenant.usage(), tenant.waiting_count()), (2, 0));
@@ -232,7 +228,7 @@ fn loom_waiter_vs_put() {
 fn loom_waiter_vs_two_uncharges() {
     large_model_without_pair(|| {
         let (_runtime, root) = bare(2);
-        let held = [1, 1].map(|bytes| root.try_charge(bytes).unwrap());
+        let held = [1, 1].map(|bytes| root.charge(bytes).unwrap());
         let future = waiting(&root, 2, &waker());
         let others = held.map(|held| beside(held, drop));
         let charge = block_on(future).unwrap();
@@ -247,7 +243,7 @@ fn loom_waiter_vs_two_uncharges() {
 fn loom_resized_waiter_vs_uncharge() {
     model_without_pair(|| {
         let (_runtime, root) = bare(2);
-        let [held, kept] = [1, 1].map(|bytes| root.try_charge(bytes).unwrap());
+        let [held, kept] = [1, 1].map(|bytes| root.charge(bytes).unwrap());
         let mut future = waiting(&root, 2, &waker());
         race(held, drop, || assert!(future.wait_for(Bytes(1))));
         let charge = block_on(future).unwrap();
@@ -321,13 +317,13 @@ fn loom_wake_vs_cancel() {
 fn loom_next_vs_cancel() {
     model(|| {
         let (_runtime, root) = bare(2);
-        let held = root.try_charge(1).unwrap();
+        let held = root.charge(1).unwrap();
         let first = waiting(&root, 2, &waker());
         for _ in 0..2 {
-            drop(root.try_charge(1).unwrap());
+            drop(root.charge(1).unwrap());
         }
         let charge = race(first, drop, || {
-            root.try_charge_with(1, OnFull::Wait(EVER)).unwrap()
+            root.charge_with(1, OnFull::Wait(EVER)).unwrap()
         })
         .1;
         assert_eq!((root.usage(), root.waiting_count()), (2, 0));
@@ -342,7 +338,7 @@ fn loom_last_waiter_vs_last_uncharge() {
     model_of_exchanges(|| {
         let (runtime, root) = build(loom_lifecycle::bare());
         let gone = root.create("gone", Limits::new().max(1)).unwrap();
-        let held = gone.try_charge(1).unwrap();
+        let held = gone.charge(1).unwrap();
         let future = waiting(&gone, 1, Waker::noop());
         let other = beside(held, drop);
         drop(future);
@@ -361,8 +357,8 @@ fn loom_waiter_moves_to_a_cache() {
         let (_runtime, root) = bare(2);
         let cache = group(&root, "cache");
         let tenant = root.create("tenant", Limits::new().max(1)).unwrap();
-        let held = tenant.try_charge(1).unwrap();
-        let kept = ChargeCache::of([cache.try_charge(1).unwrap()]);
+        let held = tenant.charge(1).unwrap();
+        let kept = ChargeCache::of([cache.charge(1).unwrap()]);
         let _registration = cache.register_reclaimer(kept, Priority::NORMAL);
         let future = waiting(&tenant, 1, Waker::noop());
         // The tenant has room once the other thread is done, the root has none.
@@ -382,7 +378,7 @@ fn loom_waiter_moves_and_leaves_with_the_group() {
     model(|| {
         let (runtime, root) = bare(1);
         let gone = root.create("gone", Limits::new().max(1)).unwrap();
-        let held = group(&root, "other").try_charge(1).unwrap();
+        let held = group(&root, "other").charge(1).unwrap();
         let future = waiting(&gone, 1, Waker::noop());
         // The group itself has no room for the waiter any more: once the root has, the waiter goes
         // into line there.
@@ -416,7 +412,7 @@ fn loom_waiter_vs_set_max() {
         let set = |root: Group| root.set_max(2).unwrap();
         race(root.clone(), set, || {
             drop(
-                root.try_charge_with(1, OnFull::Wait(EVER))
+                root.charge_with(1, OnFull::Wait(EVER))
                     .unwrap_or_else(|error| panic!("{error}")),
             )
         });
@@ -430,10 +426,10 @@ fn loom_waiter_vs_set_max() {
 fn loom_waiter_vs_lowered_max() {
     large_model_without_pair(|| {
         let (_runtime, root) = bare(2);
-        let held = root.try_charge(1).unwrap();
+        let held = root.charge(1).unwrap();
         let set = |root: Group| root.set_max(1).unwrap();
         let refused = race(root.clone(), set, || {
-            root.try_charge_with(2, OnFull::Wait(EVER))
+            root.charge_with(2, OnFull::Wait(EVER))
         })
         .1;
         assert!(matches!(refused, Err(ChargeError::Limit(_))));
@@ -446,11 +442,11 @@ fn loom_waiter_vs_lowered_max() {
 fn loom_waiter_vs_offline() {
     model_without_pair(|| {
         let (runtime, root) = bare(1);
-        let held = root.try_charge(1).unwrap();
+        let held = root.charge(1).unwrap();
         let gone = group(&root, "gone");
         let other = beside(gone.clone(), |gone| gone.offline().unwrap());
         assert!(matches!(
-            gone.try_charge_with(1, OnFull::Wait(EVER)),
+            gone.charge_with(1, OnFull::Wait(EVER)),
             Err(ChargeError::Offline { .. })
         ));
         other.join().unwrap();
@@ -468,7 +464,7 @@ fn loom_event_vs_waiter() {
         let events = root.events();
         race(
             root.clone(),
-            |root: Group| assert!(root.try_charge(2).is_err()),
+            |root: Group| assert!(root.charge(2).is_err()),
             || assert!(events.wait(Event::Oom, EVER)),
         );
         assert_eq!(root.events().get(Event::Oom), 1);
@@ -523,7 +519,7 @@ fn loom_event_vs_listener_dropped() {
                 at_work.store(0, Ordering::SeqCst);
             }
         });
-        let other = beside(root, |root: Group| assert!(root.try_charge(2).is_err()));
+        let other = beside(root, |root: Group| assert!(root.charge(2).is_err()));
         drop(registration);
         assert_eq!(at_work.load(Ordering::SeqCst), 0, "a call is under way");
         other.join().unwrap();
@@ -538,7 +534,7 @@ fn loom_victim_vs_charger() {
         let (_runtime, root) = bare(1);
         root.set_oom_policy(OomPolicy::Choose);
         let [hog, asks] = ["hog", "asks"].map(|name| group(&root, name));
-        let held = hog.try_charge(1).unwrap();
+        let held = hog.charge(1).unwrap();
         let called = Arc::new((Mutex::new(false), Condvar::new()));
         let victim = beside((held, Arc::clone(&called)), |(held, called)| {
             let (called, changed) = &*called;
@@ -553,7 +549,7 @@ fn loom_victim_vs_charger() {
             *called.0.lock().unwrap() = true;
             called.1.notify_one();
         });
-        let charge = asks.try_charge(1);
+        let charge = asks.charge(1);
         assert!(charge.is_ok(), "the victim's byte");
         victim.join().unwrap();
         assert_eq!(
@@ -572,9 +568,9 @@ fn loom_one_victim_for_two() {
         let (_runtime, root) = bare(3);
         root.set_oom_policy(OomPolicy::Choose);
         let [hog, asks, small] = ["hog", "asks", "small"].map(|name| group(&root, name));
-        let spared = small.try_charge(1).unwrap();
+        let spared = small.charge(1).unwrap();
         let other_hook = small.on_cancel(|_| {});
-        let held = Arc::new(std::sync::Mutex::new(vec![hog.try_charge(2).unwrap()]));
+        let held = Arc::new(std::sync::Mutex::new(vec![hog.charge(2).unwrap()]));
         let hook = hog.on_cancel({
             let held = Arc::clone(&held);
             move |_| {
@@ -584,8 +580,8 @@ fn loom_one_victim_for_two() {
         });
         let (theirs, ours) = race(
             asks.clone(),
-            |asks| asks.try_charge(1).unwrap(),
-            || asks.try_charge(1).unwrap(),
+            |asks| asks.charge(1).unwrap(),
+            || asks.charge(1).unwrap(),
         );
         assert_eq!((asks.usage(), root.events().get(Event::OomKill)), (2, 1));
         drop((ours, theirs, hook, other_hook, spared));

@@ -53,7 +53,7 @@ fn shuttle_guards_turn_over() {
         let mut threads = Threads::new();
         for name in ["first", "second"] {
             let gone = group(&runtime.root(), name);
-            let (id, guard) = (gone.id(), gone.try_charge(1).unwrap());
+            let (id, guard) = (gone.id(), gone.charge(1).unwrap());
             gone.offline().unwrap();
             threads.add(gone, drop);
             threads.add((), move |()| turn_over(guard, id));
@@ -85,7 +85,7 @@ fn shuttle_groups_come_and_go() {
                         &tenants[(thread + round) % 2],
                         &format!("q{thread}-{round}"),
                     );
-                    let mut charge = query.try_charge(2).unwrap();
+                    let mut charge = query.charge(2).unwrap();
                     let split = charge.split(1).unwrap();
                     end(query);
                     handed.lock().push(split);

@@ -31,7 +31,7 @@ fn shuttle_idle_credit_goes_home_beside_charges() {
                 move |(runtime, groups)| {
                     for round in 0..3 {
                         let held = groups[(thread + round) % 2]
-                            .try_charge(3)
+                            .charge(3)
                             .expect("three threads, three bytes each");
                         if (thread + round) % 3 == 0 {
                             runtime.release_thread_credit();

@@ -19,7 +19,7 @@ fn shuttle_members_are_moved() {
             let (mover, to) = (member.mover(), second.clone());
             threads.add((), move |()| {
                 for _ in 0..2 {
-                    drop(member.group().try_charge(1).unwrap());
+                    drop(member.group().charge(1).unwrap());
                 }
                 Some(member)
             });

@@ -16,7 +16,7 @@ fn shuttle_a_lowered_max_holds_at_once() {
             threads.add(child.clone(), move |child| {
                 for round in 0..2 {
                     let units = 1 + (thread + round) % 3;
-                    if child.try_charge(units).is_ok() {
+                    if child.charge(units).is_ok() {
                         child.uncharge(units);
                     }
                 }
@@ -50,12 +50,12 @@ fn shuttle_an_imposed_max_admits_nothing_above() {
             .create("tenant", Limits::new().max(12))
             .unwrap();
         let query = tenant.create("q", Limits::new()).unwrap();
-        let held = query.try_charge(3).unwrap();
+        let held = query.charge(3).unwrap();
         let mut threads = Threads::new();
         for thread in 0..3 {
             threads.add(query.clone(), move |query| {
                 for round in 0..2 {
-                    drop(query.try_charge(1 + (thread + round) % 3));
+                    drop(query.charge(1 + (thread + round) % 3));
                 }
             });
         }
@@ -98,8 +98,8 @@ fn shuttle_no_charge_is_refused_beside_credit() {
         for group in groups {
             threads.add((), move |()| {
                 for _ in 0..3 {
-                    let mut charge = group.try_charge(1).expect("a share is free");
-                    charge.try_grow(1).expect("the rest of it is");
+                    let mut charge = group.charge(1).expect("a share is free");
+                    charge.grow(1).expect("the rest of it is");
                     charge.shrink(1);
                 }
             });

@@ -21,7 +21,7 @@ impl ChargeCache {
 
     /// A cache of the group that holds so many bytes.
     fn full(group: &Group, bytes: u64) -> Arc<ChargeCache> {
-        ChargeCache::of((0..bytes).map(|_| group.try_charge(1).unwrap()).collect())
+        ChargeCache::of((0..bytes).map(|_| group.charge(1).unwrap()).collect())
     }
 }
 
@@ -47,7 +47,7 @@ fn full_caches(batch: u64) {
         caches.push((group.clone(), cache.clone(), registration));
         threads.add((), move |()| {
             for _ in 0..3 {
-                let charge = group.try_charge(1).expect("a cache gives");
+                let charge = group.charge(1).expect("a cache gives");
                 cache.0.lock().push(charge);
             }
         });
@@ -101,7 +101,7 @@ fn victims(names: &[&str], each: u64) {
     for name in names {
         let hog = root.create(name, Limits::new()).unwrap();
         let (held, cancelled) = (
-            hog.try_charge(Bytes(each)).unwrap(),
+            hog.charge(Bytes(each)).unwrap(),
             Arc::new(AtomicBool::new(false)),
         );
         let ends = cancelled.clone();
@@ -125,7 +125,7 @@ fn victims(names: &[&str], each: u64) {
     for thread in 0..3 {
         threads.add(
             root.create(&format!("q{thread}"), Limits::new()).unwrap(),
-            move |asks| drop(asks.try_charge(2).expect("a victim makes room")),
+            move |asks| drop(asks.charge(2).expect("a victim makes room")),
         );
     }
     threads.join();

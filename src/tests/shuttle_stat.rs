@@ -75,7 +75,7 @@ fn shuttle_figures_outlive_their_groups() {
                     let query = tenant
                         .create(&format!("q{thread}-{round}"), Limits::new())
                         .unwrap();
-                    let charge = query.try_charge(1).unwrap();
+                    let charge = query.charge(1).unwrap();
                     query.stat_add(EVENT, 1);
                     query.offline().unwrap();
                     query.stat_add(EVENT, 1);

@@ -43,7 +43,7 @@ impl Hand {
         let bytes: u64 = rng.gen_range(1..4);
         let group = self.groups.last().unwrap_or(tenant).clone();
         match rng.gen_range(0..16) {
-            0..4 => self.charges.extend(group.try_charge(Bytes(bytes))),
+            0..4 => self.charges.extend(group.charge(Bytes(bytes))),
             4 => self.charges.push(group.force_charge(Bytes(bytes))),
             5 => self
                 .groups
@@ -75,7 +75,7 @@ impl Hand {
             10 => {
                 if let Some(charge) = self.charges.last_mut() {
                     charge.shrink(Bytes(bytes));
-                    let _ = charge.try_grow(1);
+                    let _ = charge.grow(1);
                 }
             }
             11 => drop(tenant.set_max(Limit::Bytes(bytes * 4))),

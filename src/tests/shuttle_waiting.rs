@@ -34,11 +34,7 @@ fn crowd(batch: u64) {
                 for round in 0..2 {
                     let bytes = 1 + (thread + round) % 3;
                     if thread < 3 {
-                        drop(
-                            group
-                                .try_charge_with(Bytes(bytes), OnFull::Wait(EVER))
-                                .unwrap(),
-                        );
+                        drop(group.charge_with(Bytes(bytes), OnFull::Wait(EVER)).unwrap());
                     } else if thread == 5 {
                         let mut future = pin!(group.charge_async(Bytes(bytes)));
                         let polled = future
@@ -82,8 +78,8 @@ fn shuttle_a_charge_that_moves_to_another_line_asks_there() {
         let runtime = runtime(4, 0);
         let tenant = below(&runtime.root(), "tenant", 2);
         let other = runtime.root().create("other", Limits::new()).unwrap();
-        let held = tenant.try_charge(2).unwrap();
-        let kept = [1, 1].map(|bytes| other.try_charge(bytes).unwrap());
+        let held = tenant.charge(2).unwrap();
+        let kept = [1, 1].map(|bytes| other.charge(bytes).unwrap());
         let cache = ChargeCache::of(kept.into());
         let registration = other.register_reclaimer(cache.clone(), Priority::NORMAL);
         let mut threads = Threads::new();
@@ -113,7 +109,7 @@ fn shuttle_a_waiter_leaves_with_the_group() {
         let mut threads = Threads::new();
         for name in ["first", "second"] {
             let gone = below(&runtime.root(), name, 1);
-            let held = gone.try_charge(1).unwrap();
+            let held = gone.charge(1).unwrap();
             let future = waiting(&gone, 1, Waker::noop());
             threads.add(held, drop);
             threads.add((), move |()| {
@@ -135,14 +131,14 @@ fn shuttle_waiters_of_groups_that_go_offline() {
     check(300, || {
         let runtime = runtime(2, 0);
         let root = runtime.root();
-        let held = root.try_charge(2).unwrap();
+        let held = root.charge(2).unwrap();
         let refused = Arc::new(AtomicU64::new(0));
         let mut threads = Threads::new();
         for thread in 0..4 {
             let group = root.create(&format!("q{thread}"), Limits::new()).unwrap();
             let (goes, refused) = (group.clone(), refused.clone());
             threads.add((), move |()| {
-                match group.try_charge_with(1, OnFull::Wait(EVER)) {
+                match group.charge_with(1, OnFull::Wait(EVER)) {
                     Ok(charge) => drop(charge),
                     Err(ChargeError::Offline { .. }) => {
                         drop(refused.fetch_add(1, Ordering::Relaxed))
@@ -179,8 +175,8 @@ fn shuttle_waits_at_random() {
                     let mut rng = thread_rng();
                     let bytes: u64 = rng.gen_range(1..4);
                     match rng.gen_range(0..6) {
-                        0 => drop(group.try_charge(Bytes(bytes))),
-                        1 => drop(group.try_charge_with(Bytes(bytes), OnFull::Wait(EVER))),
+                        0 => drop(group.charge(Bytes(bytes))),
+                        1 => drop(group.charge_with(Bytes(bytes), OnFull::Wait(EVER))),
                         2 => drop(block_on(group.charge_async(Bytes(bytes)))),
                         3 => drop(tenants[op % 2].set_max(Limit::Bytes(bytes + 1))),
                         4 => {
@@ -189,7 +185,7 @@ fn shuttle_waits_at_random() {
                                 assert!(notified.fetch_add(1, Ordering::Relaxed) < 1_000)
                             };
                             let registration = tenants[op % 2].on_event(Event::Max, count);
-                            drop(group.try_charge(Bytes(bytes + 2)));
+                            drop(group.charge(Bytes(bytes + 2)));
                             drop(registration);
                         }
                         _ => {

@@ -57,7 +57,7 @@ impl<T> Charged<T> {
         Charged { value, charge }
     }
 
-    /// Charges `bytes` as [`Group::try_charge`] does, and then calls `make` for the value. It may
+    /// Charges `bytes` as [`Group::charge`] does, and then calls `make` for the value. It may
     /// block: in async code charge with [`charge_async`](Group::charge_async), and use
     /// [`new`](Self::new).
     ///
@@ -69,7 +69,7 @@ impl<T> Charged<T> {
         bytes: impl IntoBytes,
         make: impl FnOnce() -> T,
     ) -> Result<Self, ChargeError> {
-        let charge = group.try_charge(bytes)?;
+        let charge = group.charge(bytes)?;
         Ok(Charged {
             value: make(),
             charge,
@@ -150,7 +150,7 @@ impl<T> Charged<T> {
 
 impl<T: Weigh> Charged<T> {
     /// Charges `group` for the [weight](Weigh) of a value that exists already. It may block, as
-    /// [`Group::try_charge`].
+    /// [`Group::charge`].
     ///
     /// # Errors
     ///
@@ -171,7 +171,7 @@ impl<T: Weigh> Charged<T> {
         reason = "the item comes back in place: no memory is allocated for it"
     )]
     pub fn weighed(group: &Group, value: T) -> Result<Self, PushError<T>> {
-        match group.try_charge(value.weigh()) {
+        match group.charge(value.weigh()) {
             Ok(charge) => Ok(Charged { value, charge }),
             Err(refused) => Err(PushError::new(value, refused, 0)),
         }

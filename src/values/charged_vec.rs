@@ -30,11 +30,11 @@ const ITEMS_MIN: usize = 4;
 /// let runtime = Runtime::builder().build()?;
 /// let query = runtime.root().create("q17", Limits::new().max(1 << 20))?;
 /// let mut rows = ChargedVec::new(&query);
-/// rows.try_push([1_u64, 2, 3])?;
-/// rows.try_extend((4..1_000).map(|row| [row; 3]))?;
+/// rows.push([1_u64, 2, 3])?;
+/// rows.extend((4..1_000).map(|row| [row; 3]))?;
 /// assert_eq!((rows.len(), query.live()), (997, rows.capacity() as u64 * 24));
 ///
-/// let refused = (0..).find_map(|row| rows.try_push([row; 3]).err()).expect("the max");
+/// let refused = (0..).find_map(|row| rows.push([row; 3]).err()).expect("the max");
 /// assert_eq!(refused.into_parts().0[0], rows.len() as u64 - 997, "the row comes back");
 /// assert!(query.peak() <= query.max());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -47,14 +47,14 @@ impl<T> ChargedVec<T> {
         ChargedVec(Charged::new(Vec::new(), group.force_charge(0)))
     }
 
-    /// Makes a vector with room for so many items. It may block, as [`Group::try_charge`].
+    /// Makes a vector with room for so many items. It may block, as [`Group::charge`].
     ///
     /// # Errors
     ///
     /// [`ChargeError`]: there is no room for so many.
-    pub fn try_with_capacity(group: &Group, items: usize) -> Result<Self, ChargeError> {
+    pub fn with_capacity(group: &Group, items: usize) -> Result<Self, ChargeError> {
         let mut vec = ChargedVec::new(group);
-        vec.try_reserve(items)?;
+        vec.reserve(items)?;
         Ok(vec)
     }
 
@@ -73,7 +73,7 @@ impl<T> ChargedVec<T> {
         self.0
     }
 
-    /// Adds an item. It may block, as [`Group::try_charge`], only if the vector has to grow.
+    /// Adds an item. It may block, as [`Group::charge`], only if the vector has to grow.
     ///
     /// # Errors
     ///
@@ -83,9 +83,9 @@ impl<T> ChargedVec<T> {
         clippy::result_large_err,
         reason = "the item comes back in place: no memory is allocated for it"
     )]
-    pub fn try_push(&mut self, item: T) -> Result<(), PushError<T>> {
+    pub fn push(&mut self, item: T) -> Result<(), PushError<T>> {
         if self.spare() == 0
-            && let Err(refused) = self.try_reserve(1)
+            && let Err(refused) = self.reserve(1)
         {
             return Err(PushError::new(item, refused, self.charge().bytes()));
         }
@@ -103,47 +103,47 @@ impl<T> ChargedVec<T> {
         clippy::result_large_err,
         reason = "the item comes back in place: no memory is allocated for it"
     )]
-    pub fn try_extend(&mut self, items: impl IntoIterator<Item = T>) -> Result<(), PushError<T>> {
+    pub fn extend(&mut self, items: impl IntoIterator<Item = T>) -> Result<(), PushError<T>> {
         let items = items.into_iter();
         // A hint may be too high: then the items are pushed one by one, as far as they fit.
         let _ = self.grow_if_room(items.size_hint().0);
         for item in items {
-            self.try_push(item)?;
+            self.push(item)?;
         }
         Ok(())
     }
 
     /// Makes room for `more` items, so that as many pushes do not fail. It may block, as
-    /// [`Group::try_charge`].
+    /// [`Group::charge`].
     ///
     /// # Errors
     ///
     /// [`ChargeError`]; the vector is as it was. The block that it has stays charged beside the one
     /// it asked for.
-    pub fn try_reserve(&mut self, more: usize) -> Result<(), ChargeError> {
-        self.try_reserve_with(more, OnFull::Refuse)
+    pub fn reserve(&mut self, more: usize) -> Result<(), ChargeError> {
+        self.reserve_with(more, OnFull::Refuse)
     }
 
     /// Makes room for `more` items, and does what `full` says if there is none, as
-    /// [`Group::try_charge_with`]. It may block, as that does: with [`OnFull::Reclaim`] in a pool
+    /// [`Group::charge_with`]. It may block, as that does: with [`OnFull::Reclaim`] in a pool
     /// of threads it does not wait for memory.
     ///
     /// # Errors
     ///
-    /// As [`try_reserve`](Self::try_reserve).
+    /// As [`reserve`](Self::reserve).
     ///
     /// ```
     /// use memcg::{ChargedVec, OnFull, Runtime};
     ///
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let mut rows = ChargedVec::<u64>::new(&runtime.root());
-    /// assert!(rows.try_reserve_with(20, OnFull::Reclaim).is_err());
-    /// rows.try_reserve_with(20, OnFull::Force)?;
-    /// rows.try_push(7)?; // in the room that it has
+    /// assert!(rows.reserve_with(20, OnFull::Reclaim).is_err());
+    /// rows.reserve_with(20, OnFull::Force)?;
+    /// rows.push(7)?; // in the room that it has
     /// assert_eq!((rows.capacity(), runtime.root().forced()), (20, 60));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn try_reserve_with(&mut self, more: usize, full: OnFull) -> Result<(), ChargeError> {
+    pub fn reserve_with(&mut self, more: usize, full: OnFull) -> Result<(), ChargeError> {
         if self.grow_if_room(more) {
             return Ok(());
         }
@@ -170,13 +170,13 @@ impl<T> ChargedVec<T> {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use memcg::{ChargedVec, Runtime};
     /// let runtime = Runtime::builder().max(100).build()?;
-    /// let held = runtime.root().try_charge(90)?;
+    /// let held = runtime.root().charge(90)?;
     /// let mut rows = ChargedVec::new(&runtime.root());
     /// let room = tokio::spawn(async move { rows.reserve_async(1).await.map(|()| rows) });
     /// tokio::task::yield_now().await;
     /// drop(held);
     /// let mut rows = room.await??;
-    /// rows.try_push(7_u64)?;
+    /// rows.push(7_u64)?;
     /// assert_eq!(*rows, [7]);
     /// # Ok(())
     /// # }
@@ -230,8 +230,8 @@ impl<T> ChargedVec<T> {
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// use memcg::ChargedVec;
     ///
-    /// let mut rows = ChargedVec::try_with_capacity(&runtime.root(), 10)?;
-    /// rows.try_extend(0..10_u64)?;
+    /// let mut rows = ChargedVec::with_capacity(&runtime.root(), 10)?;
+    /// rows.extend(0..10_u64)?;
     /// rows.edit(|rows| rows.retain(|row| row % 2 == 0));
     /// assert_eq!(*rows, [0, 2, 4, 6, 8]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -278,7 +278,7 @@ impl<T> ChargedVec<T> {
         let Ok(charge) = self
             .charge()
             .group()
-            .try_charge_with(Bytes(bytes_of::<T>(twice)), OnFull::IfRoom)
+            .charge_with(Bytes(bytes_of::<T>(twice)), OnFull::IfRoom)
         else {
             return false;
         };
@@ -297,7 +297,7 @@ impl<T> ChargedVec<T> {
         let charge = self
             .charge()
             .group()
-            .try_charge_with(Bytes(bytes_of::<T>(items)), full)?;
+            .charge_with(Bytes(bytes_of::<T>(items)), full)?;
         self.grow_with(items, charge);
         Ok(())
     }
@@ -329,23 +329,23 @@ fn bytes_of<T>(items: usize) -> u64 {
 }
 
 impl<T: Clone> ChargedVec<T> {
-    /// Adds copies of all items of a slice, or of none. It may block, as [`Group::try_charge`].
+    /// Adds copies of all items of a slice, or of none. It may block, as [`Group::charge`].
     ///
     /// # Errors
     ///
     /// [`ChargeError`]; the vector is as it was.
-    pub fn try_extend_from_slice(&mut self, items: &[T]) -> Result<(), ChargeError> {
-        self.try_reserve(items.len())?;
+    pub fn extend_from_slice(&mut self, items: &[T]) -> Result<(), ChargeError> {
+        self.reserve(items.len())?;
         self.vec().extend_from_slice(items);
         Ok(())
     }
 }
 
 /// Adds bytes. A refusal is an error of [`ErrorKind::OutOfMemory`] with the [`ChargeError`] inside,
-/// and adds none of them. To write may block, as [`Group::try_charge`].
+/// and adds none of them. To write may block, as [`Group::charge`].
 impl Write for ChargedVec<u8> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let added = self.try_extend_from_slice(bytes);
+        let added = self.extend_from_slice(bytes);
         added
             .map(|()| bytes.len())
             .map_err(|refused| io::Error::new(ErrorKind::OutOfMemory, refused))
@@ -425,9 +425,9 @@ mod tests {
     #[test]
     fn both_blocks_are_charged_while_it_grows() {
         let (_runtime, group) = group(1 << 20);
-        let mut vec = ChargedVec::try_with_capacity(&group, 100).unwrap();
+        let mut vec = ChargedVec::with_capacity(&group, 100).unwrap();
         assert_eq!(group.peak(), 800);
-        vec.try_extend(0..101_u64).unwrap();
+        vec.extend(0..101_u64).unwrap();
         assert_eq!((vec.capacity(), group.peak()), (200, 800 + 1_600));
         assert_paid(&vec, &group);
     }
@@ -436,9 +436,7 @@ mod tests {
     fn it_grows_by_what_is_left_and_then_keeps_its_items() {
         let (_runtime, group) = group(1_000);
         let mut vec = ChargedVec::new(&group);
-        let refused = (0..)
-            .find_map(|item: u64| vec.try_push(item).err())
-            .unwrap();
+        let refused = (0..).find_map(|item: u64| vec.push(item).err()).unwrap();
         // 4, 8, 16, 32, 64 items, which take 512 of 1,000 bytes: there is no room for a second
         // block.
         assert_eq!(
@@ -446,8 +444,8 @@ mod tests {
             (64, 64, 64)
         );
         assert_eq!(*vec, (0..64).collect::<Vec<_>>());
-        assert!(vec.try_reserve(1).is_err() && vec.try_extend_from_slice(&[1, 2]).is_err());
-        assert!(vec.try_reserve(usize::MAX).is_err() && vec.try_reserve(usize::MAX / 8).is_err());
+        assert!(vec.reserve(1).is_err() && vec.extend_from_slice(&[1, 2]).is_err());
+        assert!(vec.reserve(usize::MAX).is_err() && vec.reserve(usize::MAX / 8).is_err());
         assert_eq!((vec.len(), group.peak()), (64, 256 + 512));
         assert_paid(&vec, &group);
         vec.truncate(3);
@@ -455,9 +453,9 @@ mod tests {
         assert_eq!((&*vec, group.live()), (&[0, 1, 2][..], 24));
 
         // Beside 40 items 456 bytes are left: neither 80 items fit nor 60, but 57.
-        let _other = group.try_charge(200).unwrap();
-        let mut vec = ChargedVec::try_with_capacity(&group, 40).unwrap();
-        vec.try_extend(0..41_u64).unwrap();
+        let _other = group.charge(200).unwrap();
+        let mut vec = ChargedVec::with_capacity(&group, 40).unwrap();
+        vec.extend(0..41_u64).unwrap();
         assert_eq!(vec.capacity(), 57);
     }
 
@@ -466,7 +464,7 @@ mod tests {
         let (_runtime, group) = group(1_000);
         let mut vec = ChargedVec::new(&group);
         let mut items = 0..1_000_u64;
-        let refused = vec.try_extend(items.by_ref()).unwrap_err();
+        let refused = vec.extend(items.by_ref()).unwrap_err();
         assert_eq!(refused.refused().group(), &group);
         let (item, _) = refused.into_parts();
         assert_eq!((item as usize, items.next()), (vec.len(), Some(item + 1)));
@@ -477,8 +475,8 @@ mod tests {
     fn items_of_no_size_cost_nothing() {
         let (_runtime, group) = group(0);
         let mut vec = ChargedVec::new(&group);
-        vec.try_extend([(); 1_000]).unwrap();
-        vec.try_reserve(usize::MAX - 1_000).unwrap();
+        vec.extend([(); 1_000]).unwrap();
+        vec.reserve(usize::MAX - 1_000).unwrap();
         assert_eq!((vec.len(), group.live()), (1_000, 0));
     }
 
@@ -508,7 +506,7 @@ mod tests {
         }
         let (_runtime, group) = group(usize::MAX);
         let mut vec = ChargedVec::new(&group);
-        vec.try_extend(Lies(vec![1, 2, 3].into_iter())).unwrap();
+        vec.extend(Lies(vec![1, 2, 3].into_iter())).unwrap();
         assert_eq!(
             (&*vec, group.live()),
             (&[1, 2, 3][..], vec.capacity() as u64 * 8)
@@ -524,7 +522,7 @@ mod tests {
         let mut vec = ChargedVec::new(&group);
         let (mut grown, mut capacity) = (0, 0);
         for item in 0..many(10_000) {
-            vec.try_push(item).unwrap();
+            vec.push(item).unwrap();
             grown += usize::from(vec.capacity() != capacity);
             capacity = vec.capacity();
         }
@@ -535,15 +533,15 @@ mod tests {
     #[test]
     fn room_is_made_as_the_caller_says() {
         let (_runtime, group) = group(1_000);
-        let mut vec: ChargedVec<u64> = ChargedVec::try_with_capacity(&group, 40).unwrap();
-        let held = group.try_charge(600).unwrap();
+        let mut vec: ChargedVec<u64> = ChargedVec::with_capacity(&group, 40).unwrap();
+        let held = group.charge(600).unwrap();
         for full in [
             OnFull::IfRoom,
             OnFull::Now,
             OnFull::Reclaim,
             OnFull::Wait(Duration::from_millis(1)),
         ] {
-            assert!(vec.try_reserve_with(50, full).is_err(), "{full:?}");
+            assert!(vec.reserve_with(50, full).is_err(), "{full:?}");
             assert_eq!(
                 (vec.capacity(), vec.charge().bytes(), group.live()),
                 (40, 320, 920),
@@ -553,7 +551,7 @@ mod tests {
         let begun = Instant::now();
         let (mut charge, wait) = (held, Duration::from_secs(600));
         std::thread::scope(|scope| {
-            let reserve = scope.spawn(|| vec.try_reserve_with(50, OnFull::Wait(wait)));
+            let reserve = scope.spawn(|| vec.reserve_with(50, OnFull::Wait(wait)));
             while group.waiting_count() == 0 && !reserve.is_finished() {
                 std::thread::yield_now();
             }
@@ -561,7 +559,7 @@ mod tests {
             reserve.join().unwrap().unwrap();
         });
         assert!(vec.capacity() >= 50 && begun.elapsed() < wait);
-        vec.try_reserve_with(500, OnFull::Force).unwrap();
+        vec.reserve_with(500, OnFull::Force).unwrap();
         assert_eq!((vec.capacity(), group.forced()), (500, 3_200));
     }
 
@@ -569,8 +567,8 @@ mod tests {
     fn a_wait_is_for_what_others_hold() {
         let (_runtime, group) = group(1_000);
         let mut context = Context::from_waker(Waker::noop());
-        let held = group.try_charge(600).unwrap();
-        let mut vec = ChargedVec::try_with_capacity(&group, 40).unwrap();
+        let held = group.charge(600).unwrap();
+        let mut vec = ChargedVec::with_capacity(&group, 40).unwrap();
         {
             let mut reserve = pin!(vec.reserve_async(70));
             assert!(reserve.as_mut().poll(&mut context).is_pending());
@@ -580,7 +578,7 @@ mod tests {
         }
         assert_paid(&vec, &group);
         let capacity = vec.capacity();
-        vec.try_extend(vec![0_u64; capacity]).unwrap();
+        vec.extend(vec![0_u64; capacity]).unwrap();
         // It holds more than half: it would wait for itself.
         assert!(
             matches!(

@@ -7,7 +7,7 @@ use super::charged_vec::ChargedVec;
 
 /// Fills the capacity that is charged, and does not grow: a buffer that grows inside of a read
 /// could not be refused. Make room first, with [`reserve_async`](ChargedVec::reserve_async) or
-/// [`try_reserve`](ChargedVec::try_reserve). A read into a vector without room ends with 0 bytes,
+/// [`reserve`](ChargedVec::reserve). A read into a vector without room ends with 0 bytes,
 /// as at the end of the stream.
 // SAFETY: `chunk_mut` is the spare capacity, and the same until the vector changes; `remaining_mut`
 // is its length.
@@ -41,7 +41,7 @@ mod tests {
     fn a_buffer_is_filled_as_far_as_it_is_charged() {
         let runtime = Runtime::builder().audit(true).build().unwrap();
         let root = runtime.root();
-        let mut buffer = ChargedVec::try_with_capacity(&root, 8).unwrap();
+        let mut buffer = ChargedVec::with_capacity(&root, 8).unwrap();
         assert_eq!(buffer.remaining_mut(), 8);
         buffer.put_slice(b"abc");
         buffer.put_u32(0x6465_6667);

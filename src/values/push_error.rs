@@ -17,9 +17,9 @@ use crate::units::Bytes;
 /// use memcg::{ChargedVec, Runtime};
 ///
 /// let runtime = Runtime::builder().max(100).build()?;
-/// let mut rows = ChargedVec::try_with_capacity(&runtime.root(), 7)?;
-/// rows.try_extend(0..7_u64)?;
-/// let refused = rows.try_push(7).unwrap_err();
+/// let mut rows = ChargedVec::with_capacity(&runtime.root(), 7)?;
+/// rows.extend(0..7_u64)?;
+/// let refused = rows.push(7).unwrap_err();
 /// assert!(refused.to_string().ends_with("; the vector's 56 B stay charged until its items are in the larger block"));
 /// assert_eq!(refused.into_parts().0, 7);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -46,10 +46,10 @@ impl Tree {
         [&self.b, &self.c].into_iter().for_each(walk_first);
         // An adaptive stock opens with the next charge and is filled by the one after.
         for _ in 0..2 {
-            self.b.try_charge(1).expect("far from the limit");
+            self.b.charge(1).expect("far from the limit");
             self.other
-                .with(&self.b, |b| b.try_charge(1).expect("far from the limit"));
-            self.c.try_charge(1).expect("unlimited");
+                .with(&self.b, |b| b.charge(1).expect("far from the limit"));
+            self.c.charge(1).expect("unlimited");
         }
     }
 
@@ -96,7 +96,7 @@ impl Tree {
 
 /// The first walk of a counter opens no adaptive stock.
 fn walk_first(counter: &PageCounter) {
-    counter.try_charge(1).expect("far from the limit");
+    counter.charge(1).expect("far from the limit");
     counter.uncharge(1);
 }
 
@@ -162,7 +162,7 @@ impl Tree {
     fn other_life(&self) {
         let b = self.b.clone();
         std::thread::spawn(move || {
-            b.try_charge(5).expect("room");
+            b.charge(5).expect("room");
             b.uncharge(5);
         })
         .join()
@@ -211,10 +211,10 @@ fn a_refusal_without_stock_below_drains_nothing() {
     let r = PageCounter::root(CounterConfig::new().batch(0).audit(true));
     let a = r.child();
     a.set_max(10).expect("nothing is charged yet");
-    a.try_charge(10).expect("10 of 10");
+    a.charge(10).expect("10 of 10");
     let before = r.counts();
     for _ in 0..100 {
-        a.try_charge(1).expect_err("11 of 10");
+        a.charge(1).expect_err("11 of 10");
     }
     let after = r.counts();
     assert_eq!(
@@ -244,12 +244,12 @@ fn thousands_of_ordinary_operations_drain_nothing() {
                 1 => counter.set_min(units),
                 2..7 if elsewhere => {
                     tree.other.with(&counter, move |counter| {
-                        counter.try_charge(units).expect("room")
+                        counter.charge(units).expect("room")
                     });
                     held.push((counter, units));
                 }
                 2..7 => {
-                    counter.try_charge(units).expect("room");
+                    counter.charge(units).expect("room");
                     held.push((counter, units));
                 }
                 _ if held.is_empty() => {}
@@ -277,7 +277,7 @@ fn a_refusal_drains_the_refusing_subtree() {
         Tree::new(config).assert_drains_a("a refusal", |t| {
             let room = t.a.max() - t.a.live();
             assert_eq!(
-                t.b.try_charge(room + 1).expect_err("one too many").level,
+                t.b.charge(room + 1).expect_err("one too many").level,
                 t.a.id()
             );
             assert_eq!(t.a.stocked(), 0);
@@ -290,7 +290,7 @@ fn a_charge_that_needs_the_stock_drains_it() {
     for config in configs() {
         Tree::new(config).assert_drains_a("a charge that fits without the stock only", |t| {
             let room = t.a.max() - t.a.live();
-            t.b.try_charge(room).expect("exactly fits");
+            t.b.charge(room).expect("exactly fits");
             assert_eq!((t.a.stocked(), t.a.usage()), (0, t.a.max()));
         });
     }
@@ -324,7 +324,7 @@ fn a_switch_drains() {
     for config in configs() {
         Tree::new(config).assert_drains_a("switching the stock off", |t| {
             t.a.set_batch(0);
-            t.b.try_charge(1).expect("room");
+            t.b.charge(1).expect("room");
             t.b.uncharge(1);
             assert_eq!(t.a.stocked(), 0, "off is off");
         });
@@ -338,7 +338,7 @@ fn a_switch_back_on_drains_nothing() {
         tree.a.set_batch(0);
         tree.assert_quiet("an ordinary life without a stock", |t| {
             for _ in 0..100 {
-                t.b.try_charge(1).expect("room");
+                t.b.charge(1).expect("room");
                 t.b.uncharge(1);
             }
         });
@@ -348,7 +348,7 @@ fn a_switch_back_on_drains_nothing() {
             (BATCH, BATCH, BATCH)
         );
         tree.assert_quiet("an ordinary life after it", |t| {
-            t.b.try_charge(1).expect("room")
+            t.b.charge(1).expect("room")
         });
     }
 }
@@ -359,9 +359,9 @@ fn an_explicit_call_drains_with_one_barrier() {
         let tree = Tree::new(config);
         let more: Vec<PageCounter> = (0..50).map(|_| tree.a.child()).collect();
         for counter in more.iter().chain(&more) {
-            counter.try_charge(1).expect("room");
+            counter.charge(1).expect("room");
             tree.other
-                .with(counter, |counter| counter.try_charge(1).expect("room"));
+                .with(counter, |counter| counter.charge(1).expect("room"));
         }
         tree.assert_drains_a("an explicit drain", |t| {
             let counts = t.drained_by(|t| assert!(t.a.drain() > 0));
@@ -382,8 +382,8 @@ fn the_first_child_drains_its_parent() {
         let a = r.child();
         let other = Other::spawn();
         for _ in 0..2 {
-            a.try_charge(1).expect("unlimited");
-            other.with(&a, |a| a.try_charge(1).expect("unlimited"));
+            a.charge(1).expect("unlimited");
+            other.with(&a, |a| a.charge(1).expect("unlimited"));
         }
         let (stocked, before) = (a.stocked(), r.counts());
         assert!(stocked > 0);
@@ -402,8 +402,8 @@ fn a_root_with_children_carries_no_stock() {
     for config in configs() {
         let r = PageCounter::root(config.batch(BATCH));
         walk_first(&r);
-        r.try_charge(1).expect("unlimited");
-        r.try_charge(1).expect("unlimited");
+        r.charge(1).expect("unlimited");
+        r.charge(1).expect("unlimited");
         assert!(r.stocked() > 0);
         let a = r.child();
         assert_eq!(
@@ -412,7 +412,7 @@ fn a_root_with_children_carries_no_stock() {
             "its first child drained it"
         );
         for _ in 0..10 {
-            r.try_charge(1).expect("unlimited");
+            r.charge(1).expect("unlimited");
             assert_eq!((r.usage(), r.stocked()), (r.live(), 0));
         }
         drop(a);

@@ -32,7 +32,7 @@ fn with_group() -> (Runtime, Group, u64) {
 /// A thread charges a byte and keeps it; the rest of the batch is its credit.
 fn charge_on(other: &Other, group: &Group) -> memcg::Charge {
     let group = group.clone();
-    other.run(move || group.try_charge(1).expect("no limit"))
+    other.run(move || group.charge(1).expect("no limit"))
 }
 
 fn releases(runtime: &Runtime) -> u64 {
@@ -57,7 +57,7 @@ fn a_thousand_sleeping_threads_leave_live_charge_alone() {
             let sleeper = thread::Builder::new()
                 .stack_size(128 << 10)
                 .spawn_scoped(scope, || {
-                    let held = group.try_charge(512).expect("no limit");
+                    let held = group.charge(512).expect("no limit");
                     charged.wait();
                     read.wait();
                     drop(held);
@@ -130,9 +130,9 @@ fn the_credit_of_a_thread_that_has_ended_goes_at_once() {
 fn a_thread_gives_its_own_credit_back_without_a_barrier() {
     let ((runtime, group, before), elsewhere, other) = (with_group(), runtime(), Other::spawn());
     let held = [
-        group.try_charge(1).unwrap(),
+        group.charge(1).unwrap(),
         charge_on(&other, &group),
-        elsewhere.root().try_charge(1).unwrap(),
+        elsewhere.root().charge(1).unwrap(),
     ];
     assert_eq!(runtime.release_thread_credit(), Bytes(BATCH - 1));
     assert_eq!(runtime.release_thread_credit(), Bytes(0));
@@ -145,7 +145,7 @@ fn a_thread_gives_its_own_credit_back_without_a_barrier() {
     assert_eq!((barriers(&runtime), barriers(&elsewhere)), (before, 0));
     assert!(runtime.verify().is_ok());
     // The stock is open.
-    let again = group.try_charge(1).unwrap();
+    let again = group.charge(1).unwrap();
     assert_eq!(group.usage(), 2 * BATCH + 1);
     drop((held, again));
 }
@@ -161,7 +161,7 @@ fn each_counter_gives_back_its_own() {
     let runtime = builder.build().unwrap();
     let group = runtime.root().create("tenant", Limits::new()).unwrap();
     let amounts = [(Counter::MEMORY, 1), (memsw, 1), (spill, 1)];
-    let mut held = vec![group.try_charge_set(&amounts).unwrap()];
+    let mut held = vec![group.charge_set(&amounts).unwrap()];
     let usage = |group: &Group| {
         [Counter::MEMORY, memsw, spill].map(|counter| group.counter(counter).unwrap().usage())
     };
@@ -172,7 +172,7 @@ fn each_counter_gives_back_its_own() {
         "the figure is of memory"
     );
     assert_eq!(usage(&group), [1; 3]);
-    held.push(group.try_charge_set(&amounts).unwrap());
+    held.push(group.charge_set(&amounts).unwrap());
     assert_eq!(runtime.release_thread_credit(), Bytes(BATCH - 1));
     assert_eq!(usage(&group), [2; 3]);
     assert!(runtime.verify().is_ok());
@@ -183,7 +183,7 @@ fn one_runtime_leaves_the_credit_of_another() {
     let runtimes = [runtime(), runtime()];
     let held = runtimes
         .each_ref()
-        .map(|runtime| runtime.root().try_charge(1).unwrap());
+        .map(|runtime| runtime.root().charge(1).unwrap());
     assert_eq!([(); 3].map(|()| releases(&runtimes[0])), [0, 0, BATCH - 1]);
     assert_eq!(
         runtimes.each_ref().map(|runtime| runtime.root().usage()),
@@ -235,11 +235,11 @@ fn an_adaptive_stock_grows_with_use() {
     let runtime = Runtime::builder().audit(true).build().unwrap();
     let group = runtime.root().create("tenant", Limits::new()).unwrap();
     // The second charge opens the stock.
-    let mut held = vec![group.try_charge(1).unwrap(), group.try_charge(1).unwrap()];
+    let mut held = vec![group.charge(1).unwrap(), group.charge(1).unwrap()];
     let mut refills = || -> Vec<u64> {
         let mut taken = |usage: u64| {
             // The charge is of all credit that is left, and one byte more.
-            held.push(group.try_charge(Bytes(usage - group.live() + 1)).unwrap());
+            held.push(group.charge(Bytes(usage - group.live() + 1)).unwrap());
             group.usage() - usage
         };
         (0..5).map(|_| taken(group.usage())).collect()

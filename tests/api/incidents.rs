@@ -41,14 +41,14 @@ fn each_refusal_says_what_was_refused() {
         .create("acme", Limits::new().max(50))
         .unwrap();
     let query = create(&acme, "q17");
-    let _held = query.try_charge(20).unwrap();
-    assert!(query.try_charge(40).is_err());
+    let _held = query.charge(20).unwrap();
+    assert!(query.charge(40).is_err());
     assert!(matches!(
-        query.try_charge_with(31, OnFull::Wait(Duration::ZERO)),
+        query.charge_with(31, OnFull::Wait(Duration::ZERO)),
         Err(ChargeError::TimedOut { .. })
     ));
-    assert!(runtime.root().try_charge(90).is_err());
-    let _fits = query.try_charge(30).unwrap();
+    assert!(runtime.root().charge(90).is_err());
+    let _fits = query.charge(30).unwrap();
     let kept = runtime.root().incidents();
     let expected = [
         (IncidentKind::Refused, "/acme/q17", "/acme", 40),
@@ -76,7 +76,7 @@ fn a_wait_that_cannot_end_has_a_kind_of_its_own() {
     let runtime = runtime(100);
     let [old, young] =
         ["old", "young"].map(|name| runtime.root().create(name, Limits::new().tasks(1)).unwrap());
-    let _held = [&old, &young].map(|group| group.try_charge(50).unwrap());
+    let _held = [&old, &young].map(|group| group.charge(50).unwrap());
     let mut context = Context::from_waker(Waker::noop());
     let (mut first, mut second) = (old.charge_async(40), young.charge_async(40));
     assert!(Pin::new(&mut first).poll(&mut context).is_pending());
@@ -98,9 +98,9 @@ fn a_group_has_its_own_and_those_below() {
         ["a", "ab"].map(|name| runtime.root().create(name, Limits::new().max(10)).unwrap());
     let below = create(&a, "x");
     for group in [&a, &ab, &below] {
-        assert!(group.try_charge(11).is_err());
+        assert!(group.charge(11).is_err());
     }
-    assert!(ab.try_charge(12).is_err());
+    assert!(ab.charge(12).is_err());
     let groups = |of: &Group| {
         of.incidents()
             .iter()
@@ -126,13 +126,13 @@ fn a_victim_says_for_whom() {
     let runtime = runtime(100);
     runtime.root().set_oom_policy(OomPolicy::Choose);
     let [hog, query] = ["hog", "q17"].map(|name| create(&runtime.root(), name));
-    let held = std::sync::Mutex::new(vec![hog.try_charge(90).unwrap()]);
+    let held = std::sync::Mutex::new(vec![hog.charge(90).unwrap()]);
     let held = std::sync::Arc::new(held);
     let _hook = hog.on_cancel({
         let held = std::sync::Arc::clone(&held);
         move |_| held.lock().unwrap().clear()
     });
-    let _charge = query.try_charge(50).unwrap();
+    let _charge = query.charge(50).unwrap();
     let kept = runtime.root().incidents();
     assert_eq!(
         kept.iter().map(of).collect::<Vec<_>>(),
@@ -150,7 +150,7 @@ fn a_counter_beside_memory_is_named() {
     runtime.keep_incidents(MOST);
     let acme = create(&runtime.root(), "acme");
     acme.counter(files).unwrap().set_max(3).unwrap();
-    assert!(acme.try_charge_set(&[(files, 4)]).is_err());
+    assert!(acme.charge_set(&[(files, 4)]).is_err());
     let kept = acme.incidents();
     assert_eq!(
         kept.iter().map(of).collect::<Vec<_>>(),
@@ -171,7 +171,7 @@ fn a_counter_beside_memory_is_named() {
 fn what_is_kept_is_bounded() {
     let runtime = Runtime::builder().max(100).build().unwrap();
     let root = runtime.root();
-    let refused = |bytes: usize| assert!(root.try_charge(bytes).is_err());
+    let refused = |bytes: usize| assert!(root.charge(bytes).is_err());
     refused(101);
     assert_eq!(root.incidents(), [], "nothing is kept unless asked for");
     runtime.keep_incidents(3);
@@ -200,7 +200,7 @@ fn threads_that_are_refused_at_once() {
         [0_u64, 1, 2, 3].map(|number| runtime.root().create(number, Limits::new()).unwrap());
     thread::scope(|scope| {
         for group in &groups {
-            scope.spawn(move || (0..100).for_each(|_| assert!(group.try_charge(11).is_err())));
+            scope.spawn(move || (0..100).for_each(|_| assert!(group.charge(11).is_err())));
         }
         for _ in 0..100 {
             let kept = runtime.root().incidents();

@@ -61,10 +61,10 @@ fn the_largest_uncharge_with_credit_above_a_batch() {
         assert!(counter.counts().underflows > 0);
         assert_names(&counter.verify(), counter.id(), FaultKind::Underflow);
         for units in [100_001, 1_000_000_000, u64::MAX] {
-            counter.try_charge(units).expect_err("above max");
+            counter.charge(units).expect_err("above max");
         }
-        counter.try_charge(100_000).expect("exactly max");
-        counter.try_charge(1).expect_err("full");
+        counter.charge(100_000).expect("exactly max");
+        counter.charge(1).expect_err("full");
         assert_eq!(counter.usage(), 100_000);
     }
 }
@@ -85,7 +85,7 @@ fn over_uncharging_lets_no_thread_pass_the_limit() {
             || a.uncharge(1_000_000),
             || {
                 for round in 0..200_000_u64 {
-                    let _ = a.try_charge(90);
+                    let _ = a.charge(90);
                     check();
                     if round % 16 == 0 {
                         a.force_charge(50);
@@ -106,7 +106,7 @@ fn verify_adds_up_more_than_it_can_count() {
         let root = PageCounter::root(CounterConfig::new().batch(0));
         let children = [root.child(), root.child(), root.child()];
         for child in &children {
-            child.try_charge(PageCounter::USAGE_MAX).expect("just fits");
+            child.charge(PageCounter::USAGE_MAX).expect("just fits");
             // Misuse: the root loses what its children hold.
             root.cancel(u64::MAX);
             if protected {
@@ -175,7 +175,7 @@ fn a_counter_goes_with_its_credit_while_a_sibling_charges() {
         || {
             let mut in_transit = 0;
             for round in 0..400_000 {
-                let charged = sibling.try_charge(70);
+                let charged = sibling.charge(70);
                 if charged.is_ok() {
                     sibling.uncharge(70);
                     continue;
@@ -204,7 +204,7 @@ fn a_deep_chain_goes_on_a_small_stack() {
         for level in 1..LEVELS {
             handles.push(handles[level - 1].child());
         }
-        handles[LEVELS - 1].try_charge(1).expect("unlimited");
+        handles[LEVELS - 1].charge(1).expect("unlimited");
         assert_eq!(handles[0].usage(), 1);
         if leaf_first {
             while handles.len() > 1 {

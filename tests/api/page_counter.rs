@@ -150,8 +150,8 @@ fn an_account_moves_with_its_memory_and_ends_before_its_charge() {
         ),
         (60, 25)
     );
-    assert_eq!(held.migrate(None, Some(FAR), 1_000), 25);
-    assert_eq!(held.migrate(Some(NEAR), Some(FAR), 10), 10);
+    assert_eq!(held.migrated(None, Some(FAR), 1_000), 25);
+    assert_eq!(held.migrated(Some(NEAR), Some(FAR), 10), 10);
     assert_eq!([NEAR, FAR].map(|node| on_node(&machine, node)), [50, 35]);
     assert_eq!(held.placement().on_node(FAR), 35);
     // A second account takes the place of the first.
@@ -244,7 +244,7 @@ fn a_pressure_hook_serves_a_counter_with_statistics() {
     }));
     machine.force_charge(90);
     machine.stat_add(asked, 1);
-    assert!(machine.try_charge(30).is_err());
+    assert!(machine.charge(30).is_err());
     assert_eq!((freed.recv(), machine.refused_count()), (Ok(20), 1));
 }
 
@@ -255,7 +255,7 @@ fn a_refusal_leads_to_the_name_of_its_level() {
     for config in [CounterConfig::new(), CounterConfig::new().statistics()] {
         let machine = PageCounter::root(config.name("machine").max(100));
         let job = machine.named_child("tenant").named_child("job");
-        let refused = job.try_charge(101).unwrap_err();
+        let refused = job.charge(101).unwrap_err();
         assert_eq!(
             job.level(refused.level)
                 .map(|level| level.name().to_string())

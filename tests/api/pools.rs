@@ -52,7 +52,7 @@ impl Subscriber for Listens {
         self.reported.lock().unwrap().push(reads.0);
         if let Some(runtime) = &self.runtime {
             let group = runtime.root().create("its own", Limits::new()).unwrap();
-            drop(group.try_charge(10).unwrap());
+            drop(group.charge(10).unwrap());
             group.memory().drain();
             group.offline().unwrap();
         }
@@ -153,7 +153,7 @@ fn each_drain_is_an_event() {
         .build()
         .unwrap();
     let root = runtime.root();
-    drop(root.try_charge(10).unwrap());
+    drop(root.charge(10).unwrap());
     let mut drained = 0;
     let events = reported(
         Listens {
@@ -198,7 +198,7 @@ fn a_subscriber_may_drain_and_panic() {
     };
     let events = reported(listens, || {
         for _ in 0..2 {
-            drop(root.try_charge(10).unwrap());
+            drop(root.charge(10).unwrap());
             root.memory().drain();
         }
     });

@@ -23,7 +23,7 @@ fn assert_prints(error: &dyn Error, text: &str) {
 
 #[track_caller]
 fn refused(group: &Group, bytes: u64) -> ChargeError {
-    group.try_charge(Bytes(bytes)).expect_err("no room")
+    group.charge(Bytes(bytes)).expect_err("no room")
 }
 
 /// A reclaimer that has nothing, so that charges are refused as before.
@@ -98,7 +98,7 @@ fn a_further_counter() {
         .expect("a number");
     let text = "/acme refused 12 B of swap for /acme: short by 2 B, max 10 B; \
                 neither waiting nor reclaim can help; to fit, raise max of swap of /acme or charge less";
-    let set = |bytes| acme.try_charge_set(&[(Counter::MEMORY, 5), (swap, bytes)]);
+    let set = |bytes| acme.charge_set(&[(Counter::MEMORY, 5), (swap, bytes)]);
     assert_prints(&set(12).expect_err("no room"), text);
     let _held = set(8).expect("room");
     let text = "/acme refused 4 B of swap for /acme: short by 2 B, usage 8 B of max 10 B; \
@@ -121,21 +121,16 @@ fn a_further_counter_of_things() {
     assert_eq!(units, [Unit::Events, Unit::Nanoseconds, Unit::Bytes]);
     of(&acme, descriptors).set_max(3).expect("a number");
     of(&acme, delays).set_max(5_000).expect("a number");
-    let refused = |counter, amount: u64| {
-        query
-            .try_charge_set(&[(counter, amount)])
-            .expect_err("no room")
-    };
+    let refused =
+        |counter, amount: u64| query.charge_set(&[(counter, amount)]).expect_err("no room");
     let text = "/acme refused 2048 of descriptors for /acme/q17: short by 2045, max 3; neither waiting nor \
                 reclaim can help; to fit, raise max of descriptors of /acme or charge less";
     assert_prints(&refused(descriptors, 2_048), text);
     let held = [
-        acme.try_charge_set(&[(descriptors, 2)]),
-        query.try_charge_set(&[(descriptors, 1)]),
+        acme.charge_set(&[(descriptors, 2)]),
+        query.charge_set(&[(descriptors, 1)]),
     ];
-    let error = acme
-        .try_charge_set(&[(descriptors, 1)])
-        .expect_err("no room");
+    let error = acme.charge_set(&[(descriptors, 1)]).expect_err("no room");
     let text = "/acme refused 1 of descriptors for /acme: short by 1, usage 3 of max 3; neither waiting nor \
                 reclaim can help; to fit, uncharge some of descriptors in /acme or raise max of descriptors of /acme";
     assert_prints(&error, text);
@@ -153,14 +148,14 @@ fn a_further_counter_of_things() {
     let unlimited = create(&runtime.root(), "q18");
     assert_prints(
         &unlimited
-            .try_charge_set(&[(descriptors, u64::MAX)])
+            .charge_set(&[(descriptors, u64::MAX)])
             .expect_err("too much"),
         text,
     );
     drop(held);
     unlimited.offline().expect("no children");
     let gone = unlimited
-        .try_charge_set(&[(descriptors, 2)])
+        .charge_set(&[(descriptors, 2)])
         .expect_err("offline");
     assert_prints(
         &gone,
@@ -177,7 +172,7 @@ fn charges_that_do_not_wait_and_that_have() {
     let runtime = left_empty(build(bare()));
     let (acme, query, _held) = full(&runtime);
     let text = query
-        .try_charge_with(Bytes(3 * KIB), OnFull::Wait(Duration::from_millis(1)))
+        .charge_with(Bytes(3 * KIB), OnFull::Wait(Duration::from_millis(1)))
         .expect_err("no room")
         .to_string();
     let helps = "ms in line; waiting can help; to fit, wait longer, release memory in /acme, register a reclaimer there \
@@ -188,7 +183,7 @@ fn charges_that_do_not_wait_and_that_have() {
     );
     let _registration = empty_handed(&acme);
     let error = query
-        .try_charge_with(Bytes(3 * KIB), OnFull::Now)
+        .charge_with(Bytes(3 * KIB), OnFull::Now)
         .expect_err("no room");
     assert!(matches!(error, ChargeError::WouldBlock(_)));
     let helps = "memory may come, and this charge does not wait for it; reclaim can help; to fit, wait in line \
@@ -205,7 +200,7 @@ fn inside_reclaim() {
         let (query, said) = (query.clone(), Arc::clone(&said));
         let asks = call(move |_, _| {
             *lock(&said) = query
-                .try_charge(Bytes(3 * KIB))
+                .charge(Bytes(3 * KIB))
                 .expect_err("no room")
                 .to_string();
             0
@@ -286,7 +281,7 @@ fn counters() {
     let top = PageCounter::root(CounterConfig::new().batch(0).max(100));
     let job = top.child();
     let (at, of) = (top.id(), job.id());
-    let refused = job.try_charge(120).expect_err("no room");
+    let refused = job.charge(120).expect_err("no room");
     let text = format!(
         "{at} refused 120 for {of}: short by 20, max 100; to fit, raise its max or charge less"
     );
@@ -296,7 +291,7 @@ fn counters() {
     let text = format!(
         "{at} refused 12 for {of}: short by 2, usage 90 of max 100; to fit, uncharge there or raise its max"
     );
-    assert_prints(&job.try_charge(12).expect_err("no room"), &text);
+    assert_prints(&job.charge(12).expect_err("no room"), &text);
     let text = format!("{at} is busy: usage 90 is 30 above the new max 60; uncharge there");
     assert_prints(&top.set_max(60).expect_err("busy"), &text);
     let unlimited = PageCounter::root(CounterConfig::new().batch(0));
@@ -306,7 +301,7 @@ fn counters() {
     let text = format!(
         "{of} refused {most} for {of}: short by 5, usage 5; charge less: no counter counts more than {most}"
     );
-    assert_prints(&unlimited.try_charge(most).expect_err("no room"), &text);
+    assert_prints(&unlimited.charge(most).expect_err("no room"), &text);
 }
 
 /// A group has the name of its service's setting, and loses it with its object. A process keeps 255

@@ -106,7 +106,7 @@ fn it_fits_a_terminal() {
         query.force_charge(Bytes(1_000 * MIB)),
         query.force_charge(Bytes(100 * MIB)),
     ];
-    assert!(query.try_charge(Bytes(500 * MIB)).is_err());
+    assert!(query.charge(Bytes(500 * MIB)).is_err());
     let _waiter = in_line(&query, 3 * MIB);
     let text = runtime.snapshot().to_string();
     let lines: Vec<&str> = text.lines().collect();
@@ -243,7 +243,7 @@ fn each_figure_is_the_groups() {
         let acme = runtime.root().create("acme", limits).expect("a name");
         let queries = ["a", "b"].map(|name| create(&acme, name));
         let _held = queries.each_ref().map(|query| charge(query, 20 * KIB));
-        assert!(queries[0].try_charge(Bytes(40 * KIB)).is_err());
+        assert!(queries[0].charge(Bytes(40 * KIB)).is_err());
         let _forced = queries[1].force_charge(Bytes(30 * KIB));
         let groups = [
             runtime.root(),
@@ -363,10 +363,10 @@ fn counters_beside_memory() {
         .set_max(3)
         .expect("a number");
     let _held = [
-        acme.try_charge_set(&[(files, 2)]).expect("two of three"),
-        root.try_charge_set(&[(spill, 500)]).expect("no limit"),
+        acme.charge_set(&[(files, 2)]).expect("two of three"),
+        root.charge_set(&[(spill, 500)]).expect("no limit"),
     ];
-    assert!(acme.try_charge_set(&[(files, 2)]).is_err());
+    assert!(acme.charge_set(&[(files, 2)]).is_err());
     let snapshot = runtime.snapshot();
     assert_eq!(
         snapshot.counters().collect::<Vec<_>>(),
@@ -587,7 +587,7 @@ fn check(snapshot: &Snapshot, stays: &[Group]) {
 #[test]
 fn as_json() {
     let runtime = build(bare().max(Limit::Bytes(100)));
-    assert!(runtime.root().try_charge(101).is_err());
+    assert!(runtime.root().charge(101).is_err());
     let json = serde_json::to_value(runtime.snapshot()).expect("plain figures");
     assert_eq!(json[0]["path"], "/");
     assert_eq!(

@@ -75,7 +75,7 @@ fn make_and_throw_away(builder: RuntimeBuilder, long: bool) -> u64 {
         refused += times;
         if number % 50 == 0 {
             // Its first child comes next, for which it gives its own credit back.
-            (0..2).for_each(|_| drop(group.try_charge(10).expect("room")));
+            (0..2).for_each(|_| drop(group.charge(10).expect("room")));
             parent = if number % 100 == 0 {
                 group.clone()
             } else {
@@ -92,7 +92,7 @@ fn make_and_throw_away(builder: RuntimeBuilder, long: bool) -> u64 {
     for group in &groups {
         assert_eq!(runtime.group(&group.path()).as_ref(), Some(group));
         assert_eq!(runtime.find(group.id()).as_ref(), Some(group));
-        drop(group.try_charge(10).expect("room"));
+        drop(group.charge(10).expect("room"));
     }
     let in_use = live(&runtime);
     root.children().iter().for_each(Group::offline_tree);
@@ -162,10 +162,10 @@ fn create_is_refused_while_the_dying_wait_for_their_barrier() {
                     let group = root
                         .create(&format!("dying{dying}"), Limits::new())
                         .expect("a name that is free");
-                    drop(group.try_charge(10).expect("no limit"));
-                    drop(group.try_charge(10).expect("no limit"));
+                    drop(group.charge(10).expect("no limit"));
+                    drop(group.charge(10).expect("no limit"));
                     other.with(&group, |group| {
-                        (0..2).for_each(|_| drop(group.try_charge(10).expect("no limit")))
+                        (0..2).for_each(|_| drop(group.charge(10).expect("no limit")))
                     });
                     group.offline().expect("no children");
                 }

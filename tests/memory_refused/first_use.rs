@@ -14,7 +14,7 @@ const BYTES: i64 = 4_096;
 
 /// One event, and one addition to the statistics.
 fn use_it(group: &Group) {
-    assert!(group.try_charge(11).is_err());
+    assert!(group.charge(11).is_err());
     group.stat_add(Stat::ANON, BYTES);
 }
 

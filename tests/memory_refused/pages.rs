@@ -170,7 +170,7 @@ fn a_process_without_address_space_is_refused_and_goes_on_with_what_it_has() {
             assert_whole(&runtime, &groups);
             // The memory that others leave is enough for as many.
             for group in groups.drain(full / 2..) {
-                drop(group.try_charge(10).expect("no limit"));
+                drop(group.charge(10).expect("no limit"));
                 group.offline().expect("no children");
             }
             for number in full / 2..full {

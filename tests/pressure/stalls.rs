@@ -173,7 +173,7 @@ fn reclaim_counts_for_the_level_that_is_full() {
             }),
             Priority::NORMAL,
         );
-        assert!(group.try_charge(1).is_err());
+        assert!(group.charge(1).is_err());
         for group in [&group, &top] {
             let [some, full] = totals(group.pressure());
             assert!(some >= NAP && full == some, "{some:?} {full:?}");
@@ -193,7 +193,7 @@ fn a_reclaimer_that_panics_leaves_nothing_behind() {
     let held = group.force_charge(100);
     let registration =
         group.register_reclaimer(call(|_, _| panic!("on purpose")), Priority::NORMAL);
-    assert!(group.try_charge(1).is_err());
+    assert!(group.charge(1).is_err());
     nothing_stands_still(&[&group, &top]);
     assert!(group.pressure().some.total > Duration::ZERO);
     drop((registration, held, group, top));
@@ -210,7 +210,7 @@ fn victims_are_waited_for() {
     let (group, hog) = (create(&top, "q"), create(&top, "hog"));
     let _hook = hog.on_cancel(|_| thread::sleep(NAP));
     let _held = hog.force_charge(100);
-    assert!(group.try_charge(1).is_err());
+    assert!(group.charge(1).is_err());
     let [some, full] = totals(group.pressure());
     assert!(some >= NAP && full == some, "{some:?} {full:?}");
     assert_eq!(
@@ -234,7 +234,7 @@ fn delays_above_high_count() {
         assert_eq!(group.pressure(), GroupPressure::default(), "forced");
         drop(
             group
-                .try_charge(Bytes(1 << 20))
+                .charge(Bytes(1 << 20))
                 .expect("high refuses no charge"),
         );
         let [some, full] = totals(group.pressure());
@@ -269,7 +269,7 @@ fn delays_above_high_count() {
 fn what_does_not_count() {
     let (runtime, top, group) = three();
     let held = group.force_charge(100);
-    assert!(group.try_charge(1).is_err() && group.try_charge_with(1, OnFull::Now).is_err());
+    assert!(group.charge(1).is_err() && group.charge_with(1, OnFull::Now).is_err());
     let registration = group.register_reclaimer(
         call(|_, _| {
             thread::sleep(Duration::from_millis(1));

@@ -57,7 +57,7 @@ fn an_idle_group_is_small() {
             parent
                 .create("first", Limits::new())
                 .expect("a name")
-                .try_charge(1),
+                .charge(1),
         );
         let before = resident();
         for number in 0..IDLE {
@@ -66,8 +66,8 @@ fn an_idle_group_is_small() {
                 .create(&format!("group-{number:010}"), limits)
                 .expect("a name");
             assert_eq!(group.name().len(), 16);
-            drop(group.try_charge(4_096).expect("room"));
-            drop(group.try_charge(4_096).expect("room"));
+            drop(group.charge(4_096).expect("room"));
+            drop(group.charge(4_096).expect("room"));
         }
         let bytes = (resident() - before).div_ceil(IDLE);
         println!("{bytes} bytes for each of {IDLE} idle groups, at most {IDLE_BYTES_MAX}");
@@ -85,7 +85,7 @@ fn an_idle_group_is_small() {
             let group = root
                 .create(&format!("group-{number:010}"), Limits::new())
                 .expect("a name");
-            drop(group.try_charge(4_096).expect("room"));
+            drop(group.charge(4_096).expect("room"));
         }
         let more = resident().saturating_sub(full) / IDLE;
         println!("{more} bytes more for each of {IDLE} in their place");
@@ -149,10 +149,10 @@ fn a_dead_group_leaves_nothing() {
             let group = root
                 .create(&format!("group-{round:010}"), limits)
                 .expect("a name");
-            drop(group.try_charge(4_096).expect("room"));
-            drop(group.try_charge(4_096).expect("room"));
+            drop(group.charge(4_096).expect("room"));
+            drop(group.charge(4_096).expect("room"));
             // Every other one has a charge that outlives it.
-            let held = (round % 2 == 0).then(|| group.try_charge(10).expect("room"));
+            let held = (round % 2 == 0).then(|| group.charge(10).expect("room"));
             group.offline().expect("no children");
             drop(group);
             drop(held);
@@ -216,8 +216,8 @@ fn charged_by_two() {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             for group in inbox {
-                drop(group.try_charge(4_096).expect("room"));
-                drop(group.try_charge(4_096).expect("room"));
+                drop(group.charge(4_096).expect("room"));
+                drop(group.charge(4_096).expect("room"));
                 back.send(group).expect("a thread takes them back");
             }
         });
@@ -227,8 +227,8 @@ fn charged_by_two() {
             let group = root
                 .create(&format!("group-{round:010}"), Limits::new())
                 .expect("a name");
-            drop(group.try_charge(4_096).expect("room"));
-            drop(group.try_charge(4_096).expect("room"));
+            drop(group.charge(4_096).expect("room"));
+            drop(group.charge(4_096).expect("room"));
             if round % 2 > 0 {
                 take_offline(group);
                 continue;

@@ -71,14 +71,14 @@ fn it_is_what_resident_memory_grows_by() {
         let runtime = runtime();
         let root = runtime.root();
         let parent = create(&root, "parent");
-        drop(create(&parent, "first").try_charge(4_096));
+        drop(create(&parent, "first").charge(4_096));
         let before = Compared::start(&runtime);
         for number in 0..GROUPS {
             let limits = Limits::new().max(1 << 30);
             let group = parent
                 .create(&format!("group-{number:010}"), limits)
                 .expect("a name");
-            drop(group.try_charge(4_096).expect("room"));
+            drop(group.charge(4_096).expect("room"));
         }
         before.end("idle groups", &runtime, 50);
     });
@@ -99,7 +99,7 @@ fn so_it_is_where_everything_is_used() {
                 .create(&name, Limits::new().max(100).soft(0))
                 .expect("a name");
             group.stat_add(Stat::ANON, 4_096);
-            assert!(group.try_charge(101).is_err());
+            assert!(group.charge(101).is_err());
         }
         // Memory that the process's allocator keeps about names and cells is not seen.
         before.end(
@@ -120,7 +120,7 @@ fn threads_in_turn_take_no_more() {
             .collect();
         let one = || {
             for group in &groups {
-                drop(group.try_charge(4_096).expect("room"));
+                drop(group.charge(4_096).expect("room"));
                 group.stat_add(Stat::ANON, 1);
             }
         };
@@ -156,10 +156,10 @@ fn groups_in_turn_take_no_more() {
                 .root()
                 .create(&format!("group-{number:010}"), limits)
                 .expect("a name");
-            drop(group.try_charge(4_096).expect("room"));
+            drop(group.charge(4_096).expect("room"));
             group.stat_add(Stat::ANON, 1);
             if number.is_multiple_of(16) {
-                assert!(group.try_charge(2 << 20).is_err());
+                assert!(group.charge(2 << 20).is_err());
             }
             group.offline().expect("no children");
         };

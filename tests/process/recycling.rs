@@ -34,7 +34,7 @@ fn create(parent: &Group, name: &str) -> Group {
 }
 
 fn charge(group: &Group, bytes: u64) -> Charge {
-    group.try_charge(Bytes(bytes)).expect("room")
+    group.charge(Bytes(bytes)).expect("room")
 }
 
 /// An id prints as `group NUMBER.GENERATION`.
@@ -136,7 +136,7 @@ fn the_order_of_drops_does_not_matter() {
                 let (bytes, none) = (charge(&query, 10), charge(&acme, 0));
                 let theirs = query.clone();
                 let other = std::thread::spawn(move || {
-                    theirs.try_charge_set(&[(spill, 3), (Counter::MEMORY, 5)])
+                    theirs.charge_set(&[(spill, 3), (Counter::MEMORY, 5)])
                 });
                 let spilt = other.join().expect("no panic").expect("room");
                 let root = runtime.root();
@@ -181,13 +181,13 @@ fn wear(runtime: &Runtime, group: &Group, further: Counter) -> (Charge, Charge) 
         .expect("a number");
     group.memory().set_batch(16);
     let held = (group.force_charge(100_000), group.force_charge(3));
-    assert!(group.try_charge(1).is_err() && below.try_charge(1).is_err());
+    assert!(group.charge(1).is_err() && below.charge(1).is_err());
     let theirs = group.clone();
     std::thread::spawn(move || drop(theirs.force_charge(40)))
         .join()
         .expect("no panic");
-    assert!(group.try_charge_set(&[(further, 11)]).is_err());
-    drop(group.try_charge_set(&[(further, 9)]).expect("room"));
+    assert!(group.charge_set(&[(further, 11)]).is_err());
+    drop(group.charge_set(&[(further, 9)]).expect("room"));
     drop(group.memory().peak_window());
     below.offline().expect("no children");
     assert!(

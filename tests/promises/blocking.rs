@@ -9,10 +9,10 @@ use std::path::Path;
 const MAY_BLOCK: &[(&str, &[&str])] = &[
     (
         "group/charge.rs",
-        &["pub fn try_charge(", "pub fn try_grow(", "pub fn resize("],
+        &["pub fn charge(", "pub fn grow(", "pub fn resize("],
     ),
-    ("group/charge_set.rs", &["pub fn try_charge_set("]),
-    ("group/charge_with.rs", &["pub fn try_charge_with("]),
+    ("group/charge_set.rs", &["pub fn charge_set("]),
+    ("group/charge_with.rs", &["pub fn charge_with("]),
     ("group/checkpoint.rs", &["pub fn checkpoint("]),
     ("group/counters.rs", &["pub fn set_max("]),
     ("group/events.rs", &["pub fn wait("]),
@@ -24,10 +24,7 @@ const MAY_BLOCK: &[(&str, &[&str])] = &[
     ),
     ("group/reclaim.rs", &["pub fn reclaim("]),
     ("group/registration.rs", &["pub struct Registration {"]),
-    (
-        "kmem/account.rs",
-        &["pub fn try_migrate(", "pub fn transfer("],
-    ),
+    ("kmem/account.rs", &["pub fn migrate(", "pub fn transfer("]),
     ("kmem/node_account.rs", &["pub fn precharge("]),
     (
         "../crates/memcg-kmem/src/percpu/mod.rs",
@@ -56,10 +53,10 @@ const MAY_BLOCK: &[(&str, &[&str])] = &[
             "pub fn with_capacity_in(",
             "pub fn push(",
             "pub fn extend_from_slice(",
-            "pub fn try_reserve(",
+            "pub fn reserve(",
         ],
     ),
-    ("page_counter/handle.rs", &["pub fn try_charge("]),
+    ("page_counter/handle.rs", &["pub fn charge("]),
     (
         "runtime/mod.rs",
         &[

@@ -145,7 +145,7 @@ fn handles_print_what_they_are() {
         .root()
         .scope("s1", memcg::Limits::new())
         .expect("a name");
-    let charge = scope.try_charge(5).expect("no limit");
+    let charge = scope.charge(5).expect("no limit");
     assert_eq!(
         format!("{charge:?}"),
         r#"Charge { group: "/s1", bytes: 5 }"#
@@ -167,7 +167,7 @@ fn errors_box() {
         let group = runtime
             .root()
             .create(if refuse == 1 { "" } else { "q" }, Limits::new())?;
-        let mut charge = group.try_charge(15)?;
+        let mut charge = group.charge(15)?;
         let part = charge.split(if refuse == 2 { 16 } else { 5 })?;
         group.set_max(if refuse == 3 {
             "200%".parse::<Limit>()?
@@ -175,7 +175,7 @@ fn errors_box() {
             Limit::Unlimited
         })?;
         charge.merge(if refuse == 4 {
-            runtime.root().try_charge(1)?
+            runtime.root().charge(1)?
         } else {
             part
         })?;

@@ -164,7 +164,7 @@ proptest! {
                         group(at).offline_tree();
                     }
                 }
-                Step::Charge(at, bytes) => held.extend(group(at).try_charge(Bytes(bytes)).ok()),
+                Step::Charge(at, bytes) => held.extend(group(at).charge(Bytes(bytes)).ok()),
                 Step::Force(at, bytes) => held.push(group(at).force_charge(Bytes(bytes))),
                 Step::Soft(at, soft) => {
                     let limit = if soft == u64::MAX { Limit::Unlimited } else { Limit::Bytes(soft) };

@@ -242,11 +242,11 @@ impl Tree {
             return;
         }
         counter
-            .try_charge(margin)
+            .charge(margin)
             .unwrap_or_else(|refused| panic!("{margin} are left: {refused}"));
         counter.uncharge(margin);
         let refused = counter
-            .try_charge(margin + 1)
+            .charge(margin + 1)
             .expect_err("one more than is left");
         assert!(refused.usage + margin + 1 > refused.max, "{refused}");
     }
@@ -349,7 +349,7 @@ impl Lane {
 
     fn charge(&mut self, stress: &Stress, tree: &Tree, index: usize) {
         let units = self.units();
-        match tree.nodes[index].counter.try_charge(units) {
+        match tree.nodes[index].counter.charge(units) {
             Ok(()) => self.keep(stress, &tree.nodes[index], index, units),
             Err(refused) => {
                 assert_eq!(
@@ -390,11 +390,11 @@ impl Lane {
         let node = &tree.nodes[index];
         let passing = node.counter.child();
         let below = passing.child();
-        if below.try_charge(self.units()).is_err() {
+        if below.charge(self.units()).is_err() {
             return;
         }
         let units = self.units();
-        let charged = if passing.try_charge(units).is_ok() {
+        let charged = if passing.charge(units).is_ok() {
             units
         } else {
             0

@@ -111,7 +111,7 @@ impl Process {
             let mut left = bytes;
             while left > 0 {
                 let piece = left.min(piece);
-                held.push(group.try_charge(Bytes(piece))?);
+                held.push(group.charge(Bytes(piece))?);
                 left -= piece;
             }
             Ok(())

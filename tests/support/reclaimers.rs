@@ -131,7 +131,7 @@ impl Cache {
     /// Not registered.
     #[track_caller]
     pub(crate) fn alone(group: &Group, bytes: u64, log: &Log) -> Arc<Cache> {
-        let held = Mutex::new(group.try_charge(Bytes(bytes)).expect("room for the cache"));
+        let held = Mutex::new(group.charge(Bytes(bytes)).expect("room for the cache"));
         Arc::new(Cache {
             held,
             log: log.clone(),
@@ -145,7 +145,7 @@ impl Cache {
     /// Charged first, put in afterwards: the charge may take from this cache.
     pub(crate) fn add(&self, bytes: u64) -> Result<(), ChargeError> {
         let group = lock(&self.held).group();
-        let more = group.try_charge(Bytes(bytes))?;
+        let more = group.charge(Bytes(bytes))?;
         lock(&self.held).merge(more).expect("of the same group");
         Ok(())
     }

@@ -35,7 +35,7 @@ impl Anon {
     /// One piece after the other; reclaim may take what is there already.
     pub(crate) fn allocate(&self, bytes: u64) -> Result<(), ChargeError> {
         for _ in 0..bytes / self.piece {
-            let charge = self.group.try_charge(Bytes(self.piece))?;
+            let charge = self.group.charge(Bytes(self.piece))?;
             lock(&self.memory).push(charge);
         }
         Ok(())
@@ -55,7 +55,7 @@ impl Reclaim for Anon {
             let Some(page) = lock(&self.memory).pop() else {
                 break;
             };
-            match self.group.try_charge_set(&[(self.swap, page.bytes())]) {
+            match self.group.charge_set(&[(self.swap, page.bytes())]) {
                 Ok(slot) => lock(&self.swapped).extend(slot),
                 Err(_) => {
                     lock(&self.memory).push(page);

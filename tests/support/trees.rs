@@ -43,7 +43,7 @@ pub(crate) fn limited(parent: &Group, name: &str, max: u64) -> Group {
 
 #[track_caller]
 pub(crate) fn charge(group: &Group, bytes: u64) -> Charge {
-    group.try_charge(Bytes(bytes)).expect("no level refuses it")
+    group.charge(Bytes(bytes)).expect("no level refuses it")
 }
 
 /// The tree adds up, and no group is above a max that acts but by force.

@@ -169,7 +169,7 @@ pub(crate) fn blocked(
     level: &Group,
 ) -> thread::JoinHandle<Result<Charge, ChargeError>> {
     let (before, group) = (level.waiting_count(), group.clone());
-    let thread = thread::spawn(move || group.try_charge_with(Bytes(bytes), OnFull::Wait(WATCHDOG)));
+    let thread = thread::spawn(move || group.charge_with(Bytes(bytes), OnFull::Wait(WATCHDOG)));
     until("a thread in line", || {
         level.waiting_count() > before || thread.is_finished()
     });

@@ -182,7 +182,7 @@ impl<'a> Crate<'a> {
                     );
                 }
                 ("macro_rules", "!", name) => {
-                    drop(self.modules[module].items.insert(name.to_owned()))
+                    self.modules[module].items.insert(name.to_owned());
                 }
                 ("impl", ..)
                     if matches!(before(1), "" | "}" | "{" | ";" | "]" | "unsafe" | ")") =>

@@ -16,7 +16,7 @@ fn commands(page: &str) -> BTreeSet<String> {
             (Some(language), None) => block = Some(language),
             (Some(_), Some(_)) => block = None,
             (None, Some("sh")) if !line.trim().is_empty() => {
-                drop(commands.insert(line.trim().to_owned()))
+                commands.insert(line.trim().to_owned());
             }
             (None, Some(_)) => {}
             (None, None) => text.extend([line, " "]),

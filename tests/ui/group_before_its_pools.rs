@@ -5,7 +5,7 @@ use memcg::{Group, Limits, Runtime, RuntimeBuilder};
 
 fn max_of_a_u64(builder: RuntimeBuilder, bytes: u64) -> bool {
     let runtime = builder.max(bytes).build(); //~ E0277 `u64` is no limit
-    runtime.is_ok_and(|runtime| runtime.root().try_charge(bytes).is_ok()) //~ E0277 `u64` is no amount of bytes
+    runtime.is_ok_and(|runtime| runtime.root().charge(bytes).is_ok()) //~ E0277 `u64` is no amount of bytes
 }
 
 fn root_of_a_configuration(builder: &RuntimeBuilder) -> Group {

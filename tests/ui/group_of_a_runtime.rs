@@ -6,7 +6,7 @@ fn main() {
     let runtime = Runtime::builder().build().unwrap();
     let made: Group = runtime.root().create("acme", Limits::new()).unwrap();
     let id: GroupId = made.id();
-    let charge: Charge = made.try_charge(64).unwrap();
+    let charge: Charge = made.charge(64).unwrap();
     std::thread::spawn(move || drop(charge)).join().unwrap();
     assert_eq!(runtime.find(id), Some(made));
 }

@@ -40,7 +40,7 @@ impl Service {
             .allow_set(true)
             .serve(folder.path().join("s"))
             .expect("a new socket");
-        let _ = query.try_charge(2 << 20).expect_err("more than its max");
+        let _ = query.charge(2 << 20).expect_err("more than its max");
         let stream = UnixStream::connect(serving.path()).expect("the service listens");
         // Far more than any answer takes: without it a missing answer would be no finding.
         stream

@@ -9,7 +9,7 @@ use memcg::Group;
 /// An allocator that charges one group for each object, and may refuse: for collections that take
 /// an `Allocator` of `allocator-api2`, as hashbrown's and bumpalo's do.
 ///
-/// It asks the group as [`Group::try_charge`] does, before it allocates. So `try_reserve` of a
+/// It asks the group as [`Group::charge`] does, before it allocates. So `try_reserve` of a
 /// collection returns an error where the group is full; `reserve` and `push` abort there, as at the
 /// end of memory. A request may drain, reclaim and sleep. It gives exactly the bytes that were
 /// asked for, and charges these.
@@ -66,7 +66,7 @@ impl<A> GroupAlloc<A> {
         allocate: impl FnOnce() -> Result<T, AllocError>,
     ) -> Result<T, AllocError> {
         if bytes > 0 {
-            self.group.raw().try_charge(bytes).map_err(|_| AllocError)?;
+            self.group.raw().charge(bytes).map_err(|_| AllocError)?;
         }
         allocate().inspect_err(|_| self.uncharge(bytes))
     }

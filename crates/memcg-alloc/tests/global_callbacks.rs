@@ -53,8 +53,8 @@ fn use_every_part(tenant: &Group) {
     let full = tenant
         .create("full", Limits::new().max(1_000).pressure_levels(50, 90))
         .unwrap();
-    let held = full.try_charge(1_000).unwrap();
-    let refused = full.try_charge(1).unwrap_err().to_string();
+    let held = full.charge(1_000).unwrap();
+    let refused = full.charge(1).unwrap_err().to_string();
     assert!(refused.contains("/full"), "{refused}");
     let mut waiting: Vec<_> = (0..50)
         .map(|_| Box::pin(full.charge_async(10_usize)))
@@ -64,7 +64,7 @@ fn use_every_part(tenant: &Group) {
         assert!(waits.as_mut().poll(&mut context).is_pending());
     }
     assert!(
-        full.try_charge_with(10_usize, OnFull::Wait(Duration::from_millis(1)))
+        full.charge_with(10_usize, OnFull::Wait(Duration::from_millis(1)))
             .is_err()
     );
     drop(waiting.split_off(25));
@@ -123,14 +123,14 @@ fn the_crates_own_memory_is_no_groups() {
                     let query = tenant
                         .create(&format!("query{name}"), Limits::new())
                         .unwrap();
-                    drop(query.try_charge(1_000).unwrap());
+                    drop(query.charge(1_000).unwrap());
                     drop(query.force_charge(5_000));
                     query.stat_add(memcg::Stat::ANON, 1);
                     query.stat_add(memcg::Stat::ANON, -1);
                     assert!(query.run(Group::checkpoint).is_ok());
                     query.offline().unwrap();
                 }
-                assert!(tenant.try_charge(2 << 20).is_err());
+                assert!(tenant.charge(2 << 20).is_err());
                 drop(tenant.force_charge(2 << 20));
                 drop(tenant.snapshot(3));
                 use_every_part(&tenant);
@@ -181,12 +181,12 @@ fn a_waiting_threads_memory_is_no_groups() {
         let [own, full] =
             ["own", "full"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
         full.set_max(100).unwrap();
-        let held = full.try_charge(100).unwrap();
+        let held = full.charge(100).unwrap();
         let events = full.events();
         std::thread::scope(|scope| {
             let waits = || {
                 own.run(|| {
-                    full.try_charge_with(1, OnFull::Wait(Duration::from_secs(30)))
+                    full.charge_with(1, OnFull::Wait(Duration::from_secs(30)))
                         .map(drop)
                 })
             };
@@ -252,8 +252,8 @@ fn callbacks_allocate_and_free() {
         // The allocator fills the group, and a charge reclaims: it frees objects of the group
         // inside the charge.
         let inside = group.run(|| {
-            let charge = group.try_charge(200_000).unwrap();
-            let refusal = group.try_charge(2 << 20).unwrap_err();
+            let charge = group.charge(200_000).unwrap();
+            let refusal = group.charge(2 << 20).unwrap_err();
             let text = refusal.to_string();
             assert!(text.contains("/g"), "{text}");
             drop((charge, refusal, text));
@@ -306,7 +306,7 @@ fn hooks_of_victims_allocate_and_free() {
             move |cancel| {
                 let group = cancel.group();
                 let why = group.run(|| {
-                    let refusal = group.try_charge(2 << 20).unwrap_err();
+                    let refusal = group.charge(2 << 20).unwrap_err();
                     black_box(format!(
                         "{} for {}: {refusal}",
                         group.path(),
@@ -319,7 +319,7 @@ fn hooks_of_victims_allocate_and_free() {
                 black_box(&dropped);
             }
         });
-        let charge = query.run(|| query.try_charge(500_000)).unwrap();
+        let charge = query.run(|| query.charge(500_000)).unwrap();
         assert!(called.load(Ordering::Relaxed) > 0);
         drop(hook);
         assert!(dropped.load(Ordering::Relaxed) > 0);

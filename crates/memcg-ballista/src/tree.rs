@@ -173,7 +173,7 @@ mod tests {
                             .enter(&runtime.root(), &name, Limits::new(), |_| ())
                             .unwrap();
                         let stage = tree.enter(job.group(), "1", Limits::new(), |_| ()).unwrap();
-                        drop(stage.group().try_charge(100_usize).expect("it is online"));
+                        drop(stage.group().charge(100_usize).expect("it is online"));
                     }
                 });
             }

@@ -156,7 +156,7 @@ fn raw_pair(runtime: &Runtime, pairs: u32) -> f64 {
     let pair = || {
         query
             .raw()
-            .try_charge(std::hint::black_box(BYTES))
+            .charge(std::hint::black_box(BYTES))
             .expect("it fits");
         query.raw().uncharge(std::hint::black_box(BYTES));
     };

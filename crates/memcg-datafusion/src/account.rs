@@ -53,22 +53,20 @@ impl Account {
     pub(crate) fn charge_if_room(&self, bytes: u64) -> bool {
         self.group
             .raw()
-            .try_charge_with(Bytes(bytes), OnFull::IfRoom)
+            .charge_with(Bytes(bytes), OnFull::IfRoom)
             .is_ok()
     }
 
     /// Charges, and never waits.
     #[inline]
     pub(crate) fn try_charge_now(&self, bytes: u64) -> Result<(), ChargeError> {
-        self.group.raw().try_charge_with(Bytes(bytes), OnFull::Now)
+        self.group.raw().charge_with(Bytes(bytes), OnFull::Now)
     }
 
     /// The same. Where it does not fit, others begin to give.
     #[inline]
     pub(crate) fn try_charge_or_start(&self, bytes: u64) -> Result<(), ChargeError> {
-        self.group
-            .raw()
-            .try_charge_with(Bytes(bytes), OnFull::Start)
+        self.group.raw().charge_with(Bytes(bytes), OnFull::Start)
     }
 
     #[inline]

@@ -218,7 +218,7 @@ mod tests {
     async fn a_wait_cut_short_is_not_in_vain() {
         let runtime = Runtime::builder().build().unwrap();
         let full = runtime.root().create("full", Limits::new().max(1)).unwrap();
-        let held = full.try_charge(Bytes(1)).unwrap();
+        let held = full.charge(Bytes(1)).unwrap();
         for (gives_up, vain) in [(true, Some(0)), (false, Some(1))] {
             let patience = Patience::new(Duration::from_millis(100)).unwrap();
             let (account, level) = (Account::plain(full.clone()), full.clone());

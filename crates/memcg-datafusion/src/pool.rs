@@ -271,11 +271,11 @@ impl GroupPool {
         if let Some(charged) = self.try_charge_sort(account, reservation, kind, additional) {
             return charged;
         }
-        self.try_charge(account, reservation, additional, way_out)
+        self.charge(account, reservation, additional, way_out)
     }
 
     /// Charges the growth of a reservation.
-    fn try_charge(
+    fn charge(
         &self,
         account: &Account,
         reservation: &MemoryReservation,
@@ -329,7 +329,7 @@ impl GroupPool {
         let charged = match step.charge {
             0 => Ok(()),
             bytes if step.is_spilling => self.charge_or_wait(account, reservation, bytes, way_out),
-            bytes => self.try_charge(account, reservation, bytes, way_out),
+            bytes => self.charge(account, reservation, bytes, way_out),
         };
         if charged.is_err() {
             sorts.undo(
@@ -718,11 +718,7 @@ impl MemoryPool for GroupPool {
                 if !consumer.can_spill()
                     || (self.replays.are_none() && leaves(group, bytes, self.reserve)) =>
             {
-                match group
-                    .raw()
-                    .try_charge_with(additional, OnFull::IfRoom)
-                    .is_ok()
-                {
+                match group.raw().charge_with(additional, OnFull::IfRoom).is_ok() {
                     true => Ok(()),
                     false => self.try_grow_by_kind(reservation, bytes, true),
                 }

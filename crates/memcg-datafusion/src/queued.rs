@@ -263,7 +263,7 @@ impl Held {
         let bytes = self.counter.count_batch(&batch);
         let has_place = self.batches.len() < HELD;
         let charge = has_place
-            .then(|| own.try_charge_with(bytes, OnFull::IfRoom).ok())
+            .then(|| own.charge_with(bytes, OnFull::IfRoom).ok())
             .flatten();
         self.full = charge.is_none().then(Instant::now);
         self.batches.push_back((batch, charge));

@@ -150,7 +150,7 @@ impl Unreserved {
     /// itself: the query's own group may have no room for what is unpaid in another query's.
     fn end_refused(&self, level: &Group, ledger: Ledger) {
         let more = Bytes(beyond(level));
-        match level.raw().try_charge_with(more, OnFull::Now) {
+        match level.raw().charge_with(more, OnFull::Now) {
             Ok(()) => level.raw().uncharge(more),
             // It has got below its max: one above it has refused, or it has ended.
             Err(error) => {

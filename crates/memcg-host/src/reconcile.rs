@@ -17,7 +17,7 @@ type Allocated = Box<dyn Fn() -> u64 + Send + Sync>;
 /// use memcg_host::Reconciler;
 ///
 /// let runtime = Runtime::builder().build()?;
-/// let _held = runtime.root().try_charge(1 << 20)?;
+/// let _held = runtime.root().charge(1 << 20)?;
 /// // In a service: jemalloc's `stats.allocated`, mimalloc's committed bytes.
 /// let reconciler = Reconciler::new(&runtime.root()).allocated(|| 3 << 20);
 /// let now = reconciler.read()?;

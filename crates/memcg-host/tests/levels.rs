@@ -572,7 +572,7 @@ fn a_high_for_a_moment() {
         (runtime.root().max(), follow.state().changes),
         (1024 * MIB, 0)
     );
-    assert!(runtime.root().try_charge(Bytes(MIB)).is_ok());
+    assert!(runtime.root().charge(Bytes(MIB)).is_ok());
     high("536870912\n");
     let now = changes
         .recv_timeout(PATIENCE)

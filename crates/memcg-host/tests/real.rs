@@ -131,7 +131,7 @@ fn service(follows: bool) {
         }
         if fills && root.headroom() >= MIB {
             let charge = root
-                .try_charge(Bytes(MIB))
+                .charge(Bytes(MIB))
                 .expect("there is room, and one thread charges");
             let block = vec![1_u8; MIB as usize];
             cache.0.lock().expect("no panic").push((block, charge));
@@ -164,7 +164,7 @@ fn leaks(makes_room: bool) {
     let cache = Arc::new(Cache(Mutex::default()));
     let _registration = root.register_reclaimer(cache.clone(), Priority::NORMAL);
     while root.headroom() >= 32 * MIB {
-        let Ok(charge) = root.try_charge(Bytes(MIB)) else {
+        let Ok(charge) = root.charge(Bytes(MIB)) else {
             break;
         };
         let block = vec![1_u8; MIB as usize];
@@ -180,7 +180,7 @@ fn leaks(makes_room: bool) {
     // The figure is smoothed: it gets there in a second or two.
     thread::sleep(Duration::from_secs(2));
     let refused = root
-        .try_charge(Bytes(follow.state().granted))
+        .charge(Bytes(follow.state().granted))
         .expect_err("more than is left")
         .to_string();
     let is_told = refused.contains("memory that is not charged holds");

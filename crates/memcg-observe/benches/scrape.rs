@@ -46,9 +46,7 @@ fn row(name: &str, groups: u64, tenants: u64, most: u64) {
     let charge = |parent: &memcg::Group, number: u64| {
         let group = parent.create(number, Limits::new()).expect("a free name");
         (
-            group
-                .try_charge(Bytes(64 + number % 4_096))
-                .expect("no limit"),
+            group.charge(Bytes(64 + number % 4_096)).expect("no limit"),
             group,
         )
     };

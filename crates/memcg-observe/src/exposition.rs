@@ -70,7 +70,7 @@ impl Exposition {
     ///
     /// let runtime = Runtime::builder().batch(memcg::Bytes(0)).build()?;
     /// let acme = runtime.root().create("acme", Limits::new().max(1 << 20))?;
-    /// let _held = acme.try_charge(4_096)?;
+    /// let _held = acme.charge(4_096)?;
     /// # #[cfg(feature = "openmetrics")] {
     /// let text = Exposition::new(&runtime).depth(1).top(10).openmetrics();
     /// assert!(text.contains("memcg_usage_bytes{group=\"/acme\",depth=\"1\"} 4096\n"));

@@ -167,7 +167,7 @@ impl File {
     ///
     /// let runtime = Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().max(100))?;
-    /// assert!(acme.try_charge(101).is_err());
+    /// assert!(acme.charge(101).is_err());
     /// assert_eq!((File::Max.read(&acme), File::High.read(&acme)), ("100\n".into(), "max\n".into()));
     /// assert!(File::Events.read(&acme).starts_with("low 0\nhigh 0\nmax 1\noom 1\n"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

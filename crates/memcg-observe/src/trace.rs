@@ -39,7 +39,7 @@ pub struct Trace {
 /// ```
 /// let runtime = memcg::Runtime::builder().max(100).build()?;
 /// let _trace = memcg_observe::trace(&runtime.root());
-/// assert!(runtime.root().try_charge(101).is_err()); // WARN memcg: event="oom" group="/" count=1 times=1
+/// assert!(runtime.root().charge(101).is_err()); // WARN memcg: event="oom" group="/" count=1 times=1
 /// # Ok::<(), memcg::BuildError>(())
 /// ```
 pub fn trace(group: &Group) -> Trace {

@@ -34,7 +34,7 @@ fn each_file_has_its_figure() {
         query.force_charge(Bytes(10 * KIB)),
         acme.force_charge(Bytes(KIB)),
     ];
-    assert!(query.try_charge(Bytes(64 * KIB)).is_err());
+    assert!(query.charge(Bytes(64 * KIB)).is_err());
     query.stat_add(Stat::ANON, 4_096);
     let expected = [
         (File::Current, "11264\n"),
@@ -120,7 +120,7 @@ fn pressure_has_the_form_of_the_kernel() {
         .root()
         .create("acme", Limits::new().max(100))
         .expect("a free name");
-    let held = acme.try_charge(Bytes(100)).expect("room");
+    let held = acme.charge(Bytes(100)).expect("room");
     let mut waits = pin!(acme.charge_async(Bytes(1)));
     assert!(
         waits
@@ -306,7 +306,7 @@ fn a_snapshot_as_json() {
         .expect("a free name");
     let held = (
         acme.force_charge(Bytes(130)),
-        acme.try_charge_set(&[(spill, 7)]).expect("no limit"),
+        acme.charge_set(&[(spill, 7)]).expect("no limit"),
     );
     let json: serde_json::Value = serde_json::from_str(&json(&runtime.snapshot())).expect("JSON");
     assert_eq!(json["format"], 1);

@@ -245,9 +245,9 @@ fn ready_by_the_pressure_level() {
         assert_eq!(is_ready(), (200, "normal\n".to_string()), "no thresholds");
         root.set_limits(Limits::new().pressure_levels(50, 90))
             .expect("limits");
-        let mut held = root.try_charge(60).expect("room");
+        let mut held = root.charge(60).expect("room");
         assert_eq!(is_ready(), (200, "elevated\n".to_string()));
-        held.try_grow(30).expect("room");
+        held.grow(30).expect("room");
         assert_eq!(is_ready(), (503, "critical\n".to_string()));
         let metrics = ask(address, "GET", "/metrics").body;
         assert!(

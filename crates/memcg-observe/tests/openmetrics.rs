@@ -88,7 +88,7 @@ fn figures_of_groups() {
         )
         .expect("a free name");
     let (query, held) = filled(&acme, "q17", 70);
-    assert!(query.try_charge(Bytes(KIB)).is_err());
+    assert!(query.charge(Bytes(KIB)).is_err());
     acme.stat_add(Stat::ANON, 4_096);
     acme.stat_add(Stat::WORKINGSET_REFAULT, 3);
     acme.stat_add(slept, 1_500_000_000);
@@ -224,7 +224,7 @@ fn counts_exist_from_the_first_scrape() {
         one(&before, "memcg_refused_charges", &[("group", "/acme")]),
         0.0
     );
-    assert!(acme.try_charge(Bytes(101)).is_err());
+    assert!(acme.charge(Bytes(101)).is_err());
     let after = parsed(&exposition);
     assert_eq!(
         one(
@@ -363,9 +363,9 @@ fn counters_beside_memory() {
     let held = [(files, 2), (spill, 4_096), (cpu, 1_500_000_000)].map(|(counter, amount)| {
         let group = acme.counter(counter).expect("its own");
         group.set_batch(0);
-        acme.try_charge_set(&[(counter, amount)]).expect("room")
+        acme.charge_set(&[(counter, amount)]).expect("room")
     });
-    assert!(acme.try_charge_set(&[(files, 2)]).is_err());
+    assert!(acme.charge_set(&[(files, 2)]).is_err());
     let exposition = Exposition::new(&runtime);
     let samples = parsed(&exposition);
     let of = |counter: &'static str| [("group", "/acme"), ("counter", counter)];

@@ -100,8 +100,8 @@ fn every_metric_is_an_instrument() {
         .expect("its own")
         .set_max(3)
         .expect("no ancestor is in the way");
-    let held = acme.try_charge(Bytes(600)).expect("room");
-    assert!(acme.try_charge(Bytes(500)).is_err() && acme.try_charge_set(&[(files, 4)]).is_err());
+    let held = acme.charge(Bytes(600)).expect("room");
+    assert!(acme.charge(Bytes(500)).is_err() && acme.charge_set(&[(files, 4)]).is_err());
     acme.stat_add(Stat::ANON, 4_096);
     acme.flush();
     {
@@ -182,7 +182,7 @@ fn every_metric_is_an_instrument() {
         .root()
         .create("b", Limits::new())
         .expect("a free name");
-    let held = other.try_charge(Bytes(70)).expect("room");
+    let held = other.charge(Bytes(70)).expect("room");
     let samples = collects.collect();
     assert_eq!(one(&samples, "memcg.usage", "depth=1 group=/b"), 70);
     assert!(
@@ -271,7 +271,7 @@ fn several_readers() {
                         .root()
                         .create(thread * 1_000 + round, Limits::new())
                         .expect("a free name");
-                    let charge = group.try_charge(Bytes(1 + round)).expect("no limit");
+                    let charge = group.charge(Bytes(1 + round)).expect("no limit");
                     provider.force_flush().expect("it exports");
                     drop(charge);
                     group.offline().expect("no child");

@@ -51,7 +51,7 @@ fn what_happens_is_reported() {
             .create("other", Limits::new().max(100))
             .expect("a free name");
         let trace = memcg_observe::trace(&acme);
-        assert!(acme.try_charge(101).is_err());
+        assert!(acme.charge(101).is_err());
         let mut lines = said();
         lines.sort();
         let expected = [
@@ -63,10 +63,10 @@ fn what_happens_is_reported() {
         assert!(said().contains(
             &"INFO memcg event=\"overcharge\" group=\"/acme\" count=1 times=1".to_string()
         ));
-        assert!(other.try_charge(101).is_err());
+        assert!(other.charge(101).is_err());
         assert_eq!(said(), [""; 0], "another group's");
         drop(trace);
-        assert!(acme.try_charge(101).is_err());
+        assert!(acme.charge(101).is_err());
         assert_eq!(said(), [""; 0], "after its end");
     });
 }
@@ -96,11 +96,11 @@ fn a_victim_is_reported() {
         let [hog, query] =
             ["hog", "q17"].map(|name| root.create(name, Limits::new()).expect("a free name"));
         let held = Arc::new(Mutex::new(vec![
-            hog.try_charge(Bytes(90)).expect("there is room"),
+            hog.charge(Bytes(90)).expect("there is room"),
         ]));
         let gives = Arc::clone(&held);
         let _hook = hog.on_cancel(move |_| gives.lock().expect("no panic").clear());
-        drop(query.try_charge(Bytes(50)).expect("the hog's memory"));
+        drop(query.charge(Bytes(50)).expect("the hog's memory"));
         assert!(held.lock().expect("no panic").is_empty());
     });
     let expected = [
@@ -117,7 +117,7 @@ fn a_delay_is_reported() {
         let acme = root
             .create("acme", Limits::new().high(10))
             .expect("a free name");
-        let held = acme.try_charge(Bytes(80)).expect("below max");
+        let held = acme.charge(Bytes(80)).expect("below max");
         assert!(
             acme.pressure().some.total >= Duration::from_millis(10),
             "it was delayed"
@@ -138,7 +138,7 @@ fn many_refusals_are_few_lines() {
     let lines = lines_of(|root| {
         let acme = root.create("acme", Limits::new()).expect("a free name");
         for _ in 0..REFUSALS {
-            assert!(acme.try_charge(Bytes(101)).is_err());
+            assert!(acme.charge(Bytes(101)).is_err());
         }
     });
     // Two events, at most 10 lines within each second, and the last of the drop.

@@ -31,7 +31,7 @@ use tokio::time::{Instant, sleep_until};
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let budget = Runtime::builder().max(100).build()?;
-/// let _held = budget.root().try_charge(80)?;
+/// let _held = budget.root().charge(80)?;
 /// let late = memcg_tokio::charge_timeout(&budget.root(), 30, Duration::from_secs(3600)).await;
 /// assert!(matches!(late, Err(ChargeError::TimedOut { .. }))); // the paused clock jumps over the hour
 /// # Ok(())
@@ -43,7 +43,7 @@ pub async fn charge_timeout(
     time: Duration,
 ) -> Result<Charge, ChargeError> {
     let bytes = bytes.into_bytes();
-    match group.try_charge_with(bytes, OnFull::IfRoom).ok() {
+    match group.charge_with(bytes, OnFull::IfRoom).ok() {
         Some(charge) => Ok(charge),
         None => {
             group
@@ -87,7 +87,7 @@ pub async fn charge_until(
     deadline: Instant,
 ) -> Result<Charge, ChargeError> {
     let bytes = bytes.into_bytes();
-    match group.try_charge_with(bytes, OnFull::IfRoom).ok() {
+    match group.charge_with(bytes, OnFull::IfRoom).ok() {
         Some(charge) => Ok(charge),
         None => group.charge_async(bytes).until(sleep_until(deadline)).await,
     }

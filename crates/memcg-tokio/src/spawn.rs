@@ -57,7 +57,7 @@ where
 /// let budget = Runtime::builder().max(1 << 20).build()?;
 /// let acme = budget.root().create("acme", Limits::new())?;
 /// // A blocking charge belongs on such a thread.
-/// let charge = memcg_tokio::spawn_blocking_in(&acme, || Group::current().unwrap().try_charge(4096)).await??;
+/// let charge = memcg_tokio::spawn_blocking_in(&acme, || Group::current().unwrap().charge(4096)).await??;
 /// assert_eq!(charge.group(), acme);
 /// # Ok(())
 /// # }

@@ -208,7 +208,7 @@ async fn a_reserved_charge_is_the_callers() {
     sender
         .send_charged(Charged::new(vec![0; 700], charge))
         .unwrap();
-    let elsewhere = group.parent().unwrap().try_charge(10).unwrap();
+    let elsewhere = group.parent().unwrap().charge(10).unwrap();
     sender
         .send_charged(Charged::new(vec![], elsewhere))
         .unwrap();
@@ -217,7 +217,7 @@ async fn a_reserved_charge_is_the_callers() {
         sender.reserve(1).await,
         Err(SendError::Closed(()))
     ));
-    let late = group.parent().unwrap().try_charge(10).unwrap();
+    let late = group.parent().unwrap().charge(10).unwrap();
     assert!(matches!(
         sender.send_charged(Charged::new(vec![], late)),
         Err(SendError::Closed(_))

@@ -57,7 +57,7 @@ async fn another_charge_gets_the_credit() {
     }
     assert_eq!(tenant.usage(), 4 * MESSAGE as u64);
     let cache = tenant.create("cache", Limits::new()).unwrap();
-    let held = cache.try_charge(4 * MESSAGE).expect("no byte is held");
+    let held = cache.charge(4 * MESSAGE).expect("no byte is held");
     assert!(
         sender.try_send(message()).is_err(),
         "the cache has all of it"
@@ -94,7 +94,7 @@ fn no_charge_of_a_neighbour_is_refused_for_credit() {
     const BESIDE: u32 = 8;
     let (runtime, tenant, queue) = tenant(64);
     let neighbour = tenant.create("neighbour", Limits::new()).unwrap();
-    let beside = || neighbour.try_charge((64 - BESIDE as usize) * MESSAGE);
+    let beside = || neighbour.charge((64 - BESIDE as usize) * MESSAGE);
     let tokio = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_time()

@@ -142,7 +142,7 @@ fn a_worker_that_parks_gives_its_credit_back() {
     let charges = tokio.block_on(async {
         let tenant = acme.clone();
         let charges = tokio::spawn(async move {
-            let charges: Vec<_> = (0..100).map(|_| tenant.try_charge(100).unwrap()).collect();
+            let charges: Vec<_> = (0..100).map(|_| tenant.charge(100).unwrap()).collect();
             assert!(tenant.usage() > tenant.live(), "charged in advance");
             charges
         });

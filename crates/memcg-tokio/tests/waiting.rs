@@ -106,7 +106,7 @@ fn assert_sound(runtime: &Runtime, group: &Group) {
 fn a_wait_that_cannot_end_is_the_first_senders() {
     let (runtime, group) = queue(2 * SIZE);
     let (sender, mut receiver) = channel(&group);
-    let held = group.try_charge(SIZE + SIZE / 2).unwrap();
+    let held = group.charge(SIZE + SIZE / 2).unwrap();
     let (mut large, mut small) = (waits(&sender, 0, SIZE), waits(&sender, 1, SIZE / 2));
     group.set_limits(Limits::new().tasks(1)).unwrap();
     let Poll::Ready(Err(SendError::Refused(Message { number: 0, .. }, ChargeError::Deadlock(_)))) =
@@ -342,7 +342,7 @@ fn a_send_that_is_not_polled_holds_up_no_other() {
     for sizes in [[SIZE, SIZE, SIZE], [SIZE, 700, 300]] {
         let (runtime, group) = queue(SIZE);
         let (sender, mut receiver) = channel::<Message>(&group);
-        let held = group.try_charge(SIZE).unwrap();
+        let held = group.charge(SIZE).unwrap();
         let mut sends: Vec<_> = (0..3)
             .map(|number| (number, waits(&sender, number, sizes[number])))
             .collect();
@@ -361,7 +361,7 @@ fn a_send_that_is_not_polled_holds_up_no_other() {
     }
     let (runtime, group) = queue(2 * SIZE);
     let (sender, mut receiver) = channel::<Message>(&group);
-    let held = group.try_charge(2 * SIZE).unwrap();
+    let held = group.charge(2 * SIZE).unwrap();
     let mut sends = all_wait(&sender, 0..5);
     let unpolled = sends.remove(0);
     drop(held);
@@ -391,7 +391,7 @@ impl Wake for Drops {
 fn a_waker_may_drop_the_next_send() {
     let (runtime, group) = queue(4 * SIZE);
     let (sender, receiver) = channel::<Message>(&group);
-    let held = group.try_charge(4 * SIZE).unwrap();
+    let held = group.charge(4 * SIZE).unwrap();
     let sending = |number, bytes| {
         let sender = sender.clone();
         Box::pin(async move { assert!(sender.send(Message { number, bytes }).await.is_ok()) })
@@ -532,7 +532,7 @@ fn the_end_of_a_group_ends_all_waits() {
             root.set_oom_policy(OomPolicy::Choose);
             let _hook = group.on_cancel(|_| ());
             root.set_max(2 * SIZE).unwrap();
-            let _ = root.try_charge(2 * SIZE);
+            let _ = root.charge(2 * SIZE);
         } else {
             group.offline().unwrap();
         }
@@ -606,7 +606,7 @@ fn a_neighbour_is_not_locked_out() {
     }
     let mut sends = all_wait(&sender, 2..50);
     for round in 0..40 {
-        let charge = neighbour.try_charge(400);
+        let charge = neighbour.charge(400);
         assert!(charge.is_ok(), "round {round}");
         receive(&mut receiver);
         assert_eq!(settle(&mut sends).len(), 1);
@@ -627,7 +627,7 @@ async fn room_from_elsewhere_reaches_the_first() {
         .unwrap();
     let group = tenant.create("queue", Limits::new()).unwrap();
     let (sender, receiver) = channel::<Message>(&group);
-    let held = tenant.try_charge(2 * SIZE).unwrap();
+    let held = tenant.charge(2 * SIZE).unwrap();
     sender
         .try_send(Message {
             number: 0,

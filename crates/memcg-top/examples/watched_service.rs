@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let more = more.collect::<Result<Vec<Group>, _>>()?;
     let mut held = more
         .iter()
-        .map(|group| group.try_charge(4_096))
+        .map(|group| group.charge(4_096))
         .collect::<Result<Vec<Charge>, _>>()?;
     loop {
         for _ in 0..changes.min(more.len()) {
@@ -71,7 +71,7 @@ fn step(group: &Group, max: usize, held: &mut Vec<Charge>) {
     let mut random = rand::rng();
     if random.random_bool(0.55) || held.is_empty() {
         // A refusal is a part of the show.
-        held.extend(group.try_charge(random.random_range(4_096..max / 40)));
+        held.extend(group.charge(random.random_range(4_096..max / 40)));
     } else {
         drop(held.swap_remove(random.random_range(0..held.len())));
     }

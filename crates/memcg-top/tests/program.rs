@@ -35,10 +35,10 @@ impl Service {
         let query = acme.create("query", Limits::new()).unwrap();
         let idle = runtime.root().create("idle", Limits::new()).unwrap();
         let held = vec![
-            cache.try_charge(30 * MIB).unwrap(),
-            query.try_charge(2 * MIB).unwrap(),
+            cache.charge(30 * MIB).unwrap(),
+            query.charge(2 * MIB).unwrap(),
         ];
-        assert!(query.try_charge(100 * MIB).is_err());
+        assert!(query.charge(100 * MIB).is_err());
         let dir = tempfile::tempdir().unwrap();
         let serving = Some(memcg_observe::serve(&runtime, dir.path().join("s")).unwrap());
         Service {
@@ -174,7 +174,7 @@ fn a_recording_is_replayed() {
     let mut recorder = recorder.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(recorder.stdout.take().unwrap()).lines();
     let mut first = vec![lines.next().unwrap().unwrap()];
-    let held = service.runtime.root().try_charge(7 * MIB).unwrap();
+    let held = service.runtime.root().charge(7 * MIB).unwrap();
     first.extend(lines.by_ref().take(3).map(Result::unwrap));
     recorder.kill().unwrap();
     recorder.wait().unwrap();

@@ -132,7 +132,7 @@ fn in_a_terminal_of_80_by_24() {
         .unwrap();
     let cache = acme.create("cache", Limits::new()).unwrap();
     let _idle = runtime.root().create("idle", Limits::new()).unwrap();
-    let _held = cache.try_charge(32 * MIB).unwrap();
+    let _held = cache.charge(32 * MIB).unwrap();
     let serving = serve(&runtime, &socket);
 
     let recording = dir.path().join("recording");
@@ -168,7 +168,7 @@ fn in_a_terminal_of_80_by_24() {
         "/acme/cache",
         "now",
     ]);
-    assert!(cache.try_charge(100 * MIB).is_err());
+    assert!(cache.charge(100 * MIB).is_err());
     tmux.shows(&["last refusals and victims", "refused 100.0M to /acme/cache"]);
     tmux.keys(&["M", "9", "6", "M", "Enter"]);
     tmux.shows(&["Set memory.max of /acme from 64.0M to 96M?", "y sets it"]);
@@ -186,7 +186,7 @@ fn in_a_terminal_of_80_by_24() {
     tmux.shows(&["- acme", "cache"]);
     tmux.keys(&["p"]);
     tmux.shows(&["PAUSED"]);
-    let more = cache.try_charge(8 * MIB).unwrap();
+    let more = cache.charge(8 * MIB).unwrap();
     tmux.keys(&["p"]);
     tmux.shows(&["live", "40.0M"]);
     drop(more);
@@ -264,7 +264,7 @@ fn it_asks_for_what_it_shows() {
                 .root()
                 .create(&format!("g{number:05}"), Limits::new())
                 .unwrap();
-            (group.try_charge(number).unwrap(), group)
+            (group.charge(number).unwrap(), group)
         })
         .collect();
     let [socket, service, recording] =

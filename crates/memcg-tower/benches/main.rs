@@ -102,7 +102,7 @@ fn per_turn(turns: u32, mut turn: impl FnMut()) -> f64 {
 
 fn raw_pair(group: &Group) -> f64 {
     per_turn(PAIRS, || {
-        let charged = group.raw().try_charge(black_box(1024));
+        let charged = group.raw().charge(black_box(1024));
         assert!(charged.is_ok(), "it fits");
         group.raw().uncharge(black_box(1024));
     })
@@ -114,7 +114,7 @@ fn life(group: &Group) -> f64 {
         let scope = group
             .scope(GroupName::Unnamed, Limits::new())
             .expect("there are few groups");
-        drop(scope.try_charge(1024).expect("it fits"));
+        drop(scope.charge(1024).expect("it fits"));
     })
 }
 
@@ -211,7 +211,7 @@ impl<S: Service<Request<Read<B>>, Response = Response<R>>, B, R> Service<Request
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let group = self.1.clone();
         let charge = group
-            .try_charge_with(memcg::Bytes(81 << 10), OnFull::IfRoom)
+            .charge_with(memcg::Bytes(81 << 10), OnFull::IfRoom)
             .ok();
         assert!(charge.is_some(), "it fits");
         let request = request.map(|inner| Read { inner, bytes: 0 });

@@ -270,7 +270,7 @@ impl Account {
                 }
             }
         } else {
-            match self.group.try_charge_with(Bytes(due), OnFull::IfRoom).ok() {
+            match self.group.charge_with(Bytes(due), OnFull::IfRoom).ok() {
                 Some(charge) => self.add_for_request(charge, due),
                 None => {
                     let due = Due {
@@ -299,10 +299,8 @@ impl Account {
         let Some(mut beyond) = ledger.promise_beyond(unpromised) else {
             return Err(ledger.refuses(&self.group, due));
         };
-        let charge = match self.group.try_charge_with(Bytes(due), OnFull::Now) {
-            Err(ChargeError::WouldBlock(_)) => {
-                self.group.try_charge_with(Bytes(due), OnFull::Reclaim)
-            }
+        let charge = match self.group.charge_with(Bytes(due), OnFull::Now) {
+            Err(ChargeError::WouldBlock(_)) => self.group.charge_with(Bytes(due), OnFull::Reclaim),
             charged => charged,
         };
         let charge = charge.map_err(|refused| refused.to_string())?;
@@ -313,11 +311,7 @@ impl Account {
     #[cold]
     fn comes_alone<D: Buf>(&self, frame: Frame<D>) -> Came<D> {
         let bytes = len(&frame);
-        match self
-            .group
-            .try_charge_with(Bytes(bytes), OnFull::IfRoom)
-            .ok()
-        {
+        match self.group.charge_with(Bytes(bytes), OnFull::IfRoom).ok() {
             Some(charge) => Came::Alone(frame, charge),
             None => {
                 let due = Due {

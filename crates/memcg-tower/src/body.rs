@@ -126,10 +126,7 @@ fn hand_on_large(sends: &mut Option<Sends>, frame: Frame<Bytes>) -> Option<Frame
     let lacks = len(&frame).saturating_sub(sent.reserved);
     if lacks > 0 {
         let group = sent.hold.group();
-        match group
-            .try_charge_with(memcg::Bytes(lacks), OnFull::IfRoom)
-            .ok()
-        {
+        match group.charge_with(memcg::Bytes(lacks), OnFull::IfRoom).ok() {
             Some(charge) => sent.add(charge),
             None => {
                 let charge = group

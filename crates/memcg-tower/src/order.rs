@@ -134,7 +134,7 @@ impl Order {
         match self.ledger() {
             None => match self
                 .group()
-                .try_charge_with(Bytes(self.own), OnFull::IfRoom)
+                .charge_with(Bytes(self.own), OnFull::IfRoom)
                 .ok()
             {
                 Some(charge) => Ok((charge, None)),
@@ -160,7 +160,7 @@ impl Order {
         };
         match self
             .group()
-            .try_charge_with(Bytes(self.own), OnFull::IfRoom)
+            .charge_with(Bytes(self.own), OnFull::IfRoom)
             .ok()
         {
             Some(charge) => {
@@ -177,7 +177,7 @@ impl Order {
         if total <= self.group().effective_max() && !self.tenant.is_offline() {
             return None;
         }
-        match self.group().try_charge_with(Bytes(total), OnFull::Reclaim) {
+        match self.group().charge_with(Bytes(total), OnFull::Reclaim) {
             // The max was raised.
             Ok(_) => None,
             Err(refused) => Some(Refusal::of_charge(
@@ -204,10 +204,7 @@ impl Order {
                 None => return Err(self.no_room_beside(ledger, Duration::ZERO)),
             },
         };
-        match self
-            .group()
-            .try_charge_with(Bytes(self.own), OnFull::Reclaim)
-        {
+        match self.group().charge_with(Bytes(self.own), OnFull::Reclaim) {
             Ok(charge) => {
                 if let Some(promise) = &mut promise {
                     promise.is_charged(self.own);

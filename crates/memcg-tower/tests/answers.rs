@@ -749,7 +749,7 @@ async fn a_request_has_a_group_of_its_own() {
                 (admitted.reserved(), group.live()),
                 (OVERHEAD + RESPONSE + 10, OVERHEAD + RESPONSE + 10)
             );
-            let more = admitted.group().try_charge(1000).unwrap();
+            let more = admitted.group().charge(1000).unwrap();
             assert_eq!(group.live(), more.bytes() + admitted.reserved());
             ok("")
         }

@@ -604,7 +604,7 @@ async fn a_tenant_under_pressure_is_shed() {
     let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("served") }));
     let mut seen = Vec::new();
     for held in [0, 50, 95, 0] {
-        let held = scene.acme.try_charge(held * KIB).unwrap();
+        let held = scene.acme.charge(held * KIB).unwrap();
         for path in ["/report", "/query"] {
             let request = Request::get(path).body(Body::empty()).unwrap();
             seen.push(answer(service.clone().oneshot(request).await.unwrap()).await);
@@ -630,7 +630,7 @@ async fn a_tenant_under_pressure_is_shed() {
     let root = scene.acme.ancestors().last().unwrap();
     root.set_limits(Limits::new().max(1000 * KIB).pressure_levels(50, 90))
         .unwrap();
-    let _held = root.try_charge(950 * KIB).unwrap();
+    let _held = root.charge(950 * KIB).unwrap();
     assert_eq!(scene.acme.pressure_level(), PressureLevel::Normal);
     let request = Request::get("/query").body(Body::empty()).unwrap();
     let (status, _, text) = answer(service.oneshot(request).await.unwrap()).await;
@@ -667,7 +667,7 @@ async fn less_important_tenants_are_shed_first() {
     });
     let service = layer.layer(service_fn(|_: Request<InBody>| async { ok("served") }));
     for (held, served) in [(0, [200, 200]), (80, [200, 503]), (140, [503, 503])] {
-        let _held = root.try_charge(held * KIB).unwrap();
+        let _held = root.charge(held * KIB).unwrap();
         for (path, status) in ["/acme", "/globex"].into_iter().zip(served) {
             let request = Request::get(path).body(Body::empty()).unwrap();
             assert_eq!(

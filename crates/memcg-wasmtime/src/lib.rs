@@ -42,7 +42,7 @@ pub fn limit<T: 'static>(
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let budget = Runtime::builder().max(1 << 20).build()?;
 /// let [acme, globex] = ["acme", "globex"].map(|name| budget.root().create(name, Limits::new()).unwrap());
-/// let other = globex.try_charge(1 << 20)?;
+/// let other = globex.charge(1 << 20)?;
 ///
 /// let patient = GroupLimiter::new(&acme).on_full(OnFull::Wait(Duration::from_secs(10)));
 /// let mut store = Store::new(&Engine::default(), patient);

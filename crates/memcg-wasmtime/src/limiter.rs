@@ -134,7 +134,7 @@ impl GroupLimiter {
 
     /// Charges `most` instances to a counter beside memory, which a runtime's builder declares. The
     /// store can then make that many instances and no more. They are given back with the store. It
-    /// may block, as [`Group::try_charge_set`] does.
+    /// may block, as [`Group::charge_set`] does.
     ///
     /// # Errors
     ///
@@ -157,7 +157,7 @@ impl GroupLimiter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn instances(mut self, counter: Counter, most: usize) -> Result<GroupLimiter, ChargeError> {
-        let [charge] = self.group.try_charge_set(&[(counter, most as u64)])?;
+        let [charge] = self.group.charge_set(&[(counter, most as u64)])?;
         (self.instances, self.most_instances) = (charge, most);
         Ok(self)
     }
@@ -323,7 +323,7 @@ impl GroupLimiter {
     ) -> Result<bool> {
         match self.asked(what, now, then, most) {
             Ok(bytes) => {
-                let charged = self.group.try_charge_with(bytes, self.on_full);
+                let charged = self.group.charge_with(bytes, self.on_full);
                 self.answered(what, bytes, charged)
             }
             Err(answer) => answer,
@@ -341,8 +341,8 @@ impl GroupLimiter {
             Ok(bytes) => {
                 let charged = match self.on_full {
                     OnFull::Wait(time) => self.group.charge_async(bytes).timeout(time).await,
-                    OnFull::Refuse => self.group.try_charge_with(bytes, OnFull::Reclaim),
-                    full => self.group.try_charge_with(bytes, full),
+                    OnFull::Refuse => self.group.charge_with(bytes, OnFull::Reclaim),
+                    full => self.group.charge_with(bytes, full),
                 };
                 self.answered(what, bytes, charged)
             }

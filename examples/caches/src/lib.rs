@@ -23,10 +23,10 @@ impl Entry {
         len: usize,
         load: impl FnOnce() -> Vec<u8>,
     ) -> Result<Arc<Entry>, ChargeError> {
-        let mut charge = group.try_charge(OVERHEAD + len)?;
+        let mut charge = group.charge(OVERHEAD + len)?;
         let bytes = load();
         // The capacity may be larger than the length that was known.
-        charge.try_grow((OVERHEAD + bytes.capacity()).saturating_sub(OVERHEAD + len))?;
+        charge.grow((OVERHEAD + bytes.capacity()).saturating_sub(OVERHEAD + len))?;
         Ok(Arc::new(Entry(Charged::new(bytes, charge))))
     }
 

@@ -58,7 +58,7 @@ fn a_cache_takes_what_is_free_and_gives_back_what_others_need() {
         group.live()
     );
     // Half of the budget for a query: the cache evicts, and keeps most of the rest.
-    let held = query.try_charge(BUDGET / 2).unwrap();
+    let held = query.charge(BUDGET / 2).unwrap();
     assert!(
         (BUDGET as u64 / 4 + 1..=BUDGET as u64 / 2).contains(&group.live()),
         "{} bytes are left",
@@ -66,7 +66,7 @@ fn a_cache_takes_what_is_free_and_gives_back_what_others_need() {
     );
     drop(held);
     // And all of it.
-    drop(query.try_charge(BUDGET - 64 * KIB).unwrap());
+    drop(query.charge(BUDGET - 64 * KIB).unwrap());
     assert!(get(&cache, 1, ENTRY).is_ok(), "it goes on");
     ends(cache, &runtime);
 }
@@ -76,11 +76,11 @@ fn a_reader_keeps_its_entry() {
     let (runtime, group, query) = scene(BUDGET);
     let cache = cache(&group, 4 * BUDGET);
     let read = get(&cache, 7, 1000 * KIB).unwrap();
-    let refused = query.try_charge(BUDGET - 500 * KIB).unwrap_err();
+    let refused = query.charge(BUDGET - 500 * KIB).unwrap_err();
     assert!(matches!(refused, ChargeError::Limit(_)), "{refused}");
     assert!(read.bytes().iter().all(|&byte| byte == 7) && group.live() == read.weight());
     drop(read);
-    assert!(query.try_charge(BUDGET - 500 * KIB).is_ok());
+    assert!(query.charge(BUDGET - 500 * KIB).is_ok());
     ends(cache, &runtime);
 }
 
@@ -116,7 +116,7 @@ fn threads_that_load_and_charge_are_never_above_the_budget() {
         };
         let loads = [0, 13].map(|thread| scope.spawn(move || load(thread)));
         for _ in 0..60 {
-            drop(query.try_charge(BUDGET / 3).unwrap());
+            drop(query.charge(BUDGET / 3).unwrap());
         }
         loads.into_iter().for_each(|load| load.join().unwrap());
         stop.store(true, Ordering::Relaxed);
@@ -226,7 +226,7 @@ fn a_small_want_evicts_little() {
             key += 1;
         }
         let before = group.live();
-        let held: Vec<_> = (0..10).map(|_| query.try_charge(want).unwrap()).collect();
+        let held: Vec<_> = (0..10).map(|_| query.charge(want).unwrap()).collect();
         let (gone, lacked) = (before - group.live(), query.live());
         assert!(
             gone <= lacked + 10 * (ENTRY + OVERHEAD) as u64,
@@ -235,7 +235,7 @@ fn a_small_want_evicts_little() {
         cache.get(0, HEAVY, heavy).unwrap();
         assert_eq!(loads.load(Ordering::Relaxed), 1, "the heavy one has stayed");
         drop(held);
-        drop(query.try_charge(HEAVY).unwrap());
+        drop(query.charge(HEAVY).unwrap());
         assert!(group.live() <= BUDGET as u64, "{}", group.live());
         ends(cache, &runtime);
     }

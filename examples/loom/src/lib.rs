@@ -67,7 +67,7 @@ impl Arena {
     ///
     /// All slots are taken.
     pub fn take(self: &Arc<Self>) -> Result<Slot, ChargeError> {
-        let charge = self.group.try_charge(1)?;
+        let charge = self.group.charge(1)?;
         Ok(Slot(Charged::new(self.lease(), charge)))
     }
 

@@ -45,7 +45,7 @@ struct WrongSlot {
 #[should_panic(expected = "a charge stands for a free slot")]
 fn the_model_sees_a_unit_that_goes_back_first() {
     race(|arena| {
-        let charge = arena.group().try_charge(1).ok()?;
+        let charge = arena.group().charge(1).ok()?;
         Some(WrongSlot {
             _charge: charge,
             _lease: arena.lease(),

@@ -91,7 +91,7 @@ impl DbCache for Blocks {
     async fn insert(&self, key: CachedKey, entry: CachedEntry) {
         let bytes = PLACE + entry.size();
         let charge = loop {
-            match self.group.try_charge_with(bytes, OnFull::IfRoom) {
+            match self.group.charge_with(bytes, OnFull::IfRoom) {
                 Ok(charge) => break charge,
                 Err(_) if self.evict(bytes as u64) > 0 => {}
                 Err(_) => return,

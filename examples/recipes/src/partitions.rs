@@ -48,7 +48,7 @@ impl Paced {
         ahead: usize,
         least: u64,
     ) -> Result<Paced, ConsumeError> {
-        let charge = group.try_charge(ahead << 11)?;
+        let charge = group.charge(ahead << 11)?;
         config
             .set("queued.max.messages.kbytes", ahead.to_string())
             .set("fetch.max.bytes", (ahead << 10).to_string());

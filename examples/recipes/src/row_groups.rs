@@ -38,20 +38,20 @@ impl<W: Write + Send> ChargedWriter<W> {
         Ok(ChargedWriter {
             writer,
             group: group.clone(),
-            charge: group.try_charge(0)?,
+            charge: group.charge(0)?,
         })
     }
 
-    /// Writes a batch. It blocks as `Charge::try_grow` does, and while it writes.
+    /// Writes a batch. It blocks as `Charge::grow` does, and while it writes.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<(), WriteError> {
         // An encoder may have as much as the batch itself, for a moment.
         let most = batch.get_array_memory_size();
-        if let Err(refused) = self.charge.try_grow(most) {
+        if let Err(refused) = self.charge.grow(most) {
             if self.writer.in_progress_rows() == 0 {
                 return Err(refused.into());
             }
             self.close_row_group()?;
-            self.charge.try_grow(most)?;
+            self.charge.grow(most)?;
         }
         self.writer.write(batch)?;
         // It has grown already.

@@ -43,7 +43,7 @@ struct Shared {
 impl Store {
     /// Opens a store of a group.
     pub fn open(folder: &Path, group: &Group, cache: usize) -> Result<Store, StoreError> {
-        let charge = group.try_charge(cache)?;
+        let charge = group.charge(cache)?;
         let database = Database::builder(folder).cache_size(cache as u64).open()?;
         // The tree says when to write: this is the most for one buffer.
         let options = || KeyspaceCreateOptions::default().max_memtable_size(1 << 30);
@@ -63,14 +63,11 @@ impl Store {
         })
     }
 
-    /// Blocks as `Group::try_charge` does: if there is no room, other stores write to disk, or this
+    /// Blocks as `Group::charge` does: if there is no room, other stores write to disk, or this
     /// one.
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         // Without the lock: the tree may ask this store.
-        let charge = self
-            .shared
-            .group
-            .try_charge(key.len() + value.len() + ENTRY)?;
+        let charge = self.shared.group.charge(key.len() + value.len() + ENTRY)?;
         self.shared.entries.insert(key, value)?;
         self.shared.buffered().merge(charge).expect("one group");
         Ok(())

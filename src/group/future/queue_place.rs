@@ -22,7 +22,7 @@ use crate::units::Bytes;
 ///
 /// let runtime = Runtime::builder().max(100).build()?;
 /// let root = runtime.root();
-/// let held = root.try_charge(80)?;
+/// let held = root.charge(80)?;
 /// let mut place = root.charge_async(80);
 /// assert!(Pin::new(&mut place).poll(&mut Context::from_waker(Waker::noop())).is_pending());
 /// assert!(place.waits_in_line() && place.is_served_by(&held)); // so `held` is the charge of the first of the queue
@@ -154,7 +154,7 @@ mod tests {
     }
 
     fn charge(group: &Group, bytes: u64) -> Charge {
-        group.try_charge(Bytes(bytes)).expect("no level refuses it")
+        group.charge(Bytes(bytes)).expect("no level refuses it")
     }
 
     fn poll(place: &mut ChargeFuture) -> Poll<Result<Charge, ChargeError>> {
@@ -206,7 +206,7 @@ mod tests {
             for _next in 0..3 {
                 (0..8).for_each(|_| drop(charge(&group, KIB)));
                 assert!(
-                    group.try_charge(Bytes(KIB)).is_err(),
+                    group.charge(Bytes(KIB)).is_err(),
                     "as many bytes have passed as it waits for"
                 );
                 assert!(queue.is_served_by(&held));

@@ -159,8 +159,8 @@ fn the_largest_configuration() {
             .expect("at the edge");
         let root = runtime.root();
         let held = [
-            root.try_charge(5).expect("room"),
-            root.try_charge(1 << 41).expect("room"),
+            root.charge(5).expect("room"),
+            root.charge(1 << 41).expect("room"),
         ];
         assert_eq!(root.live(), (1 << 41) + 5);
         assert!(runtime.verify().is_ok());

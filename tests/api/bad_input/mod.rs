@@ -31,7 +31,7 @@ impl Held {
             .create("acme", Limits::new())
             .expect("a name");
         let query = acme.create("q", Limits::new()).expect("a name");
-        let charge = query.try_charge(30).expect("room");
+        let charge = query.charge(30).expect("room");
         Self {
             runtime,
             acme,
@@ -264,7 +264,7 @@ fn the_most_groups() {
         let held = last.force_charge(0);
         let spilt = counters
             .last()
-            .map(|&spill| last.try_charge_set(&[(spill, 5)]).expect("room"));
+            .map(|&spill| last.charge_set(&[(spill, 5)]).expect("room"));
         last.offline().expect("no children");
         drop(last);
         refused("c");
@@ -450,20 +450,13 @@ fn the_largest_sizes() {
         let mut held = Held::new();
         held.runtime.root().set_max(max).expect("a number");
         for bytes in [u64::MAX, u64::MAX - 29, 1 << 63, USAGE_MAX, USAGE_MAX - 29] {
-            let refused = held
-                .query
-                .try_charge(Bytes(bytes))
-                .expect_err("does not fit");
+            let refused = held.query.charge(Bytes(bytes)).expect_err("does not fit");
             assert!(
                 matches!(&refused, ChargeError::Limit(refusal) if refusal.requested() == bytes)
             );
             assert!(!refused.to_string().contains('\n'));
-            assert!(held.charge.try_grow(Bytes(bytes)).is_err());
-            assert!(
-                held.query
-                    .try_charge_set(&[(Counter::MEMORY, bytes)])
-                    .is_err()
-            );
+            assert!(held.charge.grow(Bytes(bytes)).is_err());
+            assert!(held.query.charge_set(&[(Counter::MEMORY, bytes)]).is_err());
             assert!(held.charge.resize(Bytes(bytes.saturating_add(30))).is_err());
             let split = held
                 .charge
@@ -518,10 +511,10 @@ fn the_largest_forced_charges() {
 fn charging_a_group_that_is_offline() {
     let held = Held::new();
     let gone = held.acme.create("gone", Limits::new()).expect("a name");
-    let mut left = gone.try_charge(5).expect("room");
+    let mut left = gone.charge(5).expect("room");
     gone.offline().expect("no children");
     for bytes in [0, 1, 1 << 20, u64::MAX] {
-        let error = gone.try_charge(Bytes(bytes)).expect_err("offline");
+        let error = gone.charge(Bytes(bytes)).expect_err("offline");
         assert_says(
             &error,
             &format!(
@@ -532,9 +525,9 @@ fn charging_a_group_that_is_offline() {
         assert!(
             matches!(error, ChargeError::Offline { group, requested, .. } if group == gone && requested == bytes)
         );
-        assert!(gone.try_charge_set(&[(Counter::MEMORY, bytes)]).is_err());
+        assert!(gone.charge_set(&[(Counter::MEMORY, bytes)]).is_err());
     }
-    assert!(left.try_grow(1).is_err() && left.resize(6).is_err());
+    assert!(left.grow(1).is_err() && left.resize(6).is_err());
     left.resize(4).expect("less");
     assert_eq!(gone.live(), 4);
     drop((left, gone));
@@ -583,9 +576,9 @@ fn taking_the_root_offline() {
     let b = root
         .create("b", Limits::new())
         .expect("the root takes groups");
-    drop(b.try_charge(Bytes(10)).expect("and charges"));
+    drop(b.charge(Bytes(10)).expect("and charges"));
     assert_says(
-        &a.try_charge(Bytes(10)).expect_err("it is offline"),
+        &a.charge(Bytes(10)).expect_err("it is offline"),
         "/a is offline: 10 B refused; charge a group that is online",
     );
     drop(runtime);
@@ -594,10 +587,7 @@ fn taking_the_root_offline() {
         let line = format!(
             "the runtime of {path} is gone: 10 B refused; keep a handle of the Runtime as long as its groups charge"
         );
-        assert_says(
-            &group.try_charge(Bytes(10)).expect_err("it is offline"),
-            &line,
-        );
+        assert_says(&group.charge(Bytes(10)).expect_err("it is offline"), &line);
     }
     let error = b
         .create("c", Limits::new())
@@ -615,8 +605,8 @@ fn merging_charges_of_two_groups() {
     let runtime = builder.build().expect("a configuration");
     let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).expect("a name"));
     for bytes in [0, 5] {
-        let mut ours = a.try_charge(10).expect("room");
-        let theirs = b.try_charge(Bytes(bytes)).expect("room");
+        let mut ours = a.charge(10).expect("room");
+        let theirs = b.charge(Bytes(bytes)).expect("room");
         let error = ours.merge(theirs).expect_err("two groups");
         assert_says(&error, "a charge of /b does not merge into one of /a");
         let theirs = error.into_charge();
@@ -628,7 +618,7 @@ fn merging_charges_of_two_groups() {
         drop(ours.merge(theirs));
         assert_eq!((a.live(), b.live()), (10, 0));
         // Another counter of the same group.
-        let [spilt] = a.try_charge_set(&[(spill, bytes)]).expect("room");
+        let [spilt] = a.charge_set(&[(spill, bytes)]).expect("room");
         let spilt = ours.merge(spilt).expect_err("two counters").into_charge();
         assert_eq!((ours.bytes(), spilt.bytes()), (10, bytes));
         assert!(runtime.verify().is_ok());
@@ -650,7 +640,7 @@ fn a_counter_of_another_runtime() {
     let spill = builder.counter("spill", memcg::Unit::Bytes);
     let error = held
         .query
-        .try_charge_set(&[(Counter::MEMORY, 5), (spill, 5)])
+        .charge_set(&[(Counter::MEMORY, 5), (spill, 5)])
         .expect_err("not declared");
     assert_says(
         &error,
@@ -659,7 +649,7 @@ fn a_counter_of_another_runtime() {
     assert!(
         matches!(error, ChargeError::UnknownCounter { group, counter: 1 } if group == held.query)
     );
-    assert!(held.query.try_charge_set(&[(spill, 0)]).is_err());
+    assert!(held.query.charge_set(&[(spill, 0)]).is_err());
     assert!(matches!(
         held.query.counter(spill).map(drop),
         Err(ChargeError::UnknownCounter { .. })
@@ -675,7 +665,7 @@ fn a_counter_of_another_runtime() {
     assert_says(&error, "/acme/q and /there belong to two runtimes");
     drop(error);
     // A counter that only they have cannot come to us either.
-    let [mut spilt] = there.try_charge_set(&[(spill, 3)]).expect("room");
+    let [mut spilt] = there.charge_set(&[(spill, 3)]).expect("room");
     assert!(matches!(
         spilt.transfer(&held.query),
         Err(ChargeError::OtherRuntime { .. })
@@ -690,7 +680,7 @@ fn a_refusal_names_the_group_and_the_reason() {
     held.runtime.root().set_max(Limit::Unlimited).expect("none");
     let refused = held
         .query
-        .try_charge(Bytes(u64::MAX))
+        .charge(Bytes(u64::MAX))
         .expect_err("does not fit");
     assert_says(
         &refused,
@@ -713,7 +703,7 @@ fn a_refusal_names_the_group_and_the_reason() {
     held.acme.set_max(Limit::Unlimited).expect("none");
     let refused = held
         .query
-        .try_charge(Bytes(u64::MAX))
+        .charge(Bytes(u64::MAX))
         .expect_err("does not fit");
     assert_says(
         &refused,

@@ -7,7 +7,7 @@ fn a_group_that_has_not_asked_has_the_sum() {
     let runtime = runtime();
     let query = group(&runtime, "q");
     assert!(!query.limits().cover_allocations);
-    let (_charge, _object) = (query.try_charge(100).unwrap(), Object::of(&query, 60));
+    let (_charge, _object) = (query.charge(100).unwrap(), Object::of(&query, 60));
     assert_figures(&query, [160, 100, 60, 0]);
 }
 
@@ -18,7 +18,7 @@ fn what_is_not_reserved_is_forced_and_goes_back() {
         .root()
         .create("q", Limits::new().max(200).cover_allocations())
         .unwrap();
-    let charge = query.try_charge(100).unwrap();
+    let charge = query.charge(100).unwrap();
     let mut object = Object::of(&query, 250);
     assert_eq!(
         (query.live(), query.forced(), query.ledger().unpaid()),
@@ -28,9 +28,9 @@ fn what_is_not_reserved_is_forced_and_goes_back() {
     object.shrink(100);
     assert!(query.run(memcg::Group::checkpoint).is_ok());
     // 50 of these are unpaid, and 50 fit.
-    let more = query.try_charge(100).unwrap();
+    let more = query.charge(100).unwrap();
     assert_figures(&query, [200, 200, 150, 0]);
-    assert!(query.try_charge(1).is_err());
+    assert!(query.charge(1).is_err());
     drop((charge, more));
     assert_figures(&query, [150, 0, 150, 150]);
     drop(object);
@@ -44,7 +44,7 @@ fn a_charge_that_goes_first_leaves_what_is_allocated() {
         .root()
         .create("q", Limits::new().max(100).cover_allocations())
         .unwrap();
-    let charge = query.try_charge(100).unwrap();
+    let charge = query.charge(100).unwrap();
     let object = Object::of(&query, 40);
     drop(charge);
     assert_eq!(
@@ -53,15 +53,10 @@ fn a_charge_that_goes_first_leaves_what_is_allocated() {
         "never forced, never missing"
     );
     assert_eq!(
-        query
-            .try_charge(101)
-            .unwrap_err()
-            .to_string()
-            .split(':')
-            .next(),
+        query.charge(101).unwrap_err().to_string().split(':').next(),
         Some("/q refused 101 B for /q")
     );
-    let all = query.try_charge(100).unwrap();
+    let all = query.charge(100).unwrap();
     assert_figures(&query, [100, 100, 40, 0]);
     drop((object, all));
     assert_figures(&query, [0; 4]);
@@ -72,14 +67,14 @@ fn parts_of_a_charge() {
     let runtime = runtime();
     let query = covering(&runtime.root(), "q");
     let object = Object::of(&query, 80);
-    let mut charge = query.try_charge(100).unwrap();
+    let mut charge = query.charge(100).unwrap();
     let part = charge.split(30).unwrap();
     assert_figures(&query, [100, 100, 80, 0]);
     drop(part);
     assert_figures(&query, [80, 70, 80, 10]);
     let whole = charge.take();
     assert_eq!((charge.bytes(), whole.bytes()), (0, 70));
-    let mut other = query.try_charge(50).unwrap();
+    let mut other = query.charge(50).unwrap();
     other.merge(whole).unwrap();
     assert_figures(&query, [120, 120, 80, 0]);
     other.resize(0).unwrap();
@@ -98,26 +93,26 @@ fn each_verb_reserves() {
         .unwrap();
     let object = Object::of(&query, 10);
     let charge: [fn(&Group) -> Charge; 7] = [
-        |group| group.try_charge(7).unwrap(),
+        |group| group.charge(7).unwrap(),
         |group| group.force_charge(7),
-        |group| group.try_charge_with(7, OnFull::Now).unwrap(),
-        |group| group.try_charge_with(7, OnFull::Start).unwrap(),
-        |group| group.try_charge_with(7, OnFull::IfRoom).ok().unwrap(),
-        |group| group.try_charge_with(7, OnFull::Reclaim).unwrap(),
+        |group| group.charge_with(7, OnFull::Now).unwrap(),
+        |group| group.charge_with(7, OnFull::Start).unwrap(),
+        |group| group.charge_with(7, OnFull::IfRoom).ok().unwrap(),
+        |group| group.charge_with(7, OnFull::Reclaim).unwrap(),
         |group| {
             group
-                .try_charge_with(7, OnFull::Wait(std::time::Duration::ZERO))
+                .charge_with(7, OnFull::Wait(std::time::Duration::ZERO))
                 .unwrap()
         },
     ];
     let held: Vec<Charge> = charge.iter().map(|charge| charge(&query)).collect();
     assert_figures(&query, [49, 49, 10, 0]);
-    query.raw().try_charge(7).unwrap();
-    query.raw().try_charge_with(7, OnFull::Now).unwrap();
-    query.raw().try_charge_with(7, OnFull::Start).unwrap();
+    query.raw().charge(7).unwrap();
+    query.raw().charge_with(7, OnFull::Now).unwrap();
+    query.raw().charge_with(7, OnFull::Start).unwrap();
     assert!(
-        query.raw().try_charge_with(7, OnFull::IfRoom).is_ok()
-            && query.raw().try_charge_with(1_000, OnFull::IfRoom).is_err()
+        query.raw().charge_with(7, OnFull::IfRoom).is_ok()
+            && query.raw().charge_with(1_000, OnFull::IfRoom).is_err()
     );
     assert_eq!(query.raw().force_charge(7), 7);
     assert_figures(&query, [84, 84, 10, 0]);
@@ -125,8 +120,8 @@ fn each_verb_reserves() {
     query.raw().uncharge(35);
     drop(held);
     assert_figures(&query, [10, 0, 10, 10]);
-    let empty = query.try_charge(0).unwrap();
-    assert!(query.raw().try_charge_with(0, OnFull::IfRoom).is_ok());
+    let empty = query.charge(0).unwrap();
+    assert!(query.raw().charge_with(0, OnFull::IfRoom).is_ok());
     drop((object, empty));
     assert_figures(&query, [0; 4]);
 }
@@ -147,7 +142,7 @@ fn more_is_given_back_than_was_reserved() {
             .to_string()
             .ends_with("/q: 30 uncharged that were never charged")
     );
-    let charge = query.try_charge(70).unwrap();
+    let charge = query.charge(70).unwrap();
     assert_figures(&query, [70, 70, 60, 0]);
     drop((charge, object));
     assert_figures(&query, [0; 4]);
@@ -158,7 +153,7 @@ fn a_charge_becomes_raw_and_a_guard_again() {
     let runtime = runtime();
     let query = covering(&runtime.root(), "q");
     let object = Object::of(&query, 60);
-    let (word, bytes) = query.try_charge(100).unwrap().into_raw();
+    let (word, bytes) = query.charge(100).unwrap().into_raw();
     assert_figures(&query, [100, 100, 60, 0]);
     // SAFETY: from `into_raw`, once.
     #[allow(unsafe_code)]
@@ -175,16 +170,13 @@ fn what_is_not_charged_leaves_nothing() {
     let query = covering(&tenant, "q");
     let operator = query.create("op", Limits::new().max(80)).unwrap();
     let object = Object::of(&query, 30);
-    assert!(matches!(
-        operator.try_charge(81),
-        Err(ChargeError::Limit(_))
-    ));
-    assert!(matches!(query.try_charge(101), Err(ChargeError::Limit(_))));
+    assert!(matches!(operator.charge(81), Err(ChargeError::Limit(_))));
+    assert!(matches!(query.charge(101), Err(ChargeError::Limit(_))));
     assert_figures(&query, [30, 0, 30, 30]);
     assert_figures(&operator, [0; 4]);
-    let beside = tenant.try_charge(60).unwrap();
+    let beside = tenant.charge(60).unwrap();
     assert!(
-        matches!(operator.try_charge(50), Err(ChargeError::Limit(_))),
+        matches!(operator.charge(50), Err(ChargeError::Limit(_))),
         "refused at the tenant"
     );
     assert_figures(&operator, [0; 4]);
@@ -202,7 +194,7 @@ fn what_is_not_charged_leaves_nothing() {
     drop(waits);
     assert_figures(&query, [30, 0, 30, 30]);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let _charge = operator.try_charge(50).unwrap();
+        let _charge = operator.charge(50).unwrap();
         operator.run(|| {
             let _object = Object::new(70);
             panic!("the work fails");
@@ -218,11 +210,11 @@ fn what_is_not_charged_leaves_nothing() {
 fn a_max_that_is_set_below_usage() {
     let runtime = runtime();
     let query = covering(&runtime.root(), "q");
-    let (charge, _object) = (query.try_charge(100).unwrap(), Object::of(&query, 60));
+    let (charge, _object) = (query.charge(100).unwrap(), Object::of(&query, 60));
     query.set_max(80).unwrap();
     assert_eq!(query.forced(), 20, "100 are reserved");
     drop(charge);
     assert_eq!((query.live(), query.forced()), (60, 0));
-    assert!(query.try_charge(81).is_err());
-    assert_eq!(query.try_charge(Bytes(80)).unwrap().bytes(), 80);
+    assert!(query.charge(81).is_err());
+    assert_eq!(query.charge(Bytes(80)).unwrap().bytes(), 80);
 }

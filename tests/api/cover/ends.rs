@@ -8,7 +8,7 @@ fn a_group_goes_offline_while_it_covers() {
     let runtime = runtime();
     let parent = group(&runtime, "p");
     let query = covering(&parent, "q");
-    let charge = query.try_charge(100).unwrap();
+    let charge = query.charge(100).unwrap();
     let object = query.run(|| {
         let object = Object::new(60);
         query.offline().unwrap();
@@ -43,7 +43,7 @@ fn groups_below_go_offline() {
     let runtime = runtime();
     let query = covering(&runtime.root(), "q");
     let operators = ["a", "b"].map(|name| query.create(name, Limits::new()).unwrap());
-    let charge = operators[0].try_charge(100).unwrap();
+    let charge = operators[0].charge(100).unwrap();
     let objects = operators
         .each_ref()
         .map(|operator| Object::of(operator, 70));
@@ -65,7 +65,7 @@ fn groups_below_go_offline() {
 fn an_object_outlives_charge_group_and_runtime() {
     let runtime = memcg::Runtime::builder().build().unwrap();
     let query = covering(&runtime.root(), "q");
-    let charge = query.try_charge(100).unwrap();
+    let charge = query.charge(100).unwrap();
     let object = Object::of(&query, 60);
     query.offline().unwrap();
     drop((query, charge, runtime));
@@ -87,7 +87,7 @@ fn the_next_group_in_the_object_begins_at_zero() {
         let query = runtime.root().scope(round as u64, limits).unwrap();
         assert_figures(&query, [0; 4]);
         let (charge, object) = (
-            query.try_charge(100).unwrap(),
+            query.charge(100).unwrap(),
             Object::of(&query, round % 150 + 1),
         );
         let size = round as u64 % 150 + 1;
@@ -115,7 +115,7 @@ fn the_next_group_in_the_object_begins_at_zero() {
 fn a_thread_ends_with_objects() {
     let runtime = runtime();
     let query = covering(&runtime.root(), "q");
-    let charge = query.try_charge(100).unwrap();
+    let charge = query.charge(100).unwrap();
     let objects: Vec<Object> = std::thread::scope(|scope| {
         let allocate = || Object::of(&query, 10);
         (0..20)

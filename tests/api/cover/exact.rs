@@ -27,18 +27,18 @@ fn what_was_given_back_is_there_at_once() {
         .create("q", Limits::new().max(64 * KIB).cover_allocations())
         .unwrap();
     for round in 0..3 {
-        query.raw().try_charge_with(60 * KIB, OnFull::Now).unwrap();
+        query.raw().charge_with(60 * KIB, OnFull::Now).unwrap();
         query.raw().uncharge(60 * KIB);
         assert_eq!(
             (query.usage(), query.live(), query.memory().stocked()),
             (0, 0, 0),
             "round {round}"
         );
-        drop(query.try_charge(60 * KIB).unwrap());
-        drop(query.try_charge_with(60 * KIB, OnFull::Now).unwrap());
+        drop(query.charge(60 * KIB).unwrap());
+        drop(query.charge_with(60 * KIB, OnFull::Now).unwrap());
         drop(
             query
-                .try_charge_with(60 * KIB, OnFull::Wait(Duration::ZERO))
+                .charge_with(60 * KIB, OnFull::Wait(Duration::ZERO))
                 .unwrap(),
         );
     }
@@ -53,11 +53,11 @@ fn a_waiter_gets_what_is_given_back() {
         .root()
         .create("q", Limits::new().max(64 * KIB).cover_allocations())
         .unwrap();
-    query.raw().try_charge_with(50 * KIB, OnFull::Now).unwrap();
+    query.raw().charge_with(50 * KIB, OnFull::Now).unwrap();
     thread::scope(|scope| {
         let waits = scope.spawn(|| {
             query
-                .try_charge_with(60 * KIB, OnFull::Wait(Duration::from_secs(60)))
+                .charge_with(60 * KIB, OnFull::Wait(Duration::from_secs(60)))
                 .map(|charge| charge.bytes())
         });
         while query.waiting_count() == 0 {
@@ -80,7 +80,7 @@ fn a_waiter_gets_what_is_freed() {
     thread::scope(|scope| {
         let waits = scope.spawn(|| {
             tenant
-                .try_charge_with(1_000 * KIB, OnFull::Wait(Duration::from_secs(60)))
+                .charge_with(1_000 * KIB, OnFull::Wait(Duration::from_secs(60)))
                 .map(|held| held.bytes())
         });
         while tenant.waiting_count() == 0 {
@@ -106,7 +106,7 @@ fn idle_groups_hold_nothing_of_their_tenant() {
             let query = tenant
                 .create(number, Limits::new().cover_allocations())
                 .unwrap();
-            query.raw().try_charge_with(63 * KIB, OnFull::Now).unwrap();
+            query.raw().charge_with(63 * KIB, OnFull::Now).unwrap();
             let object = Object::of(&query, 3 * KIB);
             query.raw().uncharge(63 * KIB);
             drop(object);
@@ -117,7 +117,7 @@ fn idle_groups_hold_nothing_of_their_tenant() {
         (tenant.live(), queries.iter().map(Group::live).sum::<u64>()),
         (0, 0)
     );
-    assert_eq!(tenant.try_charge(64 * MIB).unwrap().bytes(), 64 << 20);
+    assert_eq!(tenant.charge(64 * MIB).unwrap().bytes(), 64 << 20);
 }
 
 /// Credit of a thread that sleeps, unpaid in its group, is no reason for a refusal beside it.
@@ -140,10 +140,10 @@ fn credit_of_others_is_drained_before_a_refusal() {
         held.wait();
         assert!(query.memory().stocked() > 0, "credit");
         assert_eq!(query.live(), 0);
-        assert_eq!(beside.try_charge(16 * MIB).unwrap().bytes(), 16 << 20);
+        assert_eq!(beside.charge(16 * MIB).unwrap().bytes(), 16 << 20);
         // The credit is in no usage if more bytes are reserved.
         drop(Object::of(&query, KIB));
-        let charge = query.try_charge(4 * MIB).unwrap();
+        let charge = query.charge(4 * MIB).unwrap();
         assert_eq!(
             (query.usage(), query.live(), query.memory().stocked()),
             (4 << 20, 4 << 20, 0)
@@ -174,7 +174,7 @@ fn no_neighbour_is_admitted_while_unpaid_bytes_are_taken_over() {
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !ends.load(Ordering::Relaxed) {
-                        if charged.raw().try_charge_with(4 * MIB, OnFull::Now).is_ok() {
+                        if charged.raw().charge_with(4 * MIB, OnFull::Now).is_ok() {
                             charged.raw().uncharge(4 * MIB);
                             taken.fetch_add(1, Ordering::Relaxed);
                         }
@@ -189,7 +189,7 @@ fn no_neighbour_is_admitted_while_unpaid_bytes_are_taken_over() {
             });
             for _ in 0..3_000 {
                 assert!(
-                    neighbour.try_charge_with(8 * MIB, OnFull::Now).is_err(),
+                    neighbour.charge_with(8 * MIB, OnFull::Now).is_err(),
                     "of an operator: {by_operator}"
                 );
             }
@@ -223,7 +223,7 @@ fn a_waiter_needs_no_room_for_what_is_unpaid() {
     let runtime = Runtime::builder().batch(Bytes(0)).build().unwrap();
     let tenant = runtime.root().create("t", Limits::new().max(100)).unwrap();
     let query = covering(&tenant, "q");
-    let beside = tenant.try_charge(20).unwrap();
+    let beside = tenant.charge(20).unwrap();
     let waits = |bytes: usize, then: &dyn Fn()| {
         thread::scope(|scope| {
             let query = &query;
@@ -243,8 +243,8 @@ fn a_waiter_needs_no_room_for_what_is_unpaid() {
     assert_eq!((query.live(), tenant.live()), (90, 110));
     drop((charge, beside));
     // 40 beside 90; what pays for 50 of these is given back.
-    query.raw().try_charge(50).unwrap();
-    let beside = tenant.try_charge(10).unwrap();
+    query.raw().charge(50).unwrap();
+    let beside = tenant.charge(10).unwrap();
     let charge = waits(60, &|| query.raw().uncharge(50));
     assert_eq!(
         (query.live(), tenant.live(), query.ledger().unpaid()),
@@ -257,7 +257,7 @@ fn a_waiter_needs_no_room_for_what_is_unpaid() {
 
 fn query_charge(query: &Group, bytes: usize) -> memcg::Charge {
     query
-        .try_charge_with(bytes, OnFull::Wait(Duration::from_secs(60)))
+        .charge_with(bytes, OnFull::Wait(Duration::from_secs(60)))
         .unwrap()
 }
 
@@ -267,11 +267,11 @@ fn a_refusal_is_short_by_what_it_adds() {
     let runtime = runtime();
     let tenant = runtime.root().create("t", Limits::new().max(100)).unwrap();
     let query = covering(&tenant, "q");
-    let (_beside, _object) = (tenant.try_charge(20).unwrap(), Object::of(&query, 60));
-    let refused = query.try_charge(90).unwrap_err();
+    let (_beside, _object) = (tenant.charge(20).unwrap(), Object::of(&query, 60));
+    let refused = query.charge(90).unwrap_err();
     let line = "/t refused 90 B for /t/q: short by 10 B, usage 80 B of max 100 B";
     assert!(refused.to_string().starts_with(line), "{refused}");
-    assert_eq!(query.try_charge(80).unwrap().bytes(), 80);
+    assert_eq!(query.charge(80).unwrap().bytes(), 80);
 }
 
 /// Credit of a group that covers is in its usage as far as it is unpaid alone: a level above takes
@@ -285,7 +285,7 @@ fn credit_that_is_paid_for_is_live_above() {
     let runtime = LeftEmpty::by(assert_verified, builder.build().unwrap());
     let root = runtime.root();
     let query = covering(&root, "q");
-    let reserved = query.try_charge(100 * KIB).unwrap();
+    let reserved = query.charge(100 * KIB).unwrap();
     let objects: Vec<Object> = (0..4).map(|_| Object::of(&query, KIB)).collect();
     assert_eq!(
         (root.usage(), root.live(), query.live()),

@@ -17,9 +17,9 @@ fn a_parent_that_has_not_asked_has_the_sum() {
     let [one, two] = ["one", "two"].map(|name| covering(&tenant, name));
     let plain = tenant.create("plain", Limits::new()).unwrap();
     let held = [
-        one.try_charge(100).unwrap(),
-        plain.try_charge(7).unwrap(),
-        tenant.try_charge(1).unwrap(),
+        one.charge(100).unwrap(),
+        plain.charge(7).unwrap(),
+        tenant.charge(1).unwrap(),
     ];
     let objects = [
         Object::of(&one, 30),
@@ -52,7 +52,7 @@ fn a_charge_leaves_and_enters_groups_that_cover() {
     let [sorts, scans] = ["sorts", "scans"].map(|name| query.create(name, Limits::new()).unwrap());
     let plain = tenant.create("plain", Limits::new()).unwrap();
     let object = Object::of(&query, 50);
-    let mut charge = sorts.try_charge(80).unwrap();
+    let mut charge = sorts.charge(80).unwrap();
     charge.transfer(&scans).unwrap();
     assert_eq!(
         (sorts.live(), scans.live(), query.live(), tenant.live()),
@@ -94,14 +94,14 @@ fn each_level_refuses_for_itself() {
     assert_eq!(query.live(), 100);
     let _charges = operators
         .each_ref()
-        .map(|operator| operator.try_charge(50).unwrap());
+        .map(|operator| operator.charge(50).unwrap());
     assert_eq!(query.live(), 100, "paid");
-    let refused = operators[0].try_charge(11).unwrap_err();
+    let refused = operators[0].charge(11).unwrap_err();
     assert!(
         refused.to_string().starts_with("/q/a refused 11 B"),
         "{refused}"
     );
-    let refused = operators[0].try_charge(10).unwrap_err();
+    let refused = operators[0].charge(10).unwrap_err();
     assert!(
         refused.to_string().starts_with("/q refused 10 B"),
         "{refused}"
@@ -118,7 +118,7 @@ fn a_charge_in_line_waits_for_enough() {
         let query = (0..depth).fold(covering(&tenant, "q"), |above, _| {
             above.create("below", Limits::new()).unwrap()
         });
-        let mut held = tenant.try_charge(80).unwrap();
+        let mut held = tenant.charge(80).unwrap();
         let mut waits = pin!(query.charge_async(30));
         assert!(poll_for(&mut waits, Duration::ZERO).is_pending());
         let (give, back) = channel();

@@ -46,7 +46,7 @@ impl Scene {
         let last = |count: usize, random: &mut SmallRng| random.random_range(0..count.max(1));
         match random.random_range(0..10) {
             0 | 1 => {
-                let charge = self.groups[at].try_charge(bytes);
+                let charge = self.groups[at].charge(bytes);
                 held.charges.extend(charge.ok().map(|charge| (at, charge)));
             }
             2 => held

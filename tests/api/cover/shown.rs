@@ -11,9 +11,7 @@ fn a_subtree_has_what_its_groups_have() {
         acme.create(number, Limits::new().cover_allocations())
             .unwrap()
     });
-    let charges = queries
-        .each_ref()
-        .map(|query| query.try_charge(100).unwrap());
+    let charges = queries.each_ref().map(|query| query.charge(100).unwrap());
     let objects = queries.each_ref().map(|query| Object::of(query, 130));
     // Its objects outlive it.
     queries[1].offline().unwrap();
@@ -25,7 +23,7 @@ fn a_subtree_has_what_its_groups_have() {
         (0, 130)
     );
     assert_eq!(runtime.root().ledger_local().allocated(), 0);
-    let (ours, object) = (acme.try_charge(1_000).unwrap(), Object::of(&acme, 7));
+    let (ours, object) = (acme.charge(1_000).unwrap(), Object::of(&acme, 7));
     // Beside its own bytes what the group that went offline left behind, and nothing of the other
     // one.
     let local = acme.ledger_local();
@@ -117,7 +115,7 @@ fn objects_of_a_dying_group_are_paid_for() {
     let query = covering(&acme, "query");
     let parts = ["one", "two"].map(|name| query.create(name, Limits::new()).unwrap());
     let (charge, objects) = (
-        query.try_charge(100).unwrap(),
+        query.charge(100).unwrap(),
         parts.each_ref().map(|part| Object::of(part, 70)),
     );
     for part in &parts {
@@ -174,7 +172,7 @@ fn statistics_have_the_ledger() {
             .unwrap()
     });
     queries[0].stat_add(Stat::ANON, 4_096);
-    let charge = queries[0].try_charge(100).unwrap();
+    let charge = queries[0].charge(100).unwrap();
     let objects = [
         Object::of(&queries[0], 137),
         Object::of(&acme, 11),
@@ -212,7 +210,7 @@ fn statistics_have_the_ledger() {
 fn no_thread_adds_to_the_ledger() {
     let runtime = runtime();
     let query = covering(&runtime.root(), "q");
-    let charge = query.try_charge(100).unwrap();
+    let charge = query.charge(100).unwrap();
     let _object = Object::of(&query, 60);
     for (number, (name, stat)) in (1..).zip(LEDGER) {
         // On cells that are not there yet, and on cells that are.
@@ -241,7 +239,7 @@ fn a_checkpoint_sees_what_is_unpaid() {
         .root()
         .create("q", Limits::new().max(1 << 20).cover_allocations())
         .unwrap();
-    let _charge = query.try_charge(1 << 20).unwrap();
+    let _charge = query.charge(1 << 20).unwrap();
     let mut objects = Vec::new();
     query.run(|| {
         for allocated in (1..=400_u64).map(|count| count * 10_000) {

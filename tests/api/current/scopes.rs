@@ -68,7 +68,7 @@ fn a_group_that_goes_offline_is_the_next_above() {
         query.offline().unwrap();
         assert_eq!(here(), "/acme");
         assert!(
-            Group::current().unwrap().try_charge(100).is_ok(),
+            Group::current().unwrap().charge(100).is_ok(),
             "the group above takes charges"
         );
         acme.offline_tree();
@@ -85,7 +85,7 @@ fn a_group_that_goes_offline_is_the_next_above() {
 fn a_switch_moves_no_credit() {
     let runtime = runtime();
     let all = groups(&runtime, ["a", "b", "c"]);
-    let charge = || drop(Group::current().unwrap().try_charge(64).unwrap());
+    let charge = || drop(Group::current().unwrap().charge(64).unwrap());
     // The second charge of a group opens its stock.
     (0..2).for_each(|_| all.iter().for_each(|group| group.run(charge)));
     let (usage, counts) = (runtime.root().usage(), runtime.counts());

@@ -77,7 +77,7 @@ async fn tasks_move_between_threads() {
         let work = async move {
             let mut held = Vec::new();
             for turn in 0..50 {
-                held.push(Group::current().unwrap().try_charge(turn + 1).unwrap());
+                held.push(Group::current().unwrap().charge(turn + 1).unwrap());
                 yield_now().await;
                 assert_eq!(here(), path);
             }

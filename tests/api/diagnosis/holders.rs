@@ -127,7 +127,7 @@ fn in_every_refusal() {
         let hog = create(&group, "hog");
         let _held = charge(&hog, 100 * MIB);
         let error = group
-            .try_charge_with(
+            .charge_with(
                 Bytes(MIB),
                 OnFull::Wait(std::time::Duration::from_millis(1)),
             )
@@ -173,7 +173,7 @@ fn a_further_counter() {
         .expect("a number");
     let child = create(&group, "child");
     let _held = charge(&child, MIB);
-    let Err(ChargeError::Limit(refusal)) = child.try_charge_set(&[(swap, 11)]) else {
+    let Err(ChargeError::Limit(refusal)) = child.charge_set(&[(swap, 11)]) else {
         panic!("refused")
     };
     assert!(refusal.holders().all(|(_, usage)| usage <= 10), "{refusal}");

@@ -16,7 +16,7 @@ pub(crate) use crate::support::trees::{
 /// The refusal of a charge that does not fit.
 #[track_caller]
 pub(crate) fn refused(group: &Group, bytes: u64) -> OverLimitError {
-    match group.try_charge(Bytes(bytes)) {
+    match group.charge(Bytes(bytes)) {
         Err(ChargeError::Limit(refusal)) => refusal,
         other => panic!("{other:?}"),
     }

@@ -52,7 +52,7 @@ struct AtExit(PageCounter);
 
 impl Drop for AtExit {
     fn drop(&mut self) {
-        self.0.try_charge(10).expect("unlimited");
+        self.0.charge(10).expect("unlimited");
         self.0.force_charge(5);
         self.0.uncharge(14);
         self.0.drain();
@@ -78,7 +78,7 @@ fn a_thread_charges_in_a_thread_local_destructor() {
             let thread = std::thread::spawn(move || {
                 neighbours.get_or(|| Cell::new(0)).set(1);
                 EARLIER.set(Some(AtExit(counter.clone())));
-                counter.try_charge(1).expect("unlimited");
+                counter.charge(1).expect("unlimited");
                 counter.uncharge(1);
                 LATER.set(Some(AtExit(counter)));
                 let uses = neighbours.get_or_default();
@@ -117,7 +117,7 @@ fn the_last_handle_goes_in_a_thread_local_destructor() {
         let child = root.child();
         let thread = std::thread::spawn(move || {
             EARLIER.set(Some(AtExit(child.clone())));
-            child.try_charge(1).expect("unlimited");
+            child.charge(1).expect("unlimited");
             LATER.set(Some(AtExit(child)));
         });
         thread.join().expect("destructors do not panic");
@@ -145,21 +145,21 @@ fn the_pressure_hook_uses_the_tree() {
             assert_eq!(pressure.level, counter.id());
             assert!(pressure.want() > 0 && pressure.want() <= pressure.requested);
             counter.uncharge(2);
-            counter.try_charge(1).expect("two were freed");
+            counter.charge(1).expect("two were freed");
             counter.force_charge(1);
             counter
-                .try_charge(1_000)
+                .charge(1_000)
                 .expect_err("refused inside the hook, which is not called again for it");
             counter.uncharge(2);
             let child = counter.child();
-            child.try_charge(1).expect("the freed ones");
+            child.charge(1).expect("the freed ones");
             drop(child);
             counter.drain();
             counter
                 .set_max(counter.max())
                 .expect("nothing more is live");
             assert!(counter.verify().is_ok());
-            counter.try_charge(2).expect("the freed ones");
+            counter.charge(2).expect("the freed ones");
             // The first time something is freed, the second time not.
             if call == 0 {
                 counter.uncharge(10);
@@ -171,11 +171,11 @@ fn the_pressure_hook_uses_the_tree() {
         let a = root.child();
         a.set_max(100).expect("nothing is charged yet");
         *cell.lock().expect("no panic holds it") = Some(a.clone());
-        a.try_charge(100).expect("100 of 100");
-        a.try_charge(10).expect("the hook freed ten");
+        a.charge(100).expect("100 of 100");
+        a.charge(10).expect("the hook freed ten");
         assert_eq!((a.live(), calls.load(Ordering::Relaxed)), (100, 1));
         assert_eq!(
-            a.try_charge(10).expect_err("the hook freed nothing").level,
+            a.charge(10).expect_err("the hook freed nothing").level,
             a.id()
         );
         assert_eq!((a.live(), calls.load(Ordering::Relaxed)), (100, 2));
@@ -193,12 +193,12 @@ fn a_hook_that_panics_leaves_the_tree_whole() {
     );
     let a = root.child();
     a.set_max(100).expect("nothing is charged yet");
-    a.try_charge(90).expect("90 of 100");
+    a.charge(90).expect("90 of 100");
     for _ in 0..3 {
-        catch_unwind(AssertUnwindSafe(|| a.try_charge(20))).expect_err("the hook panics");
+        catch_unwind(AssertUnwindSafe(|| a.charge(20))).expect_err("the hook panics");
         assert_eq!((a.live(), root.live()), (90, 90));
     }
-    a.try_charge(10).expect("100 of 100");
+    a.charge(10).expect("100 of 100");
     a.uncharge(100);
     assert_sound(&root, 0);
 }
@@ -218,7 +218,7 @@ fn the_largest_settings_are_taken() {
     a.set_low(u64::MAX);
     a.set_max(u64::MAX).expect("unlimited");
     for units in [1, 1 << 40, 1 << 62] {
-        a.try_charge(units).expect("unlimited");
+        a.charge(units).expect("unlimited");
         assert_eq!(a.live(), units);
         assert_eq!(root.children_min_usage(), a.usage());
         assert!(a.stocked() <= a.stocked_bound());
@@ -230,8 +230,8 @@ fn the_largest_settings_are_taken() {
 fn more_is_uncharged_than_charged(config: CounterConfig) {
     let root = PageCounter::root(config);
     let (a, sibling) = (root.child(), root.child());
-    sibling.try_charge(20).expect("unlimited");
-    a.try_charge(3).expect("unlimited");
+    sibling.charge(20).expect("unlimited");
+    a.charge(3).expect("unlimited");
     a.uncharge(10);
     // With a stock the surplus poses as credit until that is called in.
     root.drain();
@@ -258,7 +258,7 @@ fn more_is_uncharged_than_charged(config: CounterConfig) {
     );
     // Later charges are right, and what is charged is never taken for the missing units.
     for _ in 0..200 {
-        a.try_charge(1).expect("unlimited");
+        a.charge(1).expect("unlimited");
     }
     assert_eq!((a.live(), sibling.live(), root.live()), (200, 20, 220));
     a.uncharge(200);
@@ -280,7 +280,7 @@ fn uncharged_without_any_charge() {
     for config in configs() {
         let root = PageCounter::root(config);
         let (a, sibling) = (root.child(), root.child());
-        sibling.try_charge(20).expect("unlimited");
+        sibling.charge(20).expect("unlimited");
         for units in [1, 1_000, u64::MAX] {
             a.uncharge(units);
         }
@@ -300,7 +300,7 @@ fn uncharged_without_any_charge() {
             "it takes nothing along when it goes"
         );
         let next = root.child();
-        next.try_charge(5).expect("unlimited");
+        next.charge(5).expect("unlimited");
         assert_eq!(
             (next.live(), root.live()),
             (5, 25),
@@ -316,8 +316,8 @@ fn verify_names_counter_and_amount() {
         let root = PageCounter::root(config);
         let (a, b) = (root.child(), root.child());
         let leaf = a.child();
-        leaf.try_charge(10).expect("unlimited");
-        b.try_charge(5).expect("unlimited");
+        leaf.charge(10).expect("unlimited");
+        b.charge(5).expect("unlimited");
         assert!(root.verify().is_ok());
         leaf.cancel(4);
         let verdict = root.verify();
@@ -352,7 +352,7 @@ fn verify_names_counter_and_amount() {
 fn verify_without_audit_compares_the_levels() {
     let root = PageCounter::root(CounterConfig::new().batch(0));
     let a = root.child();
-    a.try_charge(10).expect("unlimited");
+    a.charge(10).expect("unlimited");
     assert!(root.verify().is_ok() && !root.verify().audited());
     root.cancel(3);
     let verdict = root.verify();

@@ -20,19 +20,19 @@ use crate::support::workers::Other;
 /// In the child: only this thread is left, the others' credit is still to be found.
 fn life_after_fork(root: &PageCounter, a: &PageCounter) {
     assert_eq!((a.live(), root.live()), (3, 3));
-    a.try_charge(1).expect("a hit");
+    a.charge(1).expect("a hit");
     a.uncharge(1);
-    a.try_charge(200).expect("a walk");
+    a.charge(200).expect("a walk");
     a.uncharge(200);
     let stocked = root.stocked();
     assert!(stocked > 0, "the thread that is gone left credit");
     assert_eq!(root.drain(), stocked);
     assert_eq!((root.usage(), root.stocked()), (3, 0));
     a.set_max(50).expect("3 are live");
-    assert_eq!(a.try_charge(48).expect_err("51 of 50").usage, 3);
-    a.try_charge(47).expect("50 of 50");
+    assert_eq!(a.charge(48).expect_err("51 of 50").usage, 3);
+    a.charge(47).expect("50 of 50");
     let child = a.child();
-    child.try_charge(1).expect_err("51 of 50");
+    child.charge(1).expect_err("51 of 50");
     drop(child);
     a.uncharge(50);
     root.drain();
@@ -45,8 +45,8 @@ fn fork_and_go_on(config: CounterConfig) {
     let root = PageCounter::root(config.audit(true));
     let a = root.child();
     let other = Other::spawn();
-    other.with(&a, |a| a.try_charge(2)).expect("unlimited");
-    a.try_charge(1).expect("unlimited");
+    other.with(&a, |a| a.charge(2)).expect("unlimited");
+    a.charge(1).expect("unlimited");
     let (usage, stocked) = (root.usage(), root.stocked());
     // SAFETY: the other thread waits on a channel and holds no lock; the child calls nothing but
     // the counters and what the test's messages need, and leaves by `_exit`.
@@ -110,8 +110,8 @@ fn barrier_fails_later(config: CounterConfig) {
     a.set_max(1_000).expect("nothing is charged yet");
     let (owner, denied) = (Other::spawn(), Other::spawn());
     // An adaptive stock opens with the first charge and is filled by the next.
-    owner.with(&a, |a| a.try_charge(5)).expect("5 of 1000");
-    owner.with(&a, |a| a.try_charge(1)).expect("6 of 1000");
+    owner.with(&a, |a| a.charge(5)).expect("5 of 1000");
+    owner.with(&a, |a| a.charge(1)).expect("6 of 1000");
     owner.with(&a, |a| a.uncharge(5));
     denied.with(&a, |_| deny_membarrier());
     let before = (root.usage(), root.stocked());
@@ -132,11 +132,11 @@ fn barrier_fails_later(config: CounterConfig) {
     assert!(root.verify().is_ok(), "{}", root.verify());
 
     // The bytes fit without the owner's credit only, which may stay out of reach.
-    let charged = denied.with(&a, |a| a.try_charge(999)).map_or(0, |()| 999);
+    let charged = denied.with(&a, |a| a.charge(999)).map_or(0, |()| 999);
     assert_eq!((root.live(), a.live()), (1 + charged, 1 + charged));
     assert_eq!(root.usage(), root.live() + root.stocked());
     denied
-        .with(&a, |a| a.try_charge(1_000))
+        .with(&a, |a| a.charge(1_000))
         .expect_err("1001 of 1000, whatever the barrier does");
     assert!(root.usage() <= 1_000, "limits hold");
     denied.with(&a, |a| a.force_charge(5_000));
@@ -149,13 +149,13 @@ fn barrier_fails_later(config: CounterConfig) {
     // The owner gives its credit back by itself, the next time it charges and frees.
     for _ in 0..3 {
         owner.with(&a, |a| {
-            a.try_charge(100).expect("room");
+            a.charge(100).expect("room");
             a.uncharge(100);
         });
     }
     denied.with(&a, |a| a.set_batch(0));
     owner.with(&a, |a| {
-        a.try_charge(100).expect("room");
+        a.charge(100).expect("room");
         a.uncharge(100);
     });
     owner.with(&a, |a| a.uncharge(1));

@@ -16,11 +16,11 @@ fn charge_and_give_back() {
         let _subscription = {
             let (other, kept) = (other.clone(), Arc::clone(&kept));
             recorder.and(&group, Event::Oom, move |happened| {
-                lock(&kept).push(other.try_charge(1_000).expect("no limit there"));
+                lock(&kept).push(other.charge(1_000).expect("no limit there"));
                 drop(other.force_charge(10_000));
                 drop(
                     other
-                        .try_charge_with(10, OnFull::Wait(Duration::from_secs(1)))
+                        .charge_with(10, OnFull::Wait(Duration::from_secs(1)))
                         .expect("no limit there"),
                 );
                 // Here there is no room: refused, and told again.
@@ -88,7 +88,7 @@ fn change_the_tree_and_its_limits() {
             ),
             (1, 100, 0)
         );
-        drop(group.try_charge(100).expect("it has been raised"));
+        drop(group.charge(100).expect("it has been raised"));
     }
 }
 
@@ -156,7 +156,7 @@ fn wait_with_a_limit() {
         let _subscription = {
             let (small, waited) = (small.clone(), Arc::clone(&waited));
             recorder.and(&group, Event::Oom, move |_| {
-                match small.try_charge_with(1, OnFull::Wait(Duration::from_millis(5))) {
+                match small.charge_with(1, OnFull::Wait(Duration::from_millis(5))) {
                     Err(ChargeError::TimedOut { .. } | ChargeError::Limit(_)) => {
                         waited.fetch_add(1, Ordering::SeqCst)
                     }

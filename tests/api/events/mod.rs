@@ -33,7 +33,7 @@ pub(crate) fn full(parent: &Group, name: &str) -> Group {
 /// One *oom* of a group without room.
 #[track_caller]
 pub(crate) fn oom(group: &Group) {
-    drop(group.try_charge(1).expect_err("nothing fits"));
+    drop(group.charge(1).expect_err("nothing fits"));
 }
 
 /// One call of a listener.

@@ -215,37 +215,33 @@ fn everything(root: &memcg::Group) {
         .create("below", Limits::new().low(Limit::Unlimited))
         .expect("a free name");
     let (cache, registration) = super::Cache::of(&below, 50, &super::Log::default());
-    drop(low.try_charge(100).expect("from the protected"));
+    drop(low.charge(100).expect("from the protected"));
     drop((registration, cache));
     let high = root
         .create("high", Limits::new().high(1))
         .expect("a free name");
-    drop(high.try_charge(2).expect("high refuses no charge"));
+    drop(high.charge(2).expect("high refuses no charge"));
     let domain = root.create("domain", max).expect("a free name");
     domain.set_oom_policy(OomPolicy::Choose);
     domain.set_oom_group(true);
     let hook = domain.on_cancel(|_| ());
     let held = domain.force_charge(101);
-    assert!(domain.try_charge(1).is_err());
+    assert!(domain.charge(1).is_err());
     drop((held, hook));
     let observed = root
         .create("observed", max.pressure_levels(50, 90))
         .expect("a free name");
     observed.set_observe_only(true);
-    drop(observed.try_charge(101).expect("no thread is refused"));
+    drop(observed.charge(101).expect("no thread is refused"));
     let waits = root.create("waits", max).expect("a free name");
     let held = waits.force_charge(100);
-    assert!(
-        waits
-            .try_charge_with(1, OnFull::Wait(Duration::ZERO))
-            .is_err()
-    );
+    assert!(waits.charge_with(1, OnFull::Wait(Duration::ZERO)).is_err());
     drop(held);
     let task = waits
         .create("task", Limits::new().tasks(1))
         .expect("a free name");
     let held = task.force_charge(100);
-    assert!(task.try_charge_with(1, OnFull::Wait(WATCHDOG)).is_err());
+    assert!(task.charge_with(1, OnFull::Wait(WATCHDOG)).is_err());
     drop(held);
     let panics = root.create("panics", Limits::new()).expect("a free name");
     let registration =

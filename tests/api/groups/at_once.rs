@@ -67,7 +67,7 @@ fn nothing_is_born_below_a_tree_that_went_offline() {
                 .chain(below.inspect(|_| comes += 1))
             {
                 assert!(
-                    group.is_offline() && group.try_charge(1).is_err(),
+                    group.is_offline() && group.charge(1).is_err(),
                     "{}",
                     group.path()
                 );
@@ -135,7 +135,7 @@ fn a_runtime_goes_while_a_group_is_made() {
         |(parent, _)| match parent.create("late", Limits::new()) {
             Ok(group) => {
                 // If the runtime is gone by now, so is this.
-                let held: Option<Charge> = group.try_charge(10).ok();
+                let held: Option<Charge> = group.charge(10).ok();
                 Some((group, held))
             }
             Err(CreateError::Offline { .. }) => None,

@@ -38,7 +38,7 @@ fn a_set_is_charged_as_one() {
                 (counters[2], bytes[2]),
             ]
         };
-        let set = group.try_charge_set(&amounts([60, 70, 0])).expect("room");
+        let set = group.charge_set(&amounts([60, 70, 0])).expect("room");
         assert_eq!(set.each_ref().map(Charge::bytes), [60, 70, 0]);
         assert_eq!(live(&group, counters), [60, 70, 0]);
         for (full, name, bytes) in [
@@ -47,7 +47,7 @@ fn a_set_is_charged_as_one() {
             (2, Some("swap"), [40, 30, 101]),
         ] {
             let refused = other.with(&group, move |group| {
-                group.try_charge_set(&amounts(bytes)).expect_err("too much")
+                group.charge_set(&amounts(bytes)).expect_err("too much")
             });
             let ChargeError::Limit(refusal) = &refused else {
                 panic!("{refused}")
@@ -77,7 +77,7 @@ fn a_set_is_charged_as_one() {
         }
         let rest = other.with(&group, move |group| {
             group
-                .try_charge_set(&amounts([40, 30, 100]))
+                .charge_set(&amounts([40, 30, 100]))
                 .expect("to the byte")
         });
         assert_eq!(live(&runtime.root(), counters), [100, 100, 100]);
@@ -93,13 +93,13 @@ fn one_counter_may_stand_in_a_set_twice_or_not_at_all() {
     let (runtime, counters @ [memory, spill, _]) = with_spill_and_swap(super::fixed());
     let root = runtime.root();
     let set = root
-        .try_charge_set(&[(spill, 3), (memory, 5), (spill, 4)])
+        .charge_set(&[(spill, 3), (memory, 5), (spill, 4)])
         .expect("room");
     assert_eq!(
         (set.each_ref().map(Charge::bytes), live(&root, counters)),
         ([3, 5, 4], [5, 7, 0])
     );
-    let [] = root.try_charge_set(&[]).expect("nothing");
+    let [] = root.charge_set(&[]).expect("nothing");
     drop(set);
     assert_empty(&runtime);
 }
@@ -114,7 +114,7 @@ fn every_counter_has_figures_of_its_own() {
         assert_eq!(names, ["memory", "spill", "swap"]);
         let spilt = group.counter(spill).expect("declared");
         let window = spilt.peak_window();
-        let held = group.try_charge_set(&[(spill, 30)]).expect("room");
+        let held = group.charge_set(&[(spill, 30)]).expect("room");
         assert_eq!((spilt.live(), spilt.usage() - spilt.stocked()), (30, 30));
         assert!(
             spilt.peak() >= 30 && window.peak() >= 30 && spilt.stocked() <= spilt.stocked_bound()
@@ -152,7 +152,7 @@ fn a_group_stays_until_its_last_counter_is_free() {
         let group = create(&runtime.root(), "q");
         let id = group.id();
         let [memory, spill, swap] = group
-            .try_charge_set(&[(memory, 5), (spill, 7), (swap, 0)])
+            .charge_set(&[(memory, 5), (spill, 7), (swap, 0)])
             .expect("room");
         group.offline().expect("no children");
         drop(group);
@@ -191,7 +191,7 @@ fn a_counter_of_another_builder_is_unknown() {
     );
     for unknown in [
         ours.root().counter(swap).map(drop),
-        ours.root().try_charge_set(&[(swap, 1)]).map(drop),
+        ours.root().charge_set(&[(swap, 1)]).map(drop),
     ] {
         assert!(matches!(
             unknown,
@@ -199,7 +199,7 @@ fn a_counter_of_another_builder_is_unknown() {
         ));
     }
     let held = [spill, Counter::MEMORY]
-        .map(|counter| ours.root().try_charge_set(&[(counter, 7)]).expect("room"));
+        .map(|counter| ours.root().charge_set(&[(counter, 7)]).expect("room"));
     assert_eq!(
         (held.map(|[charge]| charge.bytes()), ours.root().live()),
         ([7, 7], 0)
@@ -211,7 +211,7 @@ fn a_counter_of_another_builder_is_unknown() {
     assert!(
         theirs
             .root()
-            .try_charge_set(&[(Counter::MEMORY, 1), (spill, 1)])
+            .charge_set(&[(Counter::MEMORY, 1), (spill, 1)])
             .is_err()
     );
     assert_eq!(theirs.root().live(), 0);
@@ -229,7 +229,7 @@ fn a_group_in_excess_is_so_for_memory_alone() {
         .create("q", Limits::new().soft(5))
         .expect("a name");
     let held = group
-        .try_charge_set(&[(Counter::MEMORY, 10), (spill, 10)])
+        .charge_set(&[(Counter::MEMORY, 10), (spill, 10)])
         .expect("room");
     assert_eq!(runtime.root().descendants_in_excess(), 1);
     let verdict = runtime.verify();
@@ -259,12 +259,12 @@ fn the_counter_of_a_group_is_a_page_counter_that_keeps_the_group() {
     let group = create(&runtime.root(), "q");
     let counters = [memory, spill].map(|counter| group.counter(counter).expect("declared"));
     let set = group
-        .try_charge_set(&[(memory, 10), (spill, 10)])
+        .charge_set(&[(memory, 10), (spill, 10)])
         .expect("room");
     for counter in &counters {
         let alone =
             PageCounter::root(CounterConfig::new().batch(counter.batch()).adaptive(false)).child();
-        alone.try_charge(10).expect("room");
+        alone.charge(10).expect("room");
         counter.set_max(300_000).expect("a number");
         alone.set_max(300_000).expect("room");
         assert_eq!(figures(counter), figures(&alone));
@@ -305,7 +305,7 @@ fn a_set_that_is_taken_apart_loses_no_bytes() {
         let group = create(&runtime.root(), "q");
         let charge = || {
             group
-                .try_charge_set(&counters.map(|counter| (counter, 10)))
+                .charge_set(&counters.map(|counter| (counter, 10)))
                 .expect("room")
         };
         let first = charge().into_iter().next();
@@ -334,7 +334,7 @@ fn each_counter_of_a_set_hits_its_own_stock() {
     let group = create(&runtime.root(), "q");
     let usage = || counters.map(|counter| group.counter(counter).expect("declared").usage());
     let first = group
-        .try_charge_set(&counters.map(|counter| (counter, 10)))
+        .charge_set(&counters.map(|counter| (counter, 10)))
         .expect("no limit");
     assert_eq!(
         (usage(), live(&group, counters)),
@@ -342,7 +342,7 @@ fn each_counter_of_a_set_hits_its_own_stock() {
         "a batch each"
     );
     let second = group
-        .try_charge_set(&counters.map(|counter| (counter, 20)))
+        .charge_set(&counters.map(|counter| (counter, 20)))
         .expect("no limit");
     assert_eq!(
         (usage(), live(&group, counters)),
@@ -375,7 +375,7 @@ fn a_group_has_as_many_counters_as_can_be() {
     let group = create(&runtime.root(), "q");
     let set = [declared[1_022], declared[511], Counter::MEMORY, declared[0]];
     let _held = group
-        .try_charge_set(&set.map(|counter| (counter, 3)))
+        .charge_set(&set.map(|counter| (counter, 3)))
         .expect("no limit");
     let names = set.map(|counter| group.counter(counter).expect("declared").name().to_string());
     assert_eq!(names, ["c1023", "c512", "memory", "c1"]);

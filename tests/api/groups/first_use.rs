@@ -42,7 +42,7 @@ fn what_no_group_uses_is_not_made() {
         })
         .collect();
     for group in &groups {
-        let held = group.try_charge(1).expect("no limit");
+        let held = group.charge(1).expect("no limit");
         assert_eq!(
             (
                 group.read(Freshness::Exact).get(Stat::ANON),

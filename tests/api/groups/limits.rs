@@ -81,7 +81,7 @@ fn what_is_forced_stands_apart() {
         let mut held = Vec::new();
         for step in 0..400_u64 {
             match step * 7 % 11 {
-                0..=3 => held.extend(leaf.try_charge(Bytes(step % 90)).ok()),
+                0..=3 => held.extend(leaf.charge(Bytes(step % 90)).ok()),
                 4 | 5 => held.push(leaf.force_charge(Bytes(step % 50))),
                 6 => drop(
                     groups[1]
@@ -120,7 +120,7 @@ fn stocks_open_again_below_a_raised_max() {
     let group = create(&runtime.root(), "q");
     group.set_max(1_000).expect("a number");
     let _held = charge(&group, 990);
-    assert!(group.try_charge(100).is_err());
+    assert!(group.charge(100).is_err());
     assert_eq!(group.usage(), group.live(), "closed at the max");
     group.set_max(100_000).expect("a number");
     let _more = charge(&group, 1);
@@ -177,7 +177,7 @@ fn percentages_follow_the_nearest_max_above() {
     let held = charge(&query, 80);
     acme.set_max(200).expect("a number");
     assert_eq!((query.max(), query.forced(), acme.forced()), (40, 40, 0));
-    assert!(query.try_charge(1).is_err());
+    assert!(query.charge(1).is_err());
     assert_eq!(query.limits().max, Some(percent("20%")), "as it was set");
     assert_sound(&runtime);
     drop((held, acme, free, query));

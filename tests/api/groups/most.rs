@@ -62,7 +62,7 @@ fn there_are_never_more_and_at_rest_as_many_as_configured() {
                             // long, and longer.
                             let before = there.fetch_add(1, Ordering::SeqCst);
                             assert!(before < MOST, "{} groups, at most {MOST}", before + 1);
-                            drop(group.try_charge(10).expect("no limit"));
+                            drop(group.charge(10).expect("no limit"));
                             mine.push(group);
                         }
                         Err(CreateError::Full { most: MOST, .. }) => {
@@ -104,10 +104,10 @@ fn a_charge_of_another_thread_keeps_the_place_and_its_credit_does_not() {
     let other = Other::spawn();
     for _ in 0..ROUNDS / 10 {
         let group = create(&root, "q");
-        drop(group.try_charge(1).expect("no limit"));
+        drop(group.charge(1).expect("no limit"));
         let held = other.with(&group, |group| {
-            drop(group.try_charge(5).expect("no limit"));
-            group.try_charge(6).expect("no limit")
+            drop(group.charge(5).expect("no limit"));
+            group.charge(6).expect("no limit")
         });
         group.offline().expect("no children");
         drop(group);

@@ -11,7 +11,7 @@ use super::{
 
 #[track_caller]
 fn assert_refused(group: &Group, bytes: u64) {
-    match group.try_charge(Bytes(bytes)) {
+    match group.charge(Bytes(bytes)) {
         Err(ChargeError::Offline {
             group: named,
             requested,
@@ -44,7 +44,7 @@ fn no_group_is_admitted_afterwards() {
                     assert_refused(group, bytes);
                 }
                 assert!(matches!(
-                    mine.try_grow(1),
+                    mine.grow(1),
                     Err(ChargeError::Offline { requested: 1, .. })
                 ));
                 assert_eq!(mine.bytes(), 1);
@@ -111,9 +111,9 @@ fn one_barrier_serves_many() {
                 .chain([memcg::Counter::MEMORY])
                 .collect();
             let charge_all = move |group: &Group| {
-                counters.iter().for_each(|&counter| {
-                    drop(group.try_charge_set(&[(counter, 3)]).expect("room"))
-                });
+                counters
+                    .iter()
+                    .for_each(|&counter| drop(group.charge_set(&[(counter, 3)]).expect("room")));
             };
             charge_all(&group);
             other.with(&group, charge_all);
@@ -180,7 +180,7 @@ fn a_limit_settles_what_it_needs() {
     }
     let group = create(&root, "all");
     let _held = charge(&group, 200);
-    assert!(group.try_charge(1).is_err());
+    assert!(group.charge(1).is_err());
 }
 
 #[test]

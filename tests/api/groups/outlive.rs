@@ -55,7 +55,7 @@ fn a_charge_outlives_its_runtime() {
         let part = last.split(12).expect("of 30");
         other.run(move || drop(held));
         assert_eq!(root.usage(), 30);
-        assert!(matches!(last.try_grow(1), Err(ChargeError::Offline { .. })));
+        assert!(matches!(last.grow(1), Err(ChargeError::Offline { .. })));
         drop(query);
         drop(last);
         assert_eq!(root.usage(), 12);
@@ -68,8 +68,8 @@ fn a_charge_outlives_its_runtime() {
 fn a_guard_of_zero_bytes_keeps_its_group() {
     type Make = fn(&Group) -> memcg::Charge;
     let ways: [(&str, Make); 6] = [
-        ("try_charge(0)", |group| {
-            group.try_charge(0).expect("zero bytes fit")
+        ("charge(0)", |group| {
+            group.charge(0).expect("zero bytes fit")
         }),
         ("charge(0)", |group| group.force_charge(0)),
         ("shrink to 0", |group| {
@@ -144,7 +144,7 @@ fn a_change_by_nothing_keeps_nothing() {
             let runtime = left_empty(build(builder.clone()));
             let group = create(&runtime.root(), "q");
             let mut held = charge(&group, bytes);
-            held.try_grow(0).expect("nothing fits");
+            held.grow(0).expect("nothing fits");
             held.force_grow(0);
             held.resize(Bytes(bytes)).expect("as it is");
             assert_eq!(held.shrink(0), 0);
@@ -153,7 +153,7 @@ fn a_change_by_nothing_keeps_nothing() {
             held.transfer(&group).expect("the same group");
             group.offline().expect("no children");
             held.transfer(&group).expect("where it is");
-            held.try_grow(0).expect("nothing is asked for");
+            held.grow(0).expect("nothing is asked for");
             held.resize(Bytes(bytes)).expect("as it is");
             assert_eq!(held.bytes(), bytes);
             drop(group);

@@ -61,7 +61,7 @@ fn a_late_put_admits_no_group() {
             for (round, group) in inbox {
                 loop {
                     let known = gone.load(Ordering::Acquire) >= round;
-                    let held = group.try_charge(3);
+                    let held = group.charge(3);
                     if known {
                         late += u64::from(held.is_ok());
                         break;
@@ -75,7 +75,7 @@ fn a_late_put_admits_no_group() {
         });
         for round in 1..=ROUNDS {
             let group = create(&root, "q");
-            drop(group.try_charge(1));
+            drop(group.charge(1));
             groups
                 .send((round, group.clone()))
                 .expect("the charger takes groups");
@@ -102,7 +102,7 @@ fn a_guard_that_turns_over_keeps_its_group() {
         scope.spawn(|| inbox.into_iter().for_each(drop));
         for round in 0..ROUNDS / 2 {
             let group = create(&root, "q");
-            let mut guard = group.try_charge(1).expect("room");
+            let mut guard = group.charge(1).expect("room");
             group.offline().expect("no children");
             groups.send(group).expect("the other thread takes it");
             for _ in 0..round % 16 {

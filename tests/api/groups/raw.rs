@@ -14,15 +14,15 @@ fn an_amount_keeps_its_group_and_no_amount_keeps_none() {
         let runtime = left_empty(build(builder));
         let group = create(&runtime.root(), "q");
         let id = group.id();
-        group.raw().try_charge(0).expect("online");
-        group.raw().try_charge(10).expect("room");
+        group.raw().charge(0).expect("online");
+        group.raw().charge(10).expect("room");
         group.offline().expect("no children");
         assert!(matches!(
-            group.raw().try_charge(0),
+            group.raw().charge(0),
             Err(ChargeError::Offline { requested: 0, .. })
         ));
         assert!(matches!(
-            group.raw().try_charge(1),
+            group.raw().charge(1),
             Err(ChargeError::Offline { requested: 1, .. })
         ));
         assert_eq!(group.raw().force_charge(5), 5, "by force, also offline");
@@ -46,7 +46,7 @@ fn a_guard_becomes_a_word_and_a_number_and_a_guard_again() {
     let runtime = left_empty(build(builder));
     let group = create(&runtime.root(), "q");
     let id = group.id();
-    let mut guards = Vec::from(group.try_charge_set(&[(spill, 30)]).expect("room"));
+    let mut guards = Vec::from(group.charge_set(&[(spill, 30)]).expect("room"));
     guards.push(charge(&group, 20));
     guards.push(charge(&group, 0));
     let raw: Vec<_> = guards
@@ -90,7 +90,7 @@ fn too_much_given_back_is_counted_and_taken_from_no_other_group() {
         let root = runtime.root();
         let [group, other] = ["q", "other"].map(|name| create(&root, name));
         let theirs = charge(&other, 500);
-        group.raw().try_charge(10).expect("room");
+        group.raw().charge(10).expect("room");
         group.raw().uncharge(1_000);
         assert_eq!((group.live(), other.live(), root.live()), (0, 500, 500));
         assert_eq!(runtime.counts().underflows, 1);
@@ -102,7 +102,7 @@ fn too_much_given_back_is_counted_and_taken_from_no_other_group() {
             .expect("one fault");
         assert_eq!(fault.path.as_deref(), Some("/q"));
         // It goes on without stock, and exactly.
-        group.raw().try_charge(7).expect("room");
+        group.raw().charge(7).expect("room");
         assert_eq!((group.usage(), group.live()), (7, 7));
         group.raw().uncharge(7);
         group.raw().uncharge(Bytes(u64::MAX));
@@ -125,7 +125,7 @@ fn a_guard_whose_bytes_were_given_back_by_amount_finds_its_own_group() {
         let root = runtime.root();
         let group = create(&root, "q");
         let guard = charge(&group, 40);
-        group.raw().try_charge(60).expect("room");
+        group.raw().charge(60).expect("room");
         group.raw().uncharge(100);
         group.offline().expect("no children");
         drop(group);
@@ -179,7 +179,7 @@ fn a_guard_holds_no_more_than_a_counter_counts() {
     group.raw().uncharge(Bytes(group.usage()));
     guards[1].force_grow(Bytes(HALF));
     group.raw().uncharge(Bytes(group.usage()));
-    guards[2].try_grow(Bytes(HALF)).expect("no limit");
+    guards[2].grow(Bytes(HALF)).expect("no limit");
     assert_eq!(guards.each_ref().map(Charge::bytes), [MOST; 3]);
     group.raw().uncharge(Bytes(group.usage()));
     let id = group.id();
@@ -246,7 +246,7 @@ fn a_guard_finds_its_own_group_after_amounts_in_another_runtime() {
         .map(|number| create(&other.root(), &format!("other{number}")))
         .collect();
     for group in &others {
-        group.raw().try_charge(1).expect("room");
+        group.raw().charge(1).expect("room");
         group.raw().uncharge(1);
     }
     let runtime = build(fixed().audit(false));

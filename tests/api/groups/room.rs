@@ -60,13 +60,13 @@ fn it_is_exact_where_no_thread_charges() {
     for builder in kinds() {
         let runtime = build(builder.max(Limit::Bytes(100 * KIB)));
         let group = create(&runtime.root(), "q");
-        let held = group.try_charge(Bytes(33 * KIB)).expect("it fits");
+        let held = group.charge(Bytes(33 * KIB)).expect("it fits");
         runtime.root().memory().drain();
         let room = group.headroom();
         assert_eq!(room, 67 * KIB);
-        let rest = group.try_charge(Bytes(room)).expect("it said so");
+        let rest = group.charge(Bytes(room)).expect("it said so");
         assert_eq!(group.headroom(), 0);
-        group.try_charge(1).expect_err("it said so");
+        group.charge(1).expect_err("it said so");
         drop((held, rest));
     }
 }

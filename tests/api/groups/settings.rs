@@ -125,7 +125,7 @@ fn observe_only_holds_for_a_group_that_is_made_meanwhile() {
                 (on, on, 10),
                 "round {round}"
             );
-            assert_eq!(child.try_charge(11).is_ok(), on, "round {round}");
+            assert_eq!(child.charge(11).is_ok(), on, "round {round}");
             assert_eq!(
                 child.events().get(Event::Observed),
                 u64::from(on),

@@ -137,7 +137,7 @@ fn zero_bytes_take_their_handle_along() {
         assert_eq!(runtime.dying_count(), 1, "it keeps where it is");
         held.transfer(&d).expect("online");
         assert_eq!(runtime.dying_count(), 0);
-        held.try_grow(5).expect("no limit there");
+        held.grow(5).expect("no limit there");
         assert_eq!((d.live(), a.live()), (5, 0));
     }
 }
@@ -150,7 +150,7 @@ fn of_a_further_counter_to_the_same_one() {
     let groups = tree(&runtime);
     let [root, _, b, _, d] = &groups;
     let mut charges = b
-        .try_charge_set(&[(memcg::Counter::MEMORY, 5), (spill, 7)])
+        .charge_set(&[(memcg::Counter::MEMORY, 5), (spill, 7)])
         .expect("room");
     d.counter(spill)
         .expect("declared")

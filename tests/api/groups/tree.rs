@@ -72,7 +72,7 @@ fn a_deep_tree_goes_on_a_small_stack() {
         assert_eq!(leaf.path().len(), 2 * LEVELS);
         // The printed line is of one length, however deep the group is.
         let refused = leaf
-            .try_charge(memcg::Bytes(u64::MAX))
+            .charge(memcg::Bytes(u64::MAX))
             .expect_err("too much")
             .to_string();
         let taken = leaf
@@ -120,7 +120,7 @@ fn the_table_lists_the_groups_online() {
     let query = create(&acme, "q17");
     let gone = create(&acme, "gone");
     let (_held, _left) = (charge(&query, 60), charge(&gone, 30));
-    assert!(query.try_charge(11).is_err());
+    assert!(query.charge(11).is_err());
     gone.offline().expect("no children");
     let table = runtime.snapshot();
     let rows: Vec<_> = table

@@ -43,14 +43,14 @@ fn children_that_are_made_later() {
             ([1, 1, 0], [1, 1, 0], [0; 3])
         );
         top.set_observe_only(false);
-        assert!(!later.is_observe_only() && later.try_charge(1).is_err());
+        assert!(!later.is_observe_only() && later.charge(1).is_err());
         // An object that is used again remembers nothing.
         drop((held, later, late));
         top.children().iter().for_each(memcg::Group::offline_tree);
         runtime.settle();
         for number in 0..10 {
             let new = limited(&top, &number.to_string(), KIB);
-            assert!(!new.is_observe_only() && new.try_charge(Bytes(KIB + 1)).is_err());
+            assert!(!new.is_observe_only() && new.charge(Bytes(KIB + 1)).is_err());
             assert_eq!(new.events().get(Event::Observed), 0);
         }
     }
@@ -64,7 +64,7 @@ fn limits_above_hold() {
         let group = limited(&top, "q", 10 * KIB);
         group.set_observe_only(true);
         let _held = charge(&group, 90 * KIB);
-        let refused = group.try_charge(Bytes(11 * KIB)).expect_err("top is full");
+        let refused = group.charge(Bytes(11 * KIB)).expect_err("top is full");
         let memcg::ChargeError::Limit(refusal) = refused else {
             panic!("{refused}")
         };
@@ -89,7 +89,7 @@ fn those_beside_are_as_they_were() {
         let (group, beside) = (limited(&top, "q", KIB), limited(&top, "beside", KIB));
         group.set_observe_only(true);
         drop(charge(&group, 10 * KIB));
-        assert!(beside.try_charge(Bytes(10 * KIB)).is_err());
+        assert!(beside.charge(Bytes(10 * KIB)).is_err());
         assert_eq!(beside.events().local().get(Event::Observed), 0);
     }
 }
@@ -134,6 +134,6 @@ fn the_whole_tree() {
         assert_eq!((locals(&root), locals(&half)), ([1, 1, 0], [1, 1, 0]));
         drop((held, half));
         root.set_observe_only(false);
-        assert!(root.try_charge(Bytes(101 * KIB)).is_err());
+        assert!(root.charge(Bytes(101 * KIB)).is_err());
     }
 }

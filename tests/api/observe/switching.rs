@@ -18,7 +18,7 @@ fn off_while_usage_is_above_max() {
         assert!(!group.is_observe_only());
         assert_eq!((group.live(), group.max()), (30 * KIB, 10 * KIB));
         assert_eq!(group.forced(), 20 * KIB, "above max, as by force");
-        let refused = group.try_charge(1).expect_err("full");
+        let refused = group.charge(1).expect_err("full");
         assert!(
             matches!(&refused, ChargeError::Limit(by) if by.group() == &group && by.max() == 10 * KIB)
         );
@@ -26,7 +26,7 @@ fn off_while_usage_is_above_max() {
         held.shrink(Bytes(21 * KIB));
         assert_eq!((group.live(), group.forced()), (9 * KIB, 0));
         drop(charge(&group, KIB));
-        assert!(group.try_charge(Bytes(2 * KIB)).is_err());
+        assert!(group.charge(Bytes(2 * KIB)).is_err());
     }
 }
 
@@ -36,7 +36,7 @@ fn on_while_usage_is_above_max() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let forced = group.force_charge(Bytes(30 * KIB));
-        assert!(group.try_charge(1).is_err());
+        assert!(group.charge(1).is_err());
         let before = locals(&group);
         group.set_observe_only(true);
         let _held = charge(&group, KIB);
@@ -60,7 +60,7 @@ fn while_others_charge() {
                 scope.spawn(move || {
                     let mut held = Vec::new();
                     while !stop.load(Ordering::SeqCst) {
-                        match below.try_charge(Bytes(3 * KIB)) {
+                        match below.charge(Bytes(3 * KIB)) {
                             Ok(charge) => held.push(charge),
                             Err(_) => drop(held.pop()),
                         }
@@ -79,7 +79,7 @@ fn while_others_charge() {
         });
         assert_sound(&runtime);
         drop(charge(&group, 20 * KIB));
-        assert!(group.try_charge(Bytes(20 * KIB + 1)).is_err());
+        assert!(group.charge(Bytes(20 * KIB + 1)).is_err());
     }
 }
 
@@ -99,7 +99,7 @@ fn limits_that_move_meanwhile() {
         assert_eq!((group.max(), group.live()), (5 * KIB, 30 * KIB));
         drop(charge(&group, KIB));
         group.set_observe_only(false);
-        assert!(group.try_charge(1).is_err());
+        assert!(group.charge(1).is_err());
         assert_eq!((group.max(), group.forced()), (5 * KIB, 25 * KIB));
     }
 }

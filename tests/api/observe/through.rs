@@ -54,20 +54,20 @@ fn in_every_form() {
         let mut held = [
             charge(&group, 11 * KIB),
             group
-                .try_charge_with(Bytes(11 * KIB), OnFull::Wait(long))
+                .charge_with(Bytes(11 * KIB), OnFull::Wait(long))
                 .expect("let through"),
             block_on(group.charge_async(Bytes(11 * KIB))).expect("let through"),
             group
-                .try_charge_with(Bytes(11 * KIB), OnFull::Refuse)
+                .charge_with(Bytes(11 * KIB), OnFull::Refuse)
                 .expect("let through"),
             group
-                .try_charge_with(Bytes(11 * KIB), OnFull::Wait(long))
+                .charge_with(Bytes(11 * KIB), OnFull::Wait(long))
                 .expect("let through"),
             group
-                .try_charge_with(Bytes(11 * KIB), OnFull::Reclaim)
+                .charge_with(Bytes(11 * KIB), OnFull::Reclaim)
                 .expect("let through"),
         ];
-        held[0].try_grow(Bytes(11 * KIB)).expect("let through");
+        held[0].grow(Bytes(11 * KIB)).expect("let through");
         assert_eq!((group.live(), locals(&group)), (77 * KIB, [7, 7, 0]));
         assert_eq!(
             (group.waiting_count(), group.events().get(Event::OomKill)),
@@ -92,7 +92,7 @@ fn above_high() {
         let started = Instant::now();
         let _held: Vec<_> = (0..10).map(|_| charge(&group, 1_024 * KIB)).collect();
         let _more = group
-            .try_charge_with(Bytes(1_024 * KIB), OnFull::Reclaim)
+            .charge_with(Bytes(1_024 * KIB), OnFull::Reclaim)
             .expect("no max");
         let delay = group.high_delay(Bytes(1_024 * KIB));
         assert_eq!(delay, Duration::ZERO);
@@ -109,7 +109,7 @@ fn more_than_can_be_counted() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         group.set_observe_only(true);
-        assert!(group.try_charge(Bytes(u64::MAX)).is_err());
+        assert!(group.charge(Bytes(u64::MAX)).is_err());
         assert_eq!(group.usage(), 0);
         drop(charge(&group, 1 << 50));
     }

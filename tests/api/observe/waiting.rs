@@ -72,7 +72,7 @@ fn on_and_off_while_threads_wait() {
                         for _ in 0..200 {
                             drop(
                                 group
-                                    .try_charge_with(Bytes(6 * KIB), OnFull::Wait(WATCHDOG))
+                                    .charge_with(Bytes(6 * KIB), OnFull::Wait(WATCHDOG))
                                     .expect("its turn"),
                             );
                         }

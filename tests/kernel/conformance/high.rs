@@ -35,11 +35,7 @@ fn over_high_is_no_failure(builder: RuntimeBuilder) {
         .expect("a configuration");
     let group = create(&runtime.root(), "q", high(30 * MIB));
     let held: Vec<_> = (0..31)
-        .map(|_| {
-            group
-                .try_charge(Bytes(MIB))
-                .expect("high refuses no charge")
-        })
+        .map(|_| group.charge(Bytes(MIB)).expect("high refuses no charge"))
         .collect();
     assert_eq!(group.live(), 31 * MIB);
     assert!(group.events().get(Event::High) > 0);
@@ -99,7 +95,7 @@ fn one_big_charge_is_throttled_at_once(builder: RuntimeBuilder) {
     drop((registration, cache));
     let started = Instant::now();
     let held = group
-        .try_charge(Bytes(100 * MIB))
+        .charge(Bytes(100 * MIB))
         .expect("high refuses no charge");
     assert!(
         started.elapsed() >= delay,
@@ -299,11 +295,7 @@ fn s046_a_hit_does_not_look() {
     let mut held = Vec::new();
     for batch in 1..=3 {
         for _ in 0..64 {
-            held.push(
-                group
-                    .try_charge(Bytes(page))
-                    .expect("high refuses no charge"),
-            );
+            held.push(group.charge(Bytes(page)).expect("high refuses no charge"));
             assert_eq!(group.events().local().get(Event::High), batch);
         }
     }
@@ -322,7 +314,7 @@ fn s046_adaptive() {
     let held: Vec<_> = (0..1_000)
         .map(|_| {
             group
-                .try_charge(Bytes(4 * KIB))
+                .charge(Bytes(4 * KIB))
                 .expect("high refuses no charge")
         })
         .collect();

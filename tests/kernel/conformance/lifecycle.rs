@@ -28,11 +28,11 @@ fn create(parent: &Group, name: &str) -> Group {
 fn s068_a_group_with_children_is_charged() {
     let runtime = runtime();
     let parent = create(&runtime.root(), "a");
-    let before = parent.try_charge(10).expect("no limit");
+    let before = parent.charge(10).expect("no limit");
     let child = create(&parent, "b");
     let (own, below) = (
-        parent.try_charge(20).expect("no limit"),
-        child.try_charge(30).expect("no limit"),
+        parent.charge(20).expect("no limit"),
+        child.charge(30).expect("no limit"),
     );
     assert_eq!(
         (parent.live(), parent.live_local(), child.live()),
@@ -51,7 +51,7 @@ fn s072_dying_groups_go_with_their_charges() {
     let charges: Vec<_> = (0..30)
         .map(|number| {
             let group = create(&runtime.root(), &format!("g{number}"));
-            let charge = group.try_charge(4_096).expect("no limit");
+            let charge = group.charge(4_096).expect("no limit");
             group.offline().expect("no children");
             charge
         })
@@ -77,7 +77,7 @@ fn delete_30_that_two_threads_charged(builder: RuntimeBuilder) {
     let charge = || -> Vec<Charge> {
         let each = |group: &Group| {
             (0..3)
-                .map(|_| group.try_charge(4_096).expect("no limit"))
+                .map(|_| group.charge(4_096).expect("no limit"))
                 .collect::<Vec<_>>()
         };
         groups.iter().flat_map(each).collect()
@@ -131,7 +131,7 @@ fn s074_what_is_charged_stays_with_the_nearest_ancestor() {
     let a = create(&runtime.root(), "a");
     let b = create(&a, "b");
     let c = create(&b, "c");
-    let charge = c.try_charge(100).expect("no limit");
+    let charge = c.charge(100).expect("no limit");
     assert_eq!(
         (
             runtime.root().live_local(),

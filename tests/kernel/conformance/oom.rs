@@ -111,7 +111,7 @@ fn writing_max_below_pinned_memory(builder: RuntimeBuilder) {
     );
     assert_eq!(local(&group, Event::Oom), 1);
     // Or when there is no group left.
-    let pinned = group.try_charge(Bytes(20 * MIB)).expect("room");
+    let pinned = group.charge(Bytes(20 * MIB)).expect("room");
     assert_eq!(
         group.set_max(Limit::Bytes(MIB)).expect("a number"),
         19 * MIB
@@ -189,7 +189,7 @@ fn each_ancestor_hears(builder: RuntimeBuilder) {
             std::thread::spawn(move || events.wait(Event::Max, PATIENCE))
         })
         .collect();
-    assert!(b.try_charge(Bytes(2 * MIB)).is_err());
+    assert!(b.charge(Bytes(2 * MIB)).is_err());
     let until = Instant::now() + PATIENCE;
     let told = || {
         heard

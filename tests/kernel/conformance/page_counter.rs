@@ -19,8 +19,8 @@ fn limited(config: CounterConfig) -> (PageCounter, PageCounter, PageCounter) {
 /// 1, whatever the stock: the outcome.
 fn refusal_names_the_level(config: CounterConfig) {
     let (r, a, b) = limited(config);
-    b.try_charge(60).expect("60 of 100");
-    let refused = b.try_charge(41).expect_err("101 of 100");
+    b.charge(60).expect("60 of 100");
+    let refused = b.charge(41).expect_err("101 of 100");
     assert_eq!((refused.level, refused.requester), (a.id(), b.id()));
     assert_eq!(
         (refused.requested, refused.usage, refused.max),
@@ -40,9 +40,9 @@ fn refusal_names_the_level(config: CounterConfig) {
 fn s001_refusal_names_the_level_and_leaves_no_trace() {
     refusal_names_the_level(bare());
     let (r, a, b) = limited(bare());
-    b.try_charge(60).expect("60 of 100");
+    b.charge(60).expect("60 of 100");
     assert_eq!([b.usage(), a.usage(), r.usage()], [60; 3]);
-    b.try_charge(41).expect_err("101 of 100");
+    b.charge(41).expect_err("101 of 100");
     assert_eq!([b.usage(), a.usage(), r.usage()], [60; 3]);
 }
 
@@ -52,9 +52,9 @@ fn s001_refusal_names_the_level_and_leaves_no_trace() {
 fn s001_refusal_returns_the_stock_first() {
     refusal_names_the_level(fixed());
     let (r, a, b) = limited(fixed());
-    b.try_charge(60).expect("60 of 100");
+    b.charge(60).expect("60 of 100");
     assert_eq!([b.usage(), a.usage(), r.usage()], [64; 3]);
-    b.try_charge(41).expect_err("101 of 100");
+    b.charge(41).expect_err("101 of 100");
     assert_eq!([b.usage(), a.usage(), r.usage()], [60; 3]);
 }
 
@@ -65,10 +65,10 @@ fn s001_adaptive() {
 
 fn usage_may_equal_max(config: CounterConfig) {
     let (r, a, b) = limited(config);
-    b.try_charge(60).expect("60 of 100");
-    b.try_charge(40).expect("100 of 100");
+    b.charge(60).expect("60 of 100");
+    b.charge(40).expect("100 of 100");
     assert_eq!([b.usage(), a.usage(), r.usage()], [100; 3]);
-    assert_eq!(b.try_charge(1).expect_err("101 of 100").level, a.id());
+    assert_eq!(b.charge(1).expect_err("101 of 100").level, a.id());
     assert_eq!([b.live(), a.live(), r.live()], [100; 3]);
     assert_sound(&r);
 }
@@ -90,10 +90,10 @@ fn forced_charge_exceeds_max(config: CounterConfig) {
         (0, 0),
         "only A has a limit to exceed"
     );
-    assert_eq!(b.try_charge(1).expect_err("already above").level, a.id());
+    assert_eq!(b.charge(1).expect_err("already above").level, a.id());
     b.uncharge(51);
     assert_eq!((a.live(), a.forced()), (99, 0));
-    b.try_charge(1).expect("100 of 100");
+    b.charge(1).expect("100 of 100");
     assert_eq!([b.live(), a.live(), r.live()], [100; 3]);
     assert_eq!(a.forced_total(), 50, "the sum of all times stays");
     assert_sound(&r);
@@ -112,8 +112,8 @@ twins! {
 #[test]
 fn s005_refused_charge_enters_no_peak() {
     let (r, a, b) = limited(bare());
-    b.try_charge(60).expect("60 of 100");
-    b.try_charge(41).expect_err("101 of 100");
+    b.charge(60).expect("60 of 100");
+    b.charge(41).expect_err("101 of 100");
     assert_eq!([b.peak(), a.peak(), r.peak()], [60; 3]);
 }
 
@@ -122,16 +122,16 @@ fn s005_refused_charge_enters_no_peak() {
 #[test]
 fn s005_refused_charge_enters_no_peak_with_a_stock() {
     let (r, a, b) = limited(fixed());
-    b.try_charge(60).expect("60 of 100");
-    b.try_charge(41).expect_err("101 of 100");
+    b.charge(60).expect("60 of 100");
+    b.charge(41).expect_err("101 of 100");
     assert_eq!([b.peak(), a.peak(), r.peak()], [64; 3]);
 }
 
 #[test]
 fn s005_adaptive() {
     let (r, a, b) = limited(adaptive());
-    b.try_charge(60).expect("60 of 100");
-    b.try_charge(41).expect_err("101 of 100");
+    b.charge(60).expect("60 of 100");
+    b.charge(41).expect_err("101 of 100");
     for counter in [&b, &a, &r] {
         assert!(
             (60..=100).contains(&counter.peak()),
@@ -143,7 +143,7 @@ fn s005_adaptive() {
 
 fn max_below_live_is_busy(config: CounterConfig) {
     let (r, a, b) = limited(config);
-    b.try_charge(60).expect("60 of 100");
+    b.charge(60).expect("60 of 100");
     let busy = a.set_max(59).expect_err("60 are live");
     assert_eq!((busy.level, busy.usage), (a.id(), 60));
     assert_eq!(a.max(), 100, "unchanged");
@@ -173,7 +173,7 @@ fn lowered_max_against_charge(config: impl Fn() -> CounterConfig) {
         scope.spawn(|| {
             for _ in 0..ROUNDS {
                 start.wait();
-                charged.store(a.try_charge(10).is_ok(), Ordering::Relaxed);
+                charged.store(a.charge(10).is_ok(), Ordering::Relaxed);
                 end.wait();
             }
         });
@@ -248,7 +248,7 @@ fn s010_new_child_has_default_limits() {
     r.set_max(500).expect("nothing is charged yet");
     r.set_min(10);
     r.set_low(20);
-    r.try_charge(1).expect("1 of 500");
+    r.charge(1).expect("1 of 500");
     let child = r.child();
     assert_eq!(
         (child.max(), child.min(), child.low()),

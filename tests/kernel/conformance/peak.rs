@@ -11,7 +11,7 @@ const CHUNK: u64 = 1_000;
 
 fn burst(counter: &PageCounter) {
     for _ in 0..BURST / CHUNK {
-        counter.try_charge(CHUNK).expect("unlimited");
+        counter.charge(CHUNK).expect("unlimited");
     }
 }
 
@@ -91,12 +91,12 @@ twins! {
 #[test]
 fn s063_reset_window_starts_at_usage() {
     let r = PageCounter::root(bare());
-    r.try_charge(30).expect("unlimited");
+    r.charge(30).expect("unlimited");
     r.uncharge(20);
     let window = r.peak_window();
     window.reset();
     assert_eq!((r.peak(), window.peak()), (30, 10));
-    r.try_charge(5).expect("unlimited");
+    r.charge(5).expect("unlimited");
     r.uncharge(5);
     assert_eq!((r.peak(), window.peak()), (30, 15));
 }
@@ -107,10 +107,10 @@ fn s063_reset_window_starts_at_usage() {
 fn s064_peak_includes_credit() {
     let r = PageCounter::root(fixed());
     let a = r.child();
-    a.try_charge(1).expect("unlimited");
+    a.charge(1).expect("unlimited");
     assert_eq!((a.peak(), r.peak()), (64, 64));
     let r = PageCounter::root(bare());
-    r.try_charge(1).expect("unlimited");
+    r.charge(1).expect("unlimited");
     assert_eq!(r.peak(), 1);
 }
 
@@ -118,7 +118,7 @@ fn s064_peak_includes_credit() {
 fn s064_adaptive() {
     let r = PageCounter::root(adaptive());
     let a = r.child();
-    a.try_charge(1).expect("unlimited");
+    a.charge(1).expect("unlimited");
     assert!(a.peak() >= 1);
     assert!(a.peak() >= a.usage() && r.peak() >= r.usage());
 }

@@ -90,8 +90,8 @@ fn s101_what_is_taken_again_is_as_new() {
                 .set_limits(Limits::new().high(1 << 19))
                 .expect("a number");
             group.stat_add(Stat::ANON, 5_000);
-            let held = group.try_charge(300_000).expect("room");
-            assert!(group.try_charge(1 << 20).is_err());
+            let held = group.charge(300_000).expect("room");
+            assert!(group.charge(1 << 20).is_err());
             drop(held);
             group.offline().expect("no children");
             (new, group.id())

@@ -93,7 +93,7 @@ impl Tree {
     fn press(&self, held: &mut Vec<Charge>, bytes: u64) -> bool {
         let g = &self.inner[2];
         while g.live() < bytes {
-            match g.try_charge(Bytes(MIB / 4)) {
+            match g.charge(Bytes(MIB / 4)) {
                 Ok(charge) => held.push(charge),
                 Err(_) => return false,
             }
@@ -286,7 +286,7 @@ fn s032_surplus_goes_by_use() {
         let parent = create(&runtime.root(), "parent", Kind::Min.limits(50));
         let children = [("x", 20), ("y", 10), ("z", 0)].map(|(name, setting)| {
             let child = create(&parent, name, Kind::Min.limits(setting));
-            let held = child.try_charge(50).expect("unlimited");
+            let held = child.charge(50).expect("unlimited");
             (child, held)
         });
         assert_eq!(
@@ -329,7 +329,7 @@ fn sums_are_a_recount(config: CounterConfig) {
                         match rng.random_range(0..4) {
                             0 => child.set_min(units),
                             1 => child.set_low(units),
-                            _ if child.try_charge(units).is_ok() => child.uncharge(units),
+                            _ if child.charge(units).is_ok() => child.uncharge(units),
                             _ => {}
                         }
                     }
@@ -365,7 +365,7 @@ fn s039_gone_child_protects_nothing() {
     let child = r.child();
     child.set_min(40);
     child.set_low(50);
-    child.try_charge(60).expect("unlimited");
+    child.charge(60).expect("unlimited");
     assert_eq!((r.children_min_usage(), r.children_low_usage()), (40, 50));
     drop(child);
     assert_eq!((r.children_min_usage(), r.children_low_usage()), (0, 0));

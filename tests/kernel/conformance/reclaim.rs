@@ -19,7 +19,7 @@ fn nothing_fits_below_max_0(builder: RuntimeBuilder) {
     let group = create(&runtime.root(), "q", max(0));
     let (_cache, _registration) = Cache::of(&group, 0, &log);
     for bytes in [1, 4_096, MIB, u64::MAX] {
-        let refused = group.try_charge(Bytes(bytes)).expect_err("max is 0");
+        let refused = group.charge(Bytes(bytes)).expect_err("max is 0");
         assert!(
             matches!(&refused, ChargeError::Limit(by) if by.group() == &group),
             "{refused}"
@@ -44,7 +44,7 @@ fn reclaim_to_a_goal(builder: RuntimeBuilder) {
     let runtime = builder.build().expect("a configuration");
     let log = Log::default();
     let group = create(&runtime.root(), "q", max(500 * MIB));
-    let pinned = group.try_charge(Bytes(25 * MIB)).expect("room");
+    let pinned = group.charge(Bytes(25 * MIB)).expect("room");
     let (cache, _registration) = Cache::of(&group, 30 * MIB, &log);
     let goal = 30 * MIB;
     for _ in 0..16 {
@@ -90,7 +90,7 @@ fn the_refusing_level_counts(builder: RuntimeBuilder) {
     let a = create(&runtime.root(), "a", max(30 * MIB));
     let b = create(&a, "b", max(60 * MIB));
     let c = create(&b, "c", Limits::new());
-    let refused = c.try_charge(Bytes(40 * MIB)).expect_err("A is smaller");
+    let refused = c.charge(Bytes(40 * MIB)).expect_err("A is smaller");
     assert!(
         matches!(&refused, ChargeError::Limit(by) if by.group() == &a && by.requester() == &c),
         "{refused}"
@@ -117,12 +117,12 @@ fn inside_reclaim_nothing_counts_as_oom(builder: RuntimeBuilder) {
     let runtime = builder.build().expect("a configuration");
     let root = runtime.root();
     let group = create(&root, "q", max(10 * MIB));
-    let pinned = group.try_charge(Bytes(10 * MIB)).expect("room");
+    let pinned = group.charge(Bytes(10 * MIB)).expect("room");
     let refused = Arc::new(AtomicU64::new(0));
     let charges = {
         let refused = Arc::clone(&refused);
         move |group: &Group| {
-            let error = group.try_charge(Bytes(MIB)).expect_err("it is full");
+            let error = group.charge(Bytes(MIB)).expect_err("it is full");
             assert!(matches!(error, ChargeError::InReclaim(_)), "{error}");
             refused.fetch_add(1, Ordering::SeqCst);
         }
@@ -149,7 +149,7 @@ fn inside_reclaim_nothing_counts_as_oom(builder: RuntimeBuilder) {
     group.set_oom_policy(OomPolicy::Choose);
     let hook = group.on_cancel(move |cancel| charges(&cancel.group()));
     group
-        .try_charge(Bytes(MIB))
+        .charge(Bytes(MIB))
         .expect_err("it is the victim itself");
     assert_eq!(
         (refused.load(Ordering::SeqCst), counts(Event::Oom)),

@@ -179,7 +179,7 @@ fn no_group_in_excess(builder: RuntimeBuilder) {
     );
     // One in excess that gives nothing: every group is asked in the same call.
     let stubborn = create(&root, "stubborn", soft(0));
-    let held = stubborn.try_charge(Bytes(MIB)).expect("unlimited");
+    let held = stubborn.charge(Bytes(MIB)).expect("unlimited");
     let _registered = [
         Cache::of(&stubborn, 0, &log),
         Cache::of(&create(&stubborn, "below", none()), 0, &log),

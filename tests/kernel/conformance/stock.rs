@@ -20,17 +20,17 @@ const BATCH: u64 = 64;
 fn s011_a_batch_serves_64_charges() {
     let r = PageCounter::root(fixed());
     let a = r.child();
-    a.try_charge(1).expect("unlimited");
+    a.charge(1).expect("unlimited");
     assert_eq!(
         (a.usage(), r.usage(), a.live(), a.stocked()),
         (64, 64, 1, 63)
     );
     let before = r.counts();
     for charged in 2..=64 {
-        a.try_charge(1).expect("unlimited");
+        a.charge(1).expect("unlimited");
         assert_eq!((a.usage(), r.usage(), a.live()), (64, 64, charged));
     }
-    a.try_charge(1).expect("unlimited");
+    a.charge(1).expect("unlimited");
     assert_eq!(
         (a.usage(), r.usage(), a.live(), a.stocked()),
         (128, 128, 65, 63)
@@ -48,7 +48,7 @@ fn s011_adaptive() {
     let r = PageCounter::root(adaptive());
     let a = r.child();
     for charged in 1..=65 {
-        a.try_charge(1).expect("unlimited");
+        a.charge(1).expect("unlimited");
         assert_eq!((a.live(), r.live()), (charged, charged));
     }
     assert_sound(&r);
@@ -59,7 +59,7 @@ fn s011_adaptive() {
 fn s012_more_than_a_batch_is_charged_exactly() {
     let r = PageCounter::root(fixed());
     let a = r.child();
-    a.try_charge(65).expect("unlimited");
+    a.charge(65).expect("unlimited");
     assert_eq!((a.usage(), r.usage(), a.stocked()), (65, 65, 0));
     assert_sound(&r);
 }
@@ -68,7 +68,7 @@ fn s012_more_than_a_batch_is_charged_exactly() {
 fn s012_adaptive() {
     let r = PageCounter::root(adaptive());
     let a = r.child();
-    a.try_charge(65).expect("unlimited");
+    a.charge(65).expect("unlimited");
     assert_eq!((a.live(), r.live()), (65, 65));
     assert_sound(&r);
 }
@@ -80,17 +80,17 @@ fn credit_of_another_thread_is_found(config: CounterConfig, exact: bool) {
     a.set_max(64).expect("nothing is charged yet");
     let (t1, t2) = (Other::spawn(), Other::spawn());
     let handle = a.clone();
-    t1.run(move || handle.try_charge(1)).expect("1 of 64");
+    t1.run(move || handle.charge(1)).expect("1 of 64");
     if exact {
         assert_eq!((a.usage(), a.stocked()), (64, 63));
     }
     let handle = a.clone();
-    t2.run(move || handle.try_charge(2)).expect("3 of 64");
+    t2.run(move || handle.charge(2)).expect("3 of 64");
     assert_eq!((a.live(), r.live()), (3, 3));
     let handle = a.clone();
-    t1.run(move || handle.try_charge(61)).expect("64 of 64");
+    t1.run(move || handle.charge(61)).expect("64 of 64");
     let handle = a.clone();
-    let refused = t2.run(move || handle.try_charge(1)).expect_err("65 of 64");
+    let refused = t2.run(move || handle.charge(1)).expect_err("65 of 64");
     assert_eq!((refused.level, refused.usage), (a.id(), 64));
     assert_sound(&r);
 }
@@ -119,7 +119,7 @@ fn threads_within_the_limit(config: CounterConfig, quarter: u64) {
                 for _ in 0..20_000 {
                     let leaf = &leaves[rng.random_range(0..2)];
                     let units = rng.random_range(1..=quarter);
-                    match leaf.try_charge(units) {
+                    match leaf.charge(units) {
                         Ok(()) => leaf.uncharge(units),
                         Err(_) => drop(refusals.fetch_add(1, Ordering::Relaxed)),
                     }
@@ -170,13 +170,13 @@ fn random_life(tree: &[Tally], seed: u64) {
             2 => drop(counter.drain()),
             3 => {
                 let passing = counter.child();
-                if passing.try_charge(10).is_ok() {
+                if passing.charge(10).is_ok() {
                     passing.uncharge(10);
                 }
             }
             4..60 => {
                 let units = rng.random_range(0..100);
-                if counter.try_charge(units).is_ok() {
+                if counter.charge(units).is_ok() {
                     tree[index].live.fetch_add(units as i64, Ordering::Relaxed);
                     held.push((index, units));
                 }
@@ -252,12 +252,12 @@ fn free_and_charge_again_is_local(config: CounterConfig) {
     let a = r.child();
     // The first walk opens no adaptive stock, the second does.
     for _ in 0..2 {
-        a.try_charge(1).expect("unlimited");
+        a.charge(1).expect("unlimited");
         a.uncharge(1);
     }
     let (usage, before) = (r.usage(), r.counts());
     for _ in 0..1_000_000 {
-        a.try_charge(1).expect("unlimited");
+        a.charge(1).expect("unlimited");
         a.uncharge(1);
         assert_eq!(r.usage(), usage);
     }
@@ -284,7 +284,7 @@ fn drain_is_complete(config: CounterConfig) {
         for (index, leaf) in leaves.iter().enumerate() {
             let leaf = leaf.clone();
             other
-                .run(move || leaf.try_charge((thread + index) as u64))
+                .run(move || leaf.charge((thread + index) as u64))
                 .expect("unlimited");
         }
     }
@@ -309,7 +309,7 @@ twins! {
 fn gone_counter_returns_its_stock(config: CounterConfig) {
     let r = PageCounter::root(config);
     let kept = r.child();
-    kept.try_charge(100).expect("unlimited");
+    kept.charge(100).expect("unlimited");
     let others: Vec<Other> = (0..3).map(|_| Other::spawn()).collect();
     for _ in 0..50 {
         let usage = r.usage();
@@ -317,7 +317,7 @@ fn gone_counter_returns_its_stock(config: CounterConfig) {
         for other in &others {
             let a = a.clone();
             other.run(move || {
-                a.try_charge(10).expect("unlimited");
+                a.charge(10).expect("unlimited");
                 a.uncharge(10);
             });
         }
@@ -336,7 +336,7 @@ fn gone_counter_returns_its_stock(config: CounterConfig) {
     let next = r.child();
     let handle = next.clone();
     Other::spawn()
-        .run(move || handle.try_charge(7))
+        .run(move || handle.charge(7))
         .expect("unlimited");
     assert_eq!((next.live(), r.live()), (7, 107));
     r.drain();
@@ -361,7 +361,7 @@ fn walks_in_turn(config: CounterConfig, rounds: u64) -> u64 {
     for _ in 0..rounds {
         for group in &groups {
             let before = group.usage();
-            group.try_charge(1).expect("unlimited");
+            group.charge(1).expect("unlimited");
             walks += u64::from(group.usage() != before);
         }
     }
@@ -396,21 +396,18 @@ fn charge_inside_the_hook(config: CounterConfig) {
             .expect("no thread panics with it")
             .clone()
             .expect("set before the first charge");
-        counter.try_charge(1).expect("95 and 1 of 100");
+        counter.charge(1).expect("95 and 1 of 100");
         counter.uncharge(1);
         counter.drain();
-        hook_refused.fetch_add(
-            u64::from(counter.try_charge(50).is_err()),
-            Ordering::Relaxed,
-        );
+        hook_refused.fetch_add(u64::from(counter.charge(50).is_err()), Ordering::Relaxed);
         counter.uncharge(20);
         20
     }));
     let a = r.child();
     a.set_max(100).expect("nothing is charged yet");
     *cell.lock().expect("no thread panics with it") = Some(a.clone());
-    a.try_charge(95).expect("95 of 100");
-    a.try_charge(10).expect("the hook made room");
+    a.charge(95).expect("95 of 100");
+    a.charge(10).expect("the hook made room");
     assert_eq!((a.live(), r.live()), (85, 85));
     assert_eq!(
         refused.load(Ordering::Relaxed),
@@ -453,7 +450,7 @@ fn paired_life(
                 let units = rng.random_range(0..90);
                 [memsw, memory]
                     .into_iter()
-                    .for_each(|counter| counter.try_charge(units).expect("unlimited"));
+                    .for_each(|counter| counter.charge(units).expect("unlimited"));
                 held.push(units);
             }
             _ => held.pop().into_iter().for_each(uncharge),

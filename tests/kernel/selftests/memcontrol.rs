@@ -129,7 +129,7 @@ fn alloc_anon_mlock(group: &Group, killed: &AtomicBool, delayed: Sender<()>) {
     let mut held = Vec::new();
     while held.len() as u64 * BATCH < 200 * MIB && !killed.load(Ordering::Relaxed) {
         let (noticed, began) = (count(group, Event::High), Instant::now());
-        held.push(group.try_charge(Bytes(BATCH)).expect("max is far away"));
+        held.push(group.charge(Bytes(BATCH)).expect("max is far away"));
         let delay = group.high_delay(Bytes(BATCH));
         if count(group, Event::High) > noticed && delay > Duration::from_millis(10) {
             assert!(

@@ -19,7 +19,7 @@ pub(crate) struct Page {
 
 impl Page {
     pub(crate) fn of(group: &Group, stat: Stat) -> Result<Page, ChargeError> {
-        let charge = group.try_charge(Bytes(PAGE))?;
+        let charge = group.charge(Bytes(PAGE))?;
         charge.stat_add(stat, PAGE.cast_signed());
         Ok(Page { charge, stat })
     }

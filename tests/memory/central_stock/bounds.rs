@@ -44,7 +44,7 @@ fn a_charge_far_above_the_batch_goes_up() {
         .create("queue", Limits::new().max(Bytes(1 << 40)))
         .expect("a name");
     // The threads' stock would be open so far from the limit.
-    let held = queue.try_charge(Bytes((1 << 40) - 100)).expect("room");
+    let held = queue.charge(Bytes((1 << 40) - 100)).expect("room");
     let stock = CentralStock::of(&queue);
     assert!(super::open(&stock));
     fill(&stock, 100);

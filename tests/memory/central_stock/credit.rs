@@ -120,7 +120,7 @@ fn snapshot_and_verify_add_up_with_credit() {
         fill(&scene.stock, 600);
         let _held = take(&scene.stock, 150);
         let sibling = create(&scene.parent, "sibling");
-        let _beside = sibling.try_charge(100).expect("room");
+        let _beside = sibling.charge(100).expect("room");
         assert_adds_up(&scene.runtime);
         let snapshot = scene.runtime.snapshot();
         let rows: Vec<_> = snapshot
@@ -152,7 +152,7 @@ fn a_charge_of_another_group_is_dropped() {
     let (sibling, root) = (limited(&scene.parent, "sibling", MAX), scene.runtime.root());
     let elsewhere = build(audited());
     for group in [&sibling, &scene.parent, &root, &elsewhere.root()] {
-        let charge = group.try_charge(200).expect("room");
+        let charge = group.charge(200).expect("room");
         assert_eq!(group.live(), 200);
         scene.stock.give_back(charge);
         assert_eq!(
@@ -173,7 +173,7 @@ fn a_charge_of_another_counter_is_dropped() {
     let spill = builder.counter("spill", memcg::Unit::Bytes);
     let scene = Scene::of(builder);
     fill(&scene.stock, 100);
-    let [charge] = scene.queue.try_charge_set(&[(spill, 200)]).expect("no max");
+    let [charge] = scene.queue.charge_set(&[(spill, 200)]).expect("no max");
     scene.stock.give_back(charge);
     let spilt = scene.queue.counter(spill).expect("declared");
     assert_eq!(
@@ -190,7 +190,7 @@ fn a_charge_of_no_bytes_holds_the_group() {
     let empty = take(&scene.stock, 0);
     assert_eq!((empty.bytes(), scene.figures()), (0, [600, 0, 600, 0, 600]));
     let mut grown = take(&scene.stock, 0);
-    grown.try_grow(10).expect("room");
+    grown.grow(10).expect("room");
     scene.stock.give_back(grown);
     assert_eq!(scene.figures(), [610, 0, 610, 0, 610]);
     scene.queue.offline().expect("no children");
@@ -234,7 +234,7 @@ fn a_charge_outside_the_stock_may_come_in() {
     let scene = Scene::new();
     scene
         .stock
-        .give_back(scene.queue.try_charge(300).expect("room"));
+        .give_back(scene.queue.charge(300).expect("room"));
     assert_eq!(scene.figures(), [300, 0, 300, 0, 300]);
     drop(take(&scene.stock, 200));
     assert_eq!(
@@ -255,6 +255,6 @@ fn the_root_has_one() {
             .root()
             .create("first", Limits::new())
             .expect("a name");
-        assert!(group.try_charge(900).is_ok());
+        assert!(group.charge(900).is_ok());
     }
 }

@@ -13,9 +13,9 @@ fn a_charge_of_another_group_drains_it() {
         fill(&scene.stock, 900);
         let _held = take(&scene.stock, 100);
         let sibling = create(&scene.parent, "sibling");
-        let _all = sibling.try_charge(900).expect("the credit is room");
+        let _all = sibling.charge(900).expect("the credit is room");
         assert_eq!(scene.figures(), [100, 100, MAX, MAX, 0]);
-        let refused = sibling.try_charge(1).expect_err("one more than there is");
+        let refused = sibling.charge(1).expect_err("one more than there is");
         assert!(matches!(refused, ChargeError::Limit(_)), "{refused}");
     }
 }
@@ -23,7 +23,7 @@ fn a_charge_of_another_group_drains_it() {
 #[test]
 fn a_charge_of_its_own_group_drains_it() {
     let scene = Scene::with_credit(900);
-    let _all = scene.queue.try_charge(1_000).expect("the credit is room");
+    let _all = scene.queue.charge(1_000).expect("the credit is room");
     assert_eq!(scene.figures(), [MAX, MAX, MAX, MAX, 0]);
 }
 
@@ -31,7 +31,7 @@ fn a_charge_of_its_own_group_drains_it() {
 fn a_charge_that_finds_room_leaves_it() {
     let scene = Scene::with_credit(600);
     let sibling = create(&scene.parent, "sibling");
-    let _held = sibling.try_charge(400).expect("room beside the credit");
+    let _held = sibling.charge(400).expect("room beside the credit");
     assert_eq!((scene.stock.credit(), scene.parent.usage()), (600, MAX));
 }
 
@@ -39,7 +39,7 @@ fn a_charge_that_finds_room_leaves_it() {
 fn a_charge_refused_elsewhere_leaves_it() {
     let scene = Scene::with_credit(600);
     let beside = super::limited(&scene.runtime.root(), "beside", 10);
-    assert!(beside.try_charge(11).is_err());
+    assert!(beside.charge(11).is_err());
     assert_eq!(scene.stock.credit(), 600);
 }
 
@@ -107,7 +107,7 @@ fn reclaim_drains_it() {
 fn a_refusal_drains_it() {
     let scene = Scene::with_credit(600);
     let _held = take(&scene.stock, 500);
-    assert!(scene.parent.try_charge(550).is_err());
+    assert!(scene.parent.charge(550).is_err());
     assert_eq!(scene.parent.live(), 500);
     // If all credit would be too little, the charge is refused at once, or the credit is home.
     assert!(
@@ -115,7 +115,7 @@ fn a_refusal_drains_it() {
         "{}",
         scene.stock.credit()
     );
-    let _rest = scene.parent.try_charge(500).expect("what is left");
+    let _rest = scene.parent.charge(500).expect("what is left");
     assert_eq!((scene.stock.credit(), scene.parent.usage()), (0, MAX));
 }
 
@@ -125,7 +125,7 @@ fn after_a_drain_eight_go_up_the_tree() {
         let scene = Scene::of(builder);
         fill(&scene.stock, 600);
         for round in 0..3 {
-            drop(scene.parent.try_charge(1_000).expect("the credit is room"));
+            drop(scene.parent.charge(1_000).expect("the credit is room"));
             assert_eq!(scene.figures(), [0; 5], "round {round}");
             assert_opens_after_eight(&scene.stock);
         }
@@ -135,9 +135,9 @@ fn after_a_drain_eight_go_up_the_tree() {
 #[test]
 fn a_second_drain_counts_anew() {
     let scene = Scene::with_credit(600);
-    drop(scene.parent.try_charge(1_000).expect("the credit is room"));
+    drop(scene.parent.charge(1_000).expect("the credit is room"));
     assert!((0..PUTS_WHILE_CLOSED).all(|_| !is_kept(&scene.stock)));
     // Closed already: this one finds nothing to drain.
-    drop(scene.parent.try_charge(1_000).expect("all of it"));
+    drop(scene.parent.charge(1_000).expect("all of it"));
     assert!(is_kept(&scene.stock));
 }

@@ -79,7 +79,7 @@ fn above_a_high_nothing_is_kept() {
         );
         let mut held = scene
             .queue
-            .try_charge_with(900, OnFull::Reclaim)
+            .charge_with(900, OnFull::Reclaim)
             .expect("below max");
         for _ in 0..5 * PUTS_WHILE_CLOSED {
             scene
@@ -147,9 +147,7 @@ fn no_credit_is_taken_above_a_high() {
             },
             "beside",
         );
-        let _held = beside
-            .try_charge_with(900, OnFull::Reclaim)
-            .expect("below max");
+        let _held = beside.charge_with(900, OnFull::Reclaim).expect("below max");
         assert!(level.usage() > level.high());
         assert!(
             scene.stock.charge_if_room(10).is_none(),
@@ -173,9 +171,7 @@ fn an_open_stock_takes_nothing_above_a_high() {
         0
     );
     let beside = create(&scene.parent, "beside");
-    let _held = beside
-        .try_charge_with(900, OnFull::Reclaim)
-        .expect("below max");
+    let _held = beside.charge_with(900, OnFull::Reclaim).expect("below max");
     let before = scene.stock.credit();
     scene.stock.give_back(part);
     assert_eq!((scene.stock.credit(), scene.parent.live()), (before, 900));

@@ -14,14 +14,14 @@ fn a_charge_that_never_blocks_takes_it() {
         fill(&scene.stock, 600);
         let other = create(&scene.parent, "other");
         let charge = other
-            .try_charge_with(900, OnFull::Now)
+            .charge_with(900, OnFull::Now)
             .expect("nothing is held");
         assert_eq!(scene.figures(), [0, 0, 900, 900, 0]);
         drop(charge);
         assert!(open(&scene.stock));
         fill(&scene.stock, 600);
         assert!(
-            other.try_charge_with(900, OnFull::IfRoom).is_ok(),
+            other.charge_with(900, OnFull::IfRoom).is_ok(),
             "nothing is held"
         );
     }
@@ -41,7 +41,7 @@ fn a_charge_that_never_blocks_takes_that_of_each_level() {
         assert_eq!(scene.figures(), [300, 0, MAX, 0, 300]);
         let _charge = scene
             .queue
-            .try_charge_with(450, OnFull::Now)
+            .charge_with(450, OnFull::Now)
             .expect("nothing is held");
         assert_eq!(
             (scene.figures(), beside.credit()),
@@ -55,10 +55,7 @@ fn a_limit_that_only_counts_counts_each_charge() {
     let scene = Scene::with_credit(600);
     scene.parent.set_observe_only(true);
     assert_eq!(scene.stock.credit(), 0);
-    let held = scene
-        .queue
-        .try_charge(Bytes(MAX))
-        .expect("it refuses nothing");
+    let held = scene.queue.charge(Bytes(MAX)).expect("it refuses nothing");
     let before = scene.parent.events().get(Event::Observed);
     for _ in 0..10 * PUTS_WHILE_CLOSED {
         scene.stock.give_back(take(&scene.stock, 10));
@@ -89,7 +86,7 @@ fn credit_without_usage_pays_for_nothing() {
 #[test]
 fn a_channel_goes_on_after_a_forced_charge() {
     let scene = Scene::new();
-    let _held = scene.queue.try_charge(Bytes(MAX - 10)).expect("it fits");
+    let _held = scene.queue.charge(Bytes(MAX - 10)).expect("it fits");
     drop(scene.queue.force_charge(100));
     assert!(open(&scene.stock), "usage is within the limit");
 }
@@ -99,9 +96,9 @@ fn no_group_is_cancelled_for_credit() {
     let scene = Scene::with_credit(600);
     scene.parent.set_oom_policy(OomPolicy::Choose);
     let victim = create(&scene.parent, "victim");
-    let _held = victim.try_charge(300).expect("it fits");
+    let _held = victim.charge(300).expect("it fits");
     let _hook = victim.on_cancel(|_| panic!("600 are credit"));
-    let _charge = scene.queue.try_charge(700).expect("drains the credit");
+    let _charge = scene.queue.charge(700).expect("drains the credit");
     assert_eq!(scene.parent.events().get(Event::OomKill), 0);
 }
 

@@ -26,7 +26,7 @@ fn a_group_offline_keeps_none() {
         assert_eq!(scene.parent.memory().stocked_bound(), 0);
         assert!(scene.stock.charge_if_room(1).is_none());
         assert!(matches!(
-            scene.queue.try_charge(1),
+            scene.queue.charge(1),
             Err(ChargeError::Offline { .. })
         ));
         assert_eq!(scene.parent.usage(), 200);
@@ -83,7 +83,7 @@ fn nothing_is_kept_after_many_puts_offline() {
 fn a_stock_made_offline_keeps_none() {
     let scene = Scene::new();
     let late = create(&scene.parent, "late");
-    let held = late.try_charge(100).expect("room");
+    let held = late.charge(100).expect("room");
     late.offline().expect("no children");
     let stock = CentralStock::of(&late);
     assert!(stock.charge_if_room(1).is_none());

@@ -41,7 +41,7 @@ fn a_smaller_batch_holds_at_once() {
             over.store(true, Ordering::Relaxed);
         });
         let credit = stock.credit();
-        let all = queue.try_charge(Bytes(15 * SMALL));
+        let all = queue.charge(Bytes(15 * SMALL));
         assert!(
             all.is_ok(),
             "round {round}: no byte is live, {credit} of credit: {all:?}"

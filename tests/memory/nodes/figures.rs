@@ -91,7 +91,7 @@ fn nodes_are_numbered_as_the_system_numbers_them() {
         "N0=1 N2=3 N7=8 N60=61 N300=301 N65535=65536"
     );
     assert_eq!(
-        kmem.migrate(Some(node(u16::MAX)), Some(node(7)), 65_536),
+        kmem.migrated(Some(node(u16::MAX)), Some(node(7)), 65_536),
         65_536
     );
     assert_eq!(

@@ -141,7 +141,7 @@ fn an_item_of_another_builder() {
                     .all(|item| root.read(Freshness::Exact).get(item.stat) == 0)
             );
             assert_eq!(runtime.counts().foreign_stats, before + 1);
-            kmem.migrate(Some(node(0)), Some(node(1)), 50);
+            kmem.migrated(Some(node(0)), Some(node(1)), 50);
             kmem.relocate(&placed(&[(1, 100)]));
             assert_eq!(
                 kmem.shrink(&placed(&[(if nodes == 1 { 0 } else { 1 }, 100)])),

@@ -65,13 +65,13 @@ fn between_account_and_free() {
         );
         // Its owner moves it: where there is a part it is the group's, where there is none the
         // root's.
-        assert_eq!(kmem.migrate(Some(node(0)), Some(node(2)), 30), 30);
-        assert_eq!(kmem.migrate(Some(node(0)), Some(node(1)), 40), 40);
+        assert_eq!(kmem.migrated(Some(node(0)), Some(node(2)), 30), 30);
+        assert_eq!(kmem.migrated(Some(node(0)), Some(node(1)), 40), 40);
         assert_eq!(
             (local(&group), local(&root), on(&root)),
             ([30, 0, 80], [0, 40, 0], [30, 40, 80])
         );
-        assert_eq!(kmem.migrate(Some(node(1)), Some(node(0)), 15), 15);
+        assert_eq!(kmem.migrated(Some(node(1)), Some(node(0)), 15), 15);
         assert_eq!(
             (local(&group), local(&root), on(&root)),
             ([45, 0, 80], [0, 25, 0], [45, 25, 80])

@@ -55,8 +55,8 @@ fn a_drain_does_not_take_it() {
                 ours.memory().drain();
             }
             // A charge that needs it is refused, whatever its thread drains.
-            assert!(theirs.try_charge(4_001).is_err());
-            drop(theirs.try_charge(4_000).expect("what is left"));
+            assert!(theirs.charge(4_001).is_err());
+            drop(theirs.charge(4_000).expect("what is left"));
         });
         assert_eq!((precharge.bytes(), group.live()), (6_000, 6_000));
         let kmem = precharge.account(&placed(&[(0, 5_000), (1, 1_000)]));

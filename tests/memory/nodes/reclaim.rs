@@ -112,8 +112,8 @@ fn a_reclaimer_may_move_what_it_has() {
             .collect();
         let cache = Cache::new(held, |held| {
             for kmem in held.iter_mut() {
-                kmem.migrate(Some(node(0)), Some(node(2)), 500);
-                kmem.try_migrate(None, Some(node(1)), 40)
+                kmem.migrated(Some(node(0)), Some(node(2)), 500);
+                kmem.migrate(None, Some(node(1)), 40)
                     .expect("no limit there");
                 kmem.relocate(&scattered(&[(0, 100), (2, 700)], 200));
             }

@@ -131,13 +131,11 @@ impl World {
             0..=6 => held.extend(self.allocate(rng)),
             7..=9 => self.free(held.swap_remove(at)),
             10 => {
+                held[at].migrated(self.node(rng), self.node(rng), rng.random_range(0..5_000));
+            }
+            11 => {
                 drop(held[at].migrate(self.node(rng), self.node(rng), rng.random_range(0..5_000)))
             }
-            11 => drop(held[at].try_migrate(
-                self.node(rng),
-                self.node(rng),
-                rng.random_range(0..5_000),
-            )),
             12 => {
                 let bytes = held[at].bytes();
                 held[at].relocate(&self.placement(rng, bytes));

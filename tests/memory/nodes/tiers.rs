@@ -213,10 +213,10 @@ fn several_tiers() {
         ([11, 110, 111, 0], [11, 110, 111, 0])
     );
     limit(&root, far, 110);
-    assert!(kmem.try_migrate(Some(node(0)), Some(node(9)), 1).is_err());
+    assert!(kmem.migrate(Some(node(0)), Some(node(9)), 1).is_err());
     assert_eq!(tiers(&group), [11, 110, 111, 0]);
     assert_eq!(
-        kmem.try_migrate(Some(node(9)), Some(node(4)), 50)
+        kmem.migrate(Some(node(9)), Some(node(4)), 50)
             .expect("near takes it"),
         50
     );
@@ -225,7 +225,7 @@ fn several_tiers() {
     limit(&root, near, 61);
     limit(&root, all, 1_000);
     assert!(group.precharge(1).is_err());
-    assert!(kmem.try_migrate(Some(node(9)), Some(node(0)), 1).is_err());
+    assert!(kmem.migrate(Some(node(9)), Some(node(0)), 1).is_err());
     assert_eq!(
         (tiers(&group), tiers(&root)),
         ([61, 110, 111, 0], [61, 110, 111, 0])

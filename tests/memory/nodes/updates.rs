@@ -99,21 +99,21 @@ fn untouched_pages_are_one_more() {
     // Off one node and on to another.
     assert_eq!(
         additions(&group, || assert_eq!(
-            kmem.migrate(Some(node(1)), Some(node(2)), 5),
+            kmem.migrated(Some(node(1)), Some(node(2)), 5),
             5
         )),
         2
     );
     assert_eq!(
         additions(&group, || assert_eq!(
-            kmem.migrate(None, Some(node(2)), 5),
+            kmem.migrated(None, Some(node(2)), 5),
             5
         )),
         2
     );
     assert_eq!(
         additions(&group, || assert_eq!(
-            kmem.migrate(Some(node(0)), Some(node(2)), 5),
+            kmem.migrated(Some(node(0)), Some(node(2)), 5),
             0
         )),
         0

@@ -23,18 +23,18 @@ fn a_reclaimer_that_blocks_holds_up_no_charge() {
     let log = Log::default();
     let (cache, _of_cache) = Cache::of(&other, 10 * KIB, &log);
     let started = Instant::now();
-    would_block(group.try_charge_with(1, OnFull::Start));
+    would_block(group.charge_with(1, OnFull::Start));
     until("it is called", || calls.load(Ordering::SeqCst) == 1);
     for _ in 0..1_000 {
-        would_block(group.try_charge_with(1, OnFull::Start));
-        would_block(other.try_charge_with(1, OnFull::Start));
+        would_block(group.charge_with(1, OnFull::Start));
+        would_block(other.charge_with(1, OnFull::Start));
     }
     assert!(started.elapsed() < QUICK && log.is_empty());
     assert_eq!(calls.load(Ordering::SeqCst), 1, "one at a time");
     held.shrink(Bytes(KIB));
     drop(
         group
-            .try_charge_with(Bytes(KIB), OnFull::Start)
+            .charge_with(Bytes(KIB), OnFull::Start)
             .expect("given back"),
     );
     drop(go_on);
@@ -60,7 +60,7 @@ fn a_listener_that_blocks_holds_up_no_reclaim() {
         all.fetch_add(happened.times(), Ordering::SeqCst);
         let _ = lock(&blocks).recv();
     });
-    would_block(group.try_charge_with(1, OnFull::Start));
+    would_block(group.charge_with(1, OnFull::Start));
     until("it is called", || calls.load(Ordering::SeqCst) == 1);
     for (group, cache) in [(&group, &cache), (&other, &of_other), (&group, &cache)] {
         drop(charged_in_the_end(group, KIB));
@@ -86,7 +86,7 @@ fn a_reclaimer_that_blocks_holds_up_no_listener() {
     let _listener = group.on_event(Event::Max, move |_| {
         count.fetch_add(1, Ordering::SeqCst);
     });
-    would_block(group.try_charge_with(1, OnFull::Start));
+    would_block(group.charge_with(1, OnFull::Start));
     until("both are called", || {
         blocked.load(Ordering::SeqCst) == 1 && calls.load(Ordering::SeqCst) == 1
     });
@@ -115,14 +115,14 @@ fn the_runtime_goes_meanwhile() {
     let held = charge(&group, 10 * KIB);
     let (go_on, calls, reclaimer) = blocking();
     let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
-    would_block(group.try_charge_with(1, OnFull::Start));
+    would_block(group.charge_with(1, OnFull::Start));
     until("it is called", || calls.load(Ordering::SeqCst) == 1);
-    would_block(group.try_charge_with(1, OnFull::Start));
+    would_block(group.charge_with(1, OnFull::Start));
     let started = Instant::now();
     drop(runtime);
     assert!(started.elapsed() < QUICK);
     assert!(matches!(
-        group.try_charge_with(1, OnFull::Start),
+        group.charge_with(1, OnFull::Start),
         Err(memcg::ChargeError::Offline { .. })
     ));
     drop(go_on);

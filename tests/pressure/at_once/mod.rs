@@ -73,7 +73,7 @@ pub(crate) fn local(group: &Group, event: Event) -> u64 {
 pub(crate) fn charged_in_the_end(group: &Group, bytes: u64) -> Charge {
     let mut charge = None;
     until("there is room", || {
-        match group.try_charge_with(Bytes(bytes), OnFull::Start) {
+        match group.charge_with(Bytes(bytes), OnFull::Start) {
             Ok(made) => {
                 charge = Some(made);
                 true

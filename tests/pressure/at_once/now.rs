@@ -19,15 +19,15 @@ fn it_starts_nothing() {
         let group = limited(&runtime.root(), "q", 100 * KIB);
         let log = Log::default();
         let (_cache, registration) = Cache::of(&group, 80 * KIB, &log);
-        let refusal = would_block(group.try_charge_with(Bytes(30 * KIB), OnFull::Now));
+        let refusal = would_block(group.charge_with(Bytes(30 * KIB), OnFull::Now));
         assert_eq!(
             (refusal.group(), refusal.requested(), refusal.want()),
             (&group, 30 * KIB, 10 * KIB)
         );
         let held = group
-            .try_charge_with(Bytes(20 * KIB), OnFull::Now)
+            .charge_with(Bytes(20 * KIB), OnFull::Now)
             .expect("it fits");
-        would_block(group.try_charge_with(1, OnFull::Now));
+        would_block(group.charge_with(1, OnFull::Now));
         assert!(log.is_empty());
         assert_eq!(
             [Event::Max, Event::Oom].map(|event| local(&group, event)),
@@ -37,9 +37,9 @@ fn it_starts_nothing() {
             (group.refused_count(), held.bytes(), group.live()),
             (2, 20 * KIB, 100 * KIB)
         );
-        refused(group.try_charge_with(Bytes(101 * KIB), OnFull::Now));
+        refused(group.charge_with(Bytes(101 * KIB), OnFull::Now));
         drop(registration);
-        not_made(group.try_charge_with(1, OnFull::Now));
+        not_made(group.charge_with(1, OnFull::Now));
     }
 }
 
@@ -54,7 +54,7 @@ fn no_group_is_cancelled() {
         let _hook = group.on_cancel(move |_| {
             count.fetch_add(1, Ordering::SeqCst);
         });
-        would_block(group.try_charge_with(1, OnFull::Now));
+        would_block(group.charge_with(1, OnFull::Now));
         assert_eq!(
             (cancelled.load(Ordering::SeqCst), group.waiting_count()),
             (0, 0)
@@ -73,11 +73,11 @@ fn where_there_is_room_alone() {
         let log = Log::default();
         let (cache, registration) = Cache::of(&group, 80 * KIB, &log);
         let held = group
-            .try_charge_with(Bytes(20 * KIB), OnFull::IfRoom)
+            .charge_with(Bytes(20 * KIB), OnFull::IfRoom)
             .expect("it fits");
         assert!(
-            group.try_charge_with(1, OnFull::IfRoom).is_err()
-                && top.try_charge_with(1, OnFull::IfRoom).is_err()
+            group.charge_with(1, OnFull::IfRoom).is_err()
+                && top.charge_with(1, OnFull::IfRoom).is_err()
         );
         assert_eq!(
             (held.bytes(), group.live(), top.live(), log.is_empty()),
@@ -96,21 +96,17 @@ fn where_there_is_room_alone() {
         log.take();
         let before = group.live();
         let started = std::time::Instant::now();
-        assert!(
-            group
-                .try_charge_with(Bytes(MIB / 64), OnFull::IfRoom)
-                .is_err()
-        );
+        assert!(group.charge_with(Bytes(MIB / 64), OnFull::IfRoom).is_err());
         assert!(started.elapsed() < super::WATCHDOG / 2, "it has slept");
         assert_eq!((group.live(), local(&group, Event::High)), (before, 0));
         let none = group
-            .try_charge_with(0, OnFull::IfRoom)
+            .charge_with(0, OnFull::IfRoom)
             .expect("nothing always fits");
         drop((registration, cache, none));
         group.offline().expect("no children");
         assert!(
-            group.try_charge_with(1, OnFull::IfRoom).is_err()
-                && group.try_charge_with(0, OnFull::IfRoom).is_err()
+            group.charge_with(1, OnFull::IfRoom).is_err()
+                && group.charge_with(0, OnFull::IfRoom).is_err()
         );
     }
 }
@@ -122,38 +118,35 @@ fn it_is_a_charge() {
         let top = limited(&runtime.root(), "top", 10 * KIB);
         let group = limited(&top, "q", 8 * KIB);
         let mut held = group
-            .try_charge_with(Bytes(6 * KIB), OnFull::Now)
+            .charge_with(Bytes(6 * KIB), OnFull::Now)
             .expect("it fits");
         held.merge(
             group
-                .try_charge_with(Bytes(2 * KIB), OnFull::Now)
+                .charge_with(Bytes(2 * KIB), OnFull::Now)
                 .expect("it fits"),
         )
         .expect("of the same group");
         drop(
             group
-                .try_charge_with(0, OnFull::Now)
+                .charge_with(0, OnFull::Now)
                 .expect("nothing always fits"),
         );
         assert_eq!(
             (held.bytes(), group.live(), top.live()),
             (8 * KIB, 8 * KIB, 8 * KIB)
         );
+        assert_eq!(not_made(group.charge_with(1, OnFull::Now)).group(), &group);
         assert_eq!(
-            not_made(group.try_charge_with(1, OnFull::Now)).group(),
-            &group
-        );
-        assert_eq!(
-            not_made(top.try_charge_with(Bytes(3 * KIB), OnFull::Now)).group(),
+            not_made(top.charge_with(Bytes(3 * KIB), OnFull::Now)).group(),
             &top
         );
         let _none = group
-            .try_charge_with(0, OnFull::Now)
+            .charge_with(0, OnFull::Now)
             .expect("nothing always fits");
         group.offline().expect("no children");
         for bytes in [0, 1] {
             assert!(matches!(
-                group.try_charge_with(bytes, OnFull::Now),
+                group.charge_with(bytes, OnFull::Now),
                 Err(ChargeError::Offline { .. })
             ));
         }
@@ -170,9 +163,9 @@ fn its_own_credit_is_room() {
     ] {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 8 * KIB);
-        let one = group.try_charge_with(1, OnFull::Now).expect("it fits");
+        let one = group.charge_with(1, OnFull::Now).expect("it fits");
         let rest = group
-            .try_charge_with(Bytes(8 * KIB - 1), OnFull::Now)
+            .charge_with(Bytes(8 * KIB - 1), OnFull::Now)
             .expect("all else is credit of this thread");
         assert_eq!((group.live(), group.usage()), (8 * KIB, 8 * KIB));
         drop((one, rest, group));
@@ -193,7 +186,7 @@ fn others_credit_is_not_drained() {
         runtime.counts().barriers,
     );
     assert_eq!((before.0, before.1), (4 * KIB, 0));
-    would_block(group.try_charge_with(Bytes(8 * KIB), OnFull::Now));
+    would_block(group.charge_with(Bytes(8 * KIB), OnFull::Now));
     assert_eq!(
         (
             group.memory().stocked(),
@@ -221,7 +214,7 @@ fn a_high_does_not_hold_it_up() {
         let _more = group.force_charge(Bytes(8 * MIB));
         let started = std::time::Instant::now();
         let _held = group
-            .try_charge_with(Bytes(8 * MIB), OnFull::Now)
+            .charge_with(Bytes(8 * MIB), OnFull::Now)
             .expect("high refuses no charge");
         assert!(started.elapsed() < super::QUICK);
         assert!(log.is_empty() && !group.high_delay(Bytes(MIB)).is_zero());
@@ -238,8 +231,8 @@ fn inside_a_reclaimer() {
     let (count, again) = (Arc::clone(&inside), group.clone());
     let reclaimer = call(move |_, _| {
         let asks = [
-            again.try_charge_with(1, OnFull::Now),
-            again.try_charge_with(1, OnFull::Start),
+            again.charge_with(1, OnFull::Now),
+            again.charge_with(1, OnFull::Start),
         ];
         let told = asks
             .iter()
@@ -249,6 +242,6 @@ fn inside_a_reclaimer() {
         0
     });
     let _registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
-    group.try_charge(1).expect_err("nothing is freed");
+    group.charge(1).expect_err("nothing is freed");
     assert_eq!(inside.load(Ordering::SeqCst), 2);
 }

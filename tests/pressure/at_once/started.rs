@@ -34,7 +34,7 @@ fn reclaimers_are_asked_elsewhere() {
             evicts.evict(want)
         });
         let _registration = group.register_reclaimer(reclaimer, Priority::LOW);
-        would_block(group.try_charge_with(Bytes(30 * KIB), OnFull::Start));
+        would_block(group.charge_with(Bytes(30 * KIB), OnFull::Start));
         let _held = charged_in_the_end(&group, 30 * KIB);
         let on = std::mem::take(&mut *lock(&on));
         let is_elsewhere = |(id, name): &On| {
@@ -74,15 +74,15 @@ fn nothing_to_start() {
         let runtime = left_empty(build(builder));
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let mut held = group
-            .try_charge_with(Bytes(4 * KIB), OnFull::Start)
+            .charge_with(Bytes(4 * KIB), OnFull::Start)
             .expect("it fits");
         held.merge(
             group
-                .try_charge_with(Bytes(6 * KIB), OnFull::Start)
+                .charge_with(Bytes(6 * KIB), OnFull::Start)
                 .expect("it fits"),
         )
         .expect("of the same group");
-        refused(group.try_charge_with(1, OnFull::Start));
+        refused(group.charge_with(1, OnFull::Start));
         assert_eq!((held.bytes(), local(&group, Event::Max)), (10 * KIB, 0));
     }
 }
@@ -93,7 +93,7 @@ fn credit_is_drained() {
     let runtime = left_empty(build(stocked().adaptive(false)));
     let group = limited(&runtime.root(), "q", 8 * KIB);
     let _other = credit_elsewhere(&group);
-    would_block(group.try_charge_with(Bytes(8 * KIB), OnFull::Start));
+    would_block(group.charge_with(Bytes(8 * KIB), OnFull::Start));
     drop(charged_in_the_end(&group, 8 * KIB));
 }
 
@@ -111,7 +111,7 @@ fn a_victim_is_cancelled_elsewhere() {
             lock(&seen).push(thread::current().id());
             drop(lock(&gives).take());
         });
-        would_block(group.try_charge_with(Bytes(10 * KIB), OnFull::Start));
+        would_block(group.charge_with(Bytes(10 * KIB), OnFull::Start));
         let _held = charged_in_the_end(&group, 10 * KIB);
         let on = std::mem::take(&mut *lock(&on));
         assert!(on.len() == 1 && on[0] != thread::current().id());
@@ -134,7 +134,7 @@ fn what_is_above_high_is_reclaimed() {
             .set_limits(Limits::new().high(Limit::Bytes(4 * MIB)))
             .expect("a number");
         let _held = group
-            .try_charge_with(Bytes(7 * MIB / 2), OnFull::Start)
+            .charge_with(Bytes(7 * MIB / 2), OnFull::Start)
             .expect("high refuses no charge");
         until("it is reclaimed", || group.usage() <= 4 * MIB);
         assert!(

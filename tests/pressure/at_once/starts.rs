@@ -112,7 +112,7 @@ fn it_begins_on_the_chargers_thread() {
             promise(context);
         });
         for _ in 0..3 {
-            would_block(group.try_charge_with(Bytes(30 * KIB), OnFull::Start));
+            would_block(group.charge_with(Bytes(30 * KIB), OnFull::Start));
         }
         let expected = Called {
             start: true,
@@ -141,8 +141,8 @@ fn only_charges_that_start_call_it() {
     let group = limited(&runtime.root(), "q", 100 * KIB);
     let held = charge(&group, 100 * KIB);
     let (reclaimer, registration) = register(&group, |_| ());
-    would_block(group.try_charge_with(1, OnFull::Now));
-    group.try_charge(1).expect_err("nothing comes");
+    would_block(group.charge_with(1, OnFull::Now));
+    group.charge(1).expect_err("nothing comes");
     assert_eq!(
         (reclaimer.count(true), reclaimer.count(false) > 0),
         (0, true)
@@ -150,7 +150,7 @@ fn only_charges_that_start_call_it() {
     let before = reclaimer.count(false);
     // It has freed nothing: it is spared until its group grows, and then begins again.
     group.force_charge(Bytes(KIB)).forget();
-    would_block(group.try_charge_with(Bytes(KIB), OnFull::Start));
+    would_block(group.charge_with(Bytes(KIB), OnFull::Start));
     assert_eq!(reclaimer.count(true), 1);
     until("what it has not promised is asked elsewhere", || {
         reclaimer.count(false) > before
@@ -168,7 +168,7 @@ fn a_panic_is_contained() {
     let group = limited(&runtime.root(), "q", 100 * KIB);
     let _held = charge(&group, 100 * KIB);
     let (reclaimer, _registration) = register(&group, |_| panic!("on purpose"));
-    would_block(group.try_charge_with(1, OnFull::Start));
+    would_block(group.charge_with(1, OnFull::Start));
     assert!(local(&group, Event::Panic) > 0);
     until("it is asked", || reclaimer.count(false) > 0);
 }
@@ -187,10 +187,10 @@ fn a_promise_stands_for_reclaim_and_for_a_victim() {
     let promises = Promises::default();
     let (reclaimer, _registration) = register(&promises_too_much, promise_in(&promises));
     let group = create(&domain, "q");
-    would_block(group.try_charge_with(Bytes(10 * KIB), OnFull::Start));
+    would_block(group.charge_with(Bytes(10 * KIB), OnFull::Start));
     until("the thread counts", || local(&domain, Event::Max) > 0);
     until("it is done", || {
-        domain.refused_count() == 1 && group.try_charge_with(1, OnFull::Now).is_err()
+        domain.refused_count() == 1 && group.charge_with(1, OnFull::Now).is_err()
     });
     assert!(lock(&gives).is_some(), "no victim");
     // Dropped, the promise has freed nothing.
@@ -209,13 +209,13 @@ fn a_promise_that_is_late_does_not_count() {
     let promises = Promises::default();
     let (slow, _of_slow) = register(&group, promise_in(&promises));
     let (other, _of_other) = register(&group, |_| ());
-    would_block(group.try_charge_with(Bytes(KIB), OnFull::Start));
+    would_block(group.charge_with(Bytes(KIB), OnFull::Start));
     assert_eq!(
         (slow.count(true), other.count(true), lock(&promises).len()),
         (1, 0, 1)
     );
     until("the other is asked", || {
-        would_block(group.try_charge_with(Bytes(KIB), OnFull::Start));
+        would_block(group.charge_with(Bytes(KIB), OnFull::Start));
         other.count(true) > 0 && other.count(false) > 0
     });
     assert_eq!((slow.count(true), slow.count(false)), (1, 0));
@@ -237,7 +237,7 @@ fn each_for_what_is_missing() {
         [(&protected, 40), (&small, 10), (&large, 50)].map(|(group, kib)| charge(group, kib * KIB));
     let promises = Promises::default();
     let all = [&protected, &small, &large].map(|group| register(group, promise_in(&promises)));
-    would_block(top.try_charge_with(Bytes(30 * KIB), OnFull::Start));
+    would_block(top.charge_with(Bytes(30 * KIB), OnFull::Start));
     let wants = all.each_ref().map(|(reclaimer, _)| {
         lock(&reclaimer.calls)
             .iter()
@@ -260,12 +260,12 @@ fn inside_it_nothing_starts() {
     let inside = Arc::new(AtomicU64::new(0));
     let (seen, of) = (Arc::clone(&inside), group.clone());
     let (reclaimer, _registration) = register(&group, move |_| {
-        let refused = of.try_charge_with(Bytes(10 * KIB), OnFull::Start);
+        let refused = of.charge_with(Bytes(10 * KIB), OnFull::Start);
         assert!(matches!(refused, Err(ChargeError::InReclaim(_))));
         drop(lock(&held).take());
         seen.fetch_add(1, Ordering::SeqCst);
     });
-    would_block(group.try_charge_with(Bytes(10 * KIB), OnFull::Start));
+    would_block(group.charge_with(Bytes(10 * KIB), OnFull::Start));
     assert_eq!(
         (
             inside.load(Ordering::SeqCst),
@@ -276,7 +276,7 @@ fn inside_it_nothing_starts() {
     );
     drop(
         group
-            .try_charge_with(Bytes(60 * KIB), OnFull::Start)
+            .charge_with(Bytes(60 * KIB), OnFull::Start)
             .expect("it was given back"),
     );
     assert_eq!(local(&group, Event::Panic), 0);
@@ -291,11 +291,11 @@ fn its_registration_goes_meanwhile() {
         let _held = charge(&group, 10 * KIB);
         let (reclaimer, registration) = register(&group, |_| thread::yield_now());
         thread::scope(|scope| {
-            scope.spawn(|| drop(group.try_charge_with(1, OnFull::Start)));
+            scope.spawn(|| drop(group.charge_with(1, OnFull::Start)));
             drop(registration);
         });
         let after = lock(&reclaimer.calls).len();
-        let _ = group.try_charge_with(1, OnFull::Start);
+        let _ = group.charge_with(1, OnFull::Start);
         assert_eq!(lock(&reclaimer.calls).len(), after, "gone");
     }
 }

@@ -37,7 +37,7 @@ async fn runaway_tasks_stop() {
     let fine = create(&runtime.root(), "fine");
     let neighbour = async {
         for _ in 0..1_000 {
-            drop(Group::current().unwrap().try_charge(KIB as usize).unwrap());
+            drop(Group::current().unwrap().charge(KIB as usize).unwrap());
             yield_now().await;
             Group::checkpoint_async().await.unwrap();
         }

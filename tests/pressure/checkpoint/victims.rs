@@ -95,7 +95,7 @@ fn chosen_for_a_charge() {
         let held = charge(&hog, MIB - 10 * KIB);
         let charger = thread::spawn({
             let query = query.clone();
-            move || query.try_charge(Bytes(100 * KIB)).map(drop)
+            move || query.charge(Bytes(100 * KIB)).map(drop)
         });
         until("it is cancelled", || hog.run(Group::checkpoint).is_err());
         assert!(

@@ -24,7 +24,7 @@ fn undelayed_does_not_wait_for_a_victim() {
         let started = Instant::now();
         for _ in 0..3 {
             let error = group
-                .try_charge_with(Bytes(10 * KIB), OnFull::Reclaim)
+                .charge_with(Bytes(10 * KIB), OnFull::Reclaim)
                 .expect_err("nothing is given back yet");
             let ChargeError::WouldBlock(refusal) = &error else {
                 panic!("{error}")
@@ -43,7 +43,7 @@ fn undelayed_does_not_wait_for_a_victim() {
         drop(held);
         drop(
             group
-                .try_charge_with(Bytes(10 * KIB), OnFull::Reclaim)
+                .charge_with(Bytes(10 * KIB), OnFull::Reclaim)
                 .expect("given back"),
         );
     }
@@ -57,7 +57,7 @@ fn undelayed_has_what_a_victim_gives_at_once() {
         let (victim, group) = (create(&domain, "victim"), create(&domain, "q"));
         let _hook = victims.obedient(&victim, 100 * KIB);
         let _held = group
-            .try_charge_with(Bytes(10 * KIB), OnFull::Reclaim)
+            .charge_with(Bytes(10 * KIB), OnFull::Reclaim)
             .expect("the victim has given its memory back");
         assert_eq!(
             (victims.paths(), domain.live()),
@@ -65,7 +65,7 @@ fn undelayed_has_what_a_victim_gives_at_once() {
         );
         // No group is left to be asked: an ordinary refusal.
         assert!(matches!(
-            group.try_charge_with(Bytes(91 * KIB), OnFull::Reclaim),
+            group.charge_with(Bytes(91 * KIB), OnFull::Reclaim),
             Err(ChargeError::Limit(_))
         ));
     }
@@ -96,7 +96,7 @@ fn a_current_thread_runtime_goes_on() {
                     drop(lock(&held).take());
                 })
             };
-            let refused = group.try_charge_with(Bytes(10 * KIB), OnFull::Reclaim);
+            let refused = group.charge_with(Bytes(10 * KIB), OnFull::Reclaim);
             assert!(
                 matches!(refused, Err(ChargeError::WouldBlock(_))),
                 "{refused:?}"

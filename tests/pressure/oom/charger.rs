@@ -60,11 +60,11 @@ fn in_every_form() {
             let process = Process::below(&domain, &format!("process {form}"));
             process.allocate(10 * MIB).expect("room");
             let held = match form {
-                0 => charger.try_charge(Bytes(MIB)),
-                1 => charger.try_charge_with(Bytes(MIB), OnFull::Wait(WATCHDOG)),
+                0 => charger.charge(Bytes(MIB)),
+                1 => charger.charge_with(Bytes(MIB), OnFull::Wait(WATCHDOG)),
                 2 => block_on(charger.charge_async(Bytes(MIB))),
-                3 => charger.try_charge_with(Bytes(MIB), OnFull::Refuse),
-                _ => charger.try_charge_with(Bytes(MIB), OnFull::Wait(WATCHDOG)),
+                3 => charger.charge_with(Bytes(MIB), OnFull::Refuse),
+                _ => charger.charge_with(Bytes(MIB), OnFull::Wait(WATCHDOG)),
             };
             assert_eq!(
                 held.expect("the process is stopped").bytes(),
@@ -92,11 +92,11 @@ fn when_no_group_is_left() {
         let _held = charge(&group, 100 * KIB);
         let _hook = victims.stubborn(&group);
         assert!(matches!(
-            domain.try_charge(Bytes(KIB)),
+            domain.charge(Bytes(KIB)),
             Err(ChargeError::Limit(_))
         ));
         let error = domain
-            .try_charge_with(Bytes(KIB), OnFull::Wait(Duration::from_millis(50)))
+            .charge_with(Bytes(KIB), OnFull::Wait(Duration::from_millis(50)))
             .expect_err("no group gives anything");
         assert!(
             matches!(error, ChargeError::TimedOut { .. } | ChargeError::Limit(_)),
@@ -117,7 +117,7 @@ fn not_from_inside_a_reclaimer() {
         let _hook = victims.stubborn(&group);
         let _registration = {
             let reclaimer = super::call(|_, context| {
-                let error = context.group().try_charge(Bytes(KIB)).expect_err("full");
+                let error = context.group().charge(Bytes(KIB)).expect_err("full");
                 assert!(matches!(error, ChargeError::InReclaim(_)), "{error}");
                 0
             });
@@ -143,7 +143,7 @@ fn a_time_limit_is_one() {
         let started = std::time::Instant::now();
         let time = Duration::from_millis(20);
         let error = domain
-            .try_charge_with(Bytes(KIB), OnFull::Wait(time))
+            .charge_with(Bytes(KIB), OnFull::Wait(time))
             .expect_err("no group gives anything");
         let took = started.elapsed();
         assert!(

@@ -45,7 +45,7 @@ fn assert_order(candidates: &[Candidate], order: &[&str]) {
         }
         let _rest = domain.force_charge(Bytes(100 * KIB - domain.live()));
         let error = domain
-            .try_charge(Bytes(KIB))
+            .charge(Bytes(KIB))
             .expect_err("no group gives anything");
         assert!(matches!(error, ChargeError::Limit(_)), "{error}");
         let paths: Vec<String> = order.iter().map(|name| format!("/domain/{name}")).collect();
@@ -129,7 +129,7 @@ fn low_as_it_takes_effect() {
             "its parent has none"
         );
         let _hooks = [&boasts, &plain].map(|group| victims.stubborn(group));
-        assert!(domain.try_charge(Bytes(KIB)).is_err());
+        assert!(domain.charge(Bytes(KIB)).is_err());
         let told = victims.take();
         let expected =
             [("/domain/bare/boasts", 60), ("/domain/plain", 40)].map(|(group, overrun)| Told {
@@ -190,7 +190,7 @@ fn within_the_domain() {
             domain.force_charge(Bytes(99 * KIB)),
         ];
         let _hooks = [&runtime.root(), &outside, &inside].map(|group| victims.stubborn(group));
-        assert!(domain.try_charge(Bytes(KIB)).is_err());
+        assert!(domain.charge(Bytes(KIB)).is_err());
         assert_eq!(victims.paths(), ["/domain/inside"]);
     }
 }
@@ -207,7 +207,7 @@ fn the_innermost_of_nested_hooks() {
         let leaf = create(&inner, "leaf");
         let _held = (charge(&leaf, 90 * KIB), charge(&outer, 10 * KIB));
         let _hooks = [&outer, &inner].map(|group| victims.stubborn(group));
-        assert!(domain.try_charge(Bytes(KIB)).is_err());
+        assert!(domain.charge(Bytes(KIB)).is_err());
         // Usage of the outer one is larger, by what is its own: after the inner one it is chosen,
         // if at all.
         let paths = victims.paths();
@@ -228,7 +228,7 @@ fn the_domain_itself() {
         let victims = Victims::default();
         let _hook = victims.obedient(&domain, 80 * KIB);
         let error = domain
-            .try_charge(Bytes(50 * KIB))
+            .charge(Bytes(50 * KIB))
             .expect_err("it is its own victim");
         assert!(matches!(error, ChargeError::Cancelled { .. }), "{error}");
         assert_eq!(

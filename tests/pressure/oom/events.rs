@@ -28,7 +28,7 @@ fn one_oom_for_several_victims() {
         let _held = groups.each_ref().map(|group| charge(group, 25 * KIB));
         let _hooks = groups.each_ref().map(|group| victims.stubborn(group));
         for round in 1..=3 {
-            assert!(domain.try_charge(Bytes(KIB)).is_err());
+            assert!(domain.charge(Bytes(KIB)).is_err());
             assert_eq!(
                 (alls(&domain), domain.refused_count()),
                 ([round, 4 * round, 0], round)

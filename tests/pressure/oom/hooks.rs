@@ -25,7 +25,7 @@ fn one_that_does_nothing() {
         let _hooks = groups.each_ref().map(|group| victims.stubborn(group));
         let started = Instant::now();
         let error = domain
-            .try_charge(Bytes(KIB))
+            .charge(Bytes(KIB))
             .expect_err("no group gives anything");
         assert!(
             matches!(&error, ChargeError::Limit(refusal) if refusal.group() == &domain),
@@ -42,7 +42,7 @@ fn one_that_does_nothing() {
             (1, 2)
         );
         // The next charge begins anew.
-        assert!(domain.try_charge(Bytes(KIB)).is_err());
+        assert!(domain.charge(Bytes(KIB)).is_err());
         assert_eq!(victims.paths().len(), 2);
     }
 }
@@ -123,7 +123,7 @@ fn dropped_it_is_gone() {
         let hook = victims.stubborn(&group);
         drop(hook);
         assert!(matches!(
-            domain.try_charge(Bytes(KIB)),
+            domain.charge(Bytes(KIB)),
             Err(ChargeError::Limit(_))
         ));
         assert!(victims.take().is_empty());
@@ -171,7 +171,7 @@ fn a_drop_waits_for_a_call() {
         };
         std::thread::scope(|scope| {
             let domain = &domain;
-            scope.spawn(move || assert!(domain.try_charge(Bytes(KIB)).is_err()));
+            scope.spawn(move || assert!(domain.charge(Bytes(KIB)).is_err()));
             until("the call", || began.load(Ordering::SeqCst) == 1);
             drop(hook);
             assert_eq!(ended.load(Ordering::SeqCst), 1);
@@ -191,7 +191,7 @@ fn it_may_do_anything() {
             victims.hook(&group.clone(), move || {
                 assert_eq!((domain.live(), group.live()), (100 * KIB, 100 * KIB));
                 // A charge that does not fit is refused, and chooses no group: not from in here.
-                assert!(domain.try_charge(Bytes(KIB)).is_err());
+                assert!(domain.charge(Bytes(KIB)).is_err());
                 drop(domain.force_charge(Bytes(KIB)));
                 let new = domain.create("new", Limits::new()).expect("a free name");
                 new.offline().expect("no children");
@@ -200,7 +200,7 @@ fn it_may_do_anything() {
                 group.set_oom_group(false);
                 drop(lock(&held).take());
                 // Now there is room.
-                drop(domain.try_charge(Bytes(KIB)));
+                drop(domain.charge(Bytes(KIB)));
             })
         };
         drop(charge(&domain, 50 * KIB));
@@ -225,7 +225,7 @@ fn one_that_is_offline() {
         );
         assert!(
             domain
-                .try_charge_with(Bytes(61 * KIB), OnFull::Wait(HASTY.min(WATCHDOG)))
+                .charge_with(Bytes(61 * KIB), OnFull::Wait(HASTY.min(WATCHDOG)))
                 .is_err()
         );
     }

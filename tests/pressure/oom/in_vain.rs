@@ -16,9 +16,9 @@ type Form = fn(&memcg::Group, u64) -> Result<memcg::Charge, ChargeError>;
 
 /// As each form of charging asks: `Err` where it was refused at once.
 const FORMS: [Form; 4] = [
-    |group, bytes| group.try_charge(Bytes(bytes)),
-    |group, bytes| group.try_charge_with(Bytes(bytes), OnFull::Reclaim),
-    |group, bytes| group.try_charge_with(Bytes(bytes), OnFull::Wait(Duration::from_millis(1))),
+    |group, bytes| group.charge(Bytes(bytes)),
+    |group, bytes| group.charge_with(Bytes(bytes), OnFull::Reclaim),
+    |group, bytes| group.charge_with(Bytes(bytes), OnFull::Wait(Duration::from_millis(1))),
     |group, bytes| {
         block_on(
             group
@@ -55,7 +55,7 @@ fn all_candidates_together_hold_too_little() {
             0
         );
         let _more = asks
-            .try_charge(Bytes(20 * KIB))
+            .charge(Bytes(20 * KIB))
             .expect("all five give what they have");
         assert_eq!(victims.paths().len(), 5);
         assert_sound(&runtime);
@@ -96,7 +96,7 @@ fn with_what_is_promised() {
             0
         });
         let registration = asks.register_reclaimer(reclaimer, Priority::NORMAL);
-        let charged = asks.try_charge_with(Bytes(20 * KIB), OnFull::Reclaim);
+        let charged = asks.charge_with(Bytes(20 * KIB), OnFull::Reclaim);
         assert_eq!(
             (charged.is_ok(), victims.paths().len()),
             (false, usize::from(promises))
@@ -113,9 +113,7 @@ fn what_is_asked_for_counts_as_held() {
         let (asks, other) = (create(&domain, "asks"), create(&domain, "other"));
         let held = charge(&asks, 5 * KIB);
         let _hooks = [victims.stubborn(&asks), victims.obedient(&other, 10 * KIB)];
-        let error = asks
-            .try_charge(Bytes(90 * KIB))
-            .expect_err("it is the victim");
+        let error = asks.charge(Bytes(90 * KIB)).expect_err("it is the victim");
         assert!(matches!(error, ChargeError::Cancelled { .. }), "{error}");
         let told = victims.take();
         assert_eq!(
@@ -129,7 +127,7 @@ fn what_is_asked_for_counts_as_held() {
         drop(held);
         let below = create(&other, "below");
         below
-            .try_charge(Bytes(95 * KIB))
+            .charge(Bytes(95 * KIB))
             .expect_err("its tenant is the victim");
         assert_eq!(victims.paths(), ["/domain/other"]);
     }
@@ -153,7 +151,7 @@ fn a_charge_that_does_not_wait_comes_again() {
         acme.set_oom_policy(memcg::OomPolicy::Choose);
         let mut charged = None;
         until("a charge of the second", || {
-            charged = two.try_charge_with(Bytes(3 * MIB / 2), OnFull::Start).ok();
+            charged = two.charge_with(Bytes(3 * MIB / 2), OnFull::Start).ok();
             charged.is_some()
         });
         assert_eq!(victims.paths(), ["/acme/1"]);
@@ -170,7 +168,7 @@ fn an_exempt_asker_is_not_its_own_victim() {
     let _hooks = [victims.stubborn(&asks), victims.obedient(&other, 10 * KIB)];
     let _held = charge(&asks, 5 * KIB);
     let _more = asks
-        .try_charge(Bytes(90 * KIB))
+        .charge(Bytes(90 * KIB))
         .expect("the other one gives what it has");
     assert_eq!(victims.paths(), ["/domain/other"]);
 }

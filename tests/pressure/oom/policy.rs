@@ -8,7 +8,7 @@ use super::{KIB, Victims, all, bare, charge, create, kinds, left_empty, limited,
 /// The charge is refused, and no hook was called.
 #[track_caller]
 fn assert_refuses(group: &Group, level: &Group, victims: &Victims) {
-    let error = group.try_charge(Bytes(10 * KIB)).expect_err("full");
+    let error = group.charge(Bytes(10 * KIB)).expect_err("full");
     assert!(
         matches!(&error, ChargeError::Limit(refusal) if refusal.group() == level),
         "{error}"
@@ -99,7 +99,7 @@ fn not_for_what_can_never_fit() {
         let _hook = victims.obedient(&victim, 8 * KIB);
         for bytes in [10 * KIB + 1, 1 << 40, u64::MAX] {
             assert!(matches!(
-                group.try_charge(Bytes(bytes)),
+                group.charge(Bytes(bytes)),
                 Err(ChargeError::Limit(_))
             ));
         }
@@ -135,16 +135,16 @@ fn not_for_further_counters() {
     let victims = Victims::default();
     let _hook = victims.obedient(&group, 8 * KIB);
     let error = group
-        .try_charge_set(&[(swap, 8), (memcg::Counter::MEMORY, 1)])
+        .charge_set(&[(swap, 8), (memcg::Counter::MEMORY, 1)])
         .map(drop);
     assert!(error.is_ok());
     assert!(matches!(
-        group.try_charge_set(&[(swap, 11)]),
+        group.charge_set(&[(swap, 11)]),
         Err(ChargeError::Limit(_))
     ));
-    let _held = group.try_charge_set(&[(swap, 10)]).expect("room");
+    let _held = group.charge_set(&[(swap, 10)]).expect("room");
     assert!(matches!(
-        group.try_charge_set(&[(swap, 1)]),
+        group.charge_set(&[(swap, 1)]),
         Err(ChargeError::Limit(_))
     ));
     assert!(victims.take().is_empty());
@@ -158,7 +158,7 @@ fn not_for_an_overcharge() {
         let (victims, victim) = (Victims::default(), create(&group, "victim"));
         let _hook = victims.obedient(&victim, 10 * KIB);
         let _held = group
-            .try_charge_with(Bytes(8 * KIB), memcg::OnFull::Force)
+            .charge_with(Bytes(8 * KIB), memcg::OnFull::Force)
             .expect("by force");
         assert_eq!((victims.paths().len(), group.forced()), (0, 8 * KIB));
     }

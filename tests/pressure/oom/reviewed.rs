@@ -23,12 +23,12 @@ fn an_exempt_group_is_not_refused_as_cancelled() {
     service.set_oom_group(true);
     let [hog, exempt] = ["hog", "exempt"].map(|name| create(&service, name));
     exempt.set_oom_exempt(true);
-    let held = Arc::new(Mutex::new(Some(hog.try_charge(90).expect("room"))));
+    let held = Arc::new(Mutex::new(Some(hog.charge(90).expect("room"))));
     let _hook = hog.on_cancel({
         let held = Arc::clone(&held);
         move |_| drop(held.lock().expect("whole").take())
     });
-    let charge = exempt.try_charge(50).expect("the victim's memory");
+    let charge = exempt.charge(50).expect("the victim's memory");
     assert_eq!((hog.live(), charge.bytes()), (0, 50));
 }
 
@@ -38,13 +38,13 @@ fn a_hook_may_join_a_thread_that_waits_in_its_group() {
     let runtime = root_of(100);
     let root = runtime.root();
     let [hog, other] = ["hog", "other"].map(|name| create(&root, name));
-    let held = hog.try_charge(90).expect("room");
+    let held = hog.charge(90).expect("room");
     // No group chooses as long as it goes into line.
     root.set_oom_policy(OomPolicy::Refuse);
     let waits = std::thread::spawn({
         let hog = hog.clone();
         move || {
-            let ended = hog.try_charge_with(50, OnFull::Wait(Duration::from_secs(600)));
+            let ended = hog.charge_with(50, OnFull::Wait(Duration::from_secs(600)));
             drop(held);
             ended.map(drop)
         }
@@ -59,7 +59,7 @@ fn a_hook_may_join_a_thread_that_waits_in_its_group() {
         let ended = thread.join().expect("no panic");
         assert!(matches!(ended, Err(ChargeError::Cancelled { .. })));
     });
-    assert!(other.try_charge(50).is_ok());
+    assert!(other.charge(50).is_ok());
     assert_eq!(root.events().get(memcg::Event::Panic), 0);
 }
 
@@ -70,7 +70,7 @@ fn a_hook_may_give_its_own_place_up() {
     let runtime = root_of(100);
     let root = runtime.root();
     let hog = create(&root, "hog");
-    let held = hog.try_charge(90).expect("room");
+    let held = hog.charge(90).expect("room");
     let (place, told) = (Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));
     let kept = Mutex::new(Some((held, hog.clone())));
     let hook = hog.on_cancel({
@@ -85,7 +85,7 @@ fn a_hook_may_give_its_own_place_up() {
     *place.lock().expect("whole") = Some(hook);
     hog.offline().expect("no children");
     drop(hog);
-    assert!(root.try_charge(50).is_ok());
+    assert!(root.charge(50).is_ok());
     assert!(told.load(Ordering::SeqCst));
     assert_eq!(
         (

@@ -22,7 +22,7 @@ fn tasks<const N: usize>(
 #[track_caller]
 fn assert_kills(domain: &Group, victims: &Victims, expected: &[&str]) {
     assert!(matches!(
-        domain.try_charge(Bytes(KIB)),
+        domain.charge(Bytes(KIB)),
         Err(ChargeError::Limit(_))
     ));
     let mut paths = victims.paths();
@@ -67,7 +67,7 @@ fn compared_as_one() {
             ];
             let _held = tasks(&victims, hold);
             let _rest = domain.force_charge(Bytes(30 * KIB));
-            assert!(domain.try_charge(Bytes(KIB)).is_err());
+            assert!(domain.charge(Bytes(KIB)).is_err());
             let mut paths = victims.paths();
             if grouped {
                 // The whole team, then the other.
@@ -137,7 +137,7 @@ fn exempt_is_never_chosen() {
         let _rest = domain.force_charge(Bytes(10 * KIB));
         assert_kills(&domain, &victims, &["/domain/plain"]);
         exempt.set_oom_exempt(false);
-        assert!(domain.try_charge(Bytes(KIB)).is_err());
+        assert!(domain.charge(Bytes(KIB)).is_err());
         assert!(
             victims
                 .paths()

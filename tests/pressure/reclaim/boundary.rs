@@ -174,7 +174,7 @@ fn protection_counts_from_the_target() {
     );
     leaf.set_limits(Limits::new().min(Limit::Bytes(15 * MIB)))
         .expect("a number");
-    assert!(target.try_charge(Bytes(MIB)).is_err());
+    assert!(target.charge(Bytes(MIB)).is_err());
     assert_eq!(cache.bytes(), 15 * MIB);
     assert_sound(&runtime);
     drop(held);

@@ -35,7 +35,7 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
         drop(held);
     }
     let other = runtime.group("/other").expect("made before");
-    drop(other.try_charge(10).expect("there is room"));
+    drop(other.charge(10).expect("there is room"));
     for level in [group, target, &other, &root] {
         level
             .set_limits(Limits::new().soft(Limit::Bytes(MIB)))
@@ -161,7 +161,7 @@ fn it_may_end_itself() {
             let _held = charge(&root, MIB);
             assert_eq!(calls.load(Ordering::SeqCst), 1, "the first ended both");
             assert!(cache.bytes() <= 9 * MIB);
-            assert!(root.try_charge(Bytes(10 * MIB)).is_err());
+            assert!(root.charge(Bytes(10 * MIB)).is_err());
             assert_eq!(calls.load(Ordering::SeqCst), 1);
             assert_sound(&runtime);
         }
@@ -279,7 +279,7 @@ fn other_threads_go_on_meanwhile() {
                         scope.spawn(|| {
                             // It is no reclaimer: a charge of its own reclaims, by asking this very
                             // one.
-                            drop(other.try_charge(Bytes(3 * MIB)).expect("after reclaim"));
+                            drop(other.charge(Bytes(3 * MIB)).expect("after reclaim"));
                             assert_eq!(
                                 root.reclaim(Bytes(MIB)).expect("on another thread").freed,
                                 MIB
@@ -368,7 +368,7 @@ struct AtExit {
 impl Drop for AtExit {
     fn drop(&mut self) {
         let admitted =
-            self.group.try_charge(Bytes(MIB)).is_ok() && self.group.try_charge(Bytes(MIB)).is_ok();
+            self.group.charge(Bytes(MIB)).is_ok() && self.group.charge(Bytes(MIB)).is_ok();
         self.admitted
             .fetch_add(u64::from(admitted), Ordering::SeqCst);
     }
@@ -397,7 +397,7 @@ fn a_thread_that_ends_reclaims() {
                 let reclaimer = call(move |want, context| {
                     let inside = depth.fetch_add(1, Ordering::SeqCst);
                     if inside == 0 {
-                        let refused = context.group().try_charge(Bytes(10 * MIB));
+                        let refused = context.group().charge(Bytes(10 * MIB));
                         let right = matches!(refused, Err(ChargeError::InReclaim(_)));
                         nested.fetch_add(u64::from(!right), Ordering::SeqCst);
                     } else {
@@ -417,10 +417,10 @@ fn a_thread_that_ends_reclaims() {
             let thread = std::thread::spawn(move || {
                 // The first that is made goes last.
                 if stock_first {
-                    drop(small.try_charge(1));
+                    drop(small.charge(1));
                 }
                 AT_EXIT.set(Some(at_exit));
-                drop(small.try_charge(1));
+                drop(small.charge(1));
             });
             thread.join().expect("destructors do not panic");
             assert_eq!(
@@ -454,7 +454,7 @@ fn offline_meanwhile_is_refused() {
     };
     let _registration = cached.register_reclaimer(reclaimer, Priority::NORMAL);
     assert!(matches!(
-        leaving.try_charge(10),
+        leaving.charge(10),
         Err(ChargeError::Offline { .. })
     ));
     assert_eq!(leaving.usage(), 0);
@@ -482,8 +482,8 @@ fn charges_inside_do_not_start_reclaim() {
                 for full in [&other, &context.group()] {
                     let mut held = full.force_charge(0);
                     let refused = [
-                        full.try_charge(Bytes(MIB)).expect_err("it is full"),
-                        held.try_grow(Bytes(MIB)).expect_err("too"),
+                        full.charge(Bytes(MIB)).expect_err("it is full"),
+                        held.grow(Bytes(MIB)).expect_err("too"),
                     ];
                     for refused in refused {
                         let ChargeError::InReclaim(by) = &refused else {
@@ -498,12 +498,7 @@ fn charges_inside_do_not_start_reclaim() {
                 }
                 // Memory that it has freed itself is room like any other.
                 let freed = cache.evict(want + MIB) - MIB;
-                drop(
-                    context
-                        .group()
-                        .try_charge(Bytes(MIB))
-                        .expect("just given back"),
-                );
+                drop(context.group().charge(Bytes(MIB)).expect("just given back"));
                 seen.fetch_add(1, Ordering::SeqCst);
                 freed
             });

@@ -52,7 +52,7 @@ fn min_is_kept_a_group_that_asks() {
             });
             (cache, kept.register_reclaimer(reclaimer, Priority::NORMAL))
         };
-        at_once(|_| drop(busy.try_charge(Bytes(95 * KIB))));
+        at_once(|_| drop(busy.charge(Bytes(95 * KIB))));
         assert!(kept.usage() >= min, "{} of {min} left", kept.usage());
     }
 }
@@ -99,7 +99,7 @@ fn a_cache_at_work_is_not_one_without_memory() {
     let _registration = open.register_reclaimer(cache.clone(), Priority::NORMAL);
     let refused = AtomicU64::new(0);
     at_once(|_| {
-        let held: Vec<_> = (0..100).map(|_| busy.try_charge(Bytes(KIB))).collect();
+        let held: Vec<_> = (0..100).map(|_| busy.charge(Bytes(KIB))).collect();
         refused.fetch_add(
             held.iter().filter(|held| held.is_err()).count() as u64,
             Ordering::Relaxed,
@@ -147,7 +147,7 @@ fn undelayed_does_not_wait_for_a_round_of_others() {
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| charge(&busy, KIB));
         begun.wait();
-        let refused = busy.try_charge_with(Bytes(KIB), OnFull::Reclaim);
+        let refused = busy.charge_with(Bytes(KIB), OnFull::Reclaim);
         assert!(
             matches!(refused, Err(ChargeError::WouldBlock(_))),
             "{refused:?}"
@@ -204,7 +204,7 @@ fn a_future_asks_again_when_others_have() {
         full.register_reclaimer(reclaimer, Priority::NORMAL)
     };
     std::thread::scope(|scope| {
-        let refused = scope.spawn(|| full.try_charge(Bytes(KIB)));
+        let refused = scope.spawn(|| full.charge(Bytes(KIB)));
         begun.wait();
         let (mut future, came) = (Polled::new(busy.charge_async(Bytes(KIB))), Instant::now());
         assert!(future.poll().is_pending());

@@ -85,7 +85,7 @@ fn they_outlive_their_group_above_it() {
         for round in 1..=10 {
             let group = create_with(&top, "q", Limits::new().max(0));
             assert_eq!(figures(&group.events()), [0; 6], "another group's");
-            assert!(group.try_charge(1).is_err());
+            assert!(group.charge(1).is_err());
             assert_eq!(group.events().local().get(Event::Oom), 1);
             group.offline().expect("no children");
             assert_eq!(group.events().get(Event::Oom), 1, "still told");

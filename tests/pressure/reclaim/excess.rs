@@ -61,9 +61,9 @@ fn above_it_not_at_it() {
         );
         let mut held = charge(&group, limit);
         assert_eq!(counted(), (false, 0, 0));
-        held.try_grow(1).expect("no max");
+        held.grow(1).expect("no max");
         assert_eq!(counted(), (true, 1, 1));
-        held.try_grow(Bytes(MIB)).expect("no max");
+        held.grow(Bytes(MIB)).expect("no max");
         assert_eq!(counted(), (true, 1, 1), "once");
         held.shrink(Bytes(MIB));
         assert_eq!(counted(), (true, 1, 1));
@@ -224,11 +224,11 @@ fn work(leaves: &[Group], parents: &[Group], seed: u64) -> Vec<memcg::Charge> {
             3 => {
                 let limits = soft(rng.random_range(0..2) * KIB);
                 if let Ok(passing) = leaf.create(&seed.to_string(), limits) {
-                    held.extend(passing.try_charge(Bytes(rng.random_range(0..4 * KIB))).ok());
+                    held.extend(passing.charge(Bytes(rng.random_range(0..4 * KIB))).ok());
                     passing.offline().expect("no children");
                 }
             }
-            4..8 => held.extend(leaf.try_charge(Bytes(rng.random_range(0..8 * KIB))).ok()),
+            4..8 => held.extend(leaf.charge(Bytes(rng.random_range(0..8 * KIB))).ok()),
             _ if held.is_empty() => {}
             _ => drop(held.swap_remove(rng.random_range(0..held.len()))),
         }

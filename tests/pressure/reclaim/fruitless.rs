@@ -97,7 +97,7 @@ fn no_group_is_refused_for_a_memory() {
         let group = create_with(&root, "q", memcg::Limits::new().max(Limit::Bytes(16 * MIB)));
         let dud = Dud::of(&group, 16 * MIB);
         for _ in 0..3 {
-            assert!(group.try_charge(Bytes(MIB)).is_err());
+            assert!(group.charge(Bytes(MIB)).is_err());
         }
         let fruitless = dud.calls();
         assert!(fruitless > 0);
@@ -122,7 +122,7 @@ fn one_that_never_frees_anything() {
         let asked: Vec<u64> = (0..40)
             .filter(|_| {
                 let before = dud.calls();
-                group.try_charge(Bytes(MIB)).expect_err("full");
+                group.charge(Bytes(MIB)).expect_err("full");
                 dud.calls() > before
             })
             .collect();
@@ -141,7 +141,7 @@ fn no_group_is_given_up() {
         let group = create_with(&root, "q", memcg::Limits::new().max(Limit::Bytes(16 * MIB)));
         let dud = Dud::of(&group, 15 * MIB);
         for _ in 0..200 {
-            assert!(group.try_charge(Bytes(2 * MIB)).is_err());
+            assert!(group.charge(Bytes(2 * MIB)).is_err());
         }
         assert!(
             dud.calls() < 100,
@@ -150,7 +150,7 @@ fn no_group_is_given_up() {
         );
         dud.useful.store(true, Ordering::SeqCst);
         let more = grown.then(|| charge(&group, KIB));
-        let tries = (1..=64).find(|_| group.try_charge(Bytes(2 * MIB)).is_ok());
+        let tries = (1..=64).find(|_| group.charge(Bytes(2 * MIB)).is_ok());
         assert!(
             tries.is_some_and(|tries| tries == 1 || !grown),
             "admitted after {tries:?}"

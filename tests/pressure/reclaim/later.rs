@@ -132,7 +132,7 @@ fn undelayed_does_not_wait_for_an_answer() {
     let made = asynchronous(&group, 8 * MIB, 1);
     let question = loop {
         let error = group
-            .try_charge_with(Bytes(MIB), OnFull::Reclaim)
+            .charge_with(Bytes(MIB), OnFull::Reclaim)
             .expect_err("nothing is freed yet");
         let ChargeError::WouldBlock(refusal) = &error else {
             panic!("{error}")
@@ -144,7 +144,7 @@ fn undelayed_does_not_wait_for_an_answer() {
     };
     assert!(
         matches!(
-            group.try_charge_with(Bytes(MIB), OnFull::Reclaim),
+            group.charge_with(Bytes(MIB), OnFull::Reclaim),
             Err(ChargeError::WouldBlock(_))
         ),
         "the answer is due"
@@ -152,7 +152,7 @@ fn undelayed_does_not_wait_for_an_answer() {
     question.report(made.cache.evict(MIB));
     drop(
         group
-            .try_charge_with(Bytes(MIB), OnFull::Reclaim)
+            .charge_with(Bytes(MIB), OnFull::Reclaim)
             .expect("freed"),
     );
     assert_sound(&runtime);
@@ -170,7 +170,7 @@ fn a_report_may_lie() {
         );
         let made = asynchronous(&group, 8 * MIB, 1);
         for _ in 0..4 {
-            assert!(group.try_charge(Bytes(MIB)).is_err(), "{lie}");
+            assert!(group.charge(Bytes(MIB)).is_err(), "{lie}");
             made.questions
                 .try_iter()
                 .for_each(|question| question.report(lie));
@@ -268,7 +268,7 @@ fn others_pay_when_the_time_is_over() {
     let mut admitted = 0;
     let mut held = Vec::new();
     for _ in 0..20 {
-        held.extend(root.try_charge(Bytes(64 * KIB)).ok());
+        held.extend(root.charge(Bytes(64 * KIB)).ok());
         admitted += held.len();
         if admitted > 0 {
             break;
@@ -365,7 +365,7 @@ fn one_that_never_frees_anything_is_spared() {
     };
     for _ in 0..20 {
         group
-            .try_charge(Bytes(KIB))
+            .charge(Bytes(KIB))
             .expect_err("no thread frees anything");
     }
     let asked = asked.load(Ordering::Relaxed);

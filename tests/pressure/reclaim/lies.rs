@@ -46,7 +46,7 @@ fn a_claim_of_nothing_admits_no_group() {
             let group = full(&runtime.root());
             let (cache, calls, _registration) =
                 liar(&group, 16 * MIB, u64::MAX, |_| 0, move |_| claim);
-            let refused = group.try_charge(Bytes(MIB)).expect_err("nothing was freed");
+            let refused = group.charge(Bytes(MIB)).expect_err("nothing was freed");
             assert!(
                 matches!(&refused, ChargeError::Limit(by) if by.group() == &group),
                 "{refused}"
@@ -102,7 +102,7 @@ fn a_wrong_estimate_refuses_no_group() {
             let group = full(&runtime.root());
             let (cache, _calls, _registration) =
                 liar(&group, 16 * MIB, reclaimable, |want| want, |want| want);
-            let held = group.try_charge(Bytes(10 * MIB));
+            let held = group.charge(Bytes(10 * MIB));
             if reclaimable <= 1 {
                 // It says that there is nothing to ask for, or next to nothing.
                 assert!(held.is_err() || cache.bytes() <= 6 * MIB);
@@ -132,7 +132,7 @@ fn what_it_frees_elsewhere_is_nothing_here() {
             let cache = Arc::clone(&cache);
             group.register_reclaimer(call(move |want, _| cache.evict(want)), Priority::NORMAL)
         };
-        assert!(group.try_charge(Bytes(MIB)).is_err());
+        assert!(group.charge(Bytes(MIB)).is_err());
         assert!(cache.bytes() < 64 * MIB, "it was asked");
         assert_eq!(
             (group.live(), group.events().get(Event::Oom)),
@@ -188,7 +188,7 @@ fn a_further_counter_is_no_memory() {
     let runtime = left_empty(build(builder));
     let root = runtime.root();
     let _held = charge(&root, MIB);
-    let spilt = root.try_charge_set(&[(spill, MIB)]).expect("no max");
+    let spilt = root.charge_set(&[(spill, MIB)]).expect("no max");
     let spilt = Mutex::new(Some(spilt));
     let _registration = root.register_reclaimer(
         call(move |want, _| {

@@ -32,7 +32,7 @@ fn written_below_usage_it_reclaims() {
             (3 * MIB, 4 * MIB, 3 * MIB, MIB)
         );
         assert_eq!(group.live(), pinned.bytes());
-        assert!(group.try_charge(1).is_err());
+        assert!(group.charge(1).is_err());
         assert_eq!(
             outside.bytes(),
             8 * MIB,
@@ -76,7 +76,7 @@ fn what_can_never_fit_evicts_no_group() {
         );
         let (cache, _registration) = Cache::of(&group, 15 * MIB, &log);
         for bytes in [16 * MIB + 1, 17 * MIB, u64::MAX] {
-            assert!(group.try_charge(Bytes(bytes)).is_err());
+            assert!(group.charge(Bytes(bytes)).is_err());
         }
         assert_eq!((cache.bytes(), log.len()), (15 * MIB, 0));
         assert_eq!(group.events().local().get(Event::Oom), 3);
@@ -144,7 +144,7 @@ fn what_cannot_be_counted_evicts_no_group() {
     let group = create(&runtime.root(), "q");
     let (cache, _registration) = Cache::of(&group, MIB, &Log::default());
     group
-        .try_charge(Bytes(u64::MAX))
+        .charge(Bytes(u64::MAX))
         .expect_err("more than can be counted");
     assert_eq!(cache.bytes(), MIB);
     assert_eq!(

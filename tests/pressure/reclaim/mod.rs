@@ -80,7 +80,7 @@ pub(crate) fn create_with(parent: &Group, name: &str, limits: Limits) -> Group {
 #[track_caller]
 pub(crate) fn charge(group: &Group, bytes: u64) -> Charge {
     group
-        .try_charge(Bytes(bytes))
+        .charge(Bytes(bytes))
         .expect("room, or something to reclaim")
 }
 

@@ -41,7 +41,7 @@ fn soft_then_everyone_then_low_and_min_never() {
                 .map(|group| Cache::of(group, 10 * MIB, &log));
             let mut held = Vec::new();
             let mut live = [10 * MIB; 4];
-            while let Ok(charge) = top.try_charge(Bytes(MIB)) {
+            while let Ok(charge) = top.charge(Bytes(MIB)) {
                 held.push(charge);
                 let now = groups.each_ref().map(Group::live);
                 assert_eq!(now[0], 10 * MIB, "min gives nothing");
@@ -299,7 +299,7 @@ fn a_group_that_gave_for_itself_gives_to_the_level_above() {
             let left = caches[0].0.bytes();
             assert!(left >= KIB && caches[1].0.bytes() == 0, "{left}");
             let _all = root
-                .try_charge(Bytes(64 * KIB))
+                .charge(Bytes(64 * KIB))
                 .expect("what the full group has is asked for");
             assert_eq!(full.live() + empty.live(), 0);
             assert_sound(&runtime);

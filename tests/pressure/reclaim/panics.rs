@@ -86,7 +86,7 @@ fn contained_and_counted() {
             let root = runtime.root();
             let group = create_with(&root, "q", Limits::new().max(Limit::Bytes(16 * MIB)));
             let made = panics(&group, 16 * MIB, at);
-            let held = group.try_charge(Bytes(MIB));
+            let held = group.charge(Bytes(MIB));
             assert!(made.calls.load(Ordering::SeqCst) > 0, "{at:?}");
             if at == Where::First {
                 assert!(held.is_err());
@@ -128,7 +128,7 @@ fn a_drop_that_panics() {
         let made = panics(&group, 16 * MIB, Where::Gone);
         drop(made.registration);
         assert_eq!(made.calls.load(Ordering::SeqCst), 1, "dropped once");
-        assert!(group.try_charge(Bytes(MIB)).is_err(), "registered no more");
+        assert!(group.charge(Bytes(MIB)).is_err(), "registered no more");
         drop(made.cache);
         drop(charge(&group, 16 * MIB));
         assert_sound(&runtime);

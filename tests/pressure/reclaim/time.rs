@@ -35,7 +35,7 @@ fn no_group_is_asked_once_the_time_is_over() {
             group.register_reclaimer(reclaimer, Priority::LOW)
         };
         let (cache, _registration) = Cache::of(&group, 16 * MIB, &log);
-        let refused = group.try_charge(Bytes(MIB)).expect_err("the time is over");
+        let refused = group.charge(Bytes(MIB)).expect_err("the time is over");
         assert!(matches!(refused, ChargeError::Limit(_)), "{refused}");
         assert_eq!(
             (calls.load(Ordering::SeqCst), log.len(), cache.bytes()),
@@ -123,7 +123,7 @@ fn one_that_refills_is_left_in_the_end() {
             });
             group.register_reclaimer(reclaimer, Priority::NORMAL)
         };
-        assert!(group.try_charge(Bytes(MIB)).is_err());
+        assert!(group.charge(Bytes(MIB)).is_err());
         let report = group
             .reclaim(Bytes(u64::MAX))
             .expect("not inside a reclaimer");

@@ -25,20 +25,16 @@ type Verb = (&'static str, fn(&Full, &mut Charge, &mut Charge) -> bool);
 /// All of them ask for 2 MiB in a full group. The first charge is of the leaf, the second of a
 /// group beside.
 const VERBS: [Verb; 5] = [
-    ("try_charge", |full, _, _| {
-        full.leaf.try_charge(Bytes(2 * MIB)).is_ok()
+    ("charge", |full, _, _| {
+        full.leaf.charge(Bytes(2 * MIB)).is_ok()
     }),
-    ("try_grow", |_, ours, _| {
-        ours.try_grow(Bytes(2 * MIB)).is_ok()
-    }),
+    ("grow", |_, ours, _| ours.grow(Bytes(2 * MIB)).is_ok()),
     ("resize", |_, ours, _| ours.resize(Bytes(3 * MIB)).is_ok()),
     ("transfer", |full, _, theirs| {
         theirs.transfer(&full.leaf).is_ok()
     }),
-    ("try_charge_set", |full, _, _| {
-        full.leaf
-            .try_charge_set(&[(Counter::MEMORY, 2 * MIB)])
-            .is_ok()
+    ("charge_set", |full, _, _| {
+        full.leaf.charge_set(&[(Counter::MEMORY, 2 * MIB)]).is_ok()
     }),
 ];
 
@@ -121,10 +117,10 @@ fn further_counters_ask_no_group() {
             .expect("declared")
             .set_max(100)
             .expect("a number");
-        assert!(group.try_charge_set(&[(spill, 101)]).is_err());
+        assert!(group.charge_set(&[(spill, 101)]).is_err());
         assert!(
             group
-                .try_charge_set(&[(Counter::MEMORY, MIB), (spill, 101)])
+                .charge_set(&[(Counter::MEMORY, MIB), (spill, 101)])
                 .is_err()
         );
         assert_eq!(
@@ -134,7 +130,7 @@ fn further_counters_ask_no_group() {
         // Memory that is full is made room for in a set as elsewhere.
         group.set_max(Limit::Bytes(16 * MIB)).expect("a number");
         let set = group
-            .try_charge_set(&[(Counter::MEMORY, MIB), (spill, 100)])
+            .charge_set(&[(Counter::MEMORY, MIB), (spill, 100)])
             .expect("after reclaim");
         assert_eq!(set.each_ref().map(Charge::bytes), [MIB, 100]);
         assert!(cache.bytes() <= 15 * MIB);

@@ -227,11 +227,11 @@ fn a_charge_that_grows_is_delayed_too() {
         let runtime = left_empty(build(builder.delay_max(Duration::from_millis(100))));
         let group: Group = with_high(&runtime.root(), "q", MIB);
         let mut held = group.force_charge(Bytes(4 * MIB));
-        let (_, took) = timed(|| held.try_grow(Bytes(BATCH)).expect("high refuses no charge"));
+        let (_, took) = timed(|| held.grow(Bytes(BATCH)).expect("high refuses no charge"));
         assert!(took >= Duration::from_millis(100), "{took:?}");
         let (_more, took) = timed(|| {
             group
-                .try_charge_with(Bytes(BATCH), OnFull::Wait(WATCHDOG))
+                .charge_with(Bytes(BATCH), OnFull::Wait(WATCHDOG))
                 .expect("high refuses no charge")
         });
         assert!(took >= Duration::from_millis(100), "{took:?}");
@@ -249,7 +249,7 @@ pub(super) fn beside_credit(group: &Group, work: impl FnOnce()) -> bool {
             (0..2).for_each(|_| {
                 drop(
                     group
-                        .try_charge_with(1, OnFull::Reclaim)
+                        .charge_with(1, OnFull::Reclaim)
                         .expect("high refuses no charge"),
                 )
             });
@@ -275,7 +275,7 @@ fn credit_delays_no_charge() {
         let held = group.force_charge(Bytes(8 * MIB));
         let thread = {
             let group = group.clone();
-            std::thread::spawn(move || group.try_charge(Bytes(MIB - 4 * KIB)))
+            std::thread::spawn(move || group.charge(Bytes(MIB - 4 * KIB)))
         };
         super::until("the thread has charged", || group.live() > 8 * MIB);
         stocked += u32::from(beside_credit(&group, || {

@@ -14,12 +14,8 @@ use crate::support::waiters::{block_on, join};
 type Way = fn(&Group) -> Result<Option<Charge>, ChargeError>;
 
 const WAYS: [Way; 6] = [
-    |group| group.try_charge(Bytes(MIB)).map(Some),
-    |group| {
-        group
-            .try_charge_with(Bytes(MIB), OnFull::Wait(LONG))
-            .map(Some)
-    },
+    |group| group.charge(Bytes(MIB)).map(Some),
+    |group| group.charge_with(Bytes(MIB), OnFull::Wait(LONG)).map(Some),
     |group| block_on(group.charge_async(Bytes(MIB))).map(Some),
     |group| group.run(Group::checkpoint).map(|()| None),
     |group| group.run(Group::checkpoint).map(|()| None),
@@ -80,7 +76,7 @@ fn of_a_victim() {
             other.on_cancel(move |_| told.store(true, Ordering::SeqCst))
         }];
         let charge = asks
-            .try_charge(Bytes(50 * MIB))
+            .charge(Bytes(50 * MIB))
             .expect("the victim gives back what it has");
         if let Err(error) = join(delayed) {
             assert!(matches!(error, ChargeError::Cancelled { .. }), "{error}");
@@ -115,7 +111,7 @@ fn below_a_victim() {
     let delayed = thread::spawn({
         let below = below.clone();
         move || {
-            let more = below.try_charge(Bytes(MIB)).map(drop);
+            let more = below.charge(Bytes(MIB)).map(drop);
             drop(held);
             more
         }
@@ -124,7 +120,7 @@ fn below_a_victim() {
         below.pressure().some.total > std::time::Duration::ZERO || delayed.is_finished()
     });
     let _charge = root
-        .try_charge(Bytes(50 * MIB))
+        .charge(Bytes(50 * MIB))
         .expect("the victim gives back what it has");
     let _ = join(delayed);
 }
@@ -159,7 +155,7 @@ fn it_does_not_begin_in_a_victim() {
     let held = group.force_charge(Bytes(60 * MIB));
     let (told, tell) = std::sync::mpsc::channel();
     let _hook = group.on_cancel(move |_| told.send(()).expect("it is awaited"));
-    let thread = thread::spawn(move || asks.try_charge(Bytes(50 * MIB)));
+    let thread = thread::spawn(move || asks.charge(Bytes(50 * MIB)));
     tell.recv_timeout(WATCHDOG).expect("it is chosen");
     for way in WAYS {
         match way(&group) {

@@ -64,17 +64,17 @@ fn in_every_form_but_by_force() {
     let mut held = group.force_charge(Bytes(8 * MIB));
     held.force_grow(Bytes(MIB));
     assert_eq!(local(&group), 0);
-    held.try_grow(Bytes(BATCH)).expect("high refuses no charge");
+    held.grow(Bytes(BATCH)).expect("high refuses no charge");
     assert_eq!(local(&group), 1);
     drop(
         group
-            .try_charge_with(Bytes(BATCH), OnFull::Reclaim)
+            .charge_with(Bytes(BATCH), OnFull::Reclaim)
             .expect("high refuses no charge"),
     );
     assert_eq!(local(&group), 2);
     drop(
         group
-            .try_charge_with(Bytes(BATCH), OnFull::Wait(super::WATCHDOG))
+            .charge_with(Bytes(BATCH), OnFull::Wait(super::WATCHDOG))
             .expect("high refuses no charge"),
     );
     assert_eq!(local(&group), 3);
@@ -85,7 +85,7 @@ fn in_every_form_but_by_force() {
     assert_eq!(local(&group), 4);
     drop(
         group
-            .try_charge_with(Bytes(BATCH), memcg::OnFull::Refuse)
+            .charge_with(Bytes(BATCH), memcg::OnFull::Refuse)
             .expect("high refuses no charge"),
     );
     assert_eq!(local(&group), 5);

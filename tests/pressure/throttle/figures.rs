@@ -69,17 +69,17 @@ fn left_to_the_caller() {
         let runtime = left_empty(build(builder.delay_max(Duration::from_secs(600))));
         let group = with_high(&runtime.root(), "q", MIB);
         let below = group
-            .try_charge_with(Bytes(MIB), OnFull::Reclaim)
+            .charge_with(Bytes(MIB), OnFull::Reclaim)
             .expect("room");
         let none = group.high_delay(Bytes(MIB));
         assert_eq!((below.bytes(), none), (MIB, Duration::ZERO));
         let above = group
-            .try_charge_with(Bytes(7 * MIB), OnFull::Reclaim)
+            .charge_with(Bytes(7 * MIB), OnFull::Reclaim)
             .expect("high refuses no charge");
         let delay = group.high_delay(Bytes(7 * MIB));
         assert_eq!((above.bytes(), delay), (7 * MIB, Duration::from_secs(600)));
         assert_eq!(group.live(), 8 * MIB);
-        let nothing = group.try_charge_with(0, OnFull::Reclaim).expect("nothing");
+        let nothing = group.charge_with(0, OnFull::Reclaim).expect("nothing");
         let none = group.high_delay(0);
         assert_eq!((nothing.bytes(), none), (0, Duration::ZERO));
     }
@@ -94,7 +94,7 @@ fn refused_as_any_charge_is() {
         let group = runtime.root().create("q", limits).expect("a free name");
         let below = create(&group, "below");
         let error = below
-            .try_charge_with(Bytes(9 * MIB), OnFull::Reclaim)
+            .charge_with(Bytes(9 * MIB), OnFull::Reclaim)
             .expect_err("max refuses");
         assert!(
             matches!(&error, ChargeError::Limit(refusal) if refusal.group() == &group),
@@ -102,7 +102,7 @@ fn refused_as_any_charge_is() {
         );
         below.offline().expect("no children");
         assert!(matches!(
-            below.try_charge_with(1, OnFull::Reclaim),
+            below.charge_with(1, OnFull::Reclaim),
             Err(ChargeError::Offline { .. })
         ));
     }

@@ -189,10 +189,10 @@ fn a_delay_ends_in_time() {
         let more = [
             block_on(group.charge_async(Bytes(MIB)).timeout(time)).expect("high refuses no charge"),
             group
-                .try_charge_with(Bytes(MIB), OnFull::Wait(time))
+                .charge_with(Bytes(MIB), OnFull::Wait(time))
                 .expect("high refuses no charge"),
             group
-                .try_charge_with(Bytes(MIB), memcg::OnFull::Wait(time))
+                .charge_with(Bytes(MIB), memcg::OnFull::Wait(time))
                 .expect("high refuses no charge"),
             block_on(group.charge_async(Bytes(MIB)).until(std::future::ready(())))
                 .expect("as before"),
@@ -226,7 +226,7 @@ fn no_reclaimer_is_asked_after_it() {
         .map(|group| group.register_reclaimer(slow.clone(), memcg::Priority::NORMAL))
         .collect();
     domain
-        .try_charge_with(Bytes(50), OnFull::Wait(time))
+        .charge_with(Bytes(50), OnFull::Wait(time))
         .expect_err("nothing is freed");
     assert_eq!(asked.load(Ordering::SeqCst), 1);
     block_on(domain.charge_async(Bytes(50)).timeout(time)).expect_err("nothing is freed");

@@ -20,17 +20,17 @@ fn zero_bytes_wait_for_no_charge() {
         for group in [&group, &full] {
             let charges = [
                 group
-                    .try_charge_with(0, OnFull::Wait(Duration::ZERO))
+                    .charge_with(0, OnFull::Wait(Duration::ZERO))
                     .expect("nothing"),
                 group
-                    .try_charge_with(0, OnFull::Wait(WATCHDOG))
+                    .charge_with(0, OnFull::Wait(WATCHDOG))
                     .expect("nothing"),
                 admitted(&mut Polled::new(group.charge_async(0))),
-                group.try_charge_with(0, OnFull::Refuse).expect("nothing"),
+                group.charge_with(0, OnFull::Refuse).expect("nothing"),
                 group
-                    .try_charge_with(0, OnFull::Wait(WATCHDOG))
+                    .charge_with(0, OnFull::Wait(WATCHDOG))
                     .expect("nothing"),
-                group.try_charge_with(0, OnFull::Force).expect("nothing"),
+                group.charge_with(0, OnFull::Force).expect("nothing"),
             ];
             assert!(
                 charges
@@ -57,11 +57,11 @@ fn more_than_there_can_be() {
             for bytes in [u64::MAX, u64::MAX - 1, 1 << 63] {
                 let errors = [
                     group
-                        .try_charge_with(Bytes(bytes), OnFull::Wait(Duration::MAX))
+                        .charge_with(Bytes(bytes), OnFull::Wait(Duration::MAX))
                         .expect_err("more than can be counted"),
                     turned_away(&mut Polled::new(group.charge_async(Bytes(bytes)))),
                     group
-                        .try_charge_with(Bytes(bytes), OnFull::Wait(Duration::MAX))
+                        .charge_with(Bytes(bytes), OnFull::Wait(Duration::MAX))
                         .expect_err("the same"),
                 ];
                 for error in errors {

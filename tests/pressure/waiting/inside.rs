@@ -24,17 +24,17 @@ fn refused_at_once() {
                 let wait = OnFull::Wait(WATCHDOG * 10);
                 lock(&errors).extend([
                     group
-                        .try_charge_with(Bytes(5 * KIB), OnFull::Wait(WATCHDOG * 10))
+                        .charge_with(Bytes(5 * KIB), OnFull::Wait(WATCHDOG * 10))
                         .expect_err("no room"),
                     turned_away(&mut future),
                     group
-                        .try_charge_with(Bytes(5 * KIB), wait)
+                        .charge_with(Bytes(5 * KIB), wait)
                         .expect_err("no room"),
                 ]);
                 // A charge that fits is made, whatever the form.
                 drop(
                     group
-                        .try_charge_with(1, OnFull::Wait(WATCHDOG))
+                        .charge_with(1, OnFull::Wait(WATCHDOG))
                         .expect("room for one"),
                 );
                 drop(super::block_on(group.charge_async(1)).expect("room for one"));
@@ -44,7 +44,7 @@ fn refused_at_once() {
         };
         let _held = charge(&group, 9 * KIB);
         assert!(matches!(
-            group.try_charge(Bytes(2 * KIB)),
+            group.charge(Bytes(2 * KIB)),
             Err(ChargeError::Limit(_))
         ));
         assert!(asked.load(Ordering::SeqCst) > 0);
@@ -72,7 +72,7 @@ fn a_charge_in_line_stays_there() {
             });
             group.register_reclaimer(reclaimer, Priority::NORMAL)
         };
-        assert!(group.try_charge(Bytes(KIB)).is_err());
+        assert!(group.charge(Bytes(KIB)).is_err());
         assert_eq!(group.events().local().get(memcg::Event::Panic), 0);
         drop(held);
         drop(super::admitted(&mut lock(&waiter)));

@@ -81,7 +81,7 @@ fn never_at_a_level_above() {
         let held = charge(&inner, 5 * KIB);
         inner.set_max(Limit::Bytes(20 * KIB)).expect("a number");
         let error = inner
-            .try_charge_with(Bytes(15 * KIB), OnFull::Wait(WATCHDOG * 10))
+            .charge_with(Bytes(15 * KIB), OnFull::Wait(WATCHDOG * 10))
             .expect_err("more than top has");
         assert!(
             matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.group() == &top),
@@ -149,7 +149,7 @@ fn passed_once() {
             drop(charge(&other, 20 * KIB));
         }
         let error = other
-            .try_charge(1)
+            .charge(1)
             .expect_err("charges of 70 KiB have barged past the first");
         assert!(
             matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.is_behind()),
@@ -187,7 +187,7 @@ fn passed_once_though_a_charge_older_comes() {
             drop(charge(&other, 10 * KIB));
         }
         let error = other
-            .try_charge(1)
+            .charge(1)
             .expect_err("charges of 50 KiB have barged past the younger waiter while it was first");
         assert!(
             matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.is_behind()),
@@ -221,7 +221,7 @@ fn older_than_the_first_of_two_lines() {
         drop(forced);
         assert_eq!((inner.waiting_count(), top.waiting_count()), (2, 1));
         assert!(
-            other.try_charge(Bytes(KIB)).is_err(),
+            other.charge(Bytes(KIB)).is_err(),
             "no charge passes at the one"
         );
         // Now there is room for the oldest at both.

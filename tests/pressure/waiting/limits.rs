@@ -67,7 +67,7 @@ fn what_can_never_fit_does_not_wait() {
         for bytes in [10 * KIB + 1, 11 * KIB, u64::MAX] {
             assert_never(
                 group
-                    .try_charge_with(Bytes(bytes), OnFull::Wait(WATCHDOG * 10))
+                    .charge_with(Bytes(bytes), OnFull::Wait(WATCHDOG * 10))
                     .expect_err("it is too large"),
                 &top,
                 bytes,

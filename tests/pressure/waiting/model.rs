@@ -191,7 +191,7 @@ fn step(world: &mut World, model: &mut Model, rng: &mut SmallRng) -> String {
             format!("{bytes} in line")
         }
         0..9 => {
-            let charged = world.groups[below].try_charge(Bytes(bytes));
+            let charged = world.groups[below].charge(Bytes(bytes));
             assert_eq!(
                 charged.is_ok(),
                 model.newcomer(bytes),

@@ -83,7 +83,7 @@ fn no_charge_waits_for_one_that_is_offline() {
         let gone = create(&top, "gone");
         gone.offline().expect("no children");
         assert_offline(
-            gone.try_charge_with(Bytes(KIB), OnFull::Wait(WATCHDOG))
+            gone.charge_with(Bytes(KIB), OnFull::Wait(WATCHDOG))
                 .expect_err("it is offline"),
             &gone,
             KIB,

@@ -14,11 +14,9 @@ fn refuse_is_as_ever() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let _held = group
-            .try_charge_with(Bytes(10 * KIB), OnFull::Refuse)
+            .charge_with(Bytes(10 * KIB), OnFull::Refuse)
             .expect("room");
-        let error = group
-            .try_charge_with(1, OnFull::Refuse)
-            .expect_err("no room");
+        let error = group.charge_with(1, OnFull::Refuse).expect_err("no room");
         assert!(
             matches!(&error, ChargeError::Limit(refusal) if refusal.group() == &group),
             "{error}"
@@ -32,12 +30,12 @@ fn wait_waits() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let held = group
-            .try_charge_with(Bytes(10 * KIB), OnFull::Wait(WATCHDOG))
+            .charge_with(Bytes(10 * KIB), OnFull::Wait(WATCHDOG))
             .expect("room");
         let started = Instant::now();
         let time = Duration::from_millis(20);
         let error = group
-            .try_charge_with(1, OnFull::Wait(time))
+            .charge_with(1, OnFull::Wait(time))
             .expect_err("no room");
         assert!(
             matches!(&error, ChargeError::TimedOut { waited, .. } if *waited >= time),
@@ -51,7 +49,7 @@ fn wait_waits() {
             let group = group.clone();
             std::thread::spawn(move || {
                 group
-                    .try_charge_with(Bytes(KIB), OnFull::Wait(WATCHDOG))
+                    .charge_with(Bytes(KIB), OnFull::Wait(WATCHDOG))
                     .map(drop)
             })
         };
@@ -71,7 +69,7 @@ fn force_asks_before_it_exceeds() {
         let (cache, _registration) = Cache::of(&top, 60 * KIB, &Log::default());
         let _held = charge(&group, 40 * KIB);
         let first = group
-            .try_charge_with(Bytes(50 * KIB), OnFull::Force)
+            .charge_with(Bytes(50 * KIB), OnFull::Force)
             .expect("the cache gives");
         assert_eq!(
             (
@@ -83,7 +81,7 @@ fn force_asks_before_it_exceeds() {
         );
         assert!(cache.bytes() <= 10 * KIB, "{}", cache.bytes());
         let second = group
-            .try_charge_with(Bytes(50 * KIB), OnFull::Force)
+            .charge_with(Bytes(50 * KIB), OnFull::Force)
             .expect("by force");
         assert_eq!(
             (second.bytes(), top.live()),
@@ -95,7 +93,7 @@ fn force_asks_before_it_exceeds() {
         );
         // Not even what can never fit.
         let third = group
-            .try_charge_with(Bytes(500 * KIB), OnFull::Force)
+            .charge_with(Bytes(500 * KIB), OnFull::Force)
             .expect("by force");
         assert_eq!((third.bytes(), group.waiting_count()), (500 * KIB, 0));
     }
@@ -119,12 +117,9 @@ fn without_a_guard_as_with_one() {
         for full in ALL {
             group
                 .raw()
-                .try_charge_with(Bytes(10 * KIB), full)
+                .charge_with(Bytes(10 * KIB), full)
                 .expect("room");
-            let (guard, raw) = (
-                group.try_charge_with(1, full),
-                group.raw().try_charge_with(1, full),
-            );
+            let (guard, raw) = (group.charge_with(1, full), group.raw().charge_with(1, full));
             assert_eq!(
                 (guard.is_ok(), raw.is_ok()),
                 (full == OnFull::Force, full == OnFull::Force),
@@ -146,11 +141,11 @@ fn without_a_guard_as_with_one() {
                 .uncharge(Bytes(10 * KIB + u64::from(raw.is_ok())));
             drop((guard, raw));
             assert_eq!(group.live(), 0, "{full:?}");
-            group.raw().try_charge_with(0, full).expect("nothing");
+            group.raw().charge_with(0, full).expect("nothing");
         }
         group.offline().expect("no children");
         for full in ALL {
-            let error = group.raw().try_charge_with(1, full).expect_err("offline");
+            let error = group.raw().charge_with(1, full).expect_err("offline");
             assert_eq!(
                 matches!(error, ChargeError::Offline { .. }),
                 full != OnFull::IfRoom,
@@ -169,12 +164,12 @@ fn beyond_what_a_level_counts() {
     let runtime = left_empty(build(super::bare()));
     let group = limited(&runtime.root(), "q", 10 * KIB);
     let held = group
-        .try_charge_with(Bytes(u64::MAX), OnFull::Force)
+        .charge_with(Bytes(u64::MAX), OnFull::Force)
         .expect("by force");
     assert_eq!(held.bytes(), (1 << 63) - 1);
     let error = group
         .raw()
-        .try_charge_with(1, OnFull::Force)
+        .charge_with(1, OnFull::Force)
         .expect_err("usage would pass 2^63");
     assert!(
         matches!(error, ChargeError::NoRoom { requested: 1, .. }),

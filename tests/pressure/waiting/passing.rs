@@ -16,7 +16,7 @@ use super::{
 fn pass(group: &Group, bytes: u64) -> u64 {
     let mut passed = 0;
     loop {
-        match group.try_charge(Bytes(bytes)) {
+        match group.charge(Bytes(bytes)) {
             Ok(charge) => drop(charge),
             Err(ChargeError::Limit(_)) => return passed,
             Err(other) => panic!("{other}"),
@@ -138,29 +138,25 @@ fn in_every_verb() {
         let memory = memcg::Counter::MEMORY;
         let mut moved = charge(&other, 8 * KIB);
         for _ in 0..2 {
-            held.try_grow(Bytes(8 * KIB)).expect("it may pass");
+            held.grow(Bytes(8 * KIB)).expect("it may pass");
             held.shrink(Bytes(8 * KIB));
             held.resize(Bytes(48 * KIB)).expect("it may pass");
             held.resize(Bytes(40 * KIB)).expect("less always fits");
-            drop(
-                group
-                    .try_charge_set(&[(memory, 8 * KIB)])
-                    .expect("it may pass"),
-            );
+            drop(group.charge_set(&[(memory, 8 * KIB)]).expect("it may pass"));
             moved.transfer(&group).expect("it may pass");
             moved.transfer(&other).expect("no limit there");
         }
         assert_eq!((group.live(), pass(&group, 1)), (40 * KIB, 0));
         assert!(
-            held.try_grow(1).is_err()
+            held.grow(1).is_err()
                 && held.resize(Bytes(41 * KIB)).is_err()
                 && moved.transfer(&group).is_err()
         );
         assert!(
-            group.try_charge_set(&[(memory, 1)]).is_err()
-                && group.try_charge_with(1, OnFull::Reclaim).is_err()
+            group.charge_set(&[(memory, 1)]).is_err()
+                && group.charge_with(1, OnFull::Reclaim).is_err()
         );
-        assert!(group.try_charge_with(1, memcg::OnFull::Refuse).is_err());
+        assert!(group.charge_with(1, memcg::OnFull::Refuse).is_err());
         assert_eq!(
             (held.bytes(), moved.group(), group.live()),
             (40 * KIB, other.clone(), 40 * KIB)
@@ -179,7 +175,7 @@ fn what_is_refused_above_has_passed_no_charge() {
         let _first = in_line(&group, 64 * KIB);
         assert_eq!((group.waiting_count(), top.waiting_count()), (1, 0));
         for _ in 0..1_000 {
-            assert!(group.try_charge(Bytes(KIB)).is_err(), "top is full");
+            assert!(group.charge(Bytes(KIB)).is_err(), "top is full");
         }
         rest.shrink(Bytes(50 * KIB));
         assert_eq!(pass(&group, KIB), 64);

@@ -54,7 +54,7 @@ fn first_every_charge_is_asked() {
         let (cache, _registration) = Cache::of(&group, 100 * KIB, &Log::default());
         let charges = [
             group
-                .try_charge_with(Bytes(20 * KIB), OnFull::Wait(Duration::ZERO))
+                .charge_with(Bytes(20 * KIB), OnFull::Wait(Duration::ZERO))
                 .expect("the cache gives"),
             super::block_on(group.charge_async(Bytes(30 * KIB))).expect("the cache gives"),
         ];
@@ -110,7 +110,7 @@ fn others_ask_for_a_future() {
         later.gives.store(true, Ordering::SeqCst);
         assert_woken(&waiter, false);
         until("what others reclaim is handed over", || {
-            drop(group.try_charge(Bytes(KIB)));
+            drop(group.charge(Bytes(KIB)));
             waiter.wakes() > 0
         });
         drop(admitted(&mut waiter));
@@ -227,7 +227,7 @@ fn a_reclaimer_need_not_stand_in_line() {
                 if !gives.load(Ordering::SeqCst) {
                     return 0;
                 }
-                let Ok(_buffer) = context.group().try_charge(Bytes(4 * KIB)) else {
+                let Ok(_buffer) = context.group().charge(Bytes(4 * KIB)) else {
                     return 0;
                 };
                 cache.evict(want)
@@ -236,7 +236,7 @@ fn a_reclaimer_need_not_stand_in_line() {
         };
         let mut waiter = in_line(&group, 30 * KIB);
         // Until no charge may pass it any more.
-        while group.try_charge(Bytes(KIB)).is_ok() {}
+        while group.charge(Bytes(KIB)).is_ok() {}
         gives.store(true, Ordering::SeqCst);
         for _ in 0..1_000 {
             if waiter.wakes() == 0 {

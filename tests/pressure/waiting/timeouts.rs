@@ -15,8 +15,7 @@ fn it_names_the_group_that_refused_and_the_time_waited() {
     for runtime in runtimes() {
         let (top, group, _held) = nearly_full(&runtime);
         let started = Instant::now();
-        let (refusal, waited) =
-            timed_out(group.try_charge_with(Bytes(3 * KIB), OnFull::Wait(SHORT)));
+        let (refusal, waited) = timed_out(group.charge_with(Bytes(3 * KIB), OnFull::Wait(SHORT)));
         assert!(waited >= SHORT && started.elapsed() >= waited, "{waited:?}");
         assert_eq!((refusal.group(), refusal.requester()), (&top, &group));
         assert_eq!(
@@ -38,7 +37,7 @@ fn it_reads_as_one_line() {
     let group = limited(&runtime.root(), "q", 10 * KIB);
     let _held = charge(&group, 8 * KIB);
     let error = group
-        .try_charge_with(Bytes(3 * KIB), OnFull::Wait(SHORT))
+        .charge_with(Bytes(3 * KIB), OnFull::Wait(SHORT))
         .expect_err("no room");
     let text = error.to_string();
     let start = "/q refused 3 KiB for /q: short by 1 KiB, usage 8 KiB of max 10 KiB; after ";
@@ -52,9 +51,9 @@ fn no_time_is_one_try() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let _held = group
-            .try_charge_with(Bytes(10 * KIB), OnFull::Wait(Duration::ZERO))
+            .charge_with(Bytes(10 * KIB), OnFull::Wait(Duration::ZERO))
             .expect("it fits");
-        let (refusal, _) = timed_out(group.try_charge_with(1, OnFull::Wait(Duration::ZERO)));
+        let (refusal, _) = timed_out(group.charge_with(1, OnFull::Wait(Duration::ZERO)));
         assert_eq!((refusal.group(), group.waiting_count()), (&group, 0));
     }
 }
@@ -82,12 +81,12 @@ fn the_next_in_line_moves_up() {
         let first = {
             let group = group.clone();
             thread::spawn(move || {
-                group.try_charge_with(Bytes(64 * KIB), OnFull::Wait(Duration::from_millis(500)))
+                group.charge_with(Bytes(64 * KIB), OnFull::Wait(Duration::from_millis(500)))
             })
         };
         until("one in line", || group.waiting_count() == 1);
         // Until no charge may pass, or the time is over.
-        while group.try_charge(Bytes(KIB)).is_ok() && group.waiting_count() == 1 {}
+        while group.charge(Bytes(KIB)).is_ok() && group.waiting_count() == 1 {}
         let mut second = in_line_or_in(&group, 10 * KIB);
         assert!(matches!(join(first), Err(ChargeError::TimedOut { .. })));
         drop(second.finish().expect("no charge is before it"));
@@ -117,13 +116,13 @@ fn for_ever() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         drop(
             group
-                .try_charge_with(Bytes(10 * KIB), OnFull::Wait(time))
+                .charge_with(Bytes(10 * KIB), OnFull::Wait(time))
                 .expect("it fits"),
         );
         let held = charge(&group, 10 * KIB);
         let waits = {
             let group = group.clone();
-            thread::spawn(move || group.try_charge_with(Bytes(KIB), OnFull::Wait(time)))
+            thread::spawn(move || group.charge_with(Bytes(KIB), OnFull::Wait(time)))
         };
         until("one in line", || {
             group.waiting_count() == 1 || waits.is_finished()
@@ -141,7 +140,7 @@ fn others_in_line_are_as_they_were() {
         let mut before = in_line(&group, KIB);
         let gives_up = {
             let group = group.clone();
-            thread::spawn(move || group.try_charge_with(Bytes(KIB), OnFull::Wait(SHORT)))
+            thread::spawn(move || group.charge_with(Bytes(KIB), OnFull::Wait(SHORT)))
         };
         until("two in line", || {
             group.waiting_count() == 2 || gives_up.is_finished()
@@ -153,7 +152,7 @@ fn others_in_line_are_as_they_were() {
         let _charges = [admitted(&mut before), admitted(&mut after)];
         assert!(
             group
-                .try_charge_with(Bytes(KIB), OnFull::Wait(WATCHDOG.min(SHORT)))
+                .charge_with(Bytes(KIB), OnFull::Wait(WATCHDOG.min(SHORT)))
                 .is_err()
         );
     }
@@ -179,14 +178,14 @@ fn what_is_counted() {
         let _charges = (admitted(&mut waiter), join(thread).expect("its turn"));
         assert_eq!(counts(), (0, 0, 0));
         assert!(local(Event::Max) >= 2, "met it was");
-        drop(timed_out(group.try_charge_with(
+        drop(timed_out(group.charge_with(
             Bytes(KIB),
             OnFull::Wait(Duration::from_millis(1)),
         )));
         assert_eq!(counts(), (1, 1, 1));
         drop(in_line(&group, KIB));
         assert_eq!(counts(), (1, 1, 1), "given up is not refused");
-        group.try_charge(Bytes(KIB)).expect_err("no room");
+        group.charge(Bytes(KIB)).expect_err("no room");
         assert_eq!(counts(), (2, 2, 1), "it did not wait");
     }
 }

@@ -157,7 +157,7 @@ fn wakers_may_do_anything() {
             let mut other = other.take();
             let waker = does(move || {
                 drop(other.take());
-                drop(group.try_charge(Bytes(KIB)));
+                drop(group.charge(Bytes(KIB)));
                 drop(group.force_charge(1));
                 let mut more = Polled::new(group.charge_async(Bytes(KIB)));
                 drop(more.poll());

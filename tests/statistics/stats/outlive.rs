@@ -14,7 +14,7 @@ fn a_guard_of_a_further_counter_counts_for_the_group() {
         let runtime = build(builder);
         let group = create(&runtime.root(), "q");
         let charges = group
-            .try_charge_set(&[(spill, 3), (memcg::Counter::MEMORY, 4)])
+            .charge_set(&[(spill, 3), (memcg::Counter::MEMORY, 4)])
             .expect("room");
         for (number, charge) in (1..).zip(&charges) {
             charge.stat_add(STAT, number);

@@ -90,7 +90,7 @@ fn no_item_is_a_column_by_itself() {
         let runtime = build(builder);
         let group = create(&runtime.root(), "q");
         let held: Vec<_> = (0..100)
-            .map(|_| group.try_charge(10_000).expect("no limit"))
+            .map(|_| group.charge(10_000).expect("no limit"))
             .collect();
         group.stat_add(Stat::ANON, 1);
         let snapshot = runtime.snapshot();

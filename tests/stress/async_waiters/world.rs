@@ -70,7 +70,7 @@ impl World {
     pub(crate) fn plug(&self) -> Vec<Charge> {
         let full = |group: &Group| {
             group
-                .try_charge(Bytes(group.max() - group.usage()))
+                .charge(Bytes(group.max() - group.usage()))
                 .expect("room for so much")
         };
         let mut plugs: Vec<Charge> = self.tenants.iter().step_by(2).map(full).collect();

@@ -74,7 +74,7 @@ fn each_charge_that_waits_gets_its_turn() {
                             waits.fetch_add(1, Ordering::Relaxed);
                             stock
                                 .group()
-                                .try_charge_with(bytes, OnFull::Wait(2 * PATIENCE))
+                                .charge_with(bytes, OnFull::Wait(2 * PATIENCE))
                                 .expect("its turn comes")
                         });
                         to.send(charge).expect("the consumer listens");

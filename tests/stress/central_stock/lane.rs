@@ -74,10 +74,9 @@ impl Lane {
         let (stock, bytes) = (queue.stock(), Bytes(self.bytes()));
         let charge = match stock.charge_if_room(bytes) {
             Some(charge) => Some(charge),
-            None if self.rng.random_bool(0.1) => self.checked(
-                bytes,
-                stock.group().try_charge_with(bytes, OnFull::Wait(WAIT)),
-            ),
+            None if self.rng.random_bool(0.1) => {
+                self.checked(bytes, stock.group().charge_with(bytes, OnFull::Wait(WAIT)))
+            }
             None => None,
         };
         self.taken += u64::from(charge.is_some());
@@ -142,12 +141,12 @@ impl Lane {
         let bytes = Bytes(self.bytes());
         match self.rng.random_range(0..100) {
             0..20 => {
-                let charged = self.checked(bytes, group.try_charge(bytes));
+                let charged = self.checked(bytes, group.charge(bytes));
                 self.held.extend(charged);
             }
             20..30 => {
                 let all = Bytes(self.rng.random_range(0..MAX));
-                drop(self.checked(all, group.try_charge_with(all, OnFull::Wait(WAIT))));
+                drop(self.checked(all, group.charge_with(all, OnFull::Wait(WAIT))));
             }
             30..36 => self.poll_once(&group, bytes),
             36..60 => drop(self.pick()),

@@ -87,7 +87,7 @@ impl World {
         old.offline().expect("it has no children");
         *stock = CentralStock::of(&create(&self.parent, number));
         assert_eq!((stock.credit(), old.is_offline()), (0, true));
-        assert!(old.try_charge(1).is_err());
+        assert!(old.charge(1).is_err());
     }
 
     /// Looks once: how many looks were conclusive.
@@ -169,11 +169,11 @@ impl World {
             .map(|level| level.max().saturating_sub(level.live()))
             .min()
             .expect("a level");
-        let rest = group.try_charge(Bytes(margin));
+        let rest = group.charge(Bytes(margin));
         let rest =
             rest.unwrap_or_else(|refused| panic!("seed {seed}: {margin} are left: {refused}"));
         assert!(
-            group.try_charge(1).is_err(),
+            group.charge(1).is_err(),
             "seed {seed}: one more than is left"
         );
         drop(rest);

@@ -56,7 +56,7 @@ impl Lane {
             420..460 => {
                 let group = world.any_group(&mut self.rng);
                 let amounts = [(Counter::MEMORY, self.bytes()), (world.spill, self.bytes())];
-                match group.try_charge_set(&amounts) {
+                match group.charge_set(&amounts) {
                     Ok(set) => self.held.extend(set),
                     Err(error) => self.refused(&error),
                 }
@@ -148,7 +148,7 @@ impl Lane {
                 let id = lock(&world.ids).last().copied();
                 if let Some(found) = id.and_then(|id| world.runtime().find(id)) {
                     assert_eq!(Some(found.id()), id);
-                    drop(found.try_charge(Bytes(self.bytes())));
+                    drop(found.charge(Bytes(self.bytes())));
                 }
             }
             5 | 6 => (0..3).for_each(|_| _ = world.runtime().release_idle_credit()),
@@ -194,12 +194,12 @@ impl Lane {
         if self.rng.random_bool(0.3) || old.offline().is_err() {
             old.offline_tree();
         }
-        assert!(old.is_offline() && old.try_charge(1).is_err());
+        assert!(old.is_offline() && old.charge(1).is_err());
     }
 
     pub(crate) fn charge(&mut self, world: &World) {
         let (group, bytes) = (world.any_group(&mut self.rng), self.bytes());
-        match group.try_charge(Bytes(bytes)) {
+        match group.charge(Bytes(bytes)) {
             Ok(charge) => self.held.push(charge),
             Err(error) => self.refused(&error),
         }
@@ -211,7 +211,7 @@ impl Lane {
         match self.rng.random_range(0..16) {
             0..6 => {
                 let group = world.any_group(&mut self.rng);
-                match group.raw().try_charge(Bytes(bytes)) {
+                match group.raw().charge(Bytes(bytes)) {
                     Ok(()) => self.raw.push((group, bytes)),
                     Err(error) => self.refused(&error),
                 }
@@ -268,7 +268,7 @@ impl Lane {
         };
         let (bytes, had) = (self.bytes(), charge.bytes());
         let result = match self.rng.random_range(0..10) {
-            0 => charge.try_grow(Bytes(bytes)),
+            0 => charge.grow(Bytes(bytes)),
             1 => charge.resize(Bytes(bytes)),
             2 => {
                 world.forced.run(|| charge.force_grow(Bytes(bytes)));

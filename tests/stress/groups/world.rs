@@ -181,9 +181,9 @@ impl World {
             return;
         }
         let rest = group
-            .try_charge(Bytes(margin))
+            .charge(Bytes(margin))
             .unwrap_or_else(|refused| panic!("{margin} are left: {refused}"));
-        let refused = group.try_charge(1).expect_err("one more than is left");
+        let refused = group.charge(1).expect_err("one more than is left");
         assert!(matches!(refused, ChargeError::Limit(_)), "{refused}");
         drop(rest);
     }

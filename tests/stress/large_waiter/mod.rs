@@ -32,7 +32,7 @@ fn wait(scene: &Scene, form: Form) -> Charge {
     match form {
         Form::Blocking => scene
             .large
-            .try_charge_with(Bytes(LARGE), OnFull::Wait(WITHIN))
+            .charge_with(Bytes(LARGE), OnFull::Wait(WITHIN))
             .expect("others have to leave it room"),
         Form::Async => match poll_for(&mut scene.large.charge_async(Bytes(LARGE)), WITHIN) {
             Poll::Ready(charge) => charge.expect("it fits"),

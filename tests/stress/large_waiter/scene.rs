@@ -94,7 +94,7 @@ impl Scene {
     pub(crate) fn churn(&self, number: usize, at_once: bool, queues: bool) {
         let group = &self.smalls[number];
         let mut held = Vec::new();
-        while let Some(charge) = self.admitted(group.try_charge(Bytes(SMALL))) {
+        while let Some(charge) = self.admitted(group.charge(Bytes(SMALL))) {
             held.push(charge);
         }
         self.full.wait();
@@ -111,9 +111,9 @@ impl Scene {
             let counts = self.counts.load(Ordering::SeqCst);
             let queues = queues && turn.is_multiple_of(1_024) && self.line.load(Ordering::SeqCst);
             let result = if queues {
-                group.try_charge_with(Bytes(SMALL), OnFull::Wait(QUEUES_FOR))
+                group.charge_with(Bytes(SMALL), OnFull::Wait(QUEUES_FOR))
             } else {
-                group.try_charge(Bytes(SMALL))
+                group.charge(Bytes(SMALL))
             };
             let Some(charge) = self.admitted(result) else {
                 continue;

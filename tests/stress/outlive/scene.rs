@@ -187,7 +187,7 @@ impl Scene {
         let group = self.any_group(rng)?;
         let bytes = rng.random_range(0..300);
         Some(match rng.random_range(0..24) {
-            0..5 => Thing::Charge(group.try_charge(Bytes(bytes)).ok()?),
+            0..5 => Thing::Charge(group.charge(Bytes(bytes)).ok()?),
             5 => Thing::Charge(group.force_charge(Bytes(bytes))),
             6..9 => Thing::Group(group),
             9 => Thing::Window(group.memory().peak_window()),
@@ -216,7 +216,7 @@ impl Scene {
             }
             15 | 16 => {
                 let held = (0..4)
-                    .filter_map(|_| group.try_charge(Bytes(bytes)).ok())
+                    .filter_map(|_| group.charge(Bytes(bytes)).ok())
                     .collect();
                 let cache = Arc::new(Cache {
                     held: Mutex::new(held),
@@ -251,7 +251,7 @@ impl Scene {
             }
             _ => {
                 let refused = group
-                    .try_charge(Bytes(u64::MAX))
+                    .charge(Bytes(u64::MAX))
                     .expect_err("no thread has as much");
                 Thing::Refused(Box::new(refused))
             }

@@ -170,7 +170,7 @@ fn turn(mut charge: Charge, heap: &Heap, rng: &mut SmallRng) -> Option<Charge> {
     assert!(group.path().starts_with('/'));
     match rng.random_range(0..9) {
         0 => charge.force_grow(Bytes(bytes)),
-        1 => drop(charge.try_grow(Bytes(bytes))),
+        1 => drop(charge.grow(Bytes(bytes))),
         2 => assert_eq!(charge.shrink(Bytes(bytes)), bytes.min(had)),
         3 => heap.put(Thing::Charge(
             charge
@@ -212,7 +212,7 @@ fn use_group(group: &Group, scene: &Scene, heap: &Heap, rng: &mut SmallRng) {
     let bytes = rng.random_range(0..100);
     match rng.random_range(0..12) {
         0 => heap.put(Thing::Group(group.clone())),
-        1 | 2 => match group.try_charge(bytes) {
+        1 | 2 => match group.charge(bytes) {
             Ok(charge) => heap.put(Thing::Charge(charge)),
             Err(ChargeError::Offline { .. }) => assert!(group.is_offline()),
             Err(refused) => heap.put(Thing::Refused(Box::new(refused))),

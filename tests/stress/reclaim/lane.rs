@@ -68,7 +68,7 @@ impl Lane {
             }
             500..800 => {
                 let (group, bytes) = (world.any_group(&mut self.rng), self.bytes());
-                match group.try_charge(Bytes(bytes)) {
+                match group.charge(Bytes(bytes)) {
                     Ok(charge) => {
                         self.admitted += 1;
                         self.held.push(charge);
@@ -168,7 +168,7 @@ impl Lane {
         if self.rng.random_bool(0.3) || old.group.offline().is_err() {
             old.group.offline_tree();
         }
-        assert!(old.group.is_offline() && old.group.try_charge(1).is_err());
+        assert!(old.group.is_offline() && old.group.charge(1).is_err());
         old.end(self.rng.random_bool(0.5));
     }
 }

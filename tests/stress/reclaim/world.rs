@@ -128,7 +128,7 @@ impl Reclaim for Cache {
                 0
             }
             Character::Works => {
-                let buffer = context.group().try_charge(4_096);
+                let buffer = context.group().charge(4_096);
                 let freed = self.shelf.evict(want);
                 drop(buffer);
                 freed
@@ -172,7 +172,7 @@ impl Kept {
     }
 
     fn fill(&self, bytes: u64) -> Result<(), ChargeError> {
-        let more = self.group.try_charge(Bytes(bytes))?;
+        let more = self.group.charge(Bytes(bytes))?;
         // Dropped when it cannot be merged: no thread moves it.
         lock(&self.shelf.held)
             .merge(more)
@@ -435,10 +435,10 @@ impl World {
         let room = root.max();
         let bytes = room.saturating_sub(root.live()) + there / 2;
         if bytes <= room {
-            let (mut made, mut usage) = (root.try_charge(Bytes(bytes)), u64::MAX);
+            let (mut made, mut usage) = (root.charge(Bytes(bytes)), u64::MAX);
             while made.is_err() && root.usage() < usage {
                 usage = root.usage();
-                made = root.try_charge(Bytes(bytes));
+                made = root.charge(Bytes(bytes));
             }
             assert!(
                 made.is_ok(),

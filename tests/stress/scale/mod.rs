@@ -84,7 +84,7 @@ impl World {
         let stays: Vec<Vec<Group>> = tenants.iter().map(below).collect();
         let charged = stays.iter().flatten().step_by(CHARGED);
         let held = charged
-            .map(|group| group.try_charge(10).expect("no limit"))
+            .map(|group| group.charge(10).expect("no limit"))
             .collect();
         Self {
             runtime,
@@ -114,7 +114,7 @@ impl World {
             let name = format!("passing{thread}");
             let group = create(tenant, &name);
             let below = create(&group, "below");
-            let held = below.try_charge(3).expect("no limit");
+            let held = below.charge(3).expect("no limit");
             if come % 16 == 0 {
                 let mut latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
                 latest.truncate(LATEST - 2);

@@ -262,7 +262,7 @@ impl Lane {
             }
             25..40 => {
                 let known = world.any(&mut self.rng);
-                if let Ok(charge) = known.group.try_charge(self.rng.random_range(0..100)) {
+                if let Ok(charge) = known.group.charge(self.rng.random_range(0..100)) {
                     self.held.push((charge, known));
                 }
                 if self.held.len() > HELD {

@@ -87,7 +87,7 @@ impl Course {
             let query = &self.queries[rng.random_range(0..self.queries.len())];
             // Leaves credit behind wherever no thread waits.
             for _ in 0..rng.random_range(0..3) {
-                drop(query.try_charge(rng.random_range(1..1_500)));
+                drop(query.charge(rng.random_range(1..1_500)));
             }
             if rng.random_bool(0.05) {
                 self.move_limits(&mut rng);
@@ -111,12 +111,12 @@ impl Course {
 
     fn take(&self, query: &Group, bytes: u64, rng: &mut SmallRng) -> Option<Charge> {
         let result = match rng.random_range(0..10) {
-            0..4 => query.try_charge_with(Bytes(bytes), OnFull::Wait(EVER)),
+            0..4 => query.charge_with(Bytes(bytes), OnFull::Wait(EVER)),
             4..8 => match poll_for(&mut query.charge_async(Bytes(bytes)), EVER) {
                 Poll::Ready(result) => result,
                 Poll::Pending => panic!("{bytes} in {}: the watchdog sleeps", query.path()),
             },
-            8 => query.try_charge_with(
+            8 => query.charge_with(
                 Bytes(bytes),
                 OnFull::Wait(Duration::from_micros(rng.random_range(0..100))),
             ),

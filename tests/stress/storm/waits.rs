@@ -85,13 +85,13 @@ impl Lane<'_> {
     fn call(&mut self, world: &World, target: &Target, attempt: Attempt, bytes: u64) -> Outcome {
         let group = &target.group;
         Some(match attempt {
-            Attempt::Try => group.try_charge(Bytes(bytes)),
-            Attempt::Undelayed => group.try_charge_with(Bytes(bytes), OnFull::Reclaim),
-            Attempt::Timeout(time) => group.try_charge_with(Bytes(bytes), OnFull::Wait(time)),
-            Attempt::Fail => group.try_charge_with(Bytes(bytes), OnFull::Refuse),
-            Attempt::Overcharge => world.force(target, || {
-                group.try_charge_with(Bytes(bytes), OnFull::Force)
-            }),
+            Attempt::Try => group.charge(Bytes(bytes)),
+            Attempt::Undelayed => group.charge_with(Bytes(bytes), OnFull::Reclaim),
+            Attempt::Timeout(time) => group.charge_with(Bytes(bytes), OnFull::Wait(time)),
+            Attempt::Fail => group.charge_with(Bytes(bytes), OnFull::Refuse),
+            Attempt::Overcharge => {
+                world.force(target, || group.charge_with(Bytes(bytes), OnFull::Force))
+            }
             Attempt::Async(time) => match poll_for(&mut group.charge_async(Bytes(bytes)), time) {
                 Poll::Ready(result) => result,
                 Poll::Pending => return None,

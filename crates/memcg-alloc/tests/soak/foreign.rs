@@ -163,7 +163,7 @@ impl Reclaimer {
     /// Its charges do not reclaim.
     fn charge(&self, context: &ReclaimContext<'_>) {
         let group = context.group();
-        match group.try_charge(1 << 20) {
+        match group.charge(1 << 20) {
             Ok(charge) => drop(charge),
             Err(ChargeError::InReclaim(_)) => self.shared.tally.one(What::InReclaim),
             Err(ChargeError::Offline { .. } | ChargeError::Cancelled { .. }) => {}

@@ -168,7 +168,7 @@ impl<'a> Worker<'a> {
         let times = self.rng.random_range(1..200);
         self.tally.add(What::Operations, times);
         for _ in 0..times {
-            match group.try_charge_with(self.rng.random_range(1..3_000), OnFull::IfRoom) {
+            match group.charge_with(self.rng.random_range(1..3_000), OnFull::IfRoom) {
                 Ok(charge) => drop(charge),
                 Err(_) => return self.tally.one(What::Refusals),
             }
@@ -194,7 +194,7 @@ impl<'a> Worker<'a> {
             }
             _ => OnFull::Refuse,
         };
-        let ended = group.try_charge_with(bytes, full);
+        let ended = group.charge_with(bytes, full);
         if matches!(full, OnFull::Wait(_)) && began.elapsed() > Duration::from_micros(50) {
             self.tally.one(What::Waits);
         }
@@ -267,7 +267,7 @@ impl<'a> Worker<'a> {
         };
         let (held, bytes) = (charge.bytes(), self.bytes() / 4);
         match self.rng.random_range(0..8) {
-            0 => drop(charge.try_grow(Bytes(bytes))),
+            0 => drop(charge.grow(Bytes(bytes))),
             1 => drop(charge.shrink(Bytes(bytes))),
             2 => drop(charge.resize(Bytes(bytes))),
             3 => {
@@ -407,8 +407,8 @@ impl<'a> Worker<'a> {
         };
         let (from, to, bytes) = (self.node(), self.node(), Bytes(self.bytes()));
         let moved = match self.rng.random_range(0..5) {
-            0 => kmem.migrate(from, to, bytes),
-            1 => kmem.try_migrate(from, to, bytes).unwrap_or(0),
+            0 => kmem.migrated(from, to, bytes),
+            1 => kmem.migrate(from, to, bytes).unwrap_or(0),
             2 => {
                 let placement = self.placement(kmem.bytes());
                 kmem.relocate(&placement);
@@ -445,7 +445,7 @@ impl<'a> Worker<'a> {
             (Counter::MEMORY, self.bytes() / 8),
             (self.world.files, self.rng.random_range(0..4)),
         ];
-        let ended = group.try_charge_set(&amounts);
+        let ended = group.charge_set(&amounts);
         self.tally.one(What::Sets);
         if let Some([memory, file]) = self.ended(known, ended) {
             self.put(known, Holding::File(memory, file));
@@ -459,7 +459,7 @@ impl<'a> Worker<'a> {
             OnFull::Now,
             OnFull::Wait(Duration::from_micros(100)),
         ][self.rng.random_range(0..3)];
-        let ended = group.raw().try_charge_with(bytes, full);
+        let ended = group.raw().charge_with(bytes, full);
         self.tally.one(What::Raw);
         if self.ended(known, ended).is_some() {
             self.put(known, Holding::Raw(Raw(group.clone(), bytes.0)));
@@ -537,11 +537,11 @@ impl<'a> Worker<'a> {
         let Ok(task) = full.scope(memcg::GroupName::Unnamed, Limits::new().tasks(1)) else {
             return;
         };
-        let held = task.try_charge_with(7_000, OnFull::IfRoom);
+        let held = task.charge_with(7_000, OnFull::IfRoom);
         if held.is_err() {
             return;
         }
-        let ended = task.try_charge_with(2_000, OnFull::Wait(Duration::from_millis(20)));
+        let ended = task.charge_with(2_000, OnFull::Wait(Duration::from_millis(20)));
         if ended.is_ok() && full.forced() > 0 {
             self.tally.one(What::Overdrafts);
         }

@@ -302,7 +302,7 @@ fn credit_is_not_taken_for_memory_in_use() {
     sorter.try_grow(1 << 20).unwrap();
     let held: Vec<_> = others
         .iter()
-        .map(|other| other.try_charge(1).unwrap())
+        .map(|other| other.charge(1).unwrap())
         .collect();
     assert!(
         runtime.root().headroom() < 63 * MIB,

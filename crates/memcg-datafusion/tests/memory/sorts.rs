@@ -138,7 +138,7 @@ fn what_a_sort_frees_is_for_its_merge() {
     merge.try_grow(4 * BATCH).unwrap();
     sorter.try_grow(20 * BATCH).unwrap();
     let take = || {
-        while rest.raw().try_charge(1 << 10).is_ok() {}
+        while rest.raw().charge(1 << 10).is_ok() {}
         rest.live()
     };
     let taken = take();
@@ -185,7 +185,7 @@ async fn a_spill_does_not_lose_what_it_frees() {
         let rest = rest.clone();
         async move {
             loop {
-                while rest.raw().try_charge(1 << 10).is_ok() {}
+                while rest.raw().charge(1 << 10).is_ok() {}
                 next_turn().await;
             }
         }

@@ -102,7 +102,7 @@ async fn late_beside(late_sql: &'static str) {
     let (runtime, session) = (runtime(), session(30));
     let acme = runtime.root().create("acme", limit(MAX)).unwrap();
     let rest = acme.create("rest", Limits::new()).unwrap();
-    rest.raw().try_charge(Bytes(MAX)).unwrap();
+    rest.raw().charge(Bytes(MAX)).unwrap();
     let error = late(session, acme.clone(), late_sql, PoolConfig::new())
         .await
         .unwrap_err();

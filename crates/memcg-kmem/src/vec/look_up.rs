@@ -55,7 +55,7 @@ impl<T> KmemVec<T> {
         let mut found = Placement::new();
         found.add_range(start + bytes.start..start + bytes.end, &**node_of);
         for (node, bytes) in found.nodes() {
-            kmem.migrate(None, Some(node), Bytes(bytes));
+            kmem.migrated(None, Some(node), Bytes(bytes));
         }
         self.missed |= found.unplaced() > 0;
         self.looked = bytes.end;
@@ -134,7 +134,7 @@ impl<T> KmemVec<T> {
         let moved = self
             .kmem
             .as_mut()
-            .map_or(0, |kmem| kmem.migrate(Some(from), Some(to), Bytes(bytes)));
+            .map_or(0, |kmem| kmem.migrated(Some(from), Some(to), Bytes(bytes)));
         usize::try_from(moved).unwrap_or(usize::MAX) / page_size()
     }
 

@@ -37,7 +37,7 @@ use crate::sync::Arc;
 /// [`Stat::KERNEL`](memcg::Stat::KERNEL) to the nodes where the pages lie.
 ///
 /// Methods that allocate return an error instead of a panic ([`push`](Self::push),
-/// [`try_reserve`](Self::try_reserve)). The elements are a slice. A push costs a comparison more
+/// [`reserve`](Self::reserve)). The elements are a slice. A push costs a comparison more
 /// than a `Vec`'s, and a system call for each 64 pages where the runtime has several nodes.
 ///
 /// ```
@@ -208,7 +208,7 @@ impl<T> KmemVec<T> {
     #[allow(unsafe_code)]
     pub fn push(&mut self, value: T) -> Result<(), NotStoredError<T>> {
         if self.len == self.capacity()
-            && let Err(error) = self.try_reserve(1)
+            && let Err(error) = self.reserve(1)
         {
             return Err(NotStoredError::new(value, error));
         }
@@ -240,7 +240,7 @@ impl<T> KmemVec<T> {
     where
         T: Clone,
     {
-        self.try_reserve(values.len())?;
+        self.reserve(values.len())?;
         for value in values {
             // If a clone panics, the earlier ones stay.
             // SAFETY: the place is within the capacity and holds no value.
@@ -266,12 +266,12 @@ impl<T> KmemVec<T> {
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let mut pages = memcg_kmem::KmemVec::<u64>::new_in(&runtime.root());
-    /// pages.try_reserve(1_000)?;
+    /// pages.reserve(1_000)?;
     /// assert!(pages.capacity() >= 1_000);
-    /// assert!(pages.try_reserve(usize::MAX).is_err());
+    /// assert!(pages.reserve(usize::MAX).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn try_reserve(&mut self, more: usize) -> Result<(), KmemError> {
+    pub fn reserve(&mut self, more: usize) -> Result<(), KmemError> {
         if self.capacity() - self.len >= more {
             return Ok(());
         }

@@ -245,7 +245,7 @@ fn a_vec_that_is_refused_has_what_it_had() {
     let refused = vec.push("one more".to_owned()).unwrap_err();
     assert!(matches!(refused.error(), KmemError::Charge(_)));
     assert_eq!(refused.into_value(), "one more");
-    assert!(vec.try_reserve(1).is_err() && vec.extend_from_slice(&[String::new()]).is_err());
+    assert!(vec.reserve(1).is_err() && vec.extend_from_slice(&[String::new()]).is_err());
     assert_eq!((vec.len(), group.live()), (most, (3 * page()) as u64));
     assert!(
         vec.iter()
@@ -269,11 +269,11 @@ fn what_the_system_refuses_is_charged_to_no_group() {
     let mut vec = KmemVec::new_in(&root);
     vec.push(7_u64).unwrap();
     assert!(matches!(
-        vec.try_reserve(1 << 58),
+        vec.reserve(1 << 58),
         Err(KmemError::System { .. })
     ));
     for more in [usize::MAX, usize::MAX / 8, isize::MAX as usize / 8] {
-        let error = vec.try_reserve(more).unwrap_err();
+        let error = vec.reserve(more).unwrap_err();
         assert!(
             matches!(error, KmemError::Capacity { .. } | KmemError::System { .. }),
             "{error}"
@@ -294,7 +294,7 @@ fn an_offline_group_keeps_what_it_has() {
     vec.settle();
     group.offline().unwrap();
     assert!(matches!(
-        vec.try_reserve(2 * page()),
+        vec.reserve(2 * page()),
         Err(KmemError::Charge(ChargeError::Offline { .. }))
     ));
     // On a node where it has a part it is accounted still; on another its parent is.
@@ -326,10 +326,7 @@ fn tiers_hold_what_may_come_to_lie_on_them() {
         .unwrap();
     let mut vec = KmemVec::with_capacity_in(4 * page(), &root).unwrap();
     assert_eq!(tier(), (4 * page()) as u64, "it may all come to lie there");
-    assert!(matches!(
-        vec.try_reserve(5 * page()),
-        Err(KmemError::Charge(_))
-    ));
+    assert!(matches!(vec.reserve(5 * page()), Err(KmemError::Charge(_))));
     vec.extend_from_slice(&vec![1_u8; 3 * page()]).unwrap();
     vec.settle();
     assert_eq!((tier(), root.live()), (page() as u64, (4 * page()) as u64));
@@ -435,7 +432,7 @@ fn elements_of_no_size_take_no_page() {
         (vec.len(), vec.capacity(), runtime.root().live()),
         (1_000, usize::MAX, 0)
     );
-    assert!(vec.try_reserve(usize::MAX).is_err());
+    assert!(vec.reserve(usize::MAX).is_err());
     drop(vec.pop());
     drop(vec);
     assert_eq!(ENDS.load(Ordering::Relaxed), 1_000);

@@ -202,9 +202,9 @@ fn the_last_refusals_and_victims() {
         .expect("a free name");
     let query = acme.create("q17", Limits::new()).expect("a free name");
     for bytes in 0..30 {
-        assert!(query.try_charge(Bytes(101 + bytes)).is_err());
+        assert!(query.charge(Bytes(101 + bytes)).is_err());
     }
-    assert!(other.try_charge(Bytes(200)).is_err());
+    assert!(other.charge(Bytes(200)).is_err());
     query.offline().expect("no child");
     let mut client = service.client();
     let mut ask = |question: &Value| {

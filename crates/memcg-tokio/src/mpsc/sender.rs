@@ -193,7 +193,7 @@ impl<T> Sender<T> {
     fn charge_now(&self, bytes: Bytes) -> Result<Charge, ChargeError> {
         self.stock
             .charge_if_room(bytes)
-            .map_or_else(|| self.group().try_charge_with(bytes, OnFull::Now), Ok)
+            .map_or_else(|| self.group().charge_with(bytes, OnFull::Now), Ok)
     }
 
     /// Charges `bytes` that have found no room: after the other tasks of this worker have run, or

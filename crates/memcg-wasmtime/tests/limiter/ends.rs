@@ -64,9 +64,7 @@ fn a_cancelled_group_ends_a_guest_that_spins() {
             .unwrap();
         spin.call(&mut guest.store, ()).unwrap_err()
     });
-    let charge = other
-        .try_charge(Bytes(10 * PAGE))
-        .expect("the victim's memory");
+    let charge = other.charge(Bytes(10 * PAGE)).expect("the victim's memory");
     let trap = spins.join().unwrap();
     assert!(
         matches!(trap.downcast_ref(), Some(ChargeError::Cancelled { group, .. }) if *group == greedy),
@@ -98,9 +96,7 @@ fn a_cancelled_group_ends_a_guest_that_grows() {
     while greedy.refused_count() == 0 {
         thread::yield_now();
     }
-    let charge = other
-        .try_charge(Bytes(10 * PAGE))
-        .expect("the victim's memory");
+    let charge = other.charge(Bytes(10 * PAGE)).expect("the victim's memory");
     let (trap, refused) = grows.join().unwrap();
     assert!(
         matches!(trap.downcast_ref(), Some(ChargeError::Cancelled { .. })),

@@ -21,10 +21,10 @@ fn a_shared_memory_grows_without_the_limiter() {
     all_is_back(&runtime);
 
     // So the host charges what it allows, before it makes one.
-    let refused = acme.try_charge(Bytes(8 * PAGE));
+    let refused = acme.charge(Bytes(8 * PAGE));
     assert!(refused.is_err());
     acme.set_max(Bytes(8 * PAGE)).unwrap();
-    let charge = acme.try_charge(Bytes(8 * PAGE)).unwrap();
+    let charge = acme.charge(Bytes(8 * PAGE)).unwrap();
     let memory = SharedMemory::new(&engine, MemoryType::shared(1, 8)).unwrap();
     memory.grow(7).unwrap();
     assert_eq!(

@@ -79,7 +79,7 @@ async fn a_growth_waits_until_another_store_ends() {
 #[tokio::test]
 async fn a_start_waits() {
     let (runtime, acme, globex) = budget();
-    let held = globex.try_charge(Bytes(16 * PAGE)).unwrap();
+    let held = globex.charge(Bytes(16 * PAGE)).unwrap();
     let starts = tokio::spawn(Guest::new(GroupLimiter::new(&acme).on_full(LONG)));
     waiters(&runtime.root(), 1).await;
     drop(held);
@@ -92,7 +92,7 @@ async fn a_start_waits() {
 #[tokio::test]
 async fn patience_ends() {
     let (runtime, acme, globex) = budget();
-    let held = globex.try_charge(Bytes(14 * PAGE)).unwrap();
+    let held = globex.charge(Bytes(14 * PAGE)).unwrap();
     let mut guest = Guest::new(GroupLimiter::new(&acme).on_full(OnFull::Wait(SHORT)))
         .await
         .unwrap();
@@ -112,7 +112,7 @@ async fn patience_ends() {
 #[tokio::test]
 async fn a_growth_is_refused_at_once_by_default() {
     let (runtime, acme, globex) = budget();
-    let _held = globex.try_charge(Bytes(14 * PAGE)).unwrap();
+    let _held = globex.charge(Bytes(14 * PAGE)).unwrap();
     for (full, answer) in [(OnFull::Refuse, -1), (OnFull::Force, 1)] {
         let mut guest = Guest::new(GroupLimiter::new(&acme).on_full(full))
             .await
@@ -136,7 +136,7 @@ async fn a_growth_is_refused_at_once_by_default() {
 #[tokio::test]
 async fn a_call_that_is_dropped_leaves_no_place_in_line() {
     let (runtime, acme, globex) = budget();
-    let held = globex.try_charge(Bytes(14 * PAGE)).unwrap();
+    let held = globex.charge(Bytes(14 * PAGE)).unwrap();
     let mut guest = Guest::new(GroupLimiter::new(&acme).on_full(LONG))
         .await
         .unwrap();
@@ -151,7 +151,7 @@ async fn a_call_that_is_dropped_leaves_no_place_in_line() {
 #[tokio::test]
 async fn a_group_that_goes_offline_ends_the_wait() {
     let (runtime, acme, globex) = budget();
-    let held = globex.try_charge(Bytes(14 * PAGE)).unwrap();
+    let held = globex.charge(Bytes(14 * PAGE)).unwrap();
     let mut guest = Guest::new(GroupLimiter::new(&acme).on_full(LONG))
         .await
         .unwrap();

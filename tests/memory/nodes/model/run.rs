@@ -259,7 +259,7 @@ impl Run {
             &Action::Migrate { from, to, bytes } => {
                 let (of, into) = (self.node(from), self.node(to));
                 let (moved, back) =
-                    self.on(op, move || (kmem.migrate(of, into, Bytes(bytes)), kmem));
+                    self.on(op, move || (kmem.migrated(of, into, Bytes(bytes)), kmem));
                 kmem = back;
                 assert_eq!(
                     moved,
@@ -270,8 +270,7 @@ impl Run {
             }
             &Action::TryMigrate { from, to, bytes } => {
                 let (of, into) = (self.node(from), self.node(to));
-                let (got, back) =
-                    self.on(op, move || (kmem.try_migrate(of, into, Bytes(bytes)), kmem));
+                let (got, back) = self.on(op, move || (kmem.migrate(of, into, Bytes(bytes)), kmem));
                 kmem = back;
                 let fits = self.may_migrate(&theirs, from, to, bytes);
                 assert_eq!(got.is_ok(), fits, "{}: {got:?}", self.at);

@@ -96,7 +96,7 @@ impl Run {
             return;
         }
         let bytes = self.bytes(group, 0, size);
-        let found = self.on(op, group, move |group| group.try_charge(Bytes(bytes)));
+        let found = self.on(op, group, move |group| group.charge(Bytes(bytes)));
         let expected = self.twin.admit(group, 0, bytes, None);
         if let Some(charge) = self.agree(found, expected, (group, 0, bytes)) {
             self.hold(charge, group, 0, bytes);
@@ -119,7 +119,7 @@ impl Run {
             return;
         }
         let amounts = [0, 1].map(|counter| (self.counter(counter), bytes[counter]));
-        let found = self.on(op, group, move |group| group.try_charge_set(&amounts));
+        let found = self.on(op, group, move |group| group.charge_set(&amounts));
         let mut refused = None;
         for counter in [1, 0] {
             if let Err(no) = self.twin.admit(group, counter, bytes[counter], None) {
@@ -172,7 +172,7 @@ impl Run {
             }
             Action::TryGrow(size) => {
                 let bytes = self.bytes(group, counter, size);
-                self.try_grow(op, at, bytes, move |charge| charge.try_grow(Bytes(bytes)));
+                self.try_grow(op, at, bytes, move |charge| charge.grow(Bytes(bytes)));
             }
             Action::Resize(bytes) if bytes > held => {
                 self.try_grow(op, at, bytes - held, move |charge| {

@@ -23,7 +23,7 @@ impl Run {
             return;
         }
         let bytes = self.bytes(group, 0, size);
-        let found = self.on(op, group, move |group| group.raw().try_charge(Bytes(bytes)));
+        let found = self.on(op, group, move |group| group.raw().charge(Bytes(bytes)));
         let expected = self.twin.admit(group, 0, bytes, None);
         if self.agree(found, expected, (group, 0, bytes)).is_some() && bytes > 0 {
             self.hold_raw(

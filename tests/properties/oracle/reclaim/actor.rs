@@ -127,7 +127,7 @@ impl Actor {
                 Err(ReclaimError { .. }) => {}
                 other => self.fault(format!("reclaim inside reclaim: {other:?}")),
             }
-            match of.try_charge(1 << 16) {
+            match of.charge(1 << 16) {
                 Ok(_) | Err(ChargeError::InReclaim(_)) => {}
                 // The group of a reclaimer that another has inherited may go offline meanwhile.
                 Err(other) => self.fault(format!("a charge inside reclaim: {other}")),

@@ -231,7 +231,7 @@ impl Run {
         if self.books.held.len() >= HELD_MAX {
             return None;
         }
-        match self.on(op, group, move |group| group.try_charge(Bytes(bytes))) {
+        match self.on(op, group, move |group| group.charge(Bytes(bytes))) {
             Ok(charge) => Some(charge),
             Err(ChargeError::Limit(refusal)) => {
                 self.check_refusal(&refusal);
