@@ -650,7 +650,7 @@ impl Chosen<'_> {
             );
             // SAFETY: the hook has a handle on its group, which keeps the domain, for as long as
             // the call.
-            let group = unsafe { Kept::new(&*hook.group) }.header();
+            let group = unsafe { Kept::new(&hook.group) }.header();
             // SAFETY: as above.
             let domain = unsafe { Kept::new(self.domain) }.header();
             let why = Cancel {
