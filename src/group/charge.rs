@@ -31,8 +31,8 @@ use crate::units::{Bytes, IntoBytes};
 /// is never refused, to grow as its memory does.
 ///
 /// **`let _ = group.charge(n)?` charges nothing**: `_` is no variable, so the charge is dropped
-/// at once. The compiler warns of the call without `let _ =` and proposes to write it; bind `let
-/// _charge = …`, or keep the value and its charge as one: [`Charged`](crate::Charged).
+/// at once. The compiler warns of the call without `let _ =` and proposes to write it; bind
+/// `let _charge = …`, or keep the value and its charge as one: [`Charged`](crate::Charged).
 ///
 /// ```
 /// use memcg::{Limits, Runtime};

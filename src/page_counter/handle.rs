@@ -39,8 +39,8 @@ const HOOK_CALLS_MAX: usize = 16;
 /// draining: [`Group::counter`](crate::Group::counter) returns a
 /// [`GroupCounter`](crate::GroupCounter). The group charges them and keeps them.
 ///
-/// At every quiescent point and every level, `usage == live charges of the subtree + credit in its
-/// stocks`.
+/// At every quiescent point and every level, usage is the live charges of the subtree and the
+/// credit in its stocks.
 ///
 /// Source: `mm/page_counter.c`, and "move stock from mem_cgroup to page_counter" (J. Hahn,
 /// linux-mm, 2026).
