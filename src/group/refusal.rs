@@ -598,8 +598,12 @@ mod tests {
                 .root()
                 .set_limits(Limits::new().overdraft(overdraft))
                 .unwrap();
-            for on_full in [OnFull::Refuse, OnFull::IfRoom] {
-                assert_eq!(said(held.charge_with(Bytes(50), on_full)), helps);
+            for refused in [
+                held.charge(50),
+                held.try_charge(50),
+                held.charge_with(50, OnFull::IfRoom),
+            ] {
+                assert_eq!(said(refused), helps);
             }
         }
     }
