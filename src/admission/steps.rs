@@ -124,18 +124,6 @@ pub(crate) fn try_with<'a>(
     charge(group, bytes, missed).map_err(ChargeFailure::refused)
 }
 
-/// Asks reclaimers, cancels no group and counts no refusal: where the charge does not fit its
-/// caller forces it.
-pub(crate) fn charge_without_victims(
-    group: &Counter,
-    bytes: u64,
-    missed: Consume,
-) -> ChargeResult<'_> {
-    let mut plain = Terms::plain(group, bytes, WaitFor::Others);
-    plain.cancels = false;
-    try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure))
-}
-
 /// A place before less important charges, reclaim and victims, where the first try was refused.
 pub(super) fn go_on<'a>(plain: &Terms<'a>, failure: ChargeFailure<'a>) -> ChargeResult<'a> {
     match failure {

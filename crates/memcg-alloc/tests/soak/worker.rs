@@ -174,26 +174,31 @@ impl<'a> Worker<'a> {
     fn charge(&mut self, known: &Arc<KnownGroup>, group: &Group) {
         let bytes = Bytes(self.bytes());
         let began = Instant::now();
-        let full = match self.rng.random_range(0..16) {
-            0..4 => OnFull::Wait(self.time()),
-            4 => OnFull::Reclaim,
-            5 => OnFull::Start,
-            6 => OnFull::Now,
-            7 => OnFull::IfRoom,
+        let ended = match self.rng.random_range(0..16) {
+            0..4 => {
+                let ended = group.charge_with(bytes, OnFull::Wait(self.time()));
+                if began.elapsed() > Duration::from_micros(50) {
+                    self.tally.one(What::Waits);
+                }
+                ended
+            }
+            4 => group.charge_with(bytes, OnFull::Reclaim),
+            5 => group.charge_with(bytes, OnFull::Start),
+            6 => group.charge_with(bytes, OnFull::Now),
+            7 => group.charge_with(bytes, OnFull::IfRoom),
             8 | 9 if !known.strict => {
                 self.tally.one(What::Forced);
                 if self.rng.random_bool(0.3) {
-                    let charge = group.force_charge(bytes);
-                    return self.keep(known, charge);
+                    Ok(group.force_charge(bytes))
+                } else {
+                    group
+                        .charge(bytes)
+                        .or_else(|_| Ok(group.force_charge(bytes)))
                 }
-                OnFull::Force
             }
-            _ => OnFull::Refuse,
+            10..13 => group.try_charge(bytes),
+            _ => group.charge(bytes),
         };
-        let ended = group.charge_with(bytes, full);
-        if matches!(full, OnFull::Wait(_)) && began.elapsed() > Duration::from_micros(50) {
-            self.tally.one(What::Waits);
-        }
         if let Some(charge) = self.ended(known, ended) {
             assert_eq!((charge.bytes(), charge.group()), (bytes.0, group.clone()));
             self.keep(known, charge);
@@ -450,12 +455,13 @@ impl<'a> Worker<'a> {
 
     fn charge_raw(&mut self, known: &Arc<KnownGroup>, group: &Group) {
         let bytes = Bytes(self.bytes() / 8);
-        let full = [
-            OnFull::Refuse,
-            OnFull::Now,
-            OnFull::Wait(Duration::from_micros(100)),
-        ][self.rng.random_range(0..3)];
-        let ended = group.raw().charge_with(bytes, full);
+        let raw = group.raw();
+        let ended = match self.rng.random_range(0..4) {
+            0 => raw.charge(bytes),
+            1 => raw.try_charge(bytes),
+            2 => raw.charge_with(bytes, OnFull::Now),
+            _ => raw.charge_with(bytes, OnFull::Wait(Duration::from_micros(100))),
+        };
         self.tally.one(What::Raw);
         if self.ended(known, ended).is_some() {
             self.put(known, Holding::Raw(Raw(group.clone(), bytes.0)));
