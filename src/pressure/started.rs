@@ -29,7 +29,6 @@ use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::watch::RECLAIMS;
 use crate::hierarchy::{events, group_tree};
 use crate::pressure::victims::{self, Choice, Excluded, Want};
 use crate::pressure::{background, high, line, throttle};
@@ -111,7 +110,7 @@ pub(crate) fn reclaim_if_crossed(level: &Counter) {
         started.runs(&tree, Duty::Jobs) || started.over
     });
     if !is_left {
-        level.limits.watched.set(RECLAIMS);
+        marks::watch_again(level);
     }
 }
 
