@@ -142,6 +142,11 @@ impl Text {
         range.end
     }
 
+    /// True for the brace of a body, which ends a condition.
+    fn opens(&self, at: usize) -> bool {
+        self.word(at) == "{" && self.word(at - 1) != "unsafe"
+    }
+
     /// True for a single `=`.
     fn assigns(&self, at: usize) -> bool {
         self.word(at) == "="
@@ -414,6 +419,7 @@ impl<'a> Reader<'a> {
                     self.types.free.insert(name, function);
                 }
                 "impl" => self.read_associated(piece, &text, at),
+                "per_thread" => self.read_per_thread(&text, at, place),
                 _ => {
                     let id = self.types.ids[&name];
                     self.read_fields(piece, &text, at, id);
@@ -446,6 +452,21 @@ impl<'a> Reader<'a> {
                 }
             }
         }
+    }
+
+    /// The function that `per_thread!` makes, for a value of the thread.
+    fn read_per_thread(&mut self, text: &Text, at: usize, place: Place) {
+        let end = text.behind(at + 2) - 1;
+        let colon = text.find(at + 3..end, |at| text.word(at) == ":");
+        let assigned = text.find(colon..end, |at| text.word(at) == "=");
+        let set = self.named(text, colon..assigned, place);
+        let function = Function {
+            source: place.source,
+            returns: set.clone(),
+            takes: set,
+        };
+        let name = text.word(colon - 1).to_owned();
+        self.types.free.insert((place.source, name), function);
     }
 
     /// The types that an `impl` of a trait names: the target of `Deref`, the item of `Iterator`.
@@ -579,7 +600,7 @@ impl Body<'_, '_> {
                 let colon = text.find(at + 1..assigned, |at| text.word(at) == ":");
                 let until = if conditional {
                     text.find(assigned..end, |at| {
-                        text.word(at) == "{" || text.is(at, &["&", "&"])
+                        text.opens(at) || text.is(at, &["&", "&"])
                     })
                 } else {
                     text.find(assigned..end, |at| text.word(at) == ";")
@@ -594,14 +615,14 @@ impl Body<'_, '_> {
             }
             "for" if text.word(at + 1) != "<" => {
                 let within = text.find(at..end, |at| text.word(at) == "in");
-                let open = text.find(within..end, |at| text.word(at) == "{");
+                let open = text.find(within..end, |at| text.opens(at));
                 let set = self.read(within + 1..open, given);
                 let set = self.reader.reach(&set);
                 self.bind(at + 1..within, &set);
                 (Set::new(), open)
             }
             "match" => {
-                let open = text.find(at..end, |at| text.word(at) == "{");
+                let open = text.find(at..end, |at| text.opens(at));
                 let over = self.read(at + 1..open, given);
                 let close = text.behind(open);
                 let set = self.read_arms(open + 1..close - 1, &over, given);
@@ -742,7 +763,10 @@ impl Body<'_, '_> {
                     let name = text.word(at + 1).to_owned();
                     let mut next = at + 2;
                     if text.is(next, &["::", "<"]) {
-                        next = text.behind_generics(next + 1);
+                        let close = text.behind_generics(next + 1);
+                        // `cast::<Object>()` says what comes out.
+                        set.extend(self.reader.named(text, next..close, self.place));
+                        next = close;
                     }
                     if text.word(next) == "(" {
                         let close = text.behind(next);

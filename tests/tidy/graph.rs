@@ -395,6 +395,8 @@ pub(crate) struct Faults {
     pub(crate) backs: Vec<String>,
     pub(crate) circles: Vec<String>,
     pub(crate) known: Vec<String>,
+    /// The functions of other files that each file calls, all together.
+    calls: usize,
 }
 
 pub(crate) fn faults(of: &Crate, known: &[Known]) -> Faults {
@@ -406,6 +408,8 @@ pub(crate) fn faults(of: &Crate, known: &[Known]) -> Faults {
         );
     }
     let mut graph = graph(of);
+    let arrows = graph.values().flat_map(BTreeMap::values);
+    let calls = arrows.map(|arrow| arrow.calls.len()).sum();
     let backs = backs(&graph, of.sources);
     let known = take_known(&mut graph, of.sources, known);
     let circles = circles(&graph, of.sources)
@@ -416,6 +420,7 @@ pub(crate) fn faults(of: &Crate, known: &[Known]) -> Faults {
         backs,
         circles,
         known,
+        calls,
     }
 }
 
@@ -425,7 +430,13 @@ fn of_the_crate() -> &'static Faults {
         let sources = sources();
         let of = Crate::read(&sources);
         assert!(of.written.len() > 1000, "hardly one path was found");
-        faults(&of, KNOWN)
+        let faults = faults(&of, KNOWN);
+        assert!(
+            faults.calls > 1000,
+            "hardly one call was found: {}",
+            faults.calls
+        );
+        faults
     })
 }
 

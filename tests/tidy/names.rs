@@ -188,6 +188,13 @@ impl<'a> Crate<'a> {
                 ("macro_rules", "!", name) => {
                     self.modules[module].items.insert(name.to_owned());
                 }
+                ("per_thread", "!", "{" | "(") if depth == body => {
+                    let named = (at + 3..tokens.len()).find(|&at| word(at + 1) == ":");
+                    let items = &mut self.modules[module].items;
+                    items.extend(named.map(|at| word(at).to_owned()));
+                    let at = tokens[at].0;
+                    self.pieces.push(Piece { source, module, at });
+                }
                 ("impl", ..)
                     if depth == body
                         && matches!(before(1), "" | "}" | "{" | ";" | "]" | "unsafe" | ")") =>
