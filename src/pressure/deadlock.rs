@@ -60,7 +60,8 @@ pub(crate) fn wait_to_end(waiting: &Waiting, level: &Counter) -> Option<u64> {
 /// groups that are stuck and hold something, in their order. One at a time: none while usage is
 /// above max already.
 pub(crate) fn waits_to_let_through(waiting: &Waiting, level: &Counter) -> Vec<u64> {
-    let (usage, max) = (level.usage(), level.max());
+    let usage = level.usage();
+    let max = level.max();
     let most = u128::from(max) * u128::from(overdraft::of(level)) / 100;
     // Mutation: two-charges-go-above-max-at-once
     if most == 0 || usage > max {
@@ -246,7 +247,8 @@ mod tests {
             .charge(1)
             .unwrap();
         let mut first = waits(&one, 4);
-        let (mut second, mut third) = (waits(&two, 4), Box::pin(two.charge_async(4)));
+        let mut second = waits(&two, 4);
+        let mut third = Box::pin(two.charge_async(4));
         assert!(poll(&mut third).is_pending(), "a byte of another group");
         let registration = root.register_reclaimer(Arc::new(Nothing), Priority::NORMAL);
         drop(other);
@@ -389,7 +391,8 @@ mod tests {
         let (full, [(one, held), (two, other)]) = overdrawn(&runtime.root(), 20);
         assert_eq!(full.limits().overdraft, Some(20));
         for _ in 0..2 {
-            let (mut first, mut second) = (waits(&one, 20), Box::pin(two.charge_async(10)));
+            let mut first = waits(&one, 20);
+            let mut second = Box::pin(two.charge_async(10));
             assert!(poll(&mut second).is_pending());
             let more = served(&mut first);
             assert_eq!(
@@ -419,8 +422,8 @@ mod tests {
         ] {
             let runtime = build(max_above);
             let (full, [(one, held), (two, other)]) = overdrawn(&runtime.root(), 20);
-            let (mut first, mut second) =
-                (waits(&one, asks), Box::pin(two.charge_async(Bytes(asks))));
+            let mut first = waits(&one, asks);
+            let mut second = Box::pin(two.charge_async(Bytes(asks)));
             let ended = poll(&mut second);
             assert_eq!(
                 ended.is_pending(),
@@ -446,10 +449,8 @@ mod tests {
     fn the_first_that_fits_is_let_through() {
         let runtime = build(1_000);
         let (full, [(one, held), (two, other)]) = overdrawn(&runtime.root(), 20);
-        let (mut first, mut second) = (
-            waits(&one, 60),
-            Box::pin(two.create("join", Limits::new()).unwrap().charge_async(15)),
-        );
+        let mut first = waits(&one, 60);
+        let mut second = Box::pin(two.create("join", Limits::new()).unwrap().charge_async(15));
         let more = served(&mut second);
         assert_eq!((full.live(), two.live()), (115, 65));
         assert!(poll(&mut first).is_pending());
@@ -583,7 +584,8 @@ mod tests {
                     let above: Vec<usize> =
                         self.path(wait.group).filter(|&at| full(self, at)).collect();
                     if let [at, more @ ..] = &above[..] {
-                        let (node, total) = (self.nodes[*at], self.total(*at));
+                        let node = self.nodes[*at];
+                        let total = self.total(*at);
                         if !more.is_empty()
                             || total > node.max
                             || total + wait.bytes > node.max + node.overdraft
@@ -674,10 +676,12 @@ mod tests {
                 tasks: 0,
                 live: 0,
             };
-            let (mut nodes, mut groups) = (vec![root], vec![runtime.root()]);
+            let mut nodes = vec![root];
+            let mut groups = vec![runtime.root()];
             let inner = numbers.below(4);
             for number in 1..=inner + 2 + numbers.below(4) {
-                let (parent, is_inner) = (numbers.below(number.min(inner + 1)), number <= inner);
+                let parent = numbers.below(number.min(inner + 1));
+                let is_inner = number <= inner;
                 let max = if is_inner {
                     numbers.of(&[u64::MAX, 16, 32, 48])
                 } else {
@@ -774,7 +778,8 @@ mod tests {
                 // A task that does not wait gives something back, or hands it to another group.
                 kind @ 4..=5 if !self.held.is_empty() => {
                     let at = numbers.below(self.held.len());
-                    let (of, bytes) = (self.held[at].0, self.held[at].1.bytes());
+                    let of = self.held[at].0;
+                    let bytes = self.held[at].1.bytes();
                     if self.model.runs(of) {
                         self.model.nodes[of].live -= bytes;
                         if kind == 4 || self.held[at].1.transfer(&self.groups[group]).is_err() {
@@ -913,7 +918,8 @@ mod tests {
                     .filter(|at| at.level == level)
                     .map(|at| at.wait)
                     .collect();
-                let (total, max) = (self.model.total(level), self.model.nodes[level].max);
+                let total = self.model.total(level);
+                let max = self.model.nodes[level].max;
                 assert_eq!(self.groups[level].live(), total);
                 let fits = waits.iter().any(|wait| total + wait.bytes <= max);
                 let is_stuck = !waits.is_empty() && total > 0 && self.model.is_stuck(level, &waits);
@@ -947,7 +953,8 @@ mod tests {
     #[cfg_attr(miri, ignore = "Miri: one of hundreds of rounds shows nothing")]
     fn no_false_alarm_and_none_is_missed() {
         let mut numbers = Numbers(11);
-        let (mut alarms, mut through) = (0, 0);
+        let mut alarms = 0;
+        let mut through = 0;
         for _ in 0..many(1_500) {
             let (_runtime, mut scene) = Scene::build(&mut numbers);
             for number in 0..80 {
