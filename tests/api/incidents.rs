@@ -78,7 +78,8 @@ fn a_wait_that_cannot_end_has_a_kind_of_its_own() {
         ["old", "young"].map(|name| runtime.root().create(name, Limits::new().tasks(1)).unwrap());
     let _held = [&old, &young].map(|group| group.charge(50).unwrap());
     let mut context = Context::from_waker(Waker::noop());
-    let (mut first, mut second) = (old.charge_async(40), young.charge_async(40));
+    let mut first = old.charge_async(40);
+    let mut second = young.charge_async(40);
     assert!(Pin::new(&mut first).poll(&mut context).is_pending());
     assert!(matches!(
         Pin::new(&mut second).poll(&mut context),

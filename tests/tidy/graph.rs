@@ -76,7 +76,9 @@ fn graph(of: &Crate) -> Graph {
             .into_iter()
             .filter(|&to| to != written.source && !is_aside(to))
         {
-            let (from, line, path) = (written.source, written.line, written.path.join("::"));
+            let from = written.source;
+            let line = written.line;
+            let path = written.path.join("::");
             graph.entry(from).or_default().entry(to).or_insert(Arrow {
                 from,
                 to,
@@ -111,7 +113,8 @@ fn rank(folder: &str) -> Option<usize> {
 fn backs(graph: &Graph, sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for arrow in graph.values().flat_map(BTreeMap::values) {
-        let (from, to) = (&sources[arrow.from], &sources[arrow.to]);
+        let from = &sources[arrow.from];
+        let to = &sources[arrow.to];
         if from.folder() != to.folder() && rank(from.folder()) >= rank(to.folder()) {
             let why = format!(
                 "{}; `{}` does not stand below `{}`: see LAYERS in tests/tidy/graph.rs",

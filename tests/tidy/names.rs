@@ -67,7 +67,9 @@ pub(crate) struct Found {
 
 impl<'a> Crate<'a> {
     pub(crate) fn read(sources: &'a [Source]) -> Crate<'a> {
-        let (written, implemented, types) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let written = Vec::new();
+        let implemented = Vec::new();
+        let types = BTreeSet::new();
         let mut of = Crate {
             sources,
             modules: Vec::new(),
@@ -138,7 +140,8 @@ impl<'a> Crate<'a> {
     fn read_file(&mut self, source: usize, module: ModuleId, folder: &str) {
         let text = self.sources[source].production();
         let (code, _) = split(text);
-        let (tokens, lines) = (tokens_at(&code), Lines::of(&code));
+        let tokens = tokens_at(&code);
+        let lines = Lines::of(&code);
         let mut within = vec![(module, 0)];
         let mut depth = 0;
         let mut at = 0;
@@ -187,7 +190,8 @@ impl<'a> Crate<'a> {
                 ("impl", ..)
                     if matches!(before(1), "" | "}" | "{" | ";" | "]" | "unsafe" | ")") =>
                 {
-                    let (path, line) = (implemented(&tokens[at + 1..]), lines.number(tokens[at].0));
+                    let path = implemented(&tokens[at + 1..]);
+                    let line = lines.number(tokens[at].0);
                     self.implemented.push(Written {
                         source,
                         module,
@@ -393,7 +397,9 @@ fn is_definition(kind: &str, name: &str) -> bool {
 /// condition or brace, and nothing where that is no path.
 fn implemented(tokens: &[(usize, &str)]) -> Vec<String> {
     let mut path: Vec<String> = Vec::new();
-    let (mut depth, mut whole, mut before) = (0, false, "");
+    let mut depth = 0;
+    let mut whole = false;
+    let mut before = "";
     for &(_, token) in tokens {
         match token {
             "<" | "(" | "[" => depth += 1,

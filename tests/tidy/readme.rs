@@ -74,7 +74,8 @@ fn runs(run: &str, step: &str, command: &str) -> bool {
 }
 
 fn faults(readme: &str, list: &str, run: &str) -> Vec<String> {
-    let (printed, listed) = (commands(readme), listed(list));
+    let printed = commands(readme);
+    let listed = listed(list);
     let names: BTreeSet<String> = listed.iter().map(|(command, _)| command.clone()).collect();
     let mut faults = Vec::new();
     faults.extend(
@@ -127,7 +128,8 @@ fn each_command_of_the_pages_is_run() {
 #[test]
 fn the_readme_the_book_and_the_examples_are_short() {
     let readme = read("README.md");
-    let (lines, words) = (readme.lines().count(), readme.split_whitespace().count());
+    let lines = readme.lines().count();
+    let words = readme.split_whitespace().count();
     assert!(
         lines <= 150 && words <= 900,
         "README.md has {lines} lines (150) and {words} words (900)"

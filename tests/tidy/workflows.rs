@@ -261,7 +261,8 @@ fn rows(page: &str) -> Vec<&str> {
 #[test]
 fn the_book_says_what_each_step_holds() {
     assert_eq!(rows("| step |\n|---|\n| `a`, `b` | c, `d` |\n"), ["a", "b"]);
-    let (run, page) = (read(".ci/run"), read("docs/src/checks.md"));
+    let run = read(".ci/run");
+    let page = read("docs/src/checks.md");
     assert_eq!(
         rows(&page),
         [list(&run, "steps"), list(&run, "apart")].concat(),

@@ -11,7 +11,8 @@ fn no_bytes_at_any_level() {
     for runtime in runtimes() {
         let root = runtime.root();
         let top = limited(&root, "top", 100 * KIB);
-        let (inner, other) = (create(&top, "inner"), create(&top, "other"));
+        let inner = create(&top, "inner");
+        let other = create(&top, "other");
         let leaf = create(&inner, "leaf");
         let _held = charge(&other, 90 * KIB);
         let peaks = [&root, &top, &inner, &leaf].map(Group::peak);
@@ -58,7 +59,8 @@ fn two_that_stand_in_each_others_way() {
                     .create(name, Limits::new().tasks(tasks))
                     .expect("a name")
             });
-            let (one, other) = (charge(&old, 5 * KIB), charge(&young, 5 * KIB));
+            let one = charge(&old, 5 * KIB);
+            let other = charge(&young, 5 * KIB);
             let mut first = in_line(&old, 4 * KIB);
             let mut second = Waiter::new(young.charge_async(Bytes(4 * KIB)));
             let told = matches!(second.poll(), Poll::Ready(Err(ChargeError::Deadlock(_))));

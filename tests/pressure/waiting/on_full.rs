@@ -119,7 +119,8 @@ fn without_a_guard_as_with_one() {
                 .raw()
                 .charge_with(Bytes(10 * KIB), full)
                 .expect("room");
-            let (guard, raw) = (group.charge_with(1, full), group.raw().charge_with(1, full));
+            let guard = group.charge_with(1, full);
+            let raw = group.raw().charge_with(1, full);
             assert_eq!(
                 (guard.is_ok(), raw.is_ok()),
                 (full == OnFull::Force, full == OnFull::Force),
