@@ -107,7 +107,8 @@ fn a_wait_that_cannot_end_is_the_first_senders() {
     let (runtime, group) = queue(2 * SIZE);
     let (sender, mut receiver) = channel(&group);
     let held = group.charge(SIZE + SIZE / 2).unwrap();
-    let (mut large, mut small) = (waits(&sender, 0, SIZE), waits(&sender, 1, SIZE / 2));
+    let mut large = waits(&sender, 0, SIZE);
+    let mut small = waits(&sender, 1, SIZE / 2);
     group.set_limits(Limits::new().tasks(1)).unwrap();
     let Poll::Ready(Err(SendError::Refused(Message { number: 0, .. }, ChargeError::Deadlock(_)))) =
         large.poll()
@@ -131,7 +132,8 @@ fn those_that_wait_are_served_in_their_order() {
             .map(|number| (number, waits(&sender, number, size(number))))
             .collect();
         assert_eq!(group.waiting_count(), 1);
-        let (mut received, mut sent) = (Vec::new(), vec![0, 1]);
+        let mut received = Vec::new();
+        let mut sent = vec![0, 1];
         while let Some(number) = receive(&mut receiver) {
             received.push(number);
             sent.extend(settle(&mut sends));
@@ -396,7 +398,8 @@ fn a_waker_may_drop_the_next_send() {
         let sender = sender.clone();
         Box::pin(async move { assert!(sender.send(Message { number, bytes }).await.is_ok()) })
     };
-    let (mut first, mut next) = (sending(0, SIZE), sending(1, 300));
+    let mut first = sending(0, SIZE);
+    let mut next = sending(1, 300);
     let drops = Arc::new(Drops(Mutex::new(None)));
     let waker = Waker::from(Arc::clone(&drops));
     for _ in 0..3 {
@@ -674,13 +677,11 @@ async fn time_is_over_for_each_by_itself() {
     let tasks: Vec<_> = (1..)
         .zip(times)
         .map(|(number, time)| {
-            let (sender, message) = (
-                sender.clone(),
-                Message {
-                    number,
-                    bytes: SIZE,
-                },
-            );
+            let sender = sender.clone();
+            let message = Message {
+                number,
+                bytes: SIZE,
+            };
             tokio::spawn(async move {
                 match time {
                     Some(time) => {
