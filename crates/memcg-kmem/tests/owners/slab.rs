@@ -78,7 +78,7 @@ fn figures_follow_from_the_type() {
         let object = slab.object_bytes();
         let slots = slab.objects_per_page();
         let bytes = slab.page_bytes();
-        assert!(slots > 0 && bytes % page() == 0);
+        assert!(slots > 0 && bytes.is_multiple_of(page()));
         assert!(
             object * slots as u64 <= bytes as u64,
             "{object} B, {slots} in {bytes} B"
