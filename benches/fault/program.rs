@@ -131,7 +131,8 @@ pub(crate) fn main() {
     for (&count, scene) in counts.iter().zip(&scenes) {
         let trials = run(&options, scene, &mut progress);
         progress.say(table(count, &trials));
-        let (none, stock) = (trials.of(Variant::None), trials.of(Variant::Stock));
+        let none = trials.of(Variant::None);
+        let stock = trials.of(Variant::Stock);
         missed += usize::from(stock.delta(&none) > DELTA_MAX && !stock.is_noise(&none));
         all.push((count, trials));
     }
@@ -267,7 +268,8 @@ fn table(count: usize, trials: &Trials) -> String {
         "to slots7",
         "to none",
     ]);
-    let (none, slots7) = (trials.of(Variant::None), trials.of(Variant::Slots7));
+    let none = trials.of(Variant::None);
+    let slots7 = trials.of(Variant::Slots7);
     for variant in Variant::ALL {
         let row = trials.of(variant);
         let to = |base: &Summary, of: Variant| match variant == of {

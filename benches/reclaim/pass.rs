@@ -264,7 +264,8 @@ impl Scene {
 
     fn asks(&self, row: Row, times: u64, tally: Option<&Tally>) {
         let root = self.runtime.root();
-        let (mut visited, mut soft_visited) = (0, 0);
+        let mut visited = 0;
+        let mut soft_visited = 0;
         for _ in 0..times {
             match row.ask {
                 Ask::Reclaim => {

@@ -189,11 +189,12 @@ fn run_tests(chapters: &[Chapter], findings: &mut Findings) -> Result<Tests, Box
             let place = outcome::place(file)
                 .ok_or_else(|| format!("`{file}`: a test lies in tests/ or in src/"))?;
             let [programs, names] = adapters.entry(place.adapter.clone()).or_default();
-            names.insert(if place.program.is_empty() {
+            let name = if place.program.is_empty() {
                 name.clone()
             } else {
                 place.path(name)
-            });
+            };
+            names.insert(name);
             programs.insert(place.program);
         }
     }

@@ -60,7 +60,8 @@ fn fan(count: usize) -> Library {
 fn stale(count: usize) -> Team {
     let library = fan(count);
     Team::new(1, move |station| {
-        let (root, last) = (&library.groups[ROOT], &library.groups[count]);
+        let root = &library.groups[ROOT];
+        let last = &library.groups[count];
         (0..TOUCHES).for_each(|_| last.stat_add(ITEM.stat(), 1));
         station.serve(|iters| {
             for _ in 0..iters {

@@ -24,14 +24,15 @@ pub(crate) struct Samples {
 /// The true figure of a group at one moment of `read` lies within the bounds that come with the
 /// result.
 fn between<R>(number: usize, read: impl FnOnce() -> R) -> (R, RangeInclusive<u64>) {
-    let (counts, load) = (&COUNTS[number], |count: &AtomicU64| {
-        count.load(Ordering::SeqCst)
-    });
-    let (allocated, freed) = (load(&counts.allocated.done), load(&counts.freed.done));
+    let counts = &COUNTS[number];
+    let load = |count: &AtomicU64| count.load(Ordering::SeqCst);
+    let allocated = load(&counts.allocated.done);
+    let freed = load(&counts.freed.done);
     fence(Ordering::SeqCst);
     let result = read();
     fence(Ordering::SeqCst);
-    let (allocating, freeing) = (load(&counts.allocated.begun), load(&counts.freed.begun));
+    let allocating = load(&counts.allocated.begun);
+    let freeing = load(&counts.freed.begun);
     (
         result,
         allocated.saturating_sub(freeing)..=allocating.saturating_sub(freed),

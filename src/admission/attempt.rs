@@ -41,7 +41,8 @@ pub(crate) struct Terms<'a> {
 impl<'a> Terms<'a> {
     /// Bytes that come on top of usage. The attempt may cancel groups, and has no end.
     pub(super) fn new(group: &'a Counter, bytes: u64, may_block: bool) -> Self {
-        let (end, line) = (None, RefCell::new(None));
+        let end = None;
+        let line = RefCell::new(None);
         Terms {
             group,
             bytes,

@@ -30,8 +30,9 @@ impl<'a> Terms<'a> {
     pub(super) fn plain(group: &'a Counter, bytes: u64, wait_for: WaitFor) -> Self {
         let mut terms = Terms::new(group, bytes, wait_for != WaitFor::Nothing);
         if let WaitFor::Until(time) = wait_for {
-            (terms.end, terms.cancels, terms.stays_in_line) =
-                (time.reclaim_end(), !time.is_zero(), true);
+            terms.end = time.reclaim_end();
+            terms.cancels = !time.is_zero();
+            terms.stays_in_line = true;
         }
         terms
     }

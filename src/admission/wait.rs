@@ -157,7 +157,8 @@ impl InLine {
                 return None;
             }
             // The charge may move again meanwhile.
-            (self.asked, is_due) = (level, false);
+            self.asked = level;
+            is_due = false;
             let unwaited = self.ask_reclaimers(&level, waits);
             self.ask_again(unwaited, waker);
         }
@@ -169,10 +170,8 @@ impl InLine {
         if !registrations::any_below(level) {
             return false;
         }
-        let (group, end) = (
-            &*self.ticket.group,
-            earlier(deadline(level), self.time.reclaim_end()),
-        );
+        let group = &*self.ticket.group;
+        let end = earlier(deadline(level), self.time.reclaim_end());
         let mut request = Request::new(ReclaimCause::Full, end)
             .waits(waits)
             .ends_with(group, victims::ends(group));

@@ -159,7 +159,8 @@ impl CounterConfig {
     /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false).budget(128));
-    /// let (first, second) = (machine.child(), machine.child());
+    /// let first = machine.child();
+    /// let second = machine.child();
     /// first.force_charge(10);
     /// second.force_charge(10); // two batches are all that may be stranded
     /// assert_eq!((machine.stocked_bound(), machine.usage()), (128, 64 + 10));

@@ -72,7 +72,8 @@ fn part(bits: u64, at: u32) -> u64 {
 fn by_usage(counter: &Object, bits: u64) -> u64 {
     // SeqCst (E43): usage and max are read after the bits, of which `watched.bits` has the order.
     // Where the level is observed from now on, or no longer, the bits have changed.
-    let (usage, now) = (counter.usage(), part(bits, BY_USAGE));
+    let usage = counter.usage();
+    let now = part(bits, BY_USAGE);
     let observed = || counter.usage.observed_max.load(Ordering::Relaxed);
     let max = if bits & OBSERVED != 0 {
         observed()

@@ -91,7 +91,8 @@ impl CentralStock {
     #[inline]
     pub fn charge_if_room(&self, bytes: impl IntoBytes) -> Option<Charge> {
         let Bytes(bytes) = bytes.into_bytes();
-        let (header, counter) = (self.group.header, self.group.first());
+        let header = self.group.header;
+        let counter = self.group.first();
         if self.is_near() && central::take(counter, self.stock, bytes) {
             return Some(Charge::new(header, bytes));
         }
@@ -104,7 +105,8 @@ impl CentralStock {
 
     /// Takes what is here, and walks for what is missing.
     fn charge_near(&self, bytes: u64) -> Option<Charge> {
-        let (header, counter) = (self.group.header, self.group.first());
+        let header = self.group.header;
+        let counter = self.group.first();
         let credit = self.credit().min(bytes);
         // A producer that is ahead finds a level full at most of its looks: some loads, and no
         // walk. A walk that is refused would close the stock.
@@ -132,7 +134,8 @@ impl CentralStock {
     #[inline]
     pub fn give_back(&self, charge: Charge) {
         let charge = ManuallyDrop::new(charge);
-        let (header, bytes) = (charge.header, charge.bytes);
+        let header = charge.header;
+        let bytes = charge.bytes;
         // Bytes that reclaim frees go up the tree at once.
         let is_ours = header == self.group.header && self.is_near() && !context::in_reclaim();
         if !(is_ours && central::put(self.group.first(), self.stock, bytes)) {

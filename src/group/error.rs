@@ -124,7 +124,8 @@ impl fmt::Display for ChargeError {
                 Some(WAIT),
             ),
             Self::NoRoom { group, requested } => {
-                let (path, bytes) = (group.shown_path(), Bytes(*requested));
+                let path = group.shown_path();
+                let bytes = Bytes(*requested);
                 let helps = self.helps();
                 write!(f, "{path} has no room for {bytes} at once; {helps}")?;
                 match helps {
@@ -164,10 +165,8 @@ impl fmt::Display for ChargeError {
                 group,
                 requested,
             } => {
-                let (path, amount) = (
-                    group.shown_path(),
-                    amount(group.nth(counter.number), *requested),
-                );
+                let path = group.shown_path();
+                let amount = amount(group.nth(counter.number), *requested);
                 if runtime_is_gone(group) {
                     write!(f, "the runtime of {path} is gone: {amount} refused; ")?;
                     f.write_str("keep a handle of the Runtime as long as its groups charge")
@@ -256,10 +255,8 @@ impl ChargeError {
         counter: &object::Counter,
         requested: u64,
     ) -> ChargeError {
-        let (group, named) = (
-            || Group::pinned(counter.first()),
-            || Counter::of_counter(counter),
-        );
+        let group = || Group::pinned(counter.first());
+        let named = || Counter::of_counter(counter);
         let (refusal, kind) = match failure {
             ChargeFailure::Refused { refusal, kind, .. } => (refusal, kind),
             ChargeFailure::Offline => {
@@ -629,7 +626,8 @@ pub struct OfflineError {
 
 impl fmt::Display for OfflineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (path, children) = (self.group.shown_path(), self.children);
+        let path = self.group.shown_path();
+        let children = self.children;
         if self.group.parent().is_none() {
             return write!(
                 f,

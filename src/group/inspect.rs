@@ -239,7 +239,8 @@ pub trait Inspect: ThisGroup {
     /// let runtime = Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new())?;
     /// let query = acme.create("q17", Limits::new())?;
-    /// let (ours, theirs) = (acme.charge(100)?, query.charge(10)?);
+    /// let ours = acme.charge(100)?;
+    /// let theirs = query.charge(10)?;
     /// let object = acme.run(|| Owner::charge(30));
     /// let ledger = acme.ledger_local();
     /// assert_eq!((ledger.reserved(), ledger.allocated(), acme.ledger().reserved()), (100, 30, 110));

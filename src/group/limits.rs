@@ -420,10 +420,8 @@ impl Limits {
                 .filter(|percent| percent.get() > 0)
                 .map(Limit::Percent)
         };
-        let (elevated, critical) = (
-            ("elevated", threshold(self.elevated)),
-            ("critical", threshold(self.critical)),
-        );
+        let elevated = ("elevated", threshold(self.elevated));
+        let critical = ("critical", threshold(self.critical));
         // A percentage of the mark is one of max itself.
         let mark = (
             "reclaim_above",

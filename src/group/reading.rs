@@ -307,7 +307,9 @@ mod tests {
 
     /// Holds amounts that go up and down, and compares the peaks with what was held.
     fn hold(runtime: &Runtime, group: &Group) {
-        let (mut held, mut most, mut seed) = (Vec::new(), 0, 7_u64);
+        let mut held = Vec::new();
+        let mut most = 0;
+        let mut seed = 7_u64;
         for _ in 0..many(5_000) {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             match seed >> 61 {
@@ -326,7 +328,8 @@ mod tests {
                 "{group:?}"
             );
         }
-        let (root, levels) = (runtime.root(), [group.clone(), runtime.root()]);
+        let root = runtime.root();
+        let levels = [group.clone(), runtime.root()];
         assert!(
             levels
                 .iter()

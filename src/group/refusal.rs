@@ -307,7 +307,8 @@ impl std::error::Error for OverLimitError {}
 impl OverLimitError {
     /// Usage beside max. Figures that are rounded to the same text are told by their difference.
     fn write_usage(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (usage, max) = (self.amount(self.usage), self.amount(self.max));
+        let usage = self.amount(self.usage);
+        let max = self.amount(self.max);
         let apart = self.amount(self.usage.abs_diff(self.max));
         match () {
             () if self.is_checkpoint() => write!(f, "usage is {apart} above max {max}"),
@@ -407,7 +408,8 @@ impl OverLimitError {
         let of = self
             .counter()
             .map_or(String::new(), |counter| format!(" of {counter}"));
-        let (is_memory, first) = (of.is_empty(), first.map(str::to_string));
+        let is_memory = of.is_empty();
+        let first = first.map(str::to_string);
         let setting = self
             .full()
             .and_then(setting_names::of)
@@ -510,7 +512,8 @@ mod tests {
     /// The answer, which the refusal prints.
     fn said(refused: Result<Charge, ChargeError>) -> Helps {
         let refused = refused.unwrap_err();
-        let (line, helps) = (refused.to_string(), refused.helps());
+        let line = refused.to_string();
+        let helps = refused.helps();
         assert!(line.contains(&format!("; {helps}")), "{line}");
         helps
     }

@@ -288,7 +288,8 @@ impl SnapshotRow {
         stats_max_error: u64,
     ) -> SnapshotRow {
         let group = &**visited.group;
-        let (live, max) = (visited.live, group.max());
+        let live = visited.live;
+        let max = group.max();
         let named =
             |(decl, counter): (&CounterDecl, _)| (decl.name.to_string(), CounterRow::read(counter));
         // Most groups never have an event.
@@ -349,7 +350,8 @@ impl SnapshotRow {
 
 impl CounterRow {
     fn read(counter: &object::Counter) -> CounterRow {
-        let (before, usage) = (counter.bound(), counter.usage());
+        let before = counter.bound();
+        let usage = counter.usage();
         CounterRow {
             usage,
             stocked_bound: before.max(counter.bound()),

@@ -107,7 +107,8 @@ impl Group {
     }
 
     fn create_named(&self, name: GroupName<'_>, limits: Limits) -> Result<Group, CreateError> {
-        let (group, parent) = (self.first(), || self.clone());
+        let group = self.first();
+        let parent = || self.clone();
         if let GroupName::Text(text) = name
             && let Some(fault) = fault_of(text)
         {
@@ -143,7 +144,7 @@ impl Group {
         loop {
             let created = create::create(group, name, &settings);
             unowned::may_have_changed();
-            return Err(match created {
+            let error = match created {
                 Ok(handle) => return Ok(Group::from_handle(handle)),
                 Err(NotCreated::Offline) => CreateError::Offline {
                     parent: parent(),
@@ -173,7 +174,8 @@ impl Group {
                 Err(NotCreated::Limit(kind, none)) => {
                     CreateError::Limit(self.limit_error(kind, none, Some(name)))
                 }
-            });
+            };
+            return Err(error);
         }
     }
 

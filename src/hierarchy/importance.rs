@@ -88,10 +88,8 @@ mod tests {
         let cancelled = Arc::new(Mutex::new(Vec::new()));
         let mut kept: Vec<(Charge, Registration)> = Vec::new();
         for &(name, importance, bytes) in candidates {
-            let (group, cancelled) = (
-                group(&runtime.root(), name, importance),
-                Arc::clone(&cancelled),
-            );
+            let group = group(&runtime.root(), name, importance);
+            let cancelled = Arc::clone(&cancelled);
             kept.push((
                 group.charge(Bytes(bytes)).unwrap(),
                 group.on_cancel(move |_| cancelled.lock().unwrap().push(name)),
@@ -543,7 +541,8 @@ mod tests {
     #[test]
     fn an_order_ends_with_the_runtime() {
         let runtime = build(100);
-        let (root, known) = (runtime.root(), Arc::new(()));
+        let root = runtime.root();
+        let known = Arc::new(());
         let holds = (root.clone(), Arc::clone(&known));
         root.set_oom_policy(OomPolicy::by(move |_| {
             (!holds.0.is_offline()).then_some(Arc::strong_count(&holds.1))

@@ -188,7 +188,8 @@ impl PageCounter {
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
-    /// let (web, import) = (machine.child(), machine.child());
+    /// let web = machine.child();
+    /// let import = machine.child();
     /// web.force_charge(3);
     /// import.force_charge(4);
     /// assert_eq!((machine.usage(), web.parent()), (7, Some(machine.clone())));

@@ -249,7 +249,8 @@ pub struct Counts {
 /// use memcg::{CounterConfig, PageCounter};
 ///
 /// let job = PageCounter::root(CounterConfig::new().batch(0));
-/// let (minute, hour) = (job.peak_window(), job.peak_window());
+/// let minute = job.peak_window();
+/// let hour = job.peak_window();
 /// job.force_charge(80);
 /// job.uncharge(80);
 /// minute.reset();

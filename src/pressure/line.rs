@@ -171,7 +171,8 @@ impl Waiting {
         let Some(waiter) = self.waiters.get_mut(&ticket) else {
             return;
         };
-        let (line, admits) = (self.lines.entry(level.key()).or_default(), level.admits());
+        let line = self.lines.entry(level.key()).or_default();
+        let admits = level.admits();
         line.places.insert(waiter.place);
         // Lowered meanwhile: all are compared again.
         let is_too_large = waiter.bytes > admits;
@@ -231,7 +232,8 @@ impl Waiting {
         let budget = budget.min(self.patience_behind(place, level));
         self.count_barged(level, first(level).show(place, bytes, budget));
         if let Some(line) = self.lines.get_mut(&level.key()) {
-            (line.first, line.shown) = (place, budget);
+            line.first = place;
+            line.shown = budget;
         }
         if place == PlaceInLine::NONE {
             self.lines.remove(&level.key());
@@ -245,7 +247,8 @@ impl Waiting {
         let Some(line) = self.lines.get_mut(&level.key()) else {
             return;
         };
-        let (place, shown) = (line.first, std::mem::replace(&mut line.shown, left));
+        let place = line.first;
+        let shown = std::mem::replace(&mut line.shown, left);
         let barged = shown.saturating_sub(left);
         if let Some(waiter) = self.waiters.get_mut(&place.ticket()) {
             let budget = waiter
@@ -279,9 +282,11 @@ impl Waiting {
         else {
             return false;
         };
-        (waiter.bytes, waiter.budget) = (bytes, waiter.budget.min(bytes));
+        waiter.bytes = bytes;
+        waiter.budget = waiter.budget.min(bytes);
         waiter.patience = waiter.patience.min(bytes.saturating_mul(PATIENCE));
-        let (group, level) = (waiter.group, waiter.level);
+        let group = waiter.group;
+        let level = waiter.level;
         let Some(line) = self.lines.get_mut(&level.key()) else {
             return false;
         };
@@ -308,7 +313,8 @@ impl Waiting {
         };
         waiter.decided = Some(decision);
         wakers.extend(waiter.waker.take());
-        let (group, level) = (waiter.group, waiter.level);
+        let group = waiter.group;
+        let level = waiter.level;
         self.leave_line(ticket, &level);
         self.forget_one_of(&group);
     }
@@ -362,7 +368,8 @@ impl Waiting {
             let ticket = place.ticket();
             let needs = |waiter: &Waiter| cover::rise_at(&waiter.group, waiter.bytes, level);
             let bytes = self.waiters.get(&ticket).map_or(u64::MAX, needs);
-            let (room, budget) = (level.room(level.admits()), first(level).budget());
+            let room = level.room(level.admits());
+            let budget = first(level).budget();
             if room == 0 || budget == 0 {
                 break;
             }
@@ -605,11 +612,10 @@ pub(crate) fn enqueue(
     let mut waiting = table(tree).lock();
     waiting.tickets += 1;
     let number = waiting.tickets;
-    let (place, patience) = (
-        PlaceInLine::new(importance::of(group), number),
-        bytes.saturating_mul(PATIENCE),
-    );
-    let (of, at) = (kept_by_waiter(group), kept_by_waiter(level));
+    let place = PlaceInLine::new(importance::of(group), number);
+    let patience = bytes.saturating_mul(PATIENCE);
+    let of = kept_by_waiter(group);
+    let at = kept_by_waiter(level);
     let waiter = Waiter {
         group: of,
         bytes,
@@ -766,7 +772,8 @@ impl Ticket {
         // The thread drops the waiter's waker without the lock.
         let left = self.with(|waiting| {
             let waiter = waiting.waiters.get(&self.number)?;
-            let (level, in_line) = (waiter.level, waiter.decided.is_none());
+            let level = waiter.level;
+            let in_line = waiter.decided.is_none();
             if in_line {
                 waiting.leave_line(self.number, &level);
             }

@@ -46,8 +46,9 @@ pub(crate) fn serve(scheduled: *const ()) {
 
 /// Serve these levels, and those that the thread schedules meanwhile.
 fn serve_levels(mut levels: Due) {
-    let (mut wakers, mut notifications, mut listened) =
-        (Wakers::default(), Notifications::new(), Due::new());
+    let mut wakers = Wakers::default();
+    let mut notifications = Notifications::new();
+    let mut listened = Due::new();
     while !levels.is_empty() {
         let entered = Entered::enter();
         for level in levels {
@@ -82,7 +83,8 @@ fn serve_levels(mut levels: Due) {
 
 /// Call the listeners of a level whose event has happened.
 fn call_listeners(level: Handle) {
-    let (mut wakers, mut notifications) = (Wakers::default(), Notifications::new());
+    let mut wakers = Wakers::default();
+    let mut notifications = Notifications::new();
     {
         let _path = SlowPath::enter();
         listeners::collect(&level, &mut wakers, Some(&mut notifications));

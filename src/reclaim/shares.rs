@@ -51,7 +51,8 @@ pub(crate) fn take(group: &Counter, has_soft: bool) {
 /// Takes a group's share away; returns it, 0 where there is none. The soft limit stays as it is.
 /// The caller holds the lock of the group's shard, or the tree's.
 pub(crate) fn leave(group: &Counter) -> u32 {
-    let (tree, parent) = (group_tree::of(group), group.parent());
+    let tree = group_tree::of(group);
+    let parent = group.parent();
     let Some(parent) = parent.filter(|_| tree.any_shares.load(Ordering::Relaxed)) else {
         return 0;
     };
@@ -108,7 +109,8 @@ impl Shares {
 
     /// Returns the share before.
     fn set(&mut self, parent: &Counter, group: &Counter, share: u32) -> u32 {
-        let (of, linked) = (online(parent), online(group));
+        let of = online(parent);
+        let linked = online(group);
         let new = || ParentOfShares {
             parent: of,
             children: Default::default(),
@@ -378,7 +380,8 @@ mod tests {
         let held: Vec<_> = [("a", 9, 500), ("b", 1, 400)]
             .into_iter()
             .map(|(name, share, bytes)| {
-                let (group, victims) = (tenant(&root, name, share), Arc::clone(&victims));
+                let group = tenant(&root, name, share);
+                let victims = Arc::clone(&victims);
                 let held = Arc::new(std::sync::Mutex::new(Some(group.charge(bytes).unwrap())));
                 let hook = group.on_cancel({
                     let held = Arc::clone(&held);

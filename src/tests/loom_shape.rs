@@ -151,7 +151,8 @@ fn loom_listing_vs_offline() {
             let mut all: Vec<Group> = ["a", "b", "c"].map(|name| group(&root, name)).into();
             let goes = all.remove(going);
             let id = |group: &Group| group.first().id();
-            let (staying, gone) = (all.iter().map(id).collect::<Vec<_>>(), id(&goes));
+            let staying = all.iter().map(id).collect::<Vec<_>>();
+            let gone = id(&goes);
             let lister = beside(root, move |root| {
                 let listed: Vec<_> = children::pin(root.first())
                     .iter()

@@ -174,7 +174,8 @@ fn loom_exact_read_vs_gauge() {
         child.stat_add(EVENT, 1);
         runtime.root().stat_add(EVENT, -1);
         let read = reader.join().unwrap();
-        let (found, error) = (read.get(EVENT), read.max_error().cast_signed());
+        let found = read.get(EVENT);
+        let error = read.max_error().cast_signed();
         assert!(
             found - error <= 3 && found + error >= 2,
             "a gauge of 2 or 3: {found}, at most {error} off"

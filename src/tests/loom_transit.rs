@@ -131,7 +131,8 @@ fn loom_forced_vs_opening() {
 fn loom_refusal_vs_retire() {
     model_without_pair(|| {
         let root = PageCounter::root(stocked().max(2).budget(64));
-        let (gone, stays) = (root.child(), root.child());
+        let gone = root.child();
+        let stays = root.child();
         stays.set_batch(0);
         gone.charge(1).unwrap();
         gone.uncharge(1);

@@ -53,7 +53,8 @@ fn shuttle_guards_turn_over() {
         let mut threads = Threads::new();
         for name in ["first", "second"] {
             let gone = group(&runtime.root(), name);
-            let (id, guard) = (gone.id(), gone.charge(1).unwrap());
+            let id = gone.id();
+            let guard = gone.charge(1).unwrap();
             gone.offline().unwrap();
             threads.add(gone, drop);
             threads.add((), move |()| turn_over(guard, id));
@@ -78,7 +79,8 @@ fn shuttle_groups_come_and_go() {
         let handed = Arc::new(Lock::new(Rank::Stocks, Vec::new()));
         let mut threads = Threads::new();
         for thread in 0..4 {
-            let (tenants, handed) = (tenants.clone(), handed.clone());
+            let tenants = tenants.clone();
+            let handed = handed.clone();
             threads.add((), move |()| {
                 for round in 0..2 {
                     let query = group(

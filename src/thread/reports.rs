@@ -147,7 +147,9 @@ mod noted {
     #[cold]
     fn report_slow(all: &AllNotedEvents) {
         let unreported = all.objects.take(|(shape, recycled)| {
-            let (pool, asked, given) = (shape.kind.name(), shape.asked, shape.given());
+            let pool = shape.kind.name();
+            let asked = shape.asked;
+            let given = shape.given();
             let node = shape.node.map(NodeId::get);
             foreign(|| event!(target: POOL, Level::TRACE, pool, asked, given, node, recycled));
         });

@@ -143,7 +143,8 @@ fn a_smaller_batch_bounds_what_is_stocked() {
                 }
             },
         );
-        let (stocked, bound) = (counter.stocked(), counter.stocked_bound());
+        let stocked = counter.stocked();
+        let bound = counter.stocked_bound();
         assert!(stocked <= bound, "round {round}: {stocked} of {bound}");
         let verdict = counter.verify();
         assert!(verdict.is_ok(), "round {round}: {verdict}");

@@ -197,7 +197,8 @@ fn inside_reclaim() {
     let (acme, query, _held) = full(&runtime);
     let said = Arc::new(Mutex::new(String::new()));
     let _registration = {
-        let (query, said) = (query.clone(), Arc::clone(&said));
+        let query = query.clone();
+        let said = Arc::clone(&said);
         let asks = call(move |_, _| {
             *lock(&said) = query
                 .charge(Bytes(3 * KIB))
@@ -253,7 +254,8 @@ fn a_stock_is_named_where_it_may_have_credit() {
         .expect("a name");
     let queries = ["a", "b"].map(|name| create(&acme, name));
     let _held = queries.each_ref().map(|query| charge(query, KIB));
-    let (usage, open) = (acme.usage(), refused(&queries[0], 11 * KIB).to_string());
+    let usage = acme.usage();
+    let open = refused(&queries[0], 11 * KIB).to_string();
     assert_eq!(
         (usage, acme.usage()),
         (8 * KIB, 8 * KIB),
@@ -280,7 +282,8 @@ fn a_stock_is_named_where_it_may_have_credit() {
 fn counters() {
     let top = PageCounter::root(CounterConfig::new().batch(0).max(100));
     let job = top.child();
-    let (at, of) = (top.id(), job.id());
+    let at = top.id();
+    let of = job.id();
     let refused = job.charge(120).expect_err("no room");
     let text = format!(
         "{at} refused 120 for {of}: short by 20, max 100; to fit, raise its max or charge less"

@@ -169,16 +169,18 @@ fn errors_box() {
             .create(if refuse == 1 { "" } else { "q" }, Limits::new())?;
         let mut charge = group.charge(15)?;
         let part = charge.split(if refuse == 2 { 16 } else { 5 })?;
-        group.set_max(if refuse == 3 {
+        let max = if refuse == 3 {
             "200%".parse::<Limit>()?
         } else {
             Limit::Unlimited
-        })?;
-        charge.merge(if refuse == 4 {
+        };
+        group.set_max(max)?;
+        let merged = if refuse == 4 {
             runtime.root().charge(1)?
         } else {
             part
-        })?;
+        };
+        charge.merge(merged)?;
         if refuse == 5 {
             runtime.root().offline()?
         } else {

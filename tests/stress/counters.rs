@@ -99,7 +99,9 @@ impl Node {
             return false;
         }
         let counter = &self.counter;
-        let (forced, max, usage) = (counter.forced(), counter.max(), counter.usage());
+        let forced = counter.forced();
+        let max = counter.max();
+        let usage = counter.usage();
         if forced_charges.still() != Some(still) {
             return false;
         }
@@ -195,12 +197,10 @@ impl Tree {
         assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
         for (node, &live) in self.nodes.iter().zip(&live) {
             let counter = &node.counter;
-            let (usage, stocked, forced, max) = (
-                counter.usage(),
-                counter.stocked(),
-                counter.forced(),
-                counter.max(),
-            );
+            let usage = counter.usage();
+            let stocked = counter.stocked();
+            let forced = counter.forced();
+            let max = counter.max();
             assert_eq!(
                 (counter.live(), usage),
                 (live, live + stocked),

@@ -57,7 +57,9 @@ pub(crate) fn assert_sound(runtime: &Runtime) {
         .chain([runtime.root()])
         .filter(|group| !group.is_observe_only())
     {
-        let (usage, forced, max) = (group.usage(), group.forced(), group.max());
+        let usage = group.usage();
+        let forced = group.forced();
+        let max = group.max();
         assert!(
             usage - forced <= max,
             "{}: usage {usage}, forced {forced}, max {max}",

@@ -299,9 +299,11 @@ fn hooks_of_victims_allocate_and_free() {
         let held = Arc::new(Mutex::new(
             hog.run(|| (0..100).map(|_| bytes(1, 10_000)).collect::<Vec<_>>()),
         ));
-        let (called, dropped) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let called = Arc::new(AtomicU64::new(0));
+        let dropped = Arc::new(AtomicU64::new(0));
         let hook = hog.on_cancel({
-            let (held, called) = (Arc::clone(&held), Arc::clone(&called));
+            let held = Arc::clone(&held);
+            let called = Arc::clone(&called);
             let dropped = Dropped(hog.clone(), Arc::clone(&dropped));
             move |cancel| {
                 let group = cancel.group();

@@ -49,7 +49,8 @@ struct Known {
 
 impl Queued {
     pub(crate) fn new(queue: Queue) -> Arc<Queued> {
-        let (refusals, attempts) = (Mutex::default(), Mutex::default());
+        let refusals = Mutex::default();
+        let attempts = Mutex::default();
         Arc::new(Queued {
             queue,
             refusals,
@@ -161,7 +162,9 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     pub(crate) fn new(queued: &Arc<Queued>, place: Place, cannot_run_again: bool) -> Attempt {
-        let (id, is_last_try, begun) = (place.id(), place.is_last_try(), Instant::now());
+        let id = place.id();
+        let is_last_try = place.is_last_try();
+        let begun = Instant::now();
         let waited = Duration::ZERO;
         queued.attempts().push(Known {
             id,

@@ -350,7 +350,8 @@ impl GroupPool {
         let wanted =
             open.and_then(|demand| demand.refuses(consumer.id(), reservation.size() as u64));
         wanted.map_or(Ok(()), |wanted| {
-            let (path, wanted) = (account.group.path(), Bytes(wanted));
+            let path = account.group.path();
+            let wanted = Bytes(wanted);
             let told = exhausted(
                 consumer.name(),
                 format_args!("{path} is asked for {wanted}; to go on, spill"),
@@ -369,7 +370,8 @@ impl GroupPool {
         bytes: u64,
         way_out: WayOut,
     ) -> Result<()> {
-        let (group, name) = (&account.group, reservation.consumer().name());
+        let group = &account.group;
+        let name = reservation.consumer().name();
         let reserve = at_most_half(group, self.kept(way_out));
         let all = bytes.saturating_add(reserve);
         let is_of_poor = |error: &ChargeError| {
@@ -424,7 +426,8 @@ impl GroupPool {
         way_out: WayOut,
         refused: ChargeError,
     ) -> Result<()> {
-        let (consumer, group) = (reservation.consumer(), &account.group);
+        let consumer = reservation.consumer();
+        let group = &account.group;
         let Some(error) = drain_and_retry(account, additional, refused) else {
             return Ok(());
         };
@@ -474,7 +477,8 @@ impl GroupPool {
             if let Some(place) = queued.wait_in_place(level) {
                 return in_place(place);
             }
-            let (begun, longest) = (Instant::now(), || queued.longest_wait(level));
+            let begun = Instant::now();
+            let longest = || queued.longest_wait(level);
             let waited = match longest().is_zero() {
                 true => None,
                 false => {
@@ -712,7 +716,8 @@ impl MemoryPool for GroupPool {
     /// The same of a growth that fits at once.
     #[inline]
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        let (consumer, bytes) = (reservation.consumer(), additional as u64);
+        let consumer = reservation.consumer();
+        let bytes = additional as u64;
         match self.quick.of(consumer) {
             Some(group)
                 if !consumer.can_spill()

@@ -72,9 +72,12 @@ struct Weights {
 
 impl Weights {
     fn of(path: &TokenStream, fields: &Fields) -> Result<Weights> {
-        let (mut bound, mut sum, mut holds_nothing) = (Vec::new(), quote!(0_usize), Vec::new());
+        let mut bound = Vec::new();
+        let mut sum = quote!(0_usize);
+        let mut holds_nothing = Vec::new();
         for (at, field) in fields.iter().enumerate() {
-            let (name, of_type) = (format_ident!("field_{at}"), &field.ty);
+            let name = format_ident!("field_{at}");
+            let of_type = &field.ty;
             let weight = match Counts::of(field)? {
                 Counts::Nothing => continue,
                 Counts::Weight => {

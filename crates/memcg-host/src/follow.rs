@@ -283,7 +283,8 @@ impl HostFollower {
             state.changes = 1;
         }
         let state = Arc::new(Mutex::new(state));
-        let (shown, group) = (Arc::clone(&state), group.clone());
+        let shown = Arc::clone(&state);
+        let group = group.clone();
         let worker = Worker::start("memcg-host", move |stop| {
             let mut seen = Seen {
                 limits,
@@ -323,7 +324,8 @@ impl HostFollower {
         let mut before = lock(shown).clone();
         let (mut now, may_rise) = seen.judge(limits, self.share, &before);
         if !may_rise && now.granted > before.granted {
-            (now.granted, now.max) = (before.granted, before.granted);
+            now.granted = before.granted;
+            now.max = before.granted;
         }
         if self.less_uncharged {
             let holds = group.max();
@@ -692,15 +694,18 @@ mod tests {
 
     #[test]
     fn a_small_change_is_not_set() {
-        let (before, mut now) = (state(), state());
-        (now.uncharged, now.max) = (9, 991);
+        let before = state();
+        let mut now = state();
+        now.uncharged = 9;
+        now.max = 991;
         now.keep_if_near(&before);
         assert_eq!(now.max, 1_000);
         assert!(!now.is_news(&before));
         now.max = 990;
         now.keep_if_near(&before);
         assert!(now.max == 990 && now.is_news(&before));
-        (now.granted, now.max) = (999, 999);
+        now.granted = 999;
+        now.max = 999;
         now.keep_if_near(&before);
         assert_eq!(now.max, 999, "what is granted has moved");
     }

@@ -79,7 +79,8 @@ impl Exposition {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn new(runtime: &Runtime) -> Exposition {
-        let (runtime, ready) = (runtime.clone(), (runtime.root(), PressureLevel::Critical));
+        let ready = (runtime.root(), PressureLevel::Critical);
+        let runtime = runtime.clone();
         Exposition {
             runtime,
             depth: 2,
@@ -93,13 +94,15 @@ impl Exposition {
 
     /// Shows so many levels below the root.
     pub fn depth(mut self, depth: usize) -> Exposition {
-        (self.depth, self.shown) = (depth, Arc::default());
+        self.depth = depth;
+        self.shown = Arc::default();
         self
     }
 
     /// Shows so many groups of each level.
     pub fn top(mut self, top: usize) -> Exposition {
-        (self.top, self.shown) = (top, Arc::default());
+        self.top = top;
+        self.shown = Arc::default();
         self
     }
 
@@ -123,7 +126,8 @@ impl Exposition {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn names(mut self, most: usize) -> Exposition {
-        (self.names, self.shown) = (Some(most), Arc::default());
+        self.names = Some(most);
+        self.shown = Arc::default();
         self
     }
 
@@ -184,10 +188,8 @@ impl Exposition {
             .map(|item| (item.name.to_string(), item.unit))
             .chain(of_ledger)
             .collect();
-        let (places, now) = (
-            self.names.unwrap_or(self.top.saturating_mul(4)),
-            Instant::now(),
-        );
+        let places = self.names.unwrap_or(self.top.saturating_mul(4));
+        let now = Instant::now();
         let groups = self.rows_where(self.runtime.root(), |depth, group| {
             let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
             places == usize::MAX || shown.admit(depth, places, &group.path(), now)
@@ -208,7 +210,8 @@ impl Exposition {
     fn rows_where(&self, group: Group, has_place: impl Fn(usize, &Group) -> bool) -> Rows {
         let usage = group.usage();
         let mut rows = vec![(group, usage, 0)];
-        let (mut first, mut others) = (0, Vec::new());
+        let mut first = 0;
+        let mut others = Vec::new();
         for depth in 1..=self.depth {
             let mut level: Vec<(Group, u64)> = rows[first..]
                 .iter()

@@ -145,7 +145,9 @@ fn pressure_has_the_form_of_the_kernel() {
     ]
     .map(|text| shares(&text));
     for (at, name) in ["some", "full"].into_iter().enumerate() {
-        let ((said, averages, total), least, most) = (&text[at], before[at].2, after[at].2);
+        let (said, averages, total) = &text[at];
+        let least = before[at].2;
+        let most = after[at].2;
         assert_eq!(said, name);
         assert!(
             averages

@@ -42,7 +42,8 @@ impl Collects {
             .exporter
             .get_finished_metrics()
             .expect("what it has exported");
-        let (mut samples, mut units) = (Samples::new(), BTreeMap::new());
+        let mut samples = Samples::new();
+        let mut units = BTreeMap::new();
         for metric in collected
             .iter()
             .flat_map(|all| all.scope_metrics())
@@ -264,7 +265,8 @@ fn several_readers() {
     let observed = Exposition::new(&runtime).observe(&provider.meter("test"));
     std::thread::scope(|scope| {
         for thread in 0..2_u64 {
-            let (runtime, provider) = (&runtime, &provider);
+            let runtime = &runtime;
+            let provider = &provider;
             scope.spawn(move || {
                 for round in 0..50 {
                     let group = runtime

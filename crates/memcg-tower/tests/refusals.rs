@@ -460,18 +460,14 @@ async fn the_size_of_a_body_counts_the_frame_that_waits() {
         let mut context = Context::from_waker(Waker::noop());
         for _ in 0..2 {
             assert!(Pin::new(&mut body).poll_frame(&mut context).is_pending());
-            let (lower, upper) = (body.size_hint().lower(), body.size_hint().upper());
-            assert_eq!(
-                (lower, upper),
-                (
-                    if says_its_length {
-                        whole
-                    } else {
-                        50 * KIB as u64
-                    },
-                    exact
-                )
-            );
+            let lower = body.size_hint().lower();
+            let upper = body.size_hint().upper();
+            let least = if says_its_length {
+                whole
+            } else {
+                50 * KIB as u64
+            };
+            assert_eq!((lower, upper), (least, exact));
         }
         drop(body);
         assert_eq!(
@@ -557,7 +553,8 @@ async fn the_body_of_a_request_ends() {
 #[tokio::test]
 async fn a_stream_that_is_answered_may_pause() {
     let scene = Scene::new();
-    let (time, kept) = (Duration::from_millis(20), Mutex::new(None));
+    let time = Duration::from_millis(20);
+    let kept = Mutex::new(None);
     let service = scene
         .layer()
         .body_timeout(time)

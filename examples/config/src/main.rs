@@ -34,7 +34,8 @@ struct Cache(Mutex<VecDeque<Charged<Vec<u8>>>>);
 
 impl Reclaim for Cache {
     fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
-        let (mut entries, mut freed) = (self.0.lock().unwrap(), 0);
+        let mut entries = self.0.lock().unwrap();
+        let mut freed = 0;
         while freed < want
             && let Some(entry) = entries.pop_front()
         {
@@ -88,7 +89,8 @@ fn apply(group: &Group, limits: &Limits) -> Result<(), Box<dyn Error>> {
     group.set_limits(whole)?; // has memory reclaimed
     let above = group.usage().saturating_sub(group.max());
     if above > 0 {
-        let (path, max) = (group.path(), Bytes(group.max()));
+        let path = group.path();
+        let max = Bytes(group.max());
         println!(
             "{path} holds {} above its max {max}: it gets nothing until it gives them back",
             Bytes(above)
@@ -172,7 +174,8 @@ fn run() -> Result<(), Box<dyn Error>> {
     let first = Settings::parse(&file, &text)?;
     let mut before = Some(text);
     let runtime = Runtime::builder().max(first.max).build()?;
-    let (mut tenants, stop) = (BTreeMap::new(), AtomicBool::new(false));
+    let mut tenants = BTreeMap::new();
+    let stop = AtomicBool::new(false);
     println!("{seconds} s; the limits follow {}", file.display());
 
     let result = thread::scope(|scope| {
@@ -181,7 +184,8 @@ fn run() -> Result<(), Box<dyn Error>> {
             |group: Group, cache: Arc<Cache>| drop(scope.spawn(move || work(&group, &cache, stop)));
         let mut follow = || {
             update(&runtime, &mut tenants, &first, start)?;
-            let (began, mut next) = (Instant::now(), PRINT_EVERY);
+            let began = Instant::now();
+            let mut next = PRINT_EVERY;
             while began.elapsed() < Duration::from_secs(seconds) {
                 thread::sleep(LOOK_EVERY);
                 match changed(&file, &mut before) {

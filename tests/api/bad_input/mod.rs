@@ -564,10 +564,8 @@ fn taking_the_root_offline() {
     );
     held.assert_whole();
     let runtime = Runtime::builder().build().expect("a configuration");
-    let (root, a) = (
-        runtime.root(),
-        runtime.root().create("a", Limits::new()).expect("a name"),
-    );
+    let root = runtime.root();
+    let a = runtime.root().create("a", Limits::new()).expect("a name");
     root.offline_tree();
     assert_eq!(
         (a.is_offline(), root.is_offline(), root.children().len()),

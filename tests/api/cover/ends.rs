@@ -86,10 +86,8 @@ fn the_next_group_in_the_object_begins_at_zero() {
         };
         let query = runtime.root().scope(round as u64, limits).unwrap();
         assert_figures(&query, [0; 4]);
-        let (charge, object) = (
-            query.charge(100).unwrap(),
-            Object::of(&query, round % 150 + 1),
-        );
+        let charge = query.charge(100).unwrap();
+        let object = Object::of(&query, round % 150 + 1);
         let size = round as u64 % 150 + 1;
         let live = if query.limits().cover_allocations {
             size.max(100)

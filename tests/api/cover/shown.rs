@@ -23,7 +23,8 @@ fn a_subtree_has_what_its_groups_have() {
         (0, 130)
     );
     assert_eq!(runtime.root().ledger_local().allocated(), 0);
-    let (ours, object) = (acme.charge(1_000).unwrap(), Object::of(&acme, 7));
+    let ours = acme.charge(1_000).unwrap();
+    let object = Object::of(&acme, 7);
     // Beside its own bytes what the group that went offline left behind, and nothing of the other
     // one.
     let local = acme.ledger_local();
@@ -114,10 +115,8 @@ fn objects_of_a_dying_group_are_paid_for() {
     let acme = group(&runtime, "acme");
     let query = covering(&acme, "query");
     let parts = ["one", "two"].map(|name| query.create(name, Limits::new()).unwrap());
-    let (charge, objects) = (
-        query.charge(100).unwrap(),
-        parts.each_ref().map(|part| Object::of(part, 70)),
-    );
+    let charge = query.charge(100).unwrap();
+    let objects = parts.each_ref().map(|part| Object::of(part, 70));
     for part in &parts {
         part.offline().unwrap();
         for level in [&query, &acme, &runtime.root()] {

@@ -54,7 +54,8 @@ fn destructors_of_a_thread() {
     let [a] = groups(&runtime, ["a"]);
     let (sender, seen) = channel();
     for last_first in [true, false] {
-        let (a, sender) = (a.clone(), sender.clone());
+        let a = a.clone();
+        let sender = sender.clone();
         thread::spawn(move || {
             let last = || Some(Last(sender.clone()));
             if last_first {
@@ -113,7 +114,8 @@ fn a_destructor_allocates_beside_the_next_thread() {
     let [a] = groups(&runtime, ["a"]);
     let step = Arc::new(Barrier::new(2));
     let ends = {
-        let (a, step) = (a.clone(), step.clone());
+        let a = a.clone();
+        let step = step.clone();
         thread::spawn(move || {
             // Before the first object, so that the destructor runs after the one that gives the
             // block up.

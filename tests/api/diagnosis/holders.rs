@@ -48,7 +48,8 @@ fn the_largest_three() {
 fn with_all_that_is_below_them() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "a", 100 * MIB);
-        let (child, _other) = (create(&group, "child"), create(&group, "other"));
+        let child = create(&group, "child");
+        let _other = create(&group, "other");
         let grandchild = create(&child, "grandchild");
         let _held = [
             charge(&grandchild, 30 * MIB),
@@ -148,10 +149,8 @@ fn in_every_refusal() {
 fn of_the_level_that_refused() {
     for builder in kinds() {
         let runtime = left_empty(build(builder.max(memcg::Limit::Bytes(100 * MIB))));
-        let (top, other) = (
-            create(&runtime.root(), "top"),
-            create(&runtime.root(), "other"),
-        );
+        let top = create(&runtime.root(), "top");
+        let other = create(&runtime.root(), "other");
         let inner = create(&top, "inner");
         let _held = [charge(&inner, 30 * MIB), charge(&other, 70 * MIB)];
         let refusal = refused(&inner, MIB);

@@ -37,7 +37,8 @@ fn the_largest_first() {
 fn children_only() {
     for runtime in runtimes() {
         let root = runtime.root();
-        let (one, other) = (create(&root, "one"), create(&root, "other"));
+        let one = create(&root, "one");
+        let other = create(&root, "other");
         let below = create(&one, "below");
         let _held = [
             charge(&below, 64 * KIB),

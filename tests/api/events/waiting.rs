@@ -54,7 +54,8 @@ fn a_thread_that_waits() {
     for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         for time in [WATCHDOG, Duration::MAX] {
-            let (events, later) = (group.events(), group.events());
+            let events = group.events();
+            let later = group.events();
             let waits = thread::spawn(move || events.wait(Event::Oom, time));
             // It waits already, or not yet.
             thread::sleep(Duration::from_millis(5));

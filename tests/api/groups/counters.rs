@@ -179,11 +179,10 @@ fn a_group_stays_until_its_last_counter_is_free() {
 /// A counter is one builder's: another's of the same number is not taken for it.
 #[test]
 fn a_counter_of_another_builder_is_unknown() {
-    let (mut ours, mut theirs) = (Runtime::builder(), Runtime::builder());
-    let (spill, swap) = (
-        ours.counter("spill", memcg::Unit::Bytes),
-        theirs.counter("swap", memcg::Unit::Bytes),
-    );
+    let mut ours = Runtime::builder();
+    let mut theirs = Runtime::builder();
+    let spill = ours.counter("spill", memcg::Unit::Bytes);
+    let swap = theirs.counter("swap", memcg::Unit::Bytes);
     let [ours, theirs] = [ours, theirs].map(|builder| builder.build().expect("a configuration"));
     assert_eq!(
         ours.root().counter(spill).expect("declared").name(),

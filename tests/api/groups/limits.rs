@@ -27,10 +27,8 @@ fn limits_are_set_together_or_not_at_all() {
             "more is above high than above max"
         );
         assert_eq!(group.limits(), set);
-        let (other, part) = (
-            Limits::new().min(6).low(7).soft(8).high(90).max(100),
-            Limit::percent(10),
-        );
+        let other = Limits::new().min(6).low(7).soft(8).high(90).max(100);
+        let part = Limit::percent(10);
         for refused in [
             other.min(part),
             other.low(part),
@@ -314,7 +312,8 @@ fn a_budget_bounds_what_is_stranded() {
             if number % 3 == 0 {
                 group.offline().expect("no children");
             }
-            let (stocked, bound) = (root.memory().stocked(), root.memory().stocked_bound());
+            let stocked = root.memory().stocked();
+            let bound = root.memory().stocked_bound();
             assert!(
                 stocked <= bound && bound <= budget,
                 "{stocked} of {bound} of {budget}"

@@ -86,7 +86,8 @@ fn limits_above_hold() {
 fn those_beside_are_as_they_were() {
     for runtime in runtimes() {
         let top = create(&runtime.root(), "top");
-        let (group, beside) = (limited(&top, "q", KIB), limited(&top, "beside", KIB));
+        let group = limited(&top, "q", KIB);
+        let beside = limited(&top, "beside", KIB);
         group.set_observe_only(true);
         drop(charge(&group, 10 * KIB));
         assert!(beside.charge(Bytes(10 * KIB)).is_err());

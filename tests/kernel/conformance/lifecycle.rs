@@ -30,10 +30,8 @@ fn s068_a_group_with_children_is_charged() {
     let parent = create(&runtime.root(), "a");
     let before = parent.charge(10).expect("no limit");
     let child = create(&parent, "b");
-    let (own, below) = (
-        parent.charge(20).expect("no limit"),
-        child.charge(30).expect("no limit"),
-    );
+    let own = parent.charge(20).expect("no limit");
+    let below = child.charge(30).expect("no limit");
     assert_eq!(
         (parent.live(), parent.live_local(), child.live()),
         (60, 30, 30)

@@ -157,7 +157,8 @@ fn s102_the_table_is_printed() {
         .create("q", Limits::new())
         .expect("room")
         .stat_add(Stat::ANON, 1);
-    let (pools, text) = (runtime.pools(), runtime.pools().to_string());
+    let pools = runtime.pools();
+    let text = runtime.pools().to_string();
     let lines: Vec<Vec<&str>> = text
         .lines()
         .map(|line| line.split_whitespace().collect())

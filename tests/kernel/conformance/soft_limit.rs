@@ -20,7 +20,8 @@ fn soft(bytes: u64) -> Limits {
 /// The excess of a group makes all below it eligible.
 fn an_ancestor_in_excess(builder: RuntimeBuilder) {
     let runtime = builder.build().expect("a configuration");
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let a = create(&root, "a", soft(10 * MIB));
     let b = create(&a, "b", none());
     let other = create(&root, "other", none());
@@ -72,7 +73,8 @@ fn s094_excess_above_the_target_does_not_count() {
 /// A{B{C}}, only C in excess: it alone is asked, the others only lead there.
 fn only_the_leaf_is_in_excess(builder: RuntimeBuilder) {
     let runtime = builder.build().expect("a configuration");
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let a = create(&root, "a", soft(200 * MIB));
     let b = create(&a, "b", soft(200 * MIB));
     let c = create(&b, "c", soft(10 * MIB));
@@ -114,7 +116,8 @@ fn s095_only_the_leaf_is_in_excess() {
 #[test]
 fn s096_idle_groups_are_not_visited() {
     let runtime = bare_groups().build().expect("a configuration");
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let top = create(&root, "top", none());
     // Half of them hold something and could be asked, a quarter of those has a soft limit of its
     // own.
@@ -154,7 +157,8 @@ fn s096_idle_groups_are_not_visited() {
 /// the same where those in excess give nothing.
 fn no_group_in_excess(builder: RuntimeBuilder) {
     let runtime = builder.build().expect("a configuration");
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let groups = [
         create(&root, "x", none()),
         create(&root, "y", soft(100 * MIB)),

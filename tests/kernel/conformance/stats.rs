@@ -57,11 +57,9 @@ fn s083_parent_is_never_below_child() {
             }
         }
         a.flush();
-        let (of_a, of_b, of_c) = (
-            a.read(Freshness::Stale),
-            b.read(Freshness::Stale),
-            c.read(Freshness::Stale),
-        );
+        let of_a = a.read(Freshness::Stale);
+        let of_b = b.read(Freshness::Stale);
+        let of_c = c.read(Freshness::Stale);
         assert_eq!(
             of_a.get(STAT),
             of_b.get(STAT) + of_c.get(STAT) + of_a.local(STAT)

@@ -128,7 +128,8 @@ const BATCH: u64 = 64 * PAGE;
 fn alloc_anon_mlock(group: &Group, killed: &AtomicBool, delayed: Sender<()>) {
     let mut held = Vec::new();
     while held.len() as u64 * BATCH < 200 * MIB && !killed.load(Ordering::Relaxed) {
-        let (noticed, began) = (count(group, Event::High), Instant::now());
+        let noticed = count(group, Event::High);
+        let began = Instant::now();
         held.push(group.charge(Bytes(BATCH)).expect("max is far away"));
         let delay = group.high_delay(Bytes(BATCH));
         if count(group, Event::High) > noticed && delay > Duration::from_millis(10) {
@@ -154,7 +155,8 @@ fn test_memcg_high_sync(cell: Cell) {
         .expect("a number");
     group.set_max(Limit::Bytes(140 * MIB)).expect("a number");
     let before = group.events();
-    let (killed, (delayed, says_so)) = (AtomicBool::new(false), channel());
+    let killed = AtomicBool::new(false);
+    let (delayed, says_so) = channel();
     std::thread::scope(|scope| {
         let process = scope.spawn(|| alloc_anon_mlock(&group, &killed, delayed));
         let noticed = before.wait(Event::High, PATIENCE);

@@ -149,7 +149,8 @@ fn snapshot_and_verify_add_up_with_credit() {
 #[test]
 fn a_charge_of_another_group_is_dropped() {
     let scene = Scene::with_credit(100);
-    let (sibling, root) = (limited(&scene.parent, "sibling", MAX), scene.runtime.root());
+    let sibling = limited(&scene.parent, "sibling", MAX);
+    let root = scene.runtime.root();
     let elsewhere = build(audited());
     for group in [&sibling, &scene.parent, &root, &elsewhere.root()] {
         let charge = group.charge(200).expect("room");

@@ -139,14 +139,12 @@ fn no_credit_is_taken_above_a_high() {
                 .expect("a number"),
             0
         );
-        let beside = create(
-            if at_parent {
-                &scene.parent
-            } else {
-                &scene.queue
-            },
-            "beside",
-        );
+        let parent = if at_parent {
+            &scene.parent
+        } else {
+            &scene.queue
+        };
+        let beside = create(parent, "beside");
         let _held = beside.charge_with(900, OnFull::Reclaim).expect("below max");
         assert!(level.usage() > level.high());
         assert!(
@@ -212,7 +210,8 @@ fn a_limit_that_only_counts_refuses_nothing() {
 fn inside_a_reclaimer_nothing_is_kept() {
     let scene = Scene::new();
     let held = Arc::new(Mutex::new(vec![take(&scene.stock, 900)]));
-    let (stock, gives) = (scene.stock.clone(), Arc::clone(&held));
+    let stock = scene.stock.clone();
+    let gives = Arc::clone(&held);
     let reclaimer = call(move |_, _| {
         let charges = std::mem::take(&mut *lock(&gives));
         let bytes = charges.iter().map(memcg::Charge::bytes).sum();

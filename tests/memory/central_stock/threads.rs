@@ -23,7 +23,8 @@ fn a_smaller_batch_holds_at_once() {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             for thread in 0..6 {
-                let (stock, over) = (&stock, &over);
+                let stock = &stock;
+                let over = &over;
                 let bytes = if thread < 4 { 3 * SMALL } else { SMALL / 4 };
                 scope.spawn(move || {
                     while !over.load(Ordering::Relaxed) {

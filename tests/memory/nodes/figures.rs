@@ -197,10 +197,8 @@ fn other_reads_have_all_nodes() {
                 .all(|row| row.stats.get("kernel") == Some(&4_321)),
             "{table}"
         );
-        let (exact, within) = (
-            group.read(Freshness::Exact),
-            group.read(Freshness::Within(0)),
-        );
+        let exact = group.read(Freshness::Exact);
+        let within = group.read(Freshness::Within(0));
         assert_eq!(
             (
                 exact.get(Stat::KERNEL),

@@ -109,10 +109,8 @@ pub(crate) fn assert_sums(runtime: &Runtime) {
     let items: Vec<Stat> = runtime.items().map(|item| item.stat).collect();
     for group in runtime.root().descendants().chain([runtime.root()]) {
         for &item in &items {
-            let (by_node, whole) = (
-                group.numa_stat(item, Freshness::Exact),
-                group.read(Freshness::Exact),
-            );
+            let by_node = group.numa_stat(item, Freshness::Exact);
+            let whole = group.read(Freshness::Exact);
             assert_eq!(
                 by_node.sum(),
                 whole.get(item),
@@ -165,7 +163,8 @@ pub(crate) fn kinds(nodes: usize) -> impl Iterator<Item = RuntimeBuilder> {
 impl Other {
     /// Holds there.
     pub(crate) fn hold(&self, group: &Group, placement: &Placement) -> Kmem {
-        let (group, placement) = (group.clone(), placement.clone());
+        let group = group.clone();
+        let placement = placement.clone();
         self.run(move || hold(&group, &placement))
     }
 }

@@ -147,7 +147,9 @@ fn from_credit_nothing_shared_is_touched() {
             + group.read(Freshness::Exact).get(Stat::STOCK_RETURN)
     };
     drop(hold(&group, &placement));
-    let (usage, walks, counts) = (group.usage(), refills(), runtime.counts());
+    let usage = group.usage();
+    let walks = refills();
+    let counts = runtime.counts();
     let mut held: Option<Kmem> = None;
     for round in 0..1_000 {
         // Bound and account differ; it is freed while the next one is held.

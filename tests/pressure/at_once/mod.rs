@@ -97,7 +97,8 @@ pub(crate) fn credit_elsewhere(group: &Group) -> Other {
 /// often it was called.
 pub(crate) fn blocking() -> (mpsc::Sender<()>, Arc<AtomicU64>, Arc<dyn Reclaim>) {
     let (go_on, blocks) = mpsc::channel::<()>();
-    let (blocks, calls) = (Mutex::new(blocks), Arc::new(AtomicU64::new(0)));
+    let blocks = Mutex::new(blocks);
+    let calls = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&calls);
     let reclaimer = call(move |_, _| {
         count.fetch_add(1, Ordering::SeqCst);

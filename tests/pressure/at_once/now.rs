@@ -228,7 +228,8 @@ fn inside_a_reclaimer() {
     let group = limited(&runtime.root(), "q", 10 * KIB);
     let _held = charge(&group, 10 * KIB);
     let inside = Arc::new(AtomicU64::new(0));
-    let (count, again) = (Arc::clone(&inside), group.clone());
+    let count = Arc::clone(&inside);
+    let again = group.clone();
     let reclaimer = call(move |_, _| {
         let asks = [
             again.charge_with(1, OnFull::Now),

@@ -245,7 +245,8 @@ fn the_domain_itself() {
 fn decided_on_counters() {
     let runtime = left_empty(build(bare()));
     let (domain, victims) = domain(&runtime);
-    let (old, new) = (create(&domain, "old"), create(&domain, "new"));
+    let old = create(&domain, "old");
+    let new = create(&domain, "new");
     // As the statistics have it, the one has everything and the other nothing.
     old.stat_add(memcg::Stat::ANON, 1 << 40);
     domain.flush();

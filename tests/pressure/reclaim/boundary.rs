@@ -15,7 +15,8 @@ fn max(bytes: u64) -> Limits {
 #[test]
 fn any_level_may_be_the_target() {
     for runtime in runtimes() {
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let mut chain = vec![root.clone()];
         for name in ["a", "b", "c", "d"] {
             chain.push(create(&chain[chain.len() - 1], name));

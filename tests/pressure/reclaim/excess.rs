@@ -42,7 +42,8 @@ fn never_by_default() {
 fn above_it_not_at_it() {
     for limit in [0, 1, 4_096, MIB] {
         let runtime = left_empty(build(bare()));
-        let (root, top) = (runtime.root(), create(&runtime.root(), "top"));
+        let root = runtime.root();
+        let top = create(&runtime.root(), "top");
         let group = create_with(&top, "q", soft(limit));
         assert_eq!(
             (group.soft(), group.limits().soft),
@@ -179,13 +180,15 @@ fn a_recount_after_any_race() {
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 let workers = (0..3_u64).map(|thread| {
-                    let (leaves, parents) = (&leaves, &parents);
+                    let leaves = &leaves;
+                    let parents = &parents;
                     scope.spawn(move || {
                         work(leaves, parents, seed as u64 * 1_000 + round * 3 + thread)
                     })
                 });
                 let workers: Vec<_> = workers.collect();
-                let (stop, parents) = (&stop, &parents);
+                let stop = &stop;
+                let parents = &parents;
                 scope.spawn(move || {
                     while !stop.load(Ordering::SeqCst) {
                         let most = parents[0].descendants_in_excess();

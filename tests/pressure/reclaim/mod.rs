@@ -104,7 +104,9 @@ pub(crate) fn assert_sound(runtime: &Runtime) {
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
     for group in runtime.root().descendants().chain([runtime.root()]) {
-        let (usage, forced, max) = (group.usage(), group.forced(), group.max());
+        let usage = group.usage();
+        let forced = group.forced();
+        let max = group.max();
         assert!(
             usage - forced <= max,
             "{}: usage {usage}, forced {forced}, max {max}",

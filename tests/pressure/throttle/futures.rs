@@ -75,7 +75,8 @@ fn a_hit_is_ready_at_once() {
     {
         let runtime = build(builder.delay_max(LONG));
         let top = with_high(&runtime.root(), "top", MIB);
-        let (group, other) = (super::create(&top, "q"), super::create(&top, "other"));
+        let group = super::create(&top, "q");
+        let other = super::create(&top, "other");
         let mut held = charge(&runtime.root(), 8 * MIB);
         // Two walks, of which the second opens an adaptive stock, and what is left of a batch.
         (0..2).for_each(|_| drop(charge(&group, 100)));

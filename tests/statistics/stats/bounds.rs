@@ -191,7 +191,8 @@ impl Attack {
             stats.push(builder.stat(&format!("item{number}"), unit));
         }
         let runtime = build(builder);
-        let (mut groups, mut parents) = (vec![runtime.root()], vec![0]);
+        let mut groups = vec![runtime.root()];
+        let mut parents = vec![0];
         while groups.len() < GROUPS {
             // Rather deep than wide.
             let parent = rng.random_range(groups.len().saturating_sub(3)..groups.len());
@@ -260,10 +261,8 @@ impl Attack {
     }
 
     fn step(&mut self) {
-        let (thread, group) = (
-            self.rng.random_range(0..THREADS),
-            self.rng.random_range(0..GROUPS),
-        );
+        let thread = self.rng.random_range(0..THREADS);
+        let group = self.rng.random_range(0..GROUPS);
         match self.rng.random_range(0..100) {
             // In most cases each looks at the others' work.
             0..70 => {
@@ -302,7 +301,8 @@ impl Attack {
     fn check(&self, group: usize, stats: &Stats) {
         for (item, &stat) in self.stats.iter().enumerate() {
             assert_honest(stats, stat, self.truth(group, item));
-            let (own, local) = (self.own[group][item], stats.local(stat));
+            let own = self.own[group][item];
+            let local = stats.local(stat);
             assert!(
                 own.abs_diff(local) <= stats.max_error_of(stat),
                 "{stat:?}: {own} of its own was read as {local}"

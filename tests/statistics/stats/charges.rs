@@ -18,7 +18,8 @@ fn own(group: &Group, stat: Stat) -> i64 {
 fn refills_and_returns_are_counted() {
     for builder in [fixed(), fixed().audit(true)] {
         let runtime = build(builder);
-        let (root, other) = (runtime.root(), Other::spawn());
+        let root = runtime.root();
+        let other = Other::spawn();
         let group = create(&root, "q");
         let events = || {
             (
@@ -53,17 +54,16 @@ fn refills_and_returns_are_counted() {
 #[test]
 fn charges_that_wander_are_counted_where_they_are_made() {
     let runtime = build(fixed());
-    let (root, other) = (runtime.root(), Other::spawn());
+    let root = runtime.root();
+    let other = Other::spawn();
     let group = create(&root, "q");
     const ROUNDS: i64 = 100;
     for _ in 0..ROUNDS {
         let held: Vec<_> = (0..64).map(|_| charge(&group, 1)).collect();
         other.run(move || drop(held));
     }
-    let (refills, returns) = (
-        own(&group, Stat::STOCK_REFILL),
-        own(&group, Stat::STOCK_RETURN),
-    );
+    let refills = own(&group, Stat::STOCK_REFILL);
+    let returns = own(&group, Stat::STOCK_RETURN);
     assert_eq!(refills, ROUNDS, "64 bytes are a batch");
     assert!(
         (ROUNDS - 3..=ROUNDS).contains(&returns),

@@ -73,7 +73,8 @@ pub(crate) fn assert_exact(group: &Group, stat: Stat, subtree: i64, local: i64) 
 /// A figure's distance from the truth is within the read's error.
 #[track_caller]
 pub(crate) fn assert_honest(stats: &memcg::figures::Stats, stat: Stat, truth: i64) {
-    let (found, bound) = (stats.get(stat), stats.max_error_of(stat));
+    let found = stats.get(stat);
+    let bound = stats.max_error_of(stat);
     assert!(
         truth.abs_diff(found) <= bound,
         "{stat:?}: {truth} was read as {found} with an error of at most {bound}"

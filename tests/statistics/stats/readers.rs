@@ -12,7 +12,8 @@ fn a_subtree_is_the_sum_of_its_groups() {
     const DEPTH: i64 = 60;
     for builder in kinds() {
         let runtime = build(builder);
-        let (root, other) = (runtime.root(), Other::spawn());
+        let root = runtime.root();
+        let other = Other::spawn();
         let mut levels = vec![root.clone()];
         for depth in 1..DEPTH {
             let level = create(&levels[levels.len() - 1], &depth.to_string());
@@ -33,7 +34,8 @@ fn a_subtree_is_the_sum_of_its_groups() {
 fn an_addition_of_zero_makes_no_writer() {
     for builder in kinds() {
         let runtime = build(builder);
-        let (root, other) = (runtime.root(), Other::spawn());
+        let root = runtime.root();
+        let other = Other::spawn();
         let group = create(&root, "q");
         let add_zero = || {
             other.add(&group, Stat::ANON, 0);
@@ -101,7 +103,8 @@ fn only_a_flush_publishes() {
 fn a_flush_of_everything_reaches_every_group() {
     for builder in kinds() {
         let runtime = build(builder);
-        let (root, other) = (runtime.root(), Other::spawn());
+        let root = runtime.root();
+        let other = Other::spawn();
         let groups: Vec<_> = (0..50)
             .map(|number| create(&root, &number.to_string()))
             .collect();

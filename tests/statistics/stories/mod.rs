@@ -91,7 +91,8 @@ impl Statistics for Library {
     }
 
     fn flush_under_way(&self) -> Box<dyn Any> {
-        let (root, stop) = (self.groups[0].clone(), Arc::new(AtomicBool::new(false)));
+        let root = self.groups[0].clone();
+        let stop = Arc::new(AtomicBool::new(false));
         let (begun, begins) = sync_channel(0);
         let flushing = Flushing {
             stop: Arc::clone(&stop),

@@ -92,10 +92,8 @@ impl World {
 
     /// Looks once: how many looks were conclusive.
     pub(crate) fn sample(&self) -> u64 {
-        let (usage, bound) = (
-            self.parent.usage(),
-            self.runtime.root().memory().stocked_bound(),
-        );
+        let usage = self.parent.usage();
+        let bound = self.runtime.root().memory().stocked_bound();
         assert!(
             bound <= self.budget,
             "bound {bound}, budget {}",
@@ -125,10 +123,8 @@ impl World {
         }
         let root = self.runtime.root();
         for group in root.descendants().chain([root.clone()]) {
-            let (expected, stocked) = (
-                live.get(&group.id()).copied().unwrap_or(0),
-                group.memory().stocked(),
-            );
+            let expected = live.get(&group.id()).copied().unwrap_or(0);
+            let stocked = group.memory().stocked();
             let path = group.path();
             assert_eq!(
                 (group.live(), group.usage()),

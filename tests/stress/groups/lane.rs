@@ -49,7 +49,8 @@ impl Lane {
             60..320 => self.charge(world),
             320..400 => self.raw(world),
             400..420 => {
-                let (group, bytes) = (world.any_group(&mut self.rng), self.bytes());
+                let group = world.any_group(&mut self.rng);
+                let bytes = self.bytes();
                 self.held
                     .push(world.forced.run(|| group.force_charge(Bytes(bytes))));
             }
@@ -198,7 +199,8 @@ impl Lane {
     }
 
     pub(crate) fn charge(&mut self, world: &World) {
-        let (group, bytes) = (world.any_group(&mut self.rng), self.bytes());
+        let group = world.any_group(&mut self.rng);
+        let bytes = self.bytes();
         match group.charge(Bytes(bytes)) {
             Ok(charge) => self.held.push(charge),
             Err(error) => self.refused(&error),
@@ -266,7 +268,8 @@ impl Lane {
         let Some(mut charge) = self.pick() else {
             return;
         };
-        let (bytes, had) = (self.bytes(), charge.bytes());
+        let bytes = self.bytes();
+        let had = charge.bytes();
         let result = match self.rng.random_range(0..10) {
             0 => charge.grow(Bytes(bytes)),
             1 => charge.resize(Bytes(bytes)),

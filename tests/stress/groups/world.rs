@@ -109,10 +109,13 @@ impl World {
 
     /// Looks once; `false` when a limit or a forced charge came in between.
     pub(crate) fn sample(&self, stay: &Stay) -> bool {
-        let (setting, still) = (stay.setting.load(Ordering::SeqCst), self.forced.still());
+        let setting = stay.setting.load(Ordering::SeqCst);
+        let still = self.forced.still();
         // Forced excess first: while none is added it only falls, so it was at least as large when
         // usage was read.
-        let (forced, max, usage) = (stay.group.forced(), stay.group.max(), stay.group.usage());
+        let forced = stay.group.forced();
+        let max = stay.group.max();
+        let usage = stay.group.usage();
         let quiet = still.is_some() && self.forced.still() == still;
         if !quiet || setting % 2 == 1 || stay.setting.load(Ordering::SeqCst) != setting {
             return false;
@@ -151,7 +154,9 @@ impl World {
             assert_eq!(group.live() + spilt, bytes, "{}", group.path());
         }
         for stay in &self.stays {
-            let (usage, forced, max) = (stay.group.usage(), stay.group.forced(), stay.group.max());
+            let usage = stay.group.usage();
+            let forced = stay.group.forced();
+            let max = stay.group.max();
             let ordinary = usage
                 .checked_sub(forced)
                 .expect("what was forced in is part of usage");

@@ -199,7 +199,8 @@ impl Scene {
                 group.events().local()
             }),
             13 => {
-                let (token, tally) = (self.token(), Arc::clone(&self.tally));
+                let token = self.token();
+                let tally = Arc::clone(&self.tally);
                 Thing::Listener(group.on_event(Event::Max, move |happened| {
                     let _token = &token;
                     assert!(happened.times() > 0);
@@ -207,7 +208,8 @@ impl Scene {
                 }))
             }
             14 => {
-                let (token, tally) = (self.token(), Arc::clone(&self.tally));
+                let token = self.token();
+                let tally = Arc::clone(&self.tally);
                 Thing::Hook(group.on_cancel(move |why| {
                     let _token = &token;
                     tally.cancelled.fetch_add(1, Ordering::Relaxed);

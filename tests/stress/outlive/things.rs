@@ -165,7 +165,8 @@ impl Thing {
 
 /// A charge becomes another.
 fn turn(mut charge: Charge, heap: &Heap, rng: &mut SmallRng) -> Option<Charge> {
-    let (bytes, had) = (rng.random_range(0..200), charge.bytes());
+    let bytes = rng.random_range(0..200);
+    let had = charge.bytes();
     let group = charge.group();
     assert!(group.path().starts_with('/'));
     match rng.random_range(0..9) {

@@ -55,7 +55,8 @@ impl Lane {
             60..90 => world.answer(self.rng.random_bool(0.8)),
             90..100 => world.register(&mut self.rng),
             100..110 => {
-                let (group, bytes) = (world.any_group(&mut self.rng), self.bytes() / 4);
+                let group = world.any_group(&mut self.rng);
+                let bytes = self.bytes() / 4;
                 self.held
                     .push(world.forced.run(|| group.force_charge(Bytes(bytes))));
             }
@@ -67,7 +68,8 @@ impl Lane {
                 }
             }
             500..800 => {
-                let (group, bytes) = (world.any_group(&mut self.rng), self.bytes());
+                let group = world.any_group(&mut self.rng);
+                let bytes = self.bytes();
                 match group.charge(Bytes(bytes)) {
                     Ok(charge) => {
                         self.admitted += 1;

@@ -51,10 +51,13 @@ impl Stay {
 
     /// Looks once; `false` when a limit or a forced charge came in between.
     pub(crate) fn sample(&self) -> bool {
-        let (setting, still) = (self.setting.load(Ordering::SeqCst), self.forced.still());
+        let setting = self.setting.load(Ordering::SeqCst);
+        let still = self.forced.still();
         // Forced excess first: while none is added it only falls, so it was at least as large when
         // usage was read.
-        let (forced, max, usage) = (self.group.forced(), self.group.max(), self.group.usage());
+        let forced = self.group.forced();
+        let max = self.group.max();
+        let usage = self.group.usage();
         let quiet = still.is_some() && self.forced.still() == still;
         if !quiet || setting % 2 == 1 || self.setting.load(Ordering::SeqCst) != setting {
             return false;
@@ -257,7 +260,8 @@ impl World {
             builder = builder.barrier(BarrierMode::Fence);
         }
         let runtime = builder.build().expect("a configuration that holds");
-        let (forced, shared) = (Arc::<Forced>::default(), Shared::default());
+        let forced = Arc::<Forced>::default();
+        let shared = Shared::default();
         let mut stays = vec![Stay::new(runtime.root(), &forced)];
         while stays.len() < STAYS {
             let parent = rng.random_range(0..stays.len().min(4));
@@ -384,7 +388,9 @@ impl World {
             .descendants()
             .chain([self.runtime.root()])
         {
-            let (usage, forced, max) = (group.usage(), group.forced(), group.max());
+            let usage = group.usage();
+            let forced = group.forced();
+            let max = group.max();
             assert!(
                 usage - forced <= max,
                 "{}: usage {usage}, forced {forced}, max {max}",
@@ -435,7 +441,8 @@ impl World {
         let room = root.max();
         let bytes = room.saturating_sub(root.live()) + there / 2;
         if bytes <= room {
-            let (mut made, mut usage) = (root.charge(Bytes(bytes)), u64::MAX);
+            let mut made = root.charge(Bytes(bytes));
+            let mut usage = u64::MAX;
             while made.is_err() && root.usage() < usage {
                 usage = root.usage();
                 made = root.charge(Bytes(bytes));

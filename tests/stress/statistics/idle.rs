@@ -62,9 +62,13 @@ fn a_write_meets_its_unlisting() {
             runtime
                 .start_flusher(Duration::from_micros(1))
                 .expect("a period");
-            let (left, done) = (AtomicU64::new(WRITERS as u64), AtomicBool::new(false));
+            let left = AtomicU64::new(WRITERS as u64);
+            let done = AtomicBool::new(false);
             std::thread::scope(|scope| {
-                let (groups, truth, left, done) = (&groups, &truth, &left, &done);
+                let groups = &groups;
+                let truth = &truth;
+                let left = &left;
+                let done = &done;
                 for writer in 0..WRITERS {
                     scope.spawn(move || {
                         let _done = Done(done);

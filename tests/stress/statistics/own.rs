@@ -34,7 +34,8 @@ fn a_flush_shows_nothing_below_before_it_shows_above() {
     let writes = ops() / 50;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let (levels, done) = (&levels, &done);
+        let levels = &levels;
+        let done = &done;
         scope.spawn(move || {
             let _done = Done(done);
             for _ in 0..writes {
@@ -42,7 +43,8 @@ fn a_flush_shows_nothing_below_before_it_shows_above() {
                 levels[DEPTH].flush();
             }
         });
-        let (mut looks, mut last) = (0, 0);
+        let mut looks = 0;
+        let mut last = 0;
         while !done.load(Ordering::SeqCst) {
             let mut below = 0;
             for level in [DEPTH, DEPTH - 1, DEPTH / 2, 1, 0] {
@@ -99,7 +101,8 @@ struct AtExit {
 
 impl Drop for AtExit {
     fn drop(&mut self) {
-        let (stat, root) = (self.tree.stats[self.thread], &self.tree.groups[0]);
+        let stat = self.tree.stats[self.thread];
+        let root = &self.tree.groups[0];
         let before = root.read(Freshness::Exact).get(stat);
         for (number, group) in (1..).zip(&self.tree.groups[1..]) {
             self.meet.wait();

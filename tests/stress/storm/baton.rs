@@ -183,7 +183,9 @@ impl Course {
 /// For the reader of a failure: what hides in stocks is what a reader looks for first.
 fn describe(root: &Group) -> String {
     let row = |group: Group| {
-        let (usage, live, stocked) = (group.usage(), group.live(), group.memory().stocked());
+        let usage = group.usage();
+        let live = group.live();
+        let stocked = group.memory().stocked();
         format!(
             "{}: usage {usage}, live {live}, stocked {stocked}, {} wait",
             group.path(),
@@ -199,12 +201,14 @@ fn a_thread_that_is_next_gets_what_is_given_back() {
     let _turn = turn(module_path!());
     // The storm has its time too.
     let length = Duration::from_secs(seconds()) / 2;
-    let (began, admitted) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+    let began = Instant::now();
+    let admitted = Arc::new(AtomicU64::new(0));
     let mut trees = 0;
     while began.elapsed() < length {
         trees += 1;
         let course = Course::new(trees, &admitted);
-        let (progress, root) = (Arc::clone(&admitted), course.runtime.root());
+        let progress = Arc::clone(&admitted);
+        let root = course.runtime.root();
         let describe = Arc::new(move || describe(&root));
         let watchdog = Watchdog::start(
             "baton",

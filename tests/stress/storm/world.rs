@@ -58,16 +58,16 @@ impl Stay {
 
     /// Looks once; `false` when a max or a forced charge came in between.
     pub(crate) fn sample(&self) -> bool {
-        let (setting, ended) = (
-            self.setting.load(Ordering::SeqCst),
-            self.ended.load(Ordering::SeqCst),
-        );
+        let setting = self.setting.load(Ordering::SeqCst);
+        let ended = self.ended.load(Ordering::SeqCst);
         if setting % 2 == 1 || self.begun.load(Ordering::SeqCst) != ended {
             return false;
         }
         // Forced excess first: while none is added it only falls, so it was at least as large when
         // usage was read.
-        let (forced, max, usage) = (self.group.forced(), self.group.max(), self.group.usage());
+        let forced = self.group.forced();
+        let max = self.group.max();
+        let usage = self.group.usage();
         if self.begun.load(Ordering::SeqCst) != ended
             || self.setting.load(Ordering::SeqCst) != setting
         {
@@ -151,7 +151,8 @@ impl World {
             caches.push(Cache::new(&group, character, nap_max, &due));
             stays.push(Stay::new(group));
         }
-        let (stopped, calls) = (Stopped::default(), Arc::<Calls>::default());
+        let stopped = Stopped::default();
+        let calls = Arc::<Calls>::default();
         let job = |number: usize| {
             let group = stays[1 + number % TENANTS]
                 .group

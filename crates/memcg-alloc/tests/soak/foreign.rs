@@ -280,7 +280,8 @@ pub(crate) fn reclaimer(
 
 /// Registers a hook that has the group give back what it holds: at once, later, or never.
 pub(crate) fn hook(shared: &Arc<Shared>, known: &Arc<KnownGroup>, group: &Group) -> Registration {
-    let (shared, known) = (Arc::clone(shared), Arc::clone(known));
+    let shared = Arc::clone(shared);
+    let known = Arc::clone(known);
     let end = shared.draw().is_multiple_of(6).then(|| PanicsAtTheEnd {
         shared: Arc::clone(&shared),
         counts: true,

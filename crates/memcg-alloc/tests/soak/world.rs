@@ -56,10 +56,8 @@ impl World {
             .oom_time(Duration::from_millis(rng.random_range(1..15)))
             .nodes(2)
             .max(Limit::Bytes(HALF_MAX / 8 * 15));
-        let (rows, files) = (
-            builder.stat("rows", Unit::Events),
-            builder.counter("files", Unit::Events),
-        );
+        let rows = builder.stat("rows", Unit::Events);
+        let files = builder.counter("files", Unit::Events);
         let near = builder.tier("near", [NODES[0]]);
         let runtime = builder.build().expect("a configuration that holds");
         runtime.keep_incidents(64);
@@ -68,7 +66,8 @@ impl World {
                 .start_flusher(Duration::from_millis(rng.random_range(2..20)))
                 .expect("a thread");
         }
-        let (shared, root) = (Arc::new(Shared::new()), runtime.root());
+        let shared = Arc::new(Shared::new());
+        let root = runtime.root();
         root.set_oom_policy([OomPolicy::Inherit, OomPolicy::Choose][rng.random_range(0..2)]);
         root.counter(files)
             .expect("declared")

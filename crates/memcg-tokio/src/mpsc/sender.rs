@@ -211,7 +211,8 @@ impl<T> Sender<T> {
 
     /// Does what [`charge_missed`](Self::charge_missed) does, for at most `time`.
     async fn charge_in_time(&self, bytes: Bytes, time: Duration) -> Result<Charge, SendError<()>> {
-        let (begun, mut over) = (Instant::now(), pin!(sleep(time)));
+        let begun = Instant::now();
+        let mut over = pin!(sleep(time));
         if let Some(charge) = self.charge_in_turn(bytes).await {
             return Ok(charge);
         }
@@ -265,7 +266,8 @@ impl<T> Sender<T> {
         &self,
         charge: impl Future<Output = Result<Charge, ChargeError>>,
     ) -> Result<Charge, SendError<()>> {
-        let (mut charge, mut closed) = (pin!(charge), pin!(self.messages.closed()));
+        let mut charge = pin!(charge);
+        let mut closed = pin!(self.messages.closed());
         poll_fn(|context| match charge.as_mut().poll(context) {
             Poll::Ready(charged) => {
                 Poll::Ready(charged.map_err(|refusal| SendError::Refused((), refusal)))
@@ -412,7 +414,8 @@ pub struct WeakSender<T> {
 impl<T> WeakSender<T> {
     /// Returns a sender, `None` where the last one is gone.
     pub fn upgrade(&self) -> Option<Sender<T>> {
-        let (stock, waiters) = (self.stock.clone(), Arc::clone(&self.waiters));
+        let stock = self.stock.clone();
+        let waiters = Arc::clone(&self.waiters);
         Some(Sender {
             messages: self.messages.upgrade()?,
             stock,

@@ -483,14 +483,12 @@ impl<'a> Out<'a> {
                     Place::InLine { charge, bytes }
                 };
                 self.is_out = false;
-                (
-                    if is_woken {
-                        state.first_sees_to_it()
-                    } else {
-                        None
-                    },
-                    None,
-                )
+                let first = if is_woken {
+                    state.first_sees_to_it()
+                } else {
+                    None
+                };
+                (first, None)
             });
             wake(waker);
             let (Some(wanted), Some((charge, bytes))) = (wanted, &mut self.place) else {
@@ -604,7 +602,8 @@ impl Wait<'_> {
         let ((fate, known), place, waker, spare) = self.waiters.with(|state| {
             let is_first = state.slots.first() == Some(at);
             let left = state.slots.leave(at);
-            let (mut place, mut waker) = (None, None);
+            let mut place = None;
+            let mut waker = None;
             match &state.place {
                 Place::Nowhere if is_first => waker = state.first_sees_to_it(),
                 Place::InLine { bytes, .. } if state.slots.first_bytes() == Some(*bytes) => {}

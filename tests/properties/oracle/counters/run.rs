@@ -176,7 +176,8 @@ impl Run {
                 panic!("{at}: refused {units} while there is room: {refused}")
             }
             (Err(refused), Err(level)) => {
-                let (node, counter) = (self.oracle.node(level), self.counter(level));
+                let node = self.oracle.node(level);
+                let counter = self.counter(level);
                 assert_eq!(
                     refused.level,
                     counter.id(),
@@ -188,7 +189,8 @@ impl Run {
                     "{at}: {refused}"
                 );
                 assert_eq!(refused.requested, units, "{at}: {refused}");
-                let (usage, stocked) = (refused.usage, refused.stocked_bound);
+                let usage = refused.usage;
+                let stocked = refused.stocked_bound;
                 assert!(
                     (node.live..=node.live + stocked).contains(&usage),
                     "{at}: {} live: {refused}",
@@ -218,7 +220,8 @@ impl Run {
     fn set_max(&mut self, op: &Op, index: usize, max: u64) {
         let found = self.on(op, index, move |counter| counter.set_max(max));
         let fits = self.oracle.set_max(index, max);
-        let (at, live) = (&self.at, self.oracle.node(index).live);
+        let at = &self.at;
+        let live = self.oracle.node(index).live;
         match found {
             Ok(()) => assert!(fits, "{at}: max {max} was taken with {live} live"),
             Err(busy) => {
@@ -251,7 +254,8 @@ impl Run {
         }
         if let Some(budget) = self.setup.budget {
             let root = self.counter(0);
-            let (stocked, bound) = (root.stocked(), root.stocked_bound());
+            let stocked = root.stocked();
+            let bound = root.stocked_bound();
             assert!(
                 stocked <= budget,
                 "{}: {stocked} stocked, budget {budget}",
@@ -266,8 +270,12 @@ impl Run {
     }
 
     fn check_charge(&self, index: usize) {
-        let (at, node, counter) = (&self.at, self.oracle.node(index), self.counter(index));
-        let (usage, stocked, bound) = (counter.usage(), counter.stocked(), counter.stocked_bound());
+        let at = &self.at;
+        let node = self.oracle.node(index);
+        let counter = self.counter(index);
+        let usage = counter.usage();
+        let stocked = counter.stocked();
+        let bound = counter.stocked_bound();
         assert_eq!(counter.live(), node.live, "{at}: live of counter {index}");
         assert!(
             usage >= node.live,
@@ -307,8 +315,11 @@ impl Run {
     }
 
     fn check_limits(&self, index: usize) {
-        let (at, node, counter) = (&self.at, self.oracle.node(index), self.counter(index));
-        let (usage, forced) = (counter.usage(), counter.forced());
+        let at = &self.at;
+        let node = self.oracle.node(index);
+        let counter = self.counter(index);
+        let usage = counter.usage();
+        let forced = counter.forced();
         assert_eq!(
             (counter.max(), counter.min(), counter.low(), counter.batch()),
             (node.max, node.min, node.low, node.batch),

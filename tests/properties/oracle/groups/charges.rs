@@ -64,7 +64,8 @@ impl Run {
                     (self.ids[group], bytes),
                     "{at}: {refusal}"
                 );
-                let (usage, live) = (refusal.usage(), self.twin.live(level, counter));
+                let usage = refusal.usage();
+                let live = self.twin.live(level, counter);
                 assert!(
                     (live..=live + refusal.stocked_bound()).contains(&usage),
                     "{at}: {live} live: {refusal}"
@@ -246,7 +247,8 @@ impl Run {
         if at == other {
             return;
         }
-        let (into, from) = (self.twin.held[at], self.twin.held[other]);
+        let into = self.twin.held[at];
+        let from = self.twin.held[other];
         let part = self.charges.swap_remove(other);
         self.twin.held.swap_remove(other);
         // The charge that stood last stands in its place.

@@ -39,10 +39,14 @@ impl Run {
     }
 
     fn glance_at(&self, handle: &Group, group: usize, number: usize) {
-        let (at, twin) = (&self.at, &self.twin.groups[group]);
+        let at = &self.at;
+        let twin = &self.twin.groups[group];
         let counter = handle.counter(self.counter(number)).expect("declared");
-        let (usage, forced, max) = (counter.usage(), counter.forced(), counter.max());
-        let (live, bound) = (self.twin.live(group, number), counter.stocked_bound());
+        let usage = counter.usage();
+        let forced = counter.forced();
+        let max = counter.max();
+        let live = self.twin.live(group, number);
+        let bound = counter.stocked_bound();
         assert_eq!(max, twin.max[number], "{at}: {handle:?}");
         assert!(
             usage >= live && usage - live <= bound,
@@ -77,7 +81,8 @@ impl Run {
     }
 
     fn look_at(&self, handle: &Group, group: usize) {
-        let (at, twin) = (&self.at, &self.twin.groups[group]);
+        let at = &self.at;
+        let twin = &self.twin.groups[group];
         assert_eq!(
             (handle.id(), &*handle.name()),
             (self.ids[group], twin.name.as_str()),
@@ -98,11 +103,9 @@ impl Run {
         for number in 0..COUNTERS {
             let counter = handle.counter(self.counter(number)).expect("declared");
             // In this order: a read of what is stocked settles dying groups.
-            let (stocked, usage, live) = (
-                counter.stocked(),
-                counter.usage(),
-                self.twin.live(group, number),
-            );
+            let stocked = counter.stocked();
+            let usage = counter.usage();
+            let live = self.twin.live(group, number);
             assert_eq!(
                 (counter.live(), usage),
                 (live, live + stocked),
@@ -138,7 +141,8 @@ impl Run {
     }
 
     fn look_at_all(&self, runtime: &Runtime) {
-        let (at, twin) = (&self.at, &self.twin);
+        let at = &self.at;
+        let twin = &self.twin;
         let verdict = runtime.verify();
         assert!(verdict.is_ok(), "{at}: {verdict}");
         assert_eq!(verdict.audited(), self.setup.audit, "{at}");
@@ -180,7 +184,8 @@ impl Run {
     }
 
     fn look_at_pools(&self, runtime: &Runtime) {
-        let (at, there) = (&self.at, self.twin.there().count() as u64);
+        let at = &self.at;
+        let there = self.twin.there().count() as u64;
         for row in runtime.pools().rows() {
             assert_eq!(
                 row.align,

@@ -64,7 +64,8 @@ impl Run {
                 let Some(at) = pick(self.charges.len()) else {
                     return;
                 };
-                let (charge, held) = (self.charges.swap_remove(at), self.twin.held.swap_remove(at));
+                let charge = self.charges.swap_remove(at);
+                let held = self.twin.held.swap_remove(at);
                 let (word, bytes) = self.worker(op).run(move || {
                     let (word, bytes) = charge.into_raw();
                     (word as usize, bytes)

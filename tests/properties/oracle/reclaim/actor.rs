@@ -75,7 +75,9 @@ impl Actor {
 
     /// Checks that it may be asked for that, here and now.
     fn check(&self, want: u64, context: &ReclaimContext<'_>) {
-        let (group, target, pass) = (context.group(), context.target(), context.pass());
+        let group = context.group();
+        let target = context.target();
+        let pass = context.pass();
         let before = {
             let mut findings = lock(&self.findings);
             findings.asked += 1;
@@ -104,11 +106,9 @@ impl Actor {
         {
             self.fault(format!("{at}: not in excess"));
         }
-        let (usage, min, low) = (
-            group.usage(),
-            group.memory().effective_min(&target.memory()),
-            group.memory().effective_low(&target.memory()),
-        );
+        let usage = group.usage();
+        let min = group.memory().effective_min(&target.memory());
+        let low = group.memory().effective_low(&target.memory());
         let kept = if pass == ReclaimPass::Low {
             min
         } else {
@@ -121,7 +121,8 @@ impl Actor {
 
     /// Uses the library, which is in the middle of reclaim.
     fn work(&self, context: &ReclaimContext<'_>) {
-        let (group, target) = (context.group(), context.target());
+        let group = context.group();
+        let target = context.target();
         for of in [&group, &target] {
             match of.reclaim(1) {
                 Err(ReclaimError { .. }) => {}

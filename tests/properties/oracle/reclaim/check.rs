@@ -23,7 +23,9 @@ impl Run {
         let online = self.books.online();
         for &index in &online {
             let group = &self.books.groups[index].group;
-            let (usage, forced, max) = (group.usage(), group.forced(), group.max());
+            let usage = group.usage();
+            let forced = group.forced();
+            let max = group.max();
             assert!(
                 forced <= usage && usage - forced <= max,
                 "{at}: {usage} used, {forced} forced, max {max}"
@@ -60,7 +62,8 @@ impl Run {
     fn check_events(&mut self) {
         self.events.resize(self.books.groups.len(), [0; 6]);
         for (index, entry) in self.books.groups.iter().enumerate() {
-            let (all, local) = (entry.group.events(), entry.group.events().local());
+            let all = entry.group.events();
+            let local = entry.group.events().local();
             let now = EVENTS.map(|event| all.get(event));
             let grown = now
                 .iter()

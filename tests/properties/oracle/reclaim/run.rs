@@ -359,10 +359,8 @@ impl Run {
         self.at = String::from("end");
         self.verify();
         let due = std::mem::take(&mut lock(&self.findings).due);
-        let (cast, held) = (
-            std::mem::take(&mut self.books.cast),
-            std::mem::take(&mut self.books.held),
-        );
+        let cast = std::mem::take(&mut self.books.cast);
+        let held = std::mem::take(&mut self.books.held);
         let registrations: Vec<_> = cast
             .iter()
             .map(|cast| lock(&cast.registration).take())

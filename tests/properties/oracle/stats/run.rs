@@ -150,10 +150,8 @@ impl Run {
             }
             Action::AddByCharge { .. } | Action::DropCharge if self.charges.is_empty() => {}
             Action::AddByCharge { item, delta } => {
-                let (at, delta) = (
-                    usize::from(op.subject) % self.charges.len(),
-                    grown(item, delta),
-                );
+                let at = usize::from(op.subject) % self.charges.len();
+                let delta = grown(item, delta);
                 let (charge, group) = self.charges.swap_remove(at);
                 let (worker, thread) = self.worker(op);
                 let stat = self.stats[item];
@@ -223,7 +221,8 @@ impl Run {
                 }
             }
             Action::Add { item, delta, times } => {
-                let (stat, delta) = (self.stats[item], grown(item, delta));
+                let stat = self.stats[item];
+                let delta = grown(item, delta);
                 self.on(op, group, move |group| {
                     (0..times).for_each(|_| group.stat_add(stat, delta))
                 });
@@ -247,7 +246,8 @@ impl Run {
     /// By a thread that has cells, and by what runs when it has none any more. The thread has
     /// another number each time.
     fn at_exit(&mut self, group: usize, item: usize, delta: i64) {
-        let (handle, stat) = (self.handles[group][0].clone(), self.stats[item]);
+        let handle = self.handles[group][0].clone();
+        let stat = self.stats[item];
         let thread = std::thread::spawn(move || {
             AT_EXIT.set(Some(AtExit {
                 group: handle.clone(),
@@ -387,10 +387,8 @@ impl Run {
             .as_ref()
             .map(Runtime::root)
             .or_else(|| self.handles[0].first().cloned());
-        let (charges, handles) = (
-            std::mem::take(&mut self.charges),
-            std::mem::take(&mut self.handles),
-        );
+        let charges = std::mem::take(&mut self.charges);
+        let handles = std::mem::take(&mut self.handles);
         if self.setup.fence {
             drop(self.runtime.take());
         }
