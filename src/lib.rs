@@ -54,10 +54,111 @@
 //!
 //! * `bytes`: [`Weigh`] for buffers of the crate `bytes`, and `BufMut` for [`ChargedVec`].
 //! * `derive`: `#[derive(Weigh)]`.
-//! * `serde`: [`Limits`], [`Limit`], [`Bytes`], [`OnFull`] and [`OomPolicy`] as text in a
-//!   configuration file; tables and figures for any format.
+//! * `serde`: [`Limits`], [`Limit`], [`Percent`], [`Bytes`] and [`OomPolicy`] in a configuration
+//!   file; tables and figures for any format.
 //! * `tracing`: an event for each object that a pool hands out (`memcg::pool`), and for each drain
 //!   of threads' credit (`memcg::drain`).
+//!
+//! # Traits
+//!
+//! What users pass between threads, print, parse and store; each line is compiled:
+//!
+//! ```
+//! use memcg::{errors, figures};
+//! use memcg::{Bytes, Charge, ChargeError, ChargeFuture, ChargedVec, Event, Group, GroupName};
+//! use memcg::{IntoBytes, IntoLimit, IntoName, Limit, Limits, OnFull, OomPolicy, PageCounter};
+//! use memcg::{Percent, Runtime, Weigh};
+//! use std::fmt::{Debug, Display};
+//! use std::panic::{RefUnwindSafe, UnwindSafe};
+//!
+//! // Handles: any thread may have a clone.
+//! fn handle<T: Clone + Send + Sync + Debug + UnwindSafe + RefUnwindSafe>() {}
+//! handle::<Runtime>();
+//! handle::<Group>();
+//! handle::<PageCounter>();
+//!
+//! // A charge is owned by one; it moves to another thread.
+//! fn owned<T: Send + Sync + Debug>() {}
+//! owned::<Charge>();
+//! owned::<ChargedVec<u8>>();
+//! owned::<ChargeFuture>();
+//!
+//! // Values: copied and compared.
+//! fn value<T: Copy + Eq + std::hash::Hash + Debug>() {}
+//! value::<Bytes>();
+//! value::<Limit>();
+//! value::<Percent>();
+//! value::<OnFull>();
+//! value::<OomPolicy>();
+//! value::<Event>();
+//!
+//! // Text, and back.
+//! fn parsed<T: Display + std::str::FromStr<Err = errors::ParseLimitError>>() {}
+//! parsed::<Bytes>();
+//! parsed::<Limit>();
+//! fn printed<T: Display>() {}
+//! printed::<Percent>();
+//! printed::<Group>();
+//! printed::<GroupName>();
+//! printed::<figures::Snapshot>();
+//!
+//! // `?` takes each error.
+//! fn error<T: std::error::Error + Send + Sync + 'static>() {}
+//! error::<ChargeError>();
+//! error::<errors::CreateError>();
+//! error::<errors::LimitError>();
+//! error::<errors::ParseLimitError>();
+//!
+//! // What an amount, a limit and a name may be.
+//! fn amount(_: impl IntoBytes) {}
+//! fn limit(_: impl IntoLimit) {}
+//! fn name<'a>(_: impl IntoName<'a>) {}
+//! (amount(5_usize), amount(4096), amount(Bytes(5_u64)));
+//! (limit(5_usize), limit(4096), limit(Bytes(5_u64)), limit(Limit::gib(1)));
+//! (name("acme"), name(&String::from("acme")), name(17_u64));
+//!
+//! // What a message or a value may be.
+//! fn weighed<T: Weigh>() {}
+//! weighed::<Vec<String>>();
+//! weighed::<std::collections::HashMap<u64, Box<str>>>();
+//! fn written<T: std::io::Write>() {}
+//! written::<ChargedVec<u8>>();
+//!
+//! # #[cfg(feature = "bytes")] {
+//! // Feature `bytes`.
+//! weighed::<bytes::Bytes>();
+//! fn filled<T: bytes::BufMut>() {}
+//! filled::<ChargedVec<u8>>();
+//! # }
+//! # #[cfg(feature = "derive")] {
+//! // Feature `derive`.
+//! #[derive(Weigh)]
+//! struct Row(String, u64);
+//! weighed::<Row>();
+//! # }
+//! # #[cfg(feature = "serde")] {
+//! // Feature `serde`. A choice of the caller's code (`OnFull`) has no form in a file.
+//! fn stored<T: serde::Serialize + serde::de::DeserializeOwned>() {}
+//! stored::<Limits>();
+//! stored::<Limit>();
+//! stored::<Percent>();
+//! stored::<Bytes>();
+//! stored::<OomPolicy>();
+//! fn shown<T: serde::Serialize>() {}
+//! shown::<figures::Snapshot>();
+//! shown::<figures::Ledger>();
+//! shown::<figures::GroupPressure>();
+//! # trait NotStored<Which> { fn holds() {} }
+//! # impl<T> NotStored<()> for T {}
+//! # impl<T: serde::de::DeserializeOwned> NotStored<u8> for T {}
+//! # <OnFull as NotStored<_>>::holds();
+//! # }
+//! # // `OnFull` is no text: if it were, both impls would fit, and this would not compile.
+//! # trait NotParsed<Which> { fn holds() {} }
+//! # impl<T> NotParsed<()> for T {}
+//! # impl<T: std::str::FromStr> NotParsed<u8> for T {}
+//! # <OnFull as NotParsed<_>>::holds();
+//! ```
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_debug_implementations)]
 

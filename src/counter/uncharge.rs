@@ -1,4 +1,5 @@
-//! The whole path of an uncharge.
+//! The way back of a charge: from a put that the stock does not take to one level after the other.
+//! The put itself is in `charge`.
 //!
 //! Edges: E1 (charge/set_max), E5 (transit), E11 (protection), E15 (the last uncharge).
 
