@@ -62,8 +62,8 @@ fn write_and_sum(values: &PerCpuBytes) -> u64 {
     let copies = || (0..values.processor_count()).filter_map(|processor| values.as_ptr(processor));
     // SAFETY: each copy has eight bytes, aligned; no other thread has the object.
     copies().for_each(|copy| unsafe { copy.cast::<u64>().write_volatile(1) });
-    // SAFETY: as above.
     copies()
+        // SAFETY: as above.
         .map(|copy| unsafe { copy.cast::<u64>().read_volatile() })
         .sum()
 }

@@ -1,5 +1,6 @@
-//! Crates that others publish for the same purpose, beside memcg in one run: `cargo bench
-//! --manifest-path benches/peers/Cargo.toml [-- FILTER]`
+//! Crates that others publish for the same purpose, beside memcg in one run.
+//!
+//! `cargo bench --manifest-path benches/peers/Cargo.toml [-- FILTER]`
 //!
 //! One iteration charges 64 bytes and gives them back; the time is that of one iteration of one
 //! thread. Every thread has a limit that no thread reaches, at every level they have. Each thread

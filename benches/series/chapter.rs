@@ -10,8 +10,8 @@
 //!   with `departed: ` and the reason.
 //! - `## Tables`, with `### ` headings: one for each table of the series, its figures beside ours.
 //! - `## Claims`, one table or several: `| id | claim | verdict | by |`. An id is the name of the
-//!   chapter and a number without gaps (`stock-1`). The verdict is `confirmed`, `refuted` or `not
-//!   applicable`. *by* names what holds it, or says why the claim does not apply.
+//!   chapter and a number without gaps (`stock-1`). The verdict is `confirmed`, `refuted` or
+//!   `not applicable`. *by* names what holds it, or says why the claim does not apply.
 //! - `## How to run it`, one table: `| command | quick | quick takes | full takes |`. The full run
 //!   is the command as it stands, the quick one adds what *quick* has between backquotes, behind
 //!   `--`.

@@ -76,7 +76,7 @@ pub(crate) fn begin<'a>(
         }) if may_wait(bytes, &refusal) => {
             let level = refusal.level;
             let mut in_line = InLine::begin(
-                line::enqueue((group, true), bytes, level, None),
+                line::enqueue(group, bytes, level, None),
                 level,
                 counted,
                 time,
@@ -122,18 +122,6 @@ pub(crate) fn try_with<'a>(
         return Ok(0);
     }
     charge(group, bytes, missed).map_err(ChargeFailure::refused)
-}
-
-/// Asks reclaimers, cancels no group and counts no refusal: where the charge does not fit its
-/// caller forces it.
-pub(crate) fn charge_without_victims(
-    group: &Counter,
-    bytes: u64,
-    missed: Consume,
-) -> ChargeResult<'_> {
-    let mut plain = Terms::plain(group, bytes, WaitFor::Others);
-    plain.cancels = false;
-    try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure))
 }
 
 /// A place before less important charges, reclaim and victims, where the first try was refused.

@@ -175,7 +175,7 @@ impl CentralStock {
 fn charge_if_room_slow(header: KeptHeader, bytes: u64, missed: Consume) -> Option<Charge> {
     charge_slow(header, bytes, missed, OnFull::IfRoom)
         .ok()
-        .map(|bytes| Charge::new(header, bytes))
+        .map(|()| Charge::new(header, bytes))
 }
 
 debug_figures!(CentralStock, |stock| group: stock.group, credit: stock.credit());

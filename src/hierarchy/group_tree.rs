@@ -168,8 +168,8 @@ impl GroupTree {
 #[inline]
 #[allow(unsafe_code)]
 pub(crate) fn if_groups(tree: &Tree) -> Option<&GroupTree> {
-    // SAFETY: `GroupTree` is the only type that implements `Policies`.
     tree.policies()
+        // SAFETY: `GroupTree` is the only type that implements `Policies`.
         .map(|policies| unsafe { &*ptr::from_ref(policies).cast::<GroupTree>() })
 }
 

@@ -650,8 +650,9 @@ impl Chosen<'_> {
             );
             // SAFETY: the hook has a handle on its group, which keeps the domain, for as long as
             // the call.
-            let [group, domain] =
-                [&*hook.group, self.domain].map(|of| unsafe { Kept::new(of) }.header());
+            let group = unsafe { Kept::new(&hook.group) }.header();
+            // SAFETY: as above.
+            let domain = unsafe { Kept::new(self.domain) }.header();
             let why = Cancel {
                 group,
                 domain,

@@ -8,7 +8,7 @@
 //!
 //! A subscriber is foreign code, and threads take objects and drain stocks under locks and inside
 //! charges. So the thread notes each event in words of its own, and reports them at the end of the
-//! slow path, where it holds no lock. Where one slow path has more events than there are words, a
+//! slow path, where it holds no lock and runs foreign code. Where one slow path has more events than there are words, a
 //! last event has the number of the others, `unreported`. The thread does not note what a
 //! subscriber causes, or there would be no end.
 
@@ -130,11 +130,14 @@ mod noted {
     }
 
     /// Reports to the subscribers what the thread has noted. The thread holds no lock and is in no
-    /// slow path.
+    /// slow path. Where it runs no foreign code, the events wait for its next slow path.
     #[inline]
     pub(crate) fn report() {
         with_all(|all| {
-            if all.objects.count.get() + all.drains.count.get() != 0 && !all.reporting.get() {
+            if all.objects.count.get() + all.drains.count.get() != 0
+                && !all.reporting.get()
+                && !context::leaves_foreign()
+            {
                 let _reporting = Restored::set(&all.reporting, true);
                 report_slow(all);
             }

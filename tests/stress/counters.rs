@@ -6,8 +6,9 @@
 //! is left is admitted. All the time a sampler looks for a usage above its limit.
 //!
 //! `MEMCG_STRESS_OPS` sets the number of operations (default 5 * 10^6, a fifth of it without
-//! optimisation: some seconds): `MEMCG_STRESS_OPS=1000000000 cargo test --release --test stress
-//! counters:: -- --nocapture` is the long form.
+//! optimisation: some seconds). The long form:
+//!
+//! `MEMCG_STRESS_OPS=1000000000 cargo test --release --test stress counters:: -- --nocapture`
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};

@@ -39,8 +39,8 @@ impl Inner {
 unsafe impl GlobalAlloc for Inner {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let asks = self.note(Call::Alloc(layout.size(), layout.align()));
-        // SAFETY: the caller's promise.
         if asks {
+            // SAFETY: the caller's promise.
             black_box(unsafe { System.alloc(layout) })
         } else {
             std::ptr::null_mut()
@@ -49,8 +49,8 @@ unsafe impl GlobalAlloc for Inner {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let asks = self.note(Call::Zeroed(layout.size(), layout.align()));
-        // SAFETY: the caller's promise.
         if asks {
+            // SAFETY: the caller's promise.
             black_box(unsafe { System.alloc_zeroed(layout) })
         } else {
             std::ptr::null_mut()
@@ -65,8 +65,8 @@ unsafe impl GlobalAlloc for Inner {
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let asks = self.note(Call::Realloc(layout.size(), size));
-        // SAFETY: the caller's promise.
         if asks {
+            // SAFETY: the caller's promise.
             unsafe { System.realloc(memory, layout, size) }
         } else {
             std::ptr::null_mut()

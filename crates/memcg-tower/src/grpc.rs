@@ -60,8 +60,9 @@ pub(crate) fn response<B>(refusal: &Refusal) -> Response<ResponseBody<B>> {
     response
 }
 
-/// `google.rpc.Status`: `int32 code = 1; string message = 2; repeated google.protobuf.Any details =
-/// 3`.
+/// `google.rpc.Status`:
+///
+/// `int32 code = 1; string message = 2; repeated google.protobuf.Any details = 3`
 fn status(code: u8, refusal: &Refusal) -> Vec<u8> {
     let mut status = Vec::new();
     number(&mut status, 1, u64::from(code));

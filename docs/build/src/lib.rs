@@ -14,8 +14,8 @@ use mdbook_driver::errors::{Error, Result};
 
 use page::Page;
 
-/// Where the documentation of the published crate stands; a link there is looked up in what `cargo
-/// doc` built.
+/// Where the documentation of the published crate stands; a link there is looked up in what
+/// `cargo doc` built.
 const DOCS_RS: &str = "https://docs.rs/memcg/latest/";
 
 /// What a build found.

@@ -57,9 +57,7 @@ fn in_every_form() {
                 .charge_with(Bytes(11 * KIB), OnFull::Wait(long))
                 .expect("let through"),
             block_on(group.charge_async(Bytes(11 * KIB))).expect("let through"),
-            group
-                .charge_with(Bytes(11 * KIB), OnFull::Refuse)
-                .expect("let through"),
+            group.try_charge(Bytes(11 * KIB)).expect("let through"),
             group
                 .charge_with(Bytes(11 * KIB), OnFull::Wait(long))
                 .expect("let through"),

@@ -63,7 +63,7 @@ fn in_every_form() {
                 0 => charger.charge(Bytes(MIB)),
                 1 => charger.charge_with(Bytes(MIB), OnFull::Wait(WATCHDOG)),
                 2 => block_on(charger.charge_async(Bytes(MIB))),
-                3 => charger.charge_with(Bytes(MIB), OnFull::Refuse),
+                3 => charger.charge_with(Bytes(MIB), OnFull::Wait(2 * WATCHDOG)),
                 _ => charger.charge_with(Bytes(MIB), OnFull::Wait(WATCHDOG)),
             };
             assert_eq!(

@@ -150,16 +150,18 @@ fn not_for_further_counters() {
     assert!(victims.take().is_empty());
 }
 
-/// A charge that is made in any case cancels no group: it asks reclaimers, and then it is forced.
+/// A charge that is made in any case cancels no group, nor does one that never blocks.
 #[test]
 fn not_for_an_overcharge() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
         let (victims, victim) = (Victims::default(), create(&group, "victim"));
         let _hook = victims.obedient(&victim, 10 * KIB);
-        let _held = group
-            .charge_with(Bytes(8 * KIB), memcg::OnFull::Force)
-            .expect("by force");
+        assert!(matches!(
+            group.try_charge(Bytes(8 * KIB)),
+            Err(memcg::ChargeError::WouldBlock(_))
+        ));
+        let _held = group.force_charge(Bytes(8 * KIB));
         assert_eq!((victims.paths().len(), group.forced()), (0, 8 * KIB));
     }
 }

@@ -26,11 +26,12 @@ fn zero_bytes_wait_for_no_charge() {
                     .charge_with(0, OnFull::Wait(WATCHDOG))
                     .expect("nothing"),
                 admitted(&mut Polled::new(group.charge_async(0))),
-                group.charge_with(0, OnFull::Refuse).expect("nothing"),
+                group.charge(0).expect("nothing"),
+                group.try_charge(0).expect("nothing"),
                 group
                     .charge_with(0, OnFull::Wait(WATCHDOG))
                     .expect("nothing"),
-                group.charge_with(0, OnFull::Force).expect("nothing"),
+                group.force_charge(0),
             ];
             assert!(
                 charges

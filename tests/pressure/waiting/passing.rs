@@ -156,7 +156,7 @@ fn in_every_verb() {
             group.charge_set(&[(memory, 1)]).is_err()
                 && group.charge_with(1, OnFull::Reclaim).is_err()
         );
-        assert!(group.charge_with(1, memcg::OnFull::Refuse).is_err());
+        assert!(group.charge(1).is_err() && group.try_charge(1).is_err());
         assert_eq!(
             (held.bytes(), moved.group(), group.live()),
             (40 * KIB, other.clone(), 40 * KIB)

@@ -17,8 +17,9 @@
 //!   fails.
 //!
 //! A run has a fixed number of operations. `MEMCG_SOAK_SECONDS` is how long it lasts instead,
-//! `MEMCG_SOAK_SEED` is the seed of its first tree: `MEMCG_SOAK_SECONDS=3600 cargo test --release
-//! -p memcg-alloc --test soak`.
+//! `MEMCG_SOAK_SEED` is the seed of its first tree:
+//!
+//! `MEMCG_SOAK_SECONDS=3600 cargo test --release -p memcg-alloc --test soak`
 
 mod check;
 mod foreign;
