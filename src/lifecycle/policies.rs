@@ -8,7 +8,7 @@ use crate::counter::object::{Counter, Incarnation};
 use crate::counter::watch::WAITING;
 use crate::counter::{at_limit, marks, pressure_mark};
 use crate::hierarchy::group_tree::GroupTree;
-use crate::hierarchy::service::schedule;
+use crate::hierarchy::service::{Scheduled, schedule};
 use crate::hierarchy::{events, stats};
 use crate::lifecycle::create;
 use crate::pressure::{line, pressure_levels, service};
@@ -58,6 +58,10 @@ impl Policies for GroupTree {
 
     fn server(&self) -> fn(*const ()) {
         service::serve
+    }
+
+    fn leaver(&self) -> fn(*const ()) {
+        |scheduled| drop(Scheduled::new(scheduled))
     }
 
     fn release(&self, group: &Counter) -> Option<Incarnation> {

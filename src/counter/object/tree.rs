@@ -202,6 +202,10 @@ pub(crate) trait Policies: Send + Sync {
     /// counters.
     fn server(&self) -> fn(*const ());
 
+    /// Function that leaves such a list to the next outermost slow path of any thread. It may run
+    /// while the thread unwinds.
+    fn leaver(&self) -> fn(*const ());
+
     /// Releases the object of a group that this thread has claimed, and then the handle on its
     /// parent. The caller drops the result outside of any slow path: with the root's incarnation
     /// the tree ends.
