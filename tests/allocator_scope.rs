@@ -136,6 +136,6 @@ fn a_map_weighs_what_it_allocates() {
     for entries in [0, 1, 3, 7, 14, 100, 1_000, 100_000] {
         let mut map = HashMap::new();
         let (_, bytes) = allocated(|| map = HashMap::<u64, u64>::with_capacity(entries));
-        assert_eq!(map.weigh(), bytes, "{entries}");
+        assert_eq!(map.heap_bytes(), bytes, "{entries}");
     }
 }

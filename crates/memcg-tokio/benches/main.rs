@@ -42,7 +42,7 @@ const SHAPES: [(usize, usize); 12] = [
 struct Packet(u64);
 
 impl Weigh for Packet {
-    fn weigh(&self) -> usize {
+    fn heap_bytes(&self) -> usize {
         WEIGHT
     }
 }
@@ -92,7 +92,8 @@ async fn semaphore(senders: usize, fit: usize) -> u64 {
         async move {
             for _ in 0..count {
                 let packet = Packet(1);
-                let kib = u32::try_from(packet.weigh().div_ceil(1024)).expect("a small packet");
+                let kib =
+                    u32::try_from(packet.heap_bytes().div_ceil(1024)).expect("a small packet");
                 let permit = Arc::clone(&room)
                     .acquire_many_owned(kib)
                     .await

@@ -113,7 +113,7 @@ pub fn channel<T: Weigh>(group: &Group) -> (Sender<T>, Receiver<T>) {
 /// use memcg_tokio::message_overhead;
 ///
 /// // A group for at most 100 lines of 80 bytes.
-/// let max = 100 * (message_overhead::<String>() + "x".repeat(80).weigh());
+/// let max = 100 * (message_overhead::<String>() + "x".repeat(80).heap_bytes());
 /// # assert!(max > 100 * (80 + size_of::<String>()));
 /// ```
 pub const fn message_overhead<T>() -> usize {

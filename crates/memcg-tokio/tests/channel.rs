@@ -357,23 +357,23 @@ async fn a_send_above_high_is_delayed() {
 fn what_values_hold_is_weighed() {
     assert_eq!(
         (
-            5_u32.weigh(),
-            "static".weigh(),
-            Some(String::from("abc")).weigh(),
-            None::<String>.weigh()
+            5_u32.heap_bytes(),
+            "static".heap_bytes(),
+            Some(String::from("abc")).heap_bytes(),
+            None::<String>.heap_bytes()
         ),
         (0, 0, 3, 0)
     );
     assert_eq!(
-        vec![vec![0_u8; 10], vec![0; 20]].weigh(),
+        vec![vec![0_u8; 10], vec![0; 20]].heap_bytes(),
         2 * size_of::<Vec<u8>>() + 30
     );
     assert_eq!(
-        vec![vec![0_u8; 10]; 3].into_boxed_slice().weigh(),
+        vec![vec![0_u8; 10]; 3].into_boxed_slice().heap_bytes(),
         3 * size_of::<Vec<u8>>() + 30
     );
     assert_eq!(
-        Box::new([String::from("ab"), String::from("c")]).weigh(),
+        Box::new([String::from("ab"), String::from("c")]).heap_bytes(),
         2 * size_of::<String>() + 3
     );
     assert_eq!(
@@ -382,17 +382,20 @@ fn what_values_hold_is_weighed() {
             1_u8,
             Ok::<_, ()>(Box::<str>::from("abc"))
         )
-            .weigh(),
+            .heap_bytes(),
         5
     );
     let mut deque = std::collections::VecDeque::with_capacity(8);
     deque.extend([String::from("ab"), String::from("c")]);
-    assert_eq!(deque.weigh(), deque.capacity() * size_of::<String>() + 3);
+    assert_eq!(
+        deque.heap_bytes(),
+        deque.capacity() * size_of::<String>() + 3
+    );
     #[cfg(feature = "bytes")]
     assert_eq!(
         (
-            bytes::Bytes::from_static(b"abc").weigh(),
-            bytes::BytesMut::with_capacity(9).weigh()
+            bytes::Bytes::from_static(b"abc").heap_bytes(),
+            bytes::BytesMut::with_capacity(9).heap_bytes()
         ),
         (3, 9)
     );

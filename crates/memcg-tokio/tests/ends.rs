@@ -89,7 +89,7 @@ impl Drop for Message {
 }
 
 impl Weigh for Message {
-    fn weigh(&self) -> usize {
+    fn heap_bytes(&self) -> usize {
         self.weight
     }
 }

@@ -242,7 +242,7 @@ async fn counts_and_room() {
 async fn a_large_message_is_as_any_other() {
     struct Large([u64; 100]);
     impl Weigh for Large {
-        fn weigh(&self) -> usize {
+        fn heap_bytes(&self) -> usize {
             0
         }
     }

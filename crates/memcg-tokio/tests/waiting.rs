@@ -26,7 +26,7 @@ struct Message {
 }
 
 impl Weigh for Message {
-    fn weigh(&self) -> usize {
+    fn heap_bytes(&self) -> usize {
         self.bytes - message_overhead::<Message>()
     }
 }

@@ -283,7 +283,7 @@ impl<T> Sender<T> {
 
 /// Bytes that a message is charged for.
 fn cost<T: Weigh>(message: &T) -> Bytes {
-    Bytes(message.weigh().saturating_add(message_overhead::<T>()) as u64)
+    Bytes(message.heap_bytes().saturating_add(message_overhead::<T>()) as u64)
 }
 
 impl<T: Weigh> Sender<T> {
