@@ -19,6 +19,7 @@ use crate::hierarchy::group_tree::{self, GroupTree};
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::stat::published::PublishedPlace;
+use crate::state::applied::Applied;
 use crate::state::events::EventsPlace;
 use crate::state::limits::Percents;
 use crate::state::name::Name;
@@ -37,6 +38,8 @@ pub(crate) struct GroupObject {
     pub(crate) oom: OomMarks,
     /// The tasks that the group's memory is given back by; 0 where the group does not say.
     pub(crate) tasks: AtomicU16,
+    /// The settings that come from a spec.
+    pub(crate) applied: Applied,
     pub(crate) ring: RingPlace,
     /// The group's statistics; empty until a thread writes to it or to a group below.
     pub(crate) stats: PublishedPlace,
@@ -232,6 +235,7 @@ impl GroupObject {
             state: CounterState::default(),
             oom: OomMarks::default(),
             tasks: AtomicU16::new(0),
+            applied: Applied::default(),
             ring: RingPlace::new(),
             stats: PublishedPlace::default(),
             name: UnsafeCell::new(Name::NONE),
@@ -264,7 +268,9 @@ impl GroupObject {
     }
 
     fn is_clean(&self) -> bool {
-        let settings = self.oom.is_clean() && self.tasks.load(Ordering::Relaxed) == 0;
+        let settings = self.oom.is_clean()
+            && self.tasks.load(Ordering::Relaxed) == 0
+            && self.applied.is_clean();
         settings && self.ring.number() == NO_RING && self.states().all(CounterState::is_clean)
     }
 
@@ -294,6 +300,7 @@ impl GroupObject {
     pub(crate) fn end(&self) {
         self.oom.reset();
         self.tasks.store(0, Ordering::Relaxed);
+        self.applied.reset();
         self.ring.set(NO_RING);
         self.states().for_each(|state| state.percents.reset());
         self.state.setting.store(0, Ordering::Relaxed);
