@@ -200,9 +200,13 @@ impl Target {
             }));
         }
         let (before, applied) = (group.limits(), applied(group).get());
-        let named = spec.settings();
+        // The root has no siblings, and so no share.
+        let here = |settings: Settings| {
+            settings.without(Settings::SHARE.only_if(group.parent().is_none()))
+        };
+        let named = here(spec.settings());
         let dropped = applied.without(named).without(Settings::CREATED);
-        let mut limits = spec.limits;
+        let mut limits = spec.limits.only(here(Settings::ALL));
         if limits.share.is_some_and(|share| share > 0) {
             limits.soft = None;
         }
