@@ -23,6 +23,7 @@
 //! |---|---|
 //! | build a tree | [`Runtime`], [`RuntimeBuilder`]; [`Group`], [`GroupScope`] for one query or request; [`GroupName`], [`GroupId`] |
 //! | say what a group may hold | [`Limits`] for [`Group::create`] and [`Group::set_limits`]; [`Limit`], [`Percent`], [`Bytes`] |
+//! | have a tree in a file | [`GroupSpec`], [`ApplyOptions`] |
 //! | say whose work runs | [`Group::run`], [`Group::enter`] ([`EnterGuard`]); [`InGroup`] for futures ([`Grouped`]); [`Group::checkpoint`] stops it ([`Checkpoint`]) |
 //! | keep a value with its charge | [`Charged`], [`ChargedVec`]; [`Weigh`] says what a value holds |
 //! | charge | [`Charge`]; [`ChargeFuture`] waits in async code; [`Counter`] for counters beside memory; [`OnFull`]; [`RawCharges`] keep no guard |
@@ -203,9 +204,9 @@ mod tests;
 pub use counter::config::CounterConfig;
 pub use error::CounterId;
 pub use group::{
-    BelowHigh, Charge, ChargeError, ChargeFuture, Checkpoint, Counter, EnterGuard, EventFuture,
-    Group, GroupCounter, GroupId, GroupScope, Grouped, InGroup, Limits, OnFull, OverLimitError,
-    RawCharges, Registration,
+    ApplyOptions, BelowHigh, Charge, ChargeError, ChargeFuture, Checkpoint, Counter, EnterGuard,
+    EventFuture, Group, GroupCounter, GroupId, GroupScope, GroupSpec, Grouped, InGroup, Limits,
+    OnFull, OverLimitError, RawCharges, Registration,
 };
 pub use page_counter::PageCounter;
 pub use runtime::{BuildError, Runtime, RuntimeBuilder};
@@ -229,7 +230,7 @@ pub mod errors {
     pub use crate::error::{CounterChargeError, CounterLimitError};
     pub use crate::group::{
         ContradictionError, CreateError, Helps, LimitError, MergeError, NameError, OfflineError,
-        ReclaimError, SplitError,
+        ReclaimError, SpecError, SplitError,
     };
     pub use crate::units::{ParseLimitError, ParseLimitErrorKind};
     pub use crate::values::PushError;
@@ -239,7 +240,8 @@ pub mod errors {
 /// [`Group::ledger`] and their like.
 pub mod figures {
     pub use crate::group::{
-        CounterRow, Events, GroupPressure, Ledger, PressureShare, Snapshot, SnapshotRow,
+        CounterRow, Events, GroupChange, GroupPressure, Ledger, PressureShare, Snapshot,
+        SnapshotRow, SpecChanges,
     };
     pub use crate::page_counter::{Counts, PeakWindow};
     pub use crate::reclaim::report::ReclaimReport;

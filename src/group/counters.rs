@@ -12,6 +12,7 @@ use crate::hierarchy::{group_object, group_tree, limits};
 use crate::page_counter::PageCounter;
 use crate::reclaim::rings;
 use crate::stat::Unit;
+use crate::state::applied::Settings;
 use crate::state::limits::LimitKind;
 use crate::units::{IntoLimit, Limit};
 
@@ -96,19 +97,21 @@ impl Group {
         }
     }
 
-    /// Sets limits of a counter of this group: all, or none. Returns the usage above a max then.
+    /// Sets limits of a counter of this group: all that are due, or none. Returns the usage above a
+    /// max then. `due` and `also` run under the tree's lock, see [`limits::set`].
     pub(super) fn set_kinds(
         &self,
         counter: &object::Counter,
         wanted: &[(LimitKind, Option<Limit>)],
-        also: impl FnOnce(),
+        due: impl FnOnce() -> Settings,
+        also: impl FnOnce(Settings),
     ) -> Result<u64, LimitError> {
         let has_soft =
             |&(kind, limit): &(_, Option<Limit>)| kind == LimitKind::Soft && limit.is_some();
         if wanted.iter().any(has_soft) {
             rings::make_in_any_case(counter);
         }
-        limits::set(counter, wanted, also)
+        limits::set(counter, wanted, due, also)
             .map_err(|(kind, none)| self.limit_error(kind, none, None))
     }
 }
@@ -189,7 +192,14 @@ impl GroupCounter {
         self.keep_of().set_kinds(
             self.counter(),
             &[(LimitKind::Max, Some(limit.into_limit()))],
-            || {},
+            || Settings::ALL,
+            |_| {
+                if self.counter().is_memory() {
+                    group_object::of(self.counter())
+                        .applied
+                        .remove(Settings::limit(LimitKind::Max));
+                }
+            },
         )
     }
 

@@ -511,6 +511,17 @@ impl fmt::Display for NameError {
 impl std::error::Error for NameError {}
 
 impl NameError {
+    /// The fault of the name of a group.
+    pub(super) fn of_group(name: &str) -> Option<NameError> {
+        match NameError::of_printed(name) {
+            Some(fault @ (NameError::Empty | NameError::TooLong)) => Some(fault),
+            _ if name.contains('/') => Some(NameError::Slash),
+            None if name.starts_with('#') => Some(NameError::Sharp),
+            None => matches!(name, "." | "..").then_some(NameError::Dots),
+            fault => fault,
+        }
+    }
+
     /// The fault of a name that a line prints, and that stands in no path.
     pub(super) fn of_printed(name: &str) -> Option<NameError> {
         if name.is_empty() {

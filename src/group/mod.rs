@@ -26,6 +26,7 @@ mod counter;
 mod counters;
 mod limits;
 mod reading;
+mod spec;
 
 mod events;
 pub(crate) mod inspect;
@@ -67,4 +68,5 @@ pub use refusal::{Helps, OverLimitError};
 pub use registration::Registration;
 pub use scope::GroupScope;
 pub use snapshot::{CounterRow, Snapshot, SnapshotRow};
+pub use spec::{ApplyOptions, GroupChange, GroupSpec, SpecChanges, SpecError};
 pub use stats::NumaTable;

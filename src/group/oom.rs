@@ -2,8 +2,10 @@
 
 use super::handle::Group;
 use super::registration::Registration;
+use crate::hierarchy::group_object;
 use crate::pressure::victims;
-use crate::state::oom::{Cancel, OomCandidate, OomOrder};
+use crate::state::applied::Settings;
+use crate::state::oom::{Cancel, OomCandidate, OomOrder, OomPolicy};
 
 impl Cancel {
     /// Returns the group whose hook this is.
@@ -46,6 +48,27 @@ impl Group {
     /// [`OomPolicy`](crate::OomPolicy) for an example.
     pub fn set_oom_policy(&self, policy: impl Into<OomOrder>) {
         victims::set_policy(self.first(), policy.into());
+        group_object::of(self.first())
+            .applied
+            .remove(Settings::OOM_POLICY);
+    }
+
+    /// Returns the policy that this group was given itself;
+    /// [`OomPolicy::Inherit`](crate::OomPolicy::Inherit) if it was given none. A policy with an
+    /// [order](crate::OomPolicy::by) of the service's own is
+    /// [`OomPolicy::Choose`](crate::OomPolicy::Choose). One load.
+    ///
+    /// ```
+    /// # use memcg::OomPolicy;
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let root = runtime.root();
+    /// assert_eq!(root.oom_policy(), OomPolicy::Inherit);
+    /// root.set_oom_policy(OomPolicy::Choose);
+    /// assert_eq!(root.oom_policy(), OomPolicy::Choose);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn oom_policy(&self) -> OomPolicy {
+        victims::marks(self.first()).policy()
     }
 
     /// Registers `hook`, to be called when this group is chosen to give its memory back. The hook

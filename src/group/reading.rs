@@ -6,9 +6,10 @@ use super::limits::Limits;
 use crate::admission::lowered;
 use crate::counter::{credit, pressure_mark};
 use crate::hierarchy::setting_names::{self, SettingName};
-use crate::hierarchy::{importance, limits};
+use crate::hierarchy::{group_object, importance, limits};
 use crate::pressure::{high, pressure_levels, stalls, throttle};
 use crate::reclaim::{rings, shares};
+use crate::state::applied::Settings;
 use crate::state::limits::LimitKind;
 use crate::state::name::GroupName;
 use crate::units::{IntoLimit, Limit, Percent};
@@ -67,20 +68,19 @@ impl Group {
             });
         }
         let setting = self.setting_of(limits, None)?;
-        if limits.share.is_some_and(|share| share > 0) {
-            rings::make_in_any_case(group);
-        }
-        self.set_kinds(group, &limits.kinds(), || match limits.share {
-            Some(share @ 1..) => shares::put(group, share),
-            Some(0) => shares::take(group, limits.soft.is_some()),
-            None if limits.soft.is_some() => shares::take(group, true),
-            None => {}
-        })?;
-        limits.set_marks(group, setting);
-        if let Some(thresholds) = limits.thresholds() {
-            pressure_levels::set(group, thresholds);
-            stalls::look_if_stalled(group);
-        }
+        let named = limits.settings();
+        self.store_limits(
+            &limits,
+            setting,
+            || named,
+            |_| {
+                let applied = &group_object::of(group).applied;
+                applied.remove(named);
+                if named.has(Settings::SOFT_OR_SHARE) {
+                    applied.remove(Settings::SOFT_OR_SHARE);
+                }
+            },
+        )?;
         let above_max = if limits.max.is_some() {
             lowered::shrink_to_max(group)
         } else {
@@ -91,6 +91,43 @@ impl Group {
         }
         throttle::shrink_to_high(group, u8::MAX);
         Ok(above_max.max(high::above(group)))
+    }
+
+    /// Stores limits: all that are due, or none. Nothing is reclaimed, and no foreign code runs.
+    /// `due` and `also` run under the tree's lock, see [`limits::set`].
+    pub(super) fn store_limits(
+        &self,
+        limits: &Limits,
+        setting: Option<SettingName>,
+        due: impl FnOnce() -> Settings,
+        also: impl FnOnce(Settings),
+    ) -> Result<(), LimitError> {
+        let group = self.first();
+        if limits.share.is_some_and(|share| share > 0) {
+            rings::make_in_any_case(group);
+        }
+        let mut is_set = Settings::NONE;
+        self.set_kinds(group, &limits.kinds(), due, |due| {
+            is_set = due;
+            let has_soft = limits.soft.is_some() && due.has(Settings::limit(LimitKind::Soft));
+            match limits.share.filter(|_| due.has(Settings::SHARE)) {
+                Some(share @ 1..) => shares::put(group, share),
+                Some(0) => shares::take(group, has_soft),
+                None if has_soft => shares::take(group, true),
+                None => {}
+            }
+            also(due);
+        })?;
+        let limits = limits.only(is_set);
+        limits.set_marks(
+            group,
+            setting.filter(|_| is_set.has(Settings::SETTING_NAME)),
+        );
+        if let Some(thresholds) = limits.thresholds() {
+            pressure_levels::set(group, thresholds);
+            stalls::look_if_stalled(group);
+        }
+        Ok(())
     }
 
     /// The name of the setting; `name` is that of a child that is to be created.

@@ -13,6 +13,11 @@ pub(crate) fn set(group: &Counter, importance: u8) {
     group_object::of(group).oom.set_importance(importance);
 }
 
+/// From here on the group has that of the group above.
+pub(crate) fn clear(group: &Counter) {
+    group_object::of(group).oom.clear_importance();
+}
+
 /// A few loads for each level up to the nearest that has one.
 pub(crate) fn of(group: &Counter) -> u8 {
     group.path_to_root().find_map(own).unwrap_or(0)

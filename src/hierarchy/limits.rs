@@ -12,6 +12,7 @@ use crate::counter::protection::Protection;
 use crate::counter::slow_path::{Lazily, SlowPath};
 use crate::counter::{at_limit, handle, look, marks};
 use crate::hierarchy::group_object;
+use crate::state::applied::Settings;
 use crate::state::limits::{LimitKind, Percents};
 use crate::units::{Limit, Percent};
 
@@ -109,18 +110,22 @@ fn set_word(counter: &Counter, kind: LimitKind, bytes: u64) {
 }
 
 /// Sets limits in one step, and every percentage below that follows them: all, or none where one of
-/// them is refused. Returns the usage above a max that is among them, else 0. `also` is a part of
-/// that step, under the tree's lock.
+/// them is refused. Returns the usage above a max that is among them, else 0. `due` and `also` are
+/// parts of that step, under the tree's lock: `due` returns the settings that are to be set by now,
+/// and `also` gets them.
 pub(crate) fn set(
     counter: &Counter,
     wanted: &[(LimitKind, Option<Limit>)],
-    also: impl FnOnce(),
+    due: impl FnOnce() -> Settings,
+    also: impl FnOnce(Settings),
 ) -> Result<u64, (LimitKind, NoLimitedAncestor)> {
     let path = SlowPath::enter();
     let mut stocks = counter.tree().lock(&path);
+    let due = due();
     let named = || {
         wanted
             .iter()
+            .filter(|&&(kind, _)| due.has(Settings::limit(kind)))
             .filter_map(|&(kind, limit)| Some((kind, limit?)))
     };
     let mut bytes = [0; LimitKind::ALL.len()];
@@ -142,7 +147,7 @@ pub(crate) fn set(
         }
     }
     // Mutation: a-share-is-taken-in-a-step-of-its-own
-    also();
+    also(due);
     Ok(excess)
 }
 

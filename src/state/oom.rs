@@ -107,12 +107,24 @@ impl OomPolicy {
     }
 }
 
+impl OomPolicy {
+    /// As a file has it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            OomPolicy::Inherit => "inherit",
+            OomPolicy::Refuse => "refuse",
+            OomPolicy::Choose => "choose",
+        }
+    }
+}
+
 type AnyOrder = dyn Fn(&[OomCandidate]) -> Option<usize> + Send + Sync;
 
 pub(crate) type Order = Foreign<Box<AnyOrder>>;
 
 /// A policy, or an order of choice that a service gives itself: see [`OomPolicy::by`] for an
 /// example.
+#[derive(Clone)]
 pub struct OomOrder {
     pub(crate) policy: OomPolicy,
     pub(crate) order: Option<Arc<Order>>,
@@ -275,6 +287,12 @@ impl OomMarks {
         let _ = self
             .0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
+    }
+
+    /// The group has the importance of the group above again.
+    pub(crate) fn clear_importance(&self) {
+        self.0
+            .fetch_and((1 << IMPORTANCE_SHIFT) - 1, Ordering::Relaxed);
     }
 
     pub(crate) fn has(&self, mark: u16) -> bool {
