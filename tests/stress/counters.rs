@@ -242,14 +242,13 @@ impl Tree {
         if margin > 1 << 40 {
             return;
         }
-        counter
-            .charge(margin)
-            .unwrap_or_else(|refused| panic!("{margin} are left: {refused}"));
-        counter.uncharge(margin);
-        let refused = counter
-            .charge(margin + 1)
-            .expect_err("one more than is left");
-        assert!(refused.usage + margin + 1 > refused.max, "{refused}");
+        for charge in [PageCounter::charge, PageCounter::try_charge] {
+            charge(counter, margin)
+                .unwrap_or_else(|refused| panic!("{margin} are left: {refused}"));
+            counter.uncharge(margin);
+            let refused = charge(counter, margin + 1).expect_err("one more than is left");
+            assert!(refused.usage + margin + 1 > refused.max, "{refused}");
+        }
     }
 
     /// A leaf goes, sometimes with units still charged to it, and another takes its place.
@@ -350,7 +349,12 @@ impl Lane {
 
     fn charge(&mut self, stress: &Stress, tree: &Tree, index: usize) {
         let units = self.units();
-        match tree.nodes[index].counter.charge(units) {
+        let charge = if self.rng.random_bool(0.3) {
+            PageCounter::try_charge
+        } else {
+            PageCounter::charge
+        };
+        match charge(&tree.nodes[index].counter, units) {
             Ok(()) => self.keep(stress, &tree.nodes[index], index, units),
             Err(refused) => {
                 assert_eq!(

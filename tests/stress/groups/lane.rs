@@ -201,7 +201,12 @@ impl Lane {
     pub(crate) fn charge(&mut self, world: &World) {
         let group = world.any_group(&mut self.rng);
         let bytes = self.bytes();
-        match group.charge(Bytes(bytes)) {
+        let charged = if self.rng.random_bool(0.3) {
+            group.try_charge(Bytes(bytes))
+        } else {
+            group.charge(Bytes(bytes))
+        };
+        match charged {
             Ok(charge) => self.held.push(charge),
             Err(error) => self.refused(&error),
         }
@@ -213,7 +218,13 @@ impl Lane {
         match self.rng.random_range(0..16) {
             0..6 => {
                 let group = world.any_group(&mut self.rng);
-                match group.raw().charge(Bytes(bytes)) {
+                let raw = group.raw();
+                let charged = if self.rng.random_bool(0.3) {
+                    raw.try_charge(Bytes(bytes))
+                } else {
+                    raw.charge(Bytes(bytes))
+                };
+                match charged {
                     Ok(()) => self.raw.push((group, bytes)),
                     Err(error) => self.refused(&error),
                 }

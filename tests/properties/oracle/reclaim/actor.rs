@@ -128,10 +128,12 @@ impl Actor {
                 Err(ReclaimError { .. }) => {}
                 other => self.fault(format!("reclaim inside reclaim: {other:?}")),
             }
-            match of.charge(1 << 16) {
-                Ok(_) | Err(ChargeError::InReclaim(_)) => {}
-                // The group of a reclaimer that another has inherited may go offline meanwhile.
-                Err(other) => self.fault(format!("a charge inside reclaim: {other}")),
+            for charged in [of.charge(1 << 16), of.try_charge(1 << 16)] {
+                match charged {
+                    Ok(_) | Err(ChargeError::InReclaim(_)) => {}
+                    // The group of a reclaimer that another has inherited may go offline meanwhile.
+                    Err(other) => self.fault(format!("a charge inside reclaim: {other}")),
+                }
             }
         }
         if let Ok(made) = group.create("made", Limits::new().soft(0)) {
