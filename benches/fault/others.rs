@@ -178,9 +178,10 @@ pub(crate) fn walks(policy: &mut impl Policy, leaves: &[PageCounter], held: usiz
         let mut step = |charge: bool| {
             for (leaf, counter) in leaves.iter().enumerate() {
                 let usage = counter.usage();
-                match charge {
-                    true => policy.charge(leaf, 1).expect("no limit is set"),
-                    false => policy.uncharge(leaf, 1),
+                if charge {
+                    policy.charge(leaf, 1).expect("no limit is set")
+                } else {
+                    policy.uncharge(leaf, 1)
                 }
                 walks += usize::from(round >= ROUNDS_BEFORE && counter.usage() != usage);
             }

@@ -272,13 +272,16 @@ fn table(count: usize, trials: &Trials) -> String {
     let slots7 = trials.of(Variant::Slots7);
     for variant in Variant::ALL {
         let row = trials.of(variant);
-        let to = |base: &Summary, of: Variant| match variant == of {
-            true => String::new(),
-            false => format!(
-                "{}{:+.2}",
-                if row.is_noise(base) { "~" } else { "" },
-                row.delta(base)
-            ),
+        let to = |base: &Summary, of: Variant| {
+            if variant == of {
+                String::new()
+            } else {
+                format!(
+                    "{}{:+.2}",
+                    if row.is_noise(base) { "~" } else { "" },
+                    row.delta(base)
+                )
+            }
         };
         table.add_row([
             count.to_string(),

@@ -216,9 +216,10 @@ fn run_tests_of(
         words.extend(["--manifest-path", "crates/Cargo.toml", "-p", adapter].map(str::to_owned));
     }
     for program in programs {
-        match program.is_empty() {
-            true => words.push("--lib".to_owned()),
-            false => words.extend(["--test".to_owned(), program]),
+        if program.is_empty() {
+            words.push("--lib".to_owned())
+        } else {
+            words.extend(["--test".to_owned(), program])
         }
     }
     words.push("--".to_owned());

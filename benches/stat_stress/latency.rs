@@ -214,10 +214,12 @@ fn print_writer(without: &[Written], with: &[Written], is_small: bool) {
     let without = rates(without);
     let with = rates(with);
     let slower = -with.delta(&without);
-    let verdict = match slower <= SLOWER_MAX {
-        true => "met",
-        false if with.is_noise(&without) => "inside one std: noise",
-        false => "missed",
+    let verdict = if slower <= SLOWER_MAX {
+        "met"
+    } else if with.is_noise(&without) {
+        "inside one std: noise"
+    } else {
+        "missed"
     };
     for (name, rate) in [("without", without), ("with", with)] {
         println!(

@@ -483,11 +483,13 @@ fn print(kinds: &[Kind], is_small: bool) {
         .find(|kind| kind.way == Way::Ours && kind.beside == Beside::Readers);
     if let Some((ours, none)) = ours.zip(base(kinds, Way::Ours)) {
         let seconds = ours.seconds();
-        let delta = ours.seconds().delta(&none);
-        let verdict = match delta <= DELTA_MAX {
-            true => "met",
-            false if seconds.is_noise(&none) => "inside one std: noise",
-            false => "missed",
+        let delta = seconds.delta(&none);
+        let verdict = if delta <= DELTA_MAX {
+            "met"
+        } else if seconds.is_noise(&none) {
+            "inside one std: noise"
+        } else {
+            "missed"
         };
         println!(
             "goal: with readers at most {DELTA_MAX} % above without: {delta:+.2} %, {verdict}\n"

@@ -118,10 +118,12 @@ impl Queued {
     /// beside another one: a query that is refused alone does not run again.
     pub(crate) fn longest_wait(&self, level: &Group) -> Duration {
         let is_last = |known: &Known| known.is_last_try || known.cannot_run_again;
-        let of = |known: &Known| match is_last(known) || !self.queue.has_run_beside(known.id, level)
-        {
-            true => Duration::MAX,
-            false => (known.begun.elapsed() / WAITS_PART).saturating_sub(known.waited),
+        let of = |known: &Known| {
+            if is_last(known) || !self.queue.has_run_beside(known.id, level) {
+                Duration::MAX
+            } else {
+                (known.begun.elapsed() / WAITS_PART).saturating_sub(known.waited)
+            }
         };
         self.attempts()
             .iter()

@@ -318,11 +318,12 @@ impl Book {
         let anchors = fs::read_to_string(self.root.join(&path))
             .map(|text| heading_anchors(&text))
             .unwrap_or_default();
-        match is_page && anchors.contains(anchor) {
-            true => Verdict::Outside(path, format!("#{anchor}")),
-            false => Verdict::Dead(format!(
+        if is_page && anchors.contains(anchor) {
+            Verdict::Outside(path, format!("#{anchor}"))
+        } else {
+            Verdict::Dead(format!(
                 "no heading `{anchor}` in {file}: link a heading of a page, or the file"
-            )),
+            ))
         }
     }
 
@@ -340,9 +341,10 @@ impl Book {
                 "the documentation has no page {item}: link one of target/doc"
             ));
         };
-        match anchor.is_empty() || Page::read(&html).anchors.contains(anchor) {
-            true => Verdict::Holds,
-            false => Verdict::Dead(format!("the documentation's page {item} has no `{anchor}`")),
+        if anchor.is_empty() || Page::read(&html).anchors.contains(anchor) {
+            Verdict::Holds
+        } else {
+            Verdict::Dead(format!("the documentation's page {item} has no `{anchor}`"))
         }
     }
 

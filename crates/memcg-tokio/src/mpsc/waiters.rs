@@ -111,12 +111,13 @@ impl State {
         if *asked != bytes || !waits.is_served_by(&charge) {
             return Err(charge);
         }
-        let (part, rest) = match charge.bytes() == bytes {
-            true => (charge, None),
-            false => match charge.split(Bytes(bytes)) {
+        let (part, rest) = if charge.bytes() == bytes {
+            (charge, None)
+        } else {
+            match charge.split(Bytes(bytes)) {
                 Ok(part) => (part, Some(charge)),
                 Err(_) => return Err(charge),
-            },
+            }
         };
         let waker = self.slots.end_first(Fate::Served(part));
         let place = if self.slots.first_bytes() == Some(bytes) {
