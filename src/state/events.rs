@@ -59,11 +59,15 @@ pub enum Event {
     /// The group's [pressure level](crate::Group::pressure_level) has changed. It counts once for
     /// each change.
     PressureLevel,
+    /// A reclaimer of the group has not returned for a second. Mostly it waits for a lock that the
+    /// thread held when it charged: charge before you lock, as [`Reclaim`](crate::Reclaim) says. Only
+    /// builds with debug assertions look for it. It counts once for each such call.
+    ReclaimStuck,
 }
 
 impl Event {
     /// All events.
-    pub const ALL: [Event; 12] = [
+    pub const ALL: [Event; 13] = [
         Event::Low,
         Event::High,
         Event::Max,
@@ -76,6 +80,7 @@ impl Event {
         Event::Deadlock,
         Event::Panic,
         Event::PressureLevel,
+        Event::ReclaimStuck,
     ];
 
     /// Returns the event's name in `memory.events`. An event that the kernel does not have is named
@@ -98,6 +103,7 @@ impl Event {
             Event::Deadlock => "deadlock",
             Event::Panic => "panic",
             Event::PressureLevel => "pressure_level",
+            Event::ReclaimStuck => "reclaim_stuck",
         }
     }
 }

@@ -23,6 +23,7 @@ fn names() {
         (Event::Deadlock, "deadlock"),
         (Event::Panic, "panic"),
         (Event::PressureLevel, "pressure_level"),
+        (Event::ReclaimStuck, "reclaim_stuck"),
     ];
     for (event, name) in named {
         assert_eq!(event.name(), name);
