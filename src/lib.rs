@@ -57,8 +57,10 @@
 //! * `derive`: `#[derive(Weigh)]`.
 //! * `serde`: [`Limits`], [`Limit`], [`Percent`], [`Bytes`] and [`OomPolicy`] in a configuration
 //!   file; tables and figures for any format.
-//! * `tracing`: an event for each object that a pool hands out (`memcg::pool`), and for each drain
-//!   of threads' credit (`memcg::drain`).
+//! * `tracing`: an event for each object that a pool hands out (`memcg::pool`), for each drain of
+//!   threads' credit (`memcg::drain`), and for refused charges (`memcg::refused`: one a second for a
+//!   group, and 64 for a process at most, with a count of those left out). A build with debug
+//!   assertions has one for a reclaimer that does not return (`memcg::reclaim`).
 //!
 //! # Traits
 //!

@@ -72,7 +72,7 @@ impl Group {
 /// assert_eq!(runtime.root().live(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "dropped at once, the group goes offline at once"]
+#[must_use = "dropped at once, the group goes offline at once, and `let _ =` drops it at once: bind it to a name, as in `let _scope =`"]
 pub struct GroupScope {
     group: Group,
     goes_offline: bool,

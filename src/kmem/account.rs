@@ -31,7 +31,7 @@ use crate::units::{Bytes, IntoBytes};
 /// assert_eq!((kmem.group(), kmem.stat()), (runtime.root(), Stat::KERNEL));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "dropped at once it gives the bytes back at once"]
+#[must_use = "dropped at once it gives the bytes back at once, and `let _ =` drops it at once: bind it to a name, as in `let _held =`"]
 pub struct Kmem {
     // The order of the drops.
     pub(super) accounts: Accounts,

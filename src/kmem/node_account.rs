@@ -31,7 +31,7 @@ use crate::sync::model_failed;
 /// assert_eq!((memory.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).sum(), memory.live()), (0, 0));
 /// # Ok::<(), memcg::errors::CounterChargeError>(())
 /// ```
-#[must_use = "dropped at once it gives the units back at once"]
+#[must_use = "dropped at once it gives the units back at once, and `let _ =` drops it at once: bind it to a name, as in `let _held =`"]
 pub struct NodeAccount {
     counter: PageCounter,
     units: u64,

@@ -41,7 +41,7 @@ const NOWHERE: u8 = u8::MAX;
 /// assert_eq!(runtime.root().live(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "dropped at once it gives the bytes back at once"]
+#[must_use = "dropped at once it gives the bytes back at once, and `let _ =` drops it at once: bind it to a name, as in `let _held =`"]
 pub struct PackedKmem {
     header: KeptHeader,
     bytes: u32,

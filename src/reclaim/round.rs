@@ -25,7 +25,7 @@ use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{events, group_tree, importance};
 use crate::reclaim::report::ReclaimReport;
 use crate::reclaim::turns::{GroupTurn, WalkStep};
-use crate::reclaim::{registrations, rings, shares};
+use crate::reclaim::{registrations, rings, shares, watch};
 use crate::state::events::Event;
 use crate::state::history::{History, Standing};
 use crate::state::reclaim::{RingReason, Rings, WHOLE};
@@ -466,7 +466,7 @@ impl<'r> Round<'r, '_> {
                 }
             };
             let able = if asked {
-                reclaimer.reclaimable()
+                watch::during(group, || reclaimer.reclaimable())
             } else {
                 Ok(0)
             };
@@ -513,7 +513,7 @@ impl<'r> Round<'r, '_> {
         let uncharged = freed::uncharged();
         let promised = reclaimer.history.promised();
         let calls = reclaimer.calls.begun();
-        let claimed = reclaimer.call(want, &context);
+        let claimed = watch::during(group, || reclaimer.call(want, &context));
         let seen = freed::uncharged_since(uncharged);
         let seen = seen.max(claimed.as_ref().map_or(0, |&claimed| {
             claimed.min(usage.saturating_sub(target.usage()))

@@ -35,7 +35,7 @@ use crate::units::IntoBytes;
 /// assert_eq!(query.live(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "dropped at once it gives the bytes back at once"]
+#[must_use = "dropped at once it gives the bytes back at once, and `let _ =` drops it at once: bind it to a name, as in `let _value =`"]
 pub struct Charged<T> {
     // The order of the drops.
     value: T,

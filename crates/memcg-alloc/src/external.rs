@@ -32,7 +32,7 @@ pub fn charge_external(bytes: usize) -> External {
 
 /// The charge for memory that no allocator of the program hands out: see [`charge_external`].
 #[derive(Debug)]
-#[must_use = "dropped at once it pays for nothing"]
+#[must_use = "dropped at once it pays for nothing, and `let _ =` drops it at once: bind it to a name, as in `let _paid =`"]
 pub struct External {
     owner: Owner,
     bytes: usize,

@@ -118,7 +118,7 @@ fn report_at_rate(rate: &Mutex<Rate>, happened: &Happened) {
 fn report(event: Event, group: &str, count: u64, times: u64) {
     let name = event.name();
     match event {
-        Event::Oom | Event::OomKill | Event::OomGroupKill | Event::Panic => {
+        Event::Oom | Event::OomKill | Event::OomGroupKill | Event::Panic | Event::ReclaimStuck => {
             tracing::warn!(target: "memcg", event = name, group, count, times);
         }
         Event::Low | Event::TimedOut | Event::Overcharge => {

@@ -187,11 +187,17 @@ fn every_event() {
             builder.delay_max(Duration::ZERO).oom_time(Duration::ZERO),
         ));
         let root = runtime.root();
-        let futures = Event::ALL.map(|event| {
-            let mut future = Polled::new(root.events().changed(event));
-            assert!(future.poll().is_pending());
-            (event, future)
-        });
+        // A call that hangs for a second is one of debug builds: `tests/pressure/reclaim/stuck.rs`.
+        let events = Event::ALL
+            .into_iter()
+            .filter(|&event| event != Event::ReclaimStuck);
+        let futures: Vec<_> = events
+            .map(|event| {
+                let mut future = Polled::new(root.events().changed(event));
+                assert!(future.poll().is_pending());
+                (event, future)
+            })
+            .collect();
         super::waiting::everything(&root);
         for (event, mut future) in futures {
             assert_eq!(

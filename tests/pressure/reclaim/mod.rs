@@ -9,6 +9,7 @@
 //!   where a parent's protection is shared; `weight`: by a figure that a reclaimer reads;
 //! * `fruitless`, `lies`, `panics`: reclaimers that free nothing, say what is not so, or panic;
 //! * `later`: answers that come afterwards; `time`: none that is asked after the time is over;
+//! * `stuck`: one that does not return, as under a lock of its own thread;
 //! * `contended`: several threads at one level;
 //! * `verbs`: what may be refused asks first; `max`: a max below usage; `asked`: `Group::reclaim`;
 //! * `events`: which group counts what;
@@ -30,6 +31,8 @@ mod panics;
 mod priority;
 mod registration;
 mod share;
+#[cfg(debug_assertions)]
+mod stuck;
 mod surplus;
 mod time;
 mod verbs;
