@@ -568,7 +568,7 @@ impl NameError {
 /// assert_eq!(refused.to_string(), "no low 10% for /: no group above has a max; set one, or bytes here");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitError {
     /// The limit is a percentage, and no ancestor has a max to take it of.
