@@ -325,7 +325,7 @@ fn a_refusal_names_the_setting_of_its_group_alone() {
             group.offline().expect("no children");
         } else {
             let said = format!(
-                "no setting's name for \"{number}\" in /: a process keeps 255 names of settings"
+                "cannot name a setting for \"{number}\" in /: a process keeps 255 names of settings"
             );
             assert_eq!(created.expect_err("too many names").to_string(), said);
         }

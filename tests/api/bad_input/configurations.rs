@@ -154,15 +154,15 @@ fn limits_of_the_root_that_do_not_hold() {
     for (limits, text) in [
         (
             Limits::new().max(100).low(part),
-            "no low 10% for /: no group above has a max; set one, or bytes here",
+            "cannot set low 10% for /: no group above has a max; set one, or bytes here",
         ),
         (
             Limits::new().reclaim_above(part),
-            "no reclaim_above 10% for /: no group above has a max; set one, or bytes here",
+            "cannot set reclaim_above 10% for /: no group above has a max; set one, or bytes here",
         ),
         (
             Limits::new().setting(""),
-            "no setting's name for /: a name is not empty",
+            "cannot name a setting for /: a name is not empty",
         ),
     ] {
         let error = Runtime::builder().limits(limits).build().expect_err(text);

@@ -285,7 +285,7 @@ fn specs_that_are_wrong_in_themselves() {
     );
     assert_eq!(
         error.to_string(),
-        "/f: no setting's name: a name has no control characters"
+        "cannot name a setting for /f: a name has no control characters"
     );
 
     let nested = |levels: usize| {
