@@ -262,7 +262,7 @@ fn a_stock_is_named_where_it_may_have_credit() {
     let start = "/acme refused 11 KiB for /acme/a: short by 9 KiB, usage 8 KiB of max 10 KiB";
     assert!(
         open.starts_with(&format!(
-            "{start}, at most 16 KiB of it unused credit; most in"
+            "{start}, at most 8 KiB of it unused credit; most in"
         )),
         "{open}"
     );

@@ -323,7 +323,9 @@ fn a_percentage_of_nothing() {
         let error = error.expect_err("no ancestor has a max");
         assert_says(
             &error,
-            &format!("no {name} 10% for /acme: no group above has a max; set one, or bytes here"),
+            &format!(
+                "cannot set {name} 10% for /acme: no group above has a max; set one, or bytes here"
+            ),
         );
         assert!(
             matches!(error, LimitError::NoLimitedAncestor { group, limit, .. } if group == acme && limit == name)

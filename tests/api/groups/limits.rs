@@ -25,7 +25,7 @@ fn limits_of_the_root() {
         .reclaim_above(percent("80%"))
         .importance(4)
         .pressure_levels(50, 70)
-        .setting("service.max")
+        .setting("limit.0")
         .cover_allocations();
     let runtime = build(bare().limits(limits));
     let root = runtime.root();
