@@ -17,6 +17,50 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # The first path
+//!
+//! Most programs need six calls:
+//!
+//! | call | what it does |
+//! |---|---|
+//! | [`Runtime::builder`] | makes the tree; [`Runtime::root`] is its first group. Keep the `Runtime` as long as groups charge |
+//! | [`Group::create`] | makes a group with its [`Limits`]; [`Group::scope`] one that goes with a value |
+//! | [`Group::charge`] | pays for bytes before they are allocated; the [`Charge`] gives them back. In async code [`Group::charge_async`] |
+//! | [`Charged::make`] | does both for a value: charges, then makes it, and gives the bytes back after it is freed |
+//! | [`Group::register_reclaimer`] | has a cache give back when memory is short |
+//! | [`Runtime::snapshot`] | shows all groups as a table |
+//!
+//! ```
+//! use memcg::{Charged, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+//! use std::sync::{Arc, Mutex};
+//!
+//! #[derive(Default)]
+//! struct Cache(Mutex<Vec<Charged<Vec<u8>>>>);
+//!
+//! impl Reclaim for Cache {
+//!     fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
+//!         let (mut entries, mut freed) = (self.0.lock().unwrap(), 0);
+//!         while freed < want && let Some(entry) = entries.pop() {
+//!             freed += Charged::charge(&entry).bytes();
+//!         }
+//!         freed
+//!     }
+//! }
+//!
+//! let runtime = Runtime::builder().max(Limit::mib(2)).build()?;
+//! let acme = runtime.root().create("acme", Limits::new().max(Limit::mib(1)))?;
+//! let cache = Arc::new(Cache::default());
+//! let _registration = acme.register_reclaimer(cache.clone(), Priority::NORMAL);
+//! for _ in 0..4 {
+//!     let entry = Charged::make(&acme, 256 << 10, || vec![0; 256 << 10])?;
+//!     cache.0.lock().unwrap().push(entry); // not while the charge is made: it may call `reclaim`
+//! }
+//! let query = acme.charge(512 << 10)?; // the cache gives two of its entries
+//! assert_eq!((query.bytes(), cache.0.lock().unwrap().len()), (512 << 10, 2));
+//! println!("{}", runtime.snapshot());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Types by task
 //!
 //! | task | types |
@@ -55,8 +99,8 @@
 //!
 //! * `bytes`: [`Weigh`] for buffers of the crate `bytes`, and `BufMut` for [`ChargedVec`].
 //! * `derive`: `#[derive(Weigh)]`.
-//! * `serde`: [`Limits`], [`Limit`], [`Percent`], [`Bytes`] and [`OomPolicy`] in a configuration
-//!   file; tables and figures for any format.
+//! * `serde`: [`GroupSpec`], [`Limits`], [`Limit`], [`Percent`], [`Bytes`] and [`OomPolicy`] in a
+//!   configuration file; tables and figures for any format.
 //! * `tracing`: an event for each object that a pool hands out (`memcg::pool`), for each drain of
 //!   threads' credit (`memcg::drain`), and for refused charges (`memcg::refused`: one a second for a
 //!   group, and 64 for a process at most, with a count of those left out). A build with debug
@@ -142,6 +186,7 @@
 //! # #[cfg(feature = "serde")] {
 //! // Feature `serde`. A choice of the caller's code (`OnFull`) has no form in a file.
 //! fn stored<T: serde::Serialize + serde::de::DeserializeOwned>() {}
+//! stored::<memcg::GroupSpec>();
 //! stored::<Limits>();
 //! stored::<Limit>();
 //! stored::<Percent>();

@@ -365,7 +365,7 @@ impl std::error::Error for ReclaimError {}
 /// let root = runtime.root();
 /// let _acme = root.create("acme", Limits::new())?;
 /// assert!(matches!(root.create("acme", Limits::new()), Err(CreateError::Taken { .. })));
-/// assert_eq!(root.create("a/b", Limits::new()).unwrap_err().to_string(), "no group \"a/b\" in /: a name has no `/`");
+/// assert_eq!(root.create("a/b", Limits::new()).unwrap_err().to_string(), "cannot create \"a/b\" in /: a name has no `/`");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -416,28 +416,29 @@ pub enum CreateError {
 impl fmt::Display for CreateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = |parent: &Group, name: &str| place(parent, Some(name));
-        let (place, why) = match self {
+        let (what, why) = match self {
             Self::Name {
                 parent,
                 name,
                 fault,
             } => (named(parent, name), fault.to_string()),
             Self::Taken { group } => {
-                let place = group
+                let what = group
                     .parent()
                     .map_or_else(String::new, |parent| named(&parent, &group.name()));
                 (
-                    place,
+                    what,
                     "the name is taken; get_or_create returns that group".to_string(),
                 )
             }
             Self::Offline { parent, name } => {
+                let path = parent.shown_path();
                 let gone = if runtime_is_gone(parent) {
                     "its runtime is gone, and "
                 } else {
                     ""
                 };
-                (named(parent, name), format!("{gone}it is offline"))
+                (named(parent, name), format!("{gone}{path} is offline"))
             }
             Self::Full { parent, name, most } => (
                 named(parent, name),
@@ -446,13 +447,13 @@ impl fmt::Display for CreateError {
             Self::Memory { parent, bytes } => {
                 let bytes = Bytes(*bytes as u64);
                 (
-                    format!("in {}", parent.shown_path()),
+                    format!("a group in {}", parent.shown_path()),
                     format!("the system has no {bytes} of memory for it"),
                 )
             }
             Self::Limit(inner) => return fmt::Display::fmt(inner, f),
         };
-        write!(f, "no group {place}: {why}")
+        write!(f, "cannot create {what}: {why}")
     }
 }
 
@@ -544,10 +545,10 @@ impl NameError {
 /// let runtime = Runtime::builder().build()?;
 /// let root = runtime.root();
 /// let refused = root.set_limits(Limits::new().max(100).low(Limit::percent(10))).unwrap_err();
-/// assert_eq!(refused.to_string(), "no low 10% for /: no group above has a max; set one, or bytes here");
+/// assert_eq!(refused.to_string(), "cannot set low 10% for /: no group above has a max; set one, or bytes here");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitError {
     /// The limit is a percentage, and no ancestor has a max to take it of.
@@ -590,13 +591,13 @@ impl fmt::Display for LimitError {
                 let of = place(group, name.as_deref());
                 write!(
                     f,
-                    "no {limit} {percent} for {of}: no group above has a max; set one, or bytes here"
+                    "cannot set {limit} {percent} for {of}: no group above has a max; set one, or bytes here"
                 )
             }
             Self::Setting { group, name, fault } => {
                 write!(
                     f,
-                    "no setting's name for {}: {fault}",
+                    "cannot name a setting for {}: {fault}",
                     place(group, name.as_deref())
                 )
             }

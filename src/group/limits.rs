@@ -664,12 +664,12 @@ mod tests {
             let refused = acme.set_limits(limits).unwrap_err();
             assert_eq!(
                 refused.to_string(),
-                format!("no setting's name for /acme: {fault}")
+                format!("cannot name a setting for /acme: {fault}")
             );
             let refused = acme.create("q17", limits).unwrap_err();
             assert_eq!(
                 refused.to_string(),
-                format!("no setting's name for \"q17\" in /acme: {fault}")
+                format!("cannot name a setting for \"q17\" in /acme: {fault}")
             );
         }
         assert_eq!(

@@ -40,7 +40,46 @@ impl Group {
     /// [`ChargedVec::reserve_with`](crate::ChargedVec::reserve_with)), or before the work
     /// is handed to the pool.
     ///
+    /// The groups below inherit the policy, for their own maxes, too: below a root that chooses, a
+    /// plugin that reaches the max of its *own* group is a candidate there, often the only one, and
+    /// is cancelled. Give groups whose own max is only to refuse
+    /// [`OomPolicy::Refuse`](crate::OomPolicy::Refuse). They can still be chosen for the max of a
+    /// group above; [`set_oom_exempt`](crate::expert::Inspect::set_oom_exempt) spares them there.
+    ///
+    /// To be cancelled is no end: a victim is refused its charges until its memory is back, or
+    /// [`oom_time`](crate::RuntimeBuilder::oom_time) is over, and then it may charge again. Work
+    /// that is not to go on is stopped by its [hook](Self::on_cancel), for good with
+    /// [`offline`](Self::offline).
+    ///
     /// Source: `mem_cgroup_out_of_memory` in `mm/memcontrol.c`.
+    ///
+    /// ```
+    /// use memcg::{Limits, OomPolicy, Runtime};
+    /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// runtime.root().set_oom_policy(OomPolicy::Choose);
+    /// let plugin = runtime.root().create("plugin", Limits::new().max(50))?;
+    /// let held = Arc::new(Mutex::new(vec![plugin.charge(40)?]));
+    /// let killed = Arc::new(AtomicU64::new(0));
+    /// let _hook = plugin.on_cancel({
+    ///     let (held, killed) = (Arc::clone(&held), Arc::clone(&killed));
+    ///     move |_| {
+    ///         killed.fetch_add(1, Relaxed);
+    ///         held.lock().unwrap().clear();
+    ///     }
+    /// });
+    /// plugin.set_oom_policy(OomPolicy::Refuse);
+    /// assert!(plugin.charge(20).is_err());
+    /// assert_eq!(killed.load(Relaxed), 0, "its own max only refuses");
+    ///
+    /// plugin.set_oom_policy(OomPolicy::Inherit);
+    /// assert!(plugin.charge(20).is_err());
+    /// assert_eq!(killed.load(Relaxed), 1, "it is the one to go");
+    /// assert!(plugin.charge(20).is_ok(), "its memory is back");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// [`Inspect::set_oom_group`](crate::expert::Inspect::set_oom_group) has a subtree go as one,
     /// and [`set_oom_exempt`](crate::expert::Inspect::set_oom_exempt) spares one.
@@ -72,7 +111,8 @@ impl Group {
     }
 
     /// Registers `hook`, to be called when this group is chosen to give its memory back. The hook
-    /// tells the work in this group to stop.
+    /// tells the work in this group to stop. The group itself stays online: once its memory is back
+    /// it may charge again.
     ///
     /// A group can be chosen as long as it has a hook, also when it is offline. The thread whose
     /// charge does not fit calls the hook, with no lock of this crate held. Other threads may call

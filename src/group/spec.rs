@@ -224,7 +224,7 @@ impl fmt::Display for SpecError {
             Self::Contradiction { path, fault } => {
                 write!(f, "{path}: {fault}; change one of the two")
             }
-            Self::Setting { path, fault } => write!(f, "{path}: no setting's name: {fault}"),
+            Self::Setting { path, fault } => write!(f, "cannot name a setting for {path}: {fault}"),
             Self::PercentOfNothing {
                 path,
                 limit,

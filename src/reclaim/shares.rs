@@ -62,8 +62,12 @@ pub(crate) fn leave(group: &Counter) -> u32 {
 
 /// The share of a group; 0: none.
 pub(crate) fn of(group: &Counter) -> u32 {
+    let tree = group_tree::of(group);
+    if !tree.any_shares.load(Ordering::Relaxed) {
+        return 0;
+    }
     let _path = SlowPath::enter();
-    let shares = group_tree::of(group).shares.lock();
+    let shares = tree.shares.lock();
     shares.find(group).map_or(0, |(_, share)| share.share)
 }
 

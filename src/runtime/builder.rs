@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Runtime;
 use crate::counter::config::{BATCH_MAX, CounterConfig, FixedBatch};
 use crate::counter::slow_path::SlowPath;
-use crate::group::{Counter, Group};
+use crate::group::{Counter, Group, LimitError, Limits};
 use crate::hierarchy::group_tree::{CounterDecl, GroupConfig, GroupSettings};
 use crate::lifecycle::create;
 use crate::numa::config::{Numa, NumaConfig};
@@ -39,7 +39,7 @@ const COUNTERS_MAX: usize = 1_024;
 #[derive(Clone, Debug)]
 #[must_use = "`build` makes the runtime"]
 pub struct RuntimeBuilder {
-    max: Limit,
+    limits: Limits,
     /// Of memory; the other counters have no budget.
     config: CounterConfig,
     settings: GroupSettings,
@@ -63,6 +63,8 @@ pub struct RuntimeBuilder {
 pub enum BuildError {
     /// The root's max was a percentage, and the root has no ancestor to take it of.
     PercentOfNothing,
+    /// Another limit of the root does not hold.
+    Limits(LimitError),
     /// The batch is too large: two batches must stay far below what a counter can hold.
     BatchTooLarge(Bytes),
     /// The budget for credit is above the root's max.
@@ -115,6 +117,7 @@ impl fmt::Display for BuildError {
             Self::PercentOfNothing => f.write_str(
                 "the root's max is a percentage, and nothing is above the root: give it bytes",
             ),
+            Self::Limits(inner) => fmt::Display::fmt(inner, f),
             Self::BatchTooLarge(inner) => {
                 write!(
                     f,
@@ -179,7 +182,7 @@ impl std::error::Error for BuildError {}
 impl RuntimeBuilder {
     pub(super) fn new() -> Self {
         RuntimeBuilder {
-            max: Limit::Unlimited,
+            limits: Limits::new(),
             config: CounterConfig::bytes(),
             settings: GroupSettings::DEFAULT,
             counters: Vec::new(),
@@ -189,9 +192,27 @@ impl RuntimeBuilder {
         }
     }
 
-    /// Sets the max of the root; no max by default.
+    /// Sets the max of the root; no max by default. It is [`limits`](Self::limits) with a max alone,
+    /// and leaves the other limits as they are.
     pub fn max(mut self, limit: impl IntoLimit) -> Self {
-        self.max = limit.into_limit();
+        self.limits = self.limits.max(limit);
+        self
+    }
+
+    /// Sets the limits of the root: none by default. They take the place of those that were set
+    /// before, the max among them. A share has no meaning for a root, which has no siblings.
+    ///
+    /// ```
+    /// use memcg::expert::Inspect as _;
+    /// use memcg::{Limit, Limits, Runtime};
+    ///
+    /// let limits = Limits::new().max(Limit::gib(2)).high(Limit::mib(1900)).pressure_levels(80, 95);
+    /// let runtime = Runtime::builder().limits(limits).build()?;
+    /// assert_eq!((runtime.root().max(), runtime.root().high()), (2 << 30, 1900 << 20));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
         self
     }
 
@@ -464,18 +485,26 @@ impl RuntimeBuilder {
                 stats,
                 numa,
             };
-            create::root_group(groups, &configs)
+            create::root_group(groups, &configs, self.limits.cover_allocations)
                 .map_err(|NoMemory { bytes }| BuildError::Memory(Bytes(bytes as u64)))?
         };
-        Ok(Runtime::new(Group::from_handle(root)))
+        let runtime = Runtime::new(Group::from_handle(root));
+        // The root has its max from the start: the credit of threads is a part of it.
+        let mut rest = self.limits;
+        rest.max = None;
+        if rest != Limits::new() {
+            let root = runtime.root();
+            root.set_limits(rest).map_err(BuildError::Limits)?;
+        }
+        Ok(runtime)
     }
 
     /// Returns the max of the root, and the nodes.
     fn check(&self) -> Result<(u64, Topology), BuildError> {
-        let max = match self.max {
-            Limit::Percent(_) => return Err(BuildError::PercentOfNothing),
-            Limit::Bytes(bytes) => Bytes(bytes),
-            Limit::Unlimited => Bytes(u64::MAX),
+        let max = match self.limits.max {
+            Some(Limit::Percent(_)) => return Err(BuildError::PercentOfNothing),
+            Some(Limit::Bytes(bytes)) => Bytes(bytes),
+            Some(Limit::Unlimited) | None => Bytes(u64::MAX),
         };
         if self.config.batch > BATCH_MAX {
             return Err(BuildError::BatchTooLarge(Bytes(self.config.batch)));

@@ -50,6 +50,10 @@ pub enum OomPolicy {
     /// The group below that is furthest above its share is cancelled, and the charge waits for its
     /// memory; then the next one; where no candidate is left it is refused.
     ///
+    /// Groups below inherit it, so one that reaches its *own* max may be the victim itself:
+    /// [`Group::set_oom_policy`](crate::Group::set_oom_policy) says what to set where it shall not
+    /// be. A victim may charge again once its memory is back.
+    ///
     /// No group is cancelled in vain: where free room, what reclaimers have promised and all that
     /// the candidates hold together are less than what is wanted, the charge is refused at once.
     /// What a charge asks for counts as its own group's in the choice, so a group that asks for

@@ -264,7 +264,7 @@ fn a_stock_is_named_where_it_may_have_credit() {
     let start = "/acme refused 11 KiB for /acme/a: short by 9 KiB, usage 8 KiB of max 10 KiB";
     assert!(
         open.starts_with(&format!(
-            "{start}, at most 16 KiB of it unused credit; most in"
+            "{start}, at most 8 KiB of it unused credit; most in"
         )),
         "{open}"
     );
@@ -328,7 +328,7 @@ fn a_refusal_names_the_setting_of_its_group_alone() {
             group.offline().expect("no children");
         } else {
             let said = format!(
-                "no setting's name for \"{number}\" in /: a process keeps 255 names of settings"
+                "cannot name a setting for \"{number}\" in /: a process keeps 255 names of settings"
             );
             assert_eq!(created.expect_err("too many names").to_string(), said);
         }

@@ -76,9 +76,9 @@ fn all_columns() {
     let waiters = [in_line(&acme, KIB), in_line(&acme, KIB)];
     let text = "\
 path     live  %max     max   high    low  forced  waiting  events
-/      12 KiB     -       -      -    0 B     0 B        0  max 2, overcharge 1
+/      12 KiB     -       -      -      -     0 B        0  max 2, overcharge 1
 /acme  12 KiB  120%  10 KiB  9 KiB  4 KiB   2 KiB        2  max 2, overcharge 1
-/idle     0 B     -       -      -    0 B     0 B        0
+/idle     0 B     -       -      -      -     0 B        0
 ";
     let snapshot = runtime.snapshot();
     assert!(
@@ -89,6 +89,50 @@ path     live  %max     max   high    low  forced  waiting  events
     assert_prints(&snapshot, text);
     drop((waiters, forced, idle, acme));
     assert_empty(&runtime);
+}
+
+/// What a group has set has a column, and JSON has it. A low or a min may be all that there is.
+#[test]
+fn what_is_set_is_shown() {
+    let runtime = build(bare().max(Limit::mib(64)));
+    let root = runtime.root();
+    let part = Limits::new().soft(Limit::mib(4)).min(Limit::mib(1));
+    let whole = Limits::new()
+        .low(Limit::Unlimited)
+        .min(Limit::Unlimited)
+        .importance(3);
+    let _groups = [
+        ("a", part),
+        ("b", Limits::new().share(1).importance(0)),
+        ("c", whole),
+    ]
+    .map(|(name, limits)| root.create(name, limits).expect("a name"));
+    let text = "\
+path  live  %max     max    soft  share  low    min  importance
+/      0 B    0%  64 MiB       -      -    -      -           -
+/a     0 B     -       -   4 MiB      -    -  1 MiB           -
+/b     0 B     -       -  64 MiB      1    -      -           0
+/c     0 B     -       -       -      -  max    max           3
+";
+    assert_prints(&runtime.snapshot(), text);
+    let snapshot = runtime.snapshot();
+    let [_, a, b, c] = snapshot.rows() else {
+        panic!("four groups")
+    };
+    assert_eq!((a.share, a.importance), (0, None));
+    assert_eq!((b.share, b.importance), (1, Some(0)));
+    assert_eq!((c.low, c.min), (u64::MAX, u64::MAX));
+    #[cfg(feature = "serde")]
+    {
+        let json = serde_json::to_value(&snapshot).expect("plain figures");
+        assert_eq!(
+            (&json[3]["low"], &json[3]["min"]),
+            (&u64::MAX.into(), &u64::MAX.into())
+        );
+        assert_eq!((&json[0]["low"], &json[2]["share"]), (&0.into(), &1.into()));
+        assert_eq!(json[2]["importance"], 0);
+        assert!(json[1]["importance"].is_null());
+    }
 }
 
 /// Columns of limits go first, then the beginning of a path, then the end of the events.

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use memcg::expert::Inspect as _;
 use memcg::figures::{Item, Ledger};
-use memcg::{Event, Freshness, Group, GroupCounter, PressureLevel, Runtime, Unit};
+use memcg::{Event, Freshness, Group, GroupCounter, PageCounter, PressureLevel, Runtime, Unit};
 
 use crate::names::Names;
 use crate::protocol::{CounterRow, Row, Rows};
@@ -315,12 +315,14 @@ fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
         .iter()
         .map(|item| (item.name, stats.get(item.stat)))
         .filter(|&(_, figure)| figure != 0);
+    let limits = group.limits();
     Row {
         path: group.path(),
         depth,
         children: group.child_count(),
         usage,
-        stocked_bound: group.memory().stocked_bound(),
+        // Read after usage: a part of it, and no more.
+        stocked_bound: group.memory().stocked_bound().min(usage),
         peak: group.peak(),
         forced: group.forced(),
         max: group.max(),
@@ -328,6 +330,8 @@ fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
         soft: group.soft(),
         low: group.low(),
         min: group.min(),
+        share: limits.share.unwrap_or(0),
+        importance: limits.importance,
         waiting: group.waiting_count() as u64,
         refused: group.refused_count(),
         events: events
@@ -347,10 +351,11 @@ fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
 }
 
 fn counter_row(counter: &GroupCounter) -> CounterRow {
+    let usage = counter.usage();
     CounterRow {
         unit: name_of(counter.unit()).to_string(),
-        usage: counter.usage(),
-        stocked_bound: counter.stocked_bound(),
+        usage,
+        stocked_bound: counter.stocked_bound().min(usage),
         peak: counter.peak(),
         max: counter.max(),
         refused: counter.refused_count(),
@@ -422,11 +427,9 @@ pub(crate) const GAUGES: [GroupGauge; 11] = [
     gauge("soft", "The limit above which reclaim asks first", |row| {
         below_max(row.soft)
     }),
-    gauge("low", "What reclaim touches last", |row| {
-        above_zero(row.low).and_then(below_max)
-    }),
+    gauge("low", "What reclaim touches last", |row| protected(row.low)),
     gauge("min", "What reclaim never touches", |row| {
-        above_zero(row.min).and_then(below_max)
+        protected(row.min)
     }),
     GroupGauge {
         name: "waiting_charges",
@@ -507,6 +510,12 @@ pub(crate) const COUNTER_GAUGES: [CounterGauge; 3] = [
 
 fn below_max(limit: u64) -> Option<u64> {
     (limit < u64::MAX).then_some(limit)
+}
+
+/// Of bytes that reclaim spares: 0 is none. No group counts more than the largest whole number with a
+/// sign, so that stands for all, and each encoding has it.
+fn protected(bytes: u64) -> Option<u64> {
+    above_zero(bytes).map(|bytes| bytes.min(PageCounter::USAGE_MAX))
 }
 
 fn above_zero(limit: u64) -> Option<u64> {

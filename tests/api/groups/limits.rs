@@ -12,6 +12,41 @@ fn percent(text: &str) -> Limit {
     text.parse().expect("a percentage")
 }
 
+/// The builder sets all limits of the root, that it covers among them.
+#[test]
+#[allow(unsafe_code)]
+fn limits_of_the_root() {
+    let limits = Limits::new()
+        .max(1_000)
+        .high(900)
+        .low(20)
+        .min(10)
+        .soft(500)
+        .reclaim_above(percent("80%"))
+        .importance(4)
+        .pressure_levels(50, 70)
+        .setting("limit.0")
+        .cover_allocations();
+    let runtime = build(bare().limits(limits));
+    let root = runtime.root();
+    assert_eq!(root.limits(), limits);
+    let _held = root.charge(300).expect("it fits");
+    let object = root.run(|| memcg::allocator::Owner::charge(400));
+    assert_eq!((root.live(), root.ledger().unpaid()), (400, 100));
+    let query = create(&root, "q");
+    assert!(query.limits().cover_allocations);
+    // SAFETY: it owns what it charged.
+    unsafe { object.uncharge(400) };
+    assert_eq!(root.live(), 300);
+    assert_sound(&runtime);
+    // The last call holds.
+    assert_eq!(build(bare().limits(limits).max(7)).root().max(), 7);
+    assert_eq!(
+        build(bare().max(7).limits(Limits::new())).root().max(),
+        u64::MAX
+    );
+}
+
 /// All limits that are named are set, or none, whichever of them is refused. A limit that is not
 /// named stays.
 #[test]

@@ -87,7 +87,7 @@ fn a_deep_tree_goes_on_a_small_stack() {
             "{refused}"
         );
         assert!(
-            taken.starts_with("no group \"x\" in /x/x") && taken.len() < 500,
+            taken.starts_with("cannot create \"x\" in /x/x") && taken.len() < 500,
             "{taken}"
         );
         assert_eq!(

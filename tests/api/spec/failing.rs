@@ -23,7 +23,7 @@ fn busy(fails: GroupSpec) -> GroupSpec {
         .importance(4)
         .pressure_levels(50, 60);
     GroupSpec::new()
-        .limits(Limits::new().max(900).setting("other.max"))
+        .limits(Limits::new().max(900).setting("limit.1"))
         .oom_policy(OomPolicy::Refuse)
         .group("a", tenant(all).oom_policy(OomPolicy::Refuse))
         .group(
@@ -40,7 +40,7 @@ fn prepared() -> (Runtime, GroupSpec) {
     let runtime = runtime();
     let tenant = |limits: Limits| GroupSpec::new().limits(limits);
     let first = GroupSpec::new()
-        .limits(Limits::new().max(Limit::Bytes(800)).setting("first.max"))
+        .limits(Limits::new().max(Limit::Bytes(800)).setting("limit.2"))
         .group(
             "a",
             tenant(
@@ -285,7 +285,7 @@ fn specs_that_are_wrong_in_themselves() {
     );
     assert_eq!(
         error.to_string(),
-        "/f: no setting's name: a name has no control characters"
+        "cannot name a setting for /f: a name has no control characters"
     );
 
     let nested = |levels: usize| {

@@ -71,7 +71,7 @@ fn a_spec_creates_and_sets_all_kinds() {
         .reclaim_above(Limit::percent(80))
         .importance(3)
         .pressure_levels(70, 90)
-        .setting("acme.limit");
+        .setting("limit.0");
     let spec = GroupSpec::new()
         .limits(Limits::new().max(2_000))
         .oom_policy(OomPolicy::Choose)
@@ -84,7 +84,7 @@ fn a_spec_creates_and_sets_all_kinds() {
         );
     let changes = apply(&spec, &runtime);
     let expected = "/acme: created, min 50 B, low 100 B, high 400 B, max 50%, reclaim_above 80%, \
-                    elevated 70%, critical 90%, importance 3, setting acme.limit\n\
+                    elevated 70%, critical 90%, importance 3, setting limit.0\n\
                     /acme/17: created, share 1\n\
                     /acme/fast: created, share 3\n\
                     /: max 1000 B -> 2000 B, oom_policy inherit -> choose\n";

@@ -145,7 +145,7 @@ fn now_is_now() {
             .expect_err("of nothing");
         assert_eq!(
             refused.to_string(),
-            "no max 50% for /domain: no group above has a max; set one, or bytes here"
+            "cannot set max 50% for /domain: no group above has a max; set one, or bytes here"
         );
     }
 }

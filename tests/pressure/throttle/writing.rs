@@ -64,7 +64,7 @@ fn as_a_percentage() {
         assert!(
             refused
                 .to_string()
-                .starts_with("no high 10% for /free: no group above has a max"),
+                .starts_with("cannot set high 10% for /free: no group above has a max"),
             "{refused}"
         );
         assert_eq!(free.high(), u64::MAX);
