@@ -38,7 +38,7 @@ pub(crate) fn charge(
             let level = refusal.level;
             // A charge that may block could find more room: credit in stocks, a reclaimer to ask, a
             // victim.
-            let may_come = fits_ever(bytes, &refusal)
+            let may_come = fits_ever(group, bytes)
                 && (!refusal.without_credit()
                     || registrations::any_below(level)
                     || victims::chooses(level));
