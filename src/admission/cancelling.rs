@@ -31,7 +31,7 @@ pub(super) fn cancel_for<'a>(
         end,
         ..
     } = terms;
-    if !fits_ever(bytes, &refusal)
+    if !fits_ever(group, bytes)
         || !may_call_out()
         || !terms.may_cancel()
         || !victims::chooses(level)

@@ -43,7 +43,7 @@ pub(super) fn reclaim_for<'a>(
     while rounds < ROUNDS_MAX * MUCH {
         let level = refusal.level;
         events::count(level, Event::Max);
-        if !may_ask(level, bytes, &refusal) {
+        if !may_ask(group, level, bytes) {
             efforts.may_come = 0;
             break;
         }
@@ -93,8 +93,8 @@ pub(super) fn reclaim_for<'a>(
 }
 
 /// Further counters have no reclaimers.
-fn may_ask(level: &Counter, bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
-    fits_ever(bytes, refusal)
+fn may_ask(group: &Counter, level: &Counter, bytes: u64) -> bool {
+    fits_ever(group, bytes)
         && may_call_out()
         && level.is_memory()
         && registrations::any_below(level)

@@ -111,8 +111,14 @@ impl Group {
         if wanted.iter().any(has_soft) {
             rings::make_in_any_case(counter);
         }
-        limits::set(counter, wanted, due, also)
-            .map_err(|(kind, none)| self.limit_error(kind, none, None))
+        let excess = limits::set(counter, wanted, due, also)
+            .map_err(|(kind, none)| self.limit_error(kind, none, None))?;
+        let sets_max =
+            |&(kind, limit): &(_, Option<Limit>)| kind == LimitKind::Max && limit.is_some();
+        if wanted.iter().any(sets_max) {
+            lowered::end_vain_waits(counter);
+        }
+        Ok(excess)
     }
 }
 

@@ -9,8 +9,8 @@ use super::ledger::Ledger;
 use crate::admission::lowered;
 use crate::counter::protection::Protection;
 use crate::counter::{children, credit, ledger, marks};
-use crate::hierarchy::{group_tree, stats};
-use crate::pressure::{incidents, observe, throttle, victims};
+use crate::hierarchy::{group_tree, limits, stats};
+use crate::pressure::{incidents, line, observe, throttle, victims};
 use crate::reclaim::{excess, shares};
 use crate::stat::visits::Unlist;
 use crate::state::incidents::Incident;
@@ -24,6 +24,7 @@ use crate::units::{Bytes, IntoBytes};
 /// | | |
 /// |---|---|
 /// | limits in bytes | [`min`](Self::min), [`low`](Self::low), [`high`](Self::high), [`soft`](Self::soft); [`high_delay`](Self::high_delay) says what a high costs |
+/// | a max that moves by itself | [`move_max`](Self::move_max), [`end_vain_waits`](Self::end_vain_waits), [`shrink_to_max`](Self::shrink_to_max) |
 /// | what the root's max leaves out | [`show_uncharged`](Self::show_uncharged), [`uncharged`](Self::uncharged) |
 /// | limits that only count | [`set_observe_only`](Self::set_observe_only), [`is_observe_only`](Self::is_observe_only) |
 /// | soft limits | [`is_in_excess`](Self::is_in_excess), [`descendants_in_excess`](Self::descendants_in_excess) |
@@ -99,6 +100,53 @@ pub trait Inspect: ThisGroup {
         group_tree::of(self.this().first())
             .uncharged
             .store(bytes.into_bytes().as_u64(), Ordering::Relaxed);
+    }
+
+    /// Sets a max that follows something outside of the program, as
+    /// [`GroupCounter::set_max_now`](crate::PageCounter::set_max_now) does, but for a max that may
+    /// rise again in a moment: charges that wait, or come to wait, for more than it stay in line
+    /// for one second after it has fallen. Percentages in the groups below follow in the same way.
+    /// Returns the bytes above the max. `memcg-host` calls this.
+    ///
+    /// A wait that the max can never serve ends with the first call of
+    /// [`end_vain_waits`](Self::end_vain_waits) after that second, and at once where the program
+    /// sets the max of that group.
+    ///
+    /// ```
+    /// # use memcg::expert::Inspect as _;
+    /// # use std::future::Future;
+    /// # use std::pin::pin;
+    /// # use std::task::{Context, Waker};
+    /// let runtime = memcg::Runtime::builder().max(1_000).build()?;
+    /// let root = runtime.root();
+    /// let held = root.charge(900)?;
+    /// let mut waits = pin!(root.charge_async(600));
+    /// let mut context = Context::from_waker(Waker::noop());
+    /// assert!(waits.as_mut().poll(&mut context).is_pending());
+    /// assert_eq!(root.move_max(500), 400);
+    /// root.end_vain_waits();
+    /// assert_eq!(root.waiting_count(), 1, "it may be a dip");
+    /// root.move_max(1_000);
+    /// drop(held);
+    /// assert!(waits.as_mut().poll(&mut context).is_ready());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn move_max(&self, bytes: impl IntoBytes) -> u64 {
+        limits::move_max(self.this().first(), bytes.into_bytes().as_u64())
+    }
+
+    /// Ends the waits that no max of the runtime can serve any more, where that max has
+    /// [moved by itself](Self::move_max) and has stood for one second. Two locks, and a step for
+    /// each move within the second.
+    fn end_vain_waits(&self) {
+        line::end_waits_of_stood(self.this().first().tree());
+    }
+
+    /// Asks reclaimers for the bytes above max, and cancels groups, as
+    /// [`Group::set_max`](crate::Group::set_max) does once it has set the max. Returns the bytes
+    /// that stay above it. It may block.
+    fn shrink_to_max(&self) -> u64 {
+        lowered::shrink_to_max(self.this().first())
     }
 
     /// Returns the bytes that [`show_uncharged`](Self::show_uncharged) has set; 0 for a group that

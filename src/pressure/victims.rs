@@ -693,7 +693,7 @@ impl Chosen<'_> {
         let mut wakers = Wakers::default();
         let is_hit = |group: &Counter| self.victim.includes(group);
         let path = SlowPath::enter();
-        expel(self.unit.tree(), Decision::Cancelled, is_hit, &mut wakers);
+        expel(&self.unit, Decision::Cancelled, is_hit, &mut wakers);
         // Those of other trees have other groups.
         let tree = self.unit.tree();
         delays::end(|group| ptr::eq(group.tree(), tree) && is_hit(group));

@@ -347,19 +347,14 @@ impl HostFollower {
         if now.max != before.max {
             // The old max is no longer shown as soon as the new one holds: reclaim may take a while
             // after that.
-            match group.memory().set_max_now(Limit::Bytes(now.max)) {
-                Ok(_) => now.changes += 1,
-                Err(fault) => {
-                    now.fault = Some(format!("max {}: {fault}", Bytes(now.max)));
-                    now.max = before.max;
-                }
-            }
+            group.move_max(Bytes(now.max));
+            now.changes += 1;
         }
+        group.end_vain_waits();
         let has_fallen = now.max < before.max;
-        let max = now.max;
         *lock(shown) = now;
-        if has_fallen && let Err(fault) = group.set_max(Limit::Bytes(max)) {
-            lock(shown).fault = Some(fault.to_string());
+        if has_fallen {
+            group.shrink_to_max();
         }
         if has_fallen && self.less_uncharged {
             // Memory that reclaim gave to the system is not the allocator's. By the next look a
@@ -455,8 +450,9 @@ impl Host {
     /// Prepares a thread that keeps the max of a group at `share` of [`HostLimits::bytes`]: it
     /// reads the limits every [`PERIOD`] and sets the max again when they change.
     ///
-    /// The thread calls [`Group::set_max`], so a limit that is lowered asks reclaimers on that
-    /// thread. It sets nothing while the limits stay, so a max that the service sets itself holds
+    /// A limit that is lowered asks reclaimers on that thread. A dip loses no request: a charge that
+    /// waits for more than the max has fallen to stays in line for one second, and is refused with
+    /// the first look after that. The thread sets nothing while the limits stay, so a max that the service sets itself holds
     /// until they change. Where a file cannot be read, or a group above is not shown any more, the
     /// max may fall and does not rise: [`FollowState::fault`] says why. A `memory.high` that falls
     /// counts when four looks have found it, for it may be there for a moment alone. The thread
