@@ -86,7 +86,7 @@ impl Group {
     ///   smaller than `bytes` only if usage would pass 2^63.
     /// * `Reclaim`: the charge gets the bytes that reclaimers and the victim's hooks give at once.
     ///   It does not wait for memory that comes later. Above a high the charge is made without its
-    ///   delay, which [`high_delay`](crate::expert::Inspect::high_delay) returns.
+    ///   delay, which [`high_delay`](crate::inspect::GroupInspector::high_delay) returns.
     /// * `Start`: the call tells reclaimers below the level that has refused by
     ///   [`Reclaim::start`](crate::Reclaim::start), which must not block. If they promise fewer
     ///   bytes than are missing, the runtime's thread `memcg-reclaim` does once what `Refuse` does.

@@ -3,7 +3,7 @@
 use super::handle::Group;
 use super::registration::Registration;
 use crate::pressure::victims;
-use crate::state::oom::{Cancel, OomCandidate, OomOrder};
+use crate::state::oom::{Cancel, EXEMPT, OomCandidate, OomOrder, TOGETHER};
 
 impl Cancel {
     /// Returns the group whose hook this is.
@@ -40,12 +40,46 @@ impl Group {
     ///
     /// Source: `mem_cgroup_out_of_memory` in `mm/memcontrol.c`.
     ///
-    /// [`Inspect::set_oom_group`](crate::expert::Inspect::set_oom_group) has a subtree go as one,
-    /// and [`set_oom_exempt`](crate::expert::Inspect::set_oom_exempt) spares one.
-    /// [`OomPolicy::by`](crate::OomPolicy::by) takes an order of choice. See
+    /// [`set_oom_group`](Self::set_oom_group) has a subtree go as one, and
+    /// [`set_oom_exempt`](Self::set_oom_exempt) spares one. [`OomPolicy::by`](crate::OomPolicy::by) takes an order of choice. See
     /// [`OomPolicy`](crate::OomPolicy) for an example.
     pub fn set_oom_policy(&self, policy: impl Into<OomOrder>) {
         victims::set_policy(self.first(), policy.into());
+    }
+
+    /// With true, compares the whole subtree of this group as one, and cancels all of it if any of
+    /// its groups is chosen.
+    ///
+    /// Source: `memory.oom.group`.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let root = runtime.root();
+    /// root.set_oom_group(true);
+    /// root.set_oom_exempt(true);
+    /// assert!(root.oom_group() && root.oom_exempt());
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn set_oom_group(&self, together: bool) {
+        victims::marks(self.first()).set(TOGETHER, together);
+    }
+
+    /// Returns the setting of [`set_oom_group`](Self::set_oom_group).
+    pub fn oom_group(&self) -> bool {
+        victims::marks(self.first()).has(TOGETHER)
+    }
+
+    /// With true, never cancels this group and the groups below it, not even with the subtree that
+    /// they are in.
+    ///
+    /// Source: an `oom_score_adj` of -1000.
+    pub fn set_oom_exempt(&self, exempt: bool) {
+        victims::marks(self.first()).set(EXEMPT, exempt);
+    }
+
+    /// Returns the group's own setting of [`set_oom_exempt`](Self::set_oom_exempt).
+    pub fn oom_exempt(&self) -> bool {
+        victims::marks(self.first()).has(EXEMPT)
     }
 
     /// Registers `hook`, to be called when this group is chosen to give its memory back. The hook

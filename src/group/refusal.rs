@@ -268,7 +268,7 @@ impl OverLimitError {
     /// Returns the groups that held most below the group when it refused: up to three of its
     /// children and the usage of each in bytes, the largest first. It is empty for a further
     /// counter, and where the group has more than 256 children (use
-    /// [`top`](crate::expert::Inspect::top)). It is also empty where a group was created or went
+    /// [`top`](crate::inspect::GroupInspector::top)). It is also empty where a group was created or went
     /// offline at that moment, and where an allocator was refused inside this crate.
     ///
     /// ```

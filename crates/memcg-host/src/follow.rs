@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Group, Limit, Percent, Runtime, RuntimeBuilder};
 
 use crate::foreign::contain;
@@ -190,7 +189,7 @@ impl HostFollower {
     /// of another runtime of the process, or outside of the group, count as uncharged.
     ///
     /// [`FollowState::uncharged`] has the figure; a group that is the root also has it in refusals,
-    /// snapshots and metrics ([`Inspect::show_uncharged`](memcg::expert::Inspect::show_uncharged))
+    /// snapshots and metrics ([`GroupInspector::show_uncharged`](memcg::inspect::GroupInspector::show_uncharged))
     /// until the thread ends. Where a reading of the process's memory fails later, the figure stays
     /// as it is, and [`FollowState::fault`] says why. A look costs one more small file and a few
     /// loads: it takes as much for credit as [`stocked_bound`](memcg::PageCounter::stocked_bound)
@@ -591,7 +590,7 @@ impl HostFollower {
 /// leaves it out.
 fn show(group: &Group, uncharged: u64) {
     if group.parent().is_none() {
-        group.show_uncharged(Bytes(uncharged));
+        group.inspect().show_uncharged(Bytes(uncharged));
     }
 }
 
@@ -720,7 +719,7 @@ mod tests {
         let looks = || std::thread::sleep(Duration::from_millis(100));
         let state = follow.state();
         assert_eq!(
-            (root.max(), root.uncharged()),
+            (root.max(), root.inspect().uncharged()),
             (state.granted - (64 << 20), 64 << 20)
         );
         for by_hand in [state.max / 2, state.max / 2 * 3] {
@@ -732,6 +731,6 @@ mod tests {
             );
         }
         drop(follow);
-        assert_eq!(root.uncharged(), 0);
+        assert_eq!(root.inspect().uncharged(), 0);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::expert::{BarrierMode, FixedBatch};
+use memcg::barrier::BarrierMode;
 use memcg::{Bytes, Charge, ChargeError, Counter, Group, GroupId, Limit, Limits, Runtime};
 use rand::RngExt;
 use rand::rngs::SmallRng;
