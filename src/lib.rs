@@ -72,7 +72,7 @@
 //! | keep a value with its charge | [`Charged`], [`ChargedVec`]; [`Weigh`] says what a value holds |
 //! | charge | [`Charge`]; [`ChargeFuture`] waits in async code; [`Counter`] for counters beside memory; [`OnFull`]; [`RawCharges`] keep no guard |
 //! | learn why not | [`ChargeError`], [`OverLimitError`] |
-//! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`Priority`], [`Later`]; [`OomPolicy`], [`Cancel`] |
+//! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`Priority`], [`Later`]; [`OomPolicy`] ([`OomOrder`], [`OomCandidate`]), [`Cancel`] |
 //! | be told | [`Event`], [`EventFuture`], [`Happened`]; a [`Registration`] keeps what is registered |
 //! | work below high alone | [`Group::below_high`] ([`BelowHigh`]) |
 //! | learn how long chargers stood still | [`Group::pressure`] |
@@ -84,7 +84,9 @@
 //! | tell apart why a call was refused | module [`errors`] |
 //! | count without groups | [`PageCounter`], [`CounterConfig`]; [`GroupCounter`] is that of a group |
 //! | place memory on nodes | module [`kmem`] |
-//! | look inside, or choose the barrier | module [`expert`] |
+//! | share credit among the threads of a channel | [`Group::central_stock`] ([`CentralStock`]); a [`ChargeFuture`] is a place in line for its queue |
+//! | look inside | [`Group::inspect`]; modules [`inspect`] and [`footprint`] |
+//! | choose the barrier | module [`barrier`] |
 //!
 //! An amount ([`IntoBytes`], [`IntoLimit`]) is a `usize` or a literal, or `Bytes(n)` for a `u64`;
 //! figures are `u64`. A [`PageCounter`] takes `u64`, and so does the name of a group
@@ -251,9 +253,9 @@ mod tests;
 pub use counter::config::CounterConfig;
 pub use error::CounterId;
 pub use group::{
-    ApplyOptions, BelowHigh, Charge, ChargeError, ChargeFuture, Checkpoint, Counter, EnterGuard,
-    EventFuture, Group, GroupCounter, GroupId, GroupScope, GroupSpec, Grouped, InGroup, Limits,
-    OnFull, OverLimitError, RawCharges, Registration,
+    ApplyOptions, BelowHigh, CentralStock, Charge, ChargeError, ChargeFuture, Checkpoint, Counter,
+    EnterGuard, EventFuture, Group, GroupCounter, GroupId, GroupScope, GroupSpec, Grouped, InGroup,
+    Limits, OnFull, OverLimitError, RawCharges, Registration,
 };
 pub use page_counter::PageCounter;
 pub use runtime::{BuildError, Runtime, RuntimeBuilder};
@@ -262,7 +264,7 @@ pub use stat::{Stat, Unit};
 pub use state::events::Event;
 pub use state::listeners::Happened;
 pub use state::name::{GroupName, IntoName};
-pub use state::oom::{Cancel, OomPolicy};
+pub use state::oom::{Cancel, OomCandidate, OomOrder, OomPolicy};
 pub use state::pressure_level::PressureLevel;
 pub use state::reclaimer::{Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass};
 pub use units::{Bytes, IntoBytes, IntoLimit, Limit, Percent};
@@ -305,44 +307,28 @@ pub mod allocator {
     };
 }
 
-/// Types that few services need: interrupts of threads, the layout of objects, and the bytes that
-/// the runtime holds itself.
-///
-/// * [`BarrierMode`]: the answer for processors that must not be interrupted; [`BarrierState`] says
-///   what is in use. [`litmus`](expert::litmus) has the two sides of the barrier alone, to test a
-///   machine with.
-/// * [`PoolAlign`]: how the objects of groups lie in memory. [`PoolTable`] and [`OwnBytes`] say
-///   what they take.
-/// * [`Inspect`]: figures and settings of a group that few programs need.
-/// * [`CentralStock`]: credit that all threads share, for a channel. [`QueuePlace`]: one place in
-///   line for all that wait in a queue.
-/// * [`OomCandidate`] and [`OomOrder`]: an order of choice that a service gives itself.
-/// * [`FixedBatch`]: the kernel's stock, which is always open and takes whole batches.
-/// * [`Verdict`]: what [`PageCounter::verify`] found. Each [`Fault`] names a figure that
-///   contradicts another.
-///
-/// [`BarrierMode`]: expert::BarrierMode
-/// [`BarrierState`]: expert::BarrierState
-/// [`PoolAlign`]: expert::PoolAlign
-/// [`PoolTable`]: expert::PoolTable
-/// [`OwnBytes`]: expert::OwnBytes
-/// [`Inspect`]: expert::Inspect
-/// [`CentralStock`]: expert::CentralStock
-/// [`QueuePlace`]: expert::QueuePlace
-/// [`FixedBatch`]: expert::FixedBatch
-/// [`OomCandidate`]: expert::OomCandidate
-/// [`OomOrder`]: expert::OomOrder
-/// [`Verdict`]: expert::Verdict
-/// [`Fault`]: expert::Fault
-pub mod expert {
-    pub use crate::counter::config::FixedBatch;
-    pub use crate::counter::verify::{Fault, FaultKind, Verdict};
-    pub use crate::group::inspect::Inspect;
-    pub use crate::group::{CentralStock, QueuePlace};
+/// How threads are told that credit is taken back: [`BarrierMode`](barrier::BarrierMode) is the
+/// answer for processors that must not be interrupted, [`BarrierState`](barrier::BarrierState) says
+/// what is in use. [`litmus`](barrier::litmus) has the two sides of the barrier alone, to test a
+/// machine with.
+pub mod barrier {
+    pub use crate::sync::barrier::{BarrierMode, BarrierState, litmus};
+}
+
+/// The memory of the crate itself: [`PoolAlign`](footprint::PoolAlign) says how the objects of
+/// groups lie, [`PoolTable`](footprint::PoolTable) and [`OwnBytes`](footprint::OwnBytes) what they
+/// take.
+pub mod footprint {
     pub use crate::lifecycle::own_bytes::OwnBytes;
     pub use crate::pool::{PoolAlign, PoolRow, PoolTable};
-    pub use crate::state::oom::{OomCandidate, OomOrder};
-    pub use crate::sync::barrier::{BarrierMode, BarrierState, litmus};
+}
+
+/// What a debugger asks: figures of a group that few programs need
+/// ([`GroupInspector`](inspect::GroupInspector)), and what a check of the whole count has found
+/// ([`Verdict`](inspect::Verdict)).
+pub mod inspect {
+    pub use crate::counter::verify::{Fault, FaultKind, Verdict};
+    pub use crate::group::inspect::GroupInspector;
 }
 
 macro_rules! unwind_safe {

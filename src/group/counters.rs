@@ -23,7 +23,6 @@ impl Group {
     /// of this counter, and so are the group's limits.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
     /// let root = runtime.root();
     /// let _held = root.charge(10)?;

@@ -155,7 +155,6 @@ impl Group {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use crate::allocator::Owner;
-    use crate::expert::FixedBatch as _;
     use crate::{Bytes, Limits, Runtime};
 
     /// Stocks of two groups below one that covers have their credit in its usage.

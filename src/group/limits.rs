@@ -164,14 +164,13 @@ impl Limits {
     ///
     /// ```
     /// # use memcg::Limits;
-    /// # use memcg::expert::Inspect as _;
     /// # let runtime = memcg::Runtime::builder().max(1_000).build()?;
     /// let gold = runtime.root().create("gold", Limits::new().share(300))?;
-    /// assert_eq!(gold.soft(), 1_000, "alone");
+    /// assert_eq!(gold.inspect().soft(), 1_000, "alone");
     /// let silver = runtime.root().create("silver", Limits::new().share(100))?;
-    /// assert_eq!((gold.soft(), silver.soft()), (750, 250));
+    /// assert_eq!((gold.inspect().soft(), silver.inspect().soft()), (750, 250));
     /// gold.offline()?;
-    /// assert_eq!(silver.soft(), 1_000);
+    /// assert_eq!(silver.inspect().soft(), 1_000);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub const fn share(mut self, share: u32) -> Self {

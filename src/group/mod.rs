@@ -56,7 +56,7 @@ pub use error::{
     ChargeError, CreateError, LimitError, NameError, OfflineError, ReclaimError, SplitError,
 };
 pub use events::{EventFuture, Events};
-pub use future::{ChargeFuture, QueuePlace};
+pub use future::ChargeFuture;
 pub use handle::{Group, GroupId};
 pub use in_group::{Grouped, InGroup};
 pub use ledger::Ledger;

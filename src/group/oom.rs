@@ -5,7 +5,7 @@ use super::registration::Registration;
 use crate::hierarchy::group_object;
 use crate::pressure::victims;
 use crate::state::applied::Settings;
-use crate::state::oom::{Cancel, OomCandidate, OomOrder, OomPolicy};
+use crate::state::oom::{Cancel, EXEMPT, OomCandidate, OomOrder, OomPolicy, TOGETHER};
 
 impl Cancel {
     /// Returns the group whose hook this is.
@@ -44,7 +44,7 @@ impl Group {
     /// plugin that reaches the max of its *own* group is a candidate there, often the only one, and
     /// is cancelled. Give groups whose own max is only to refuse
     /// [`OomPolicy::Refuse`](crate::OomPolicy::Refuse). They can still be chosen for the max of a
-    /// group above; [`set_oom_exempt`](crate::expert::Inspect::set_oom_exempt) spares them there.
+    /// group above; [`set_oom_exempt`](Self::set_oom_exempt) spares them there.
     ///
     /// To be cancelled is no end: a victim is refused its charges until its memory is back, or
     /// [`oom_time`](crate::RuntimeBuilder::oom_time) is over, and then it may charge again. Work
@@ -81,8 +81,8 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// [`Inspect::set_oom_group`](crate::expert::Inspect::set_oom_group) has a subtree go as one,
-    /// and [`set_oom_exempt`](crate::expert::Inspect::set_oom_exempt) spares one.
+    /// [`set_oom_group`](Self::set_oom_group) has a subtree go as one, and
+    /// [`set_oom_exempt`](Self::set_oom_exempt) spares one.
     /// [`OomPolicy::by`](crate::OomPolicy::by) takes an order of choice. See
     /// [`OomPolicy`](crate::OomPolicy) for an example.
     pub fn set_oom_policy(&self, policy: impl Into<OomOrder>) {
@@ -108,6 +108,41 @@ impl Group {
     /// ```
     pub fn oom_policy(&self) -> OomPolicy {
         victims::marks(self.first()).policy()
+    }
+
+    /// With true, compares the whole subtree of this group as one, and cancels all of it if any of
+    /// its groups is chosen.
+    ///
+    /// Source: `memory.oom.group`.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let root = runtime.root();
+    /// root.set_oom_group(true);
+    /// root.set_oom_exempt(true);
+    /// assert!(root.oom_group() && root.oom_exempt());
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn set_oom_group(&self, together: bool) {
+        victims::marks(self.first()).set(TOGETHER, together);
+    }
+
+    /// Returns the setting of [`set_oom_group`](Self::set_oom_group).
+    pub fn oom_group(&self) -> bool {
+        victims::marks(self.first()).has(TOGETHER)
+    }
+
+    /// With true, never cancels this group and the groups below it, not even with the subtree that
+    /// they are in.
+    ///
+    /// Source: an `oom_score_adj` of -1000.
+    pub fn set_oom_exempt(&self, exempt: bool) {
+        victims::marks(self.first()).set(EXEMPT, exempt);
+    }
+
+    /// Returns the group's own setting of [`set_oom_exempt`](Self::set_oom_exempt).
+    pub fn oom_exempt(&self) -> bool {
+        victims::marks(self.first()).has(EXEMPT)
     }
 
     /// Registers `hook`, to be called when this group is chosen to give its memory back. The hook

@@ -269,7 +269,7 @@ impl OverLimitError {
     /// children and the usage of each in bytes, the largest first, together no more than
     /// [`usage`](Self::usage). It is empty for a further
     /// counter, and where the group has more than 256 children (use
-    /// [`top`](crate::expert::Inspect::top)). It is also empty where a group was created or went
+    /// [`top`](crate::inspect::GroupInspector::top)). It is also empty where a group was created or went
     /// offline at that moment, and where an allocator was refused inside this crate.
     ///
     /// ```
@@ -495,7 +495,6 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::expert::FixedBatch as _;
     use crate::{
         Bytes, Charge, ChargeError, Limit, Limits, OnFull, Priority, Reclaim, ReclaimContext,
         Registration, Runtime, Unit,

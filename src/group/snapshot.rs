@@ -159,7 +159,7 @@ pub struct SnapshotRow {
     /// For how long chargers of the group, and of groups below, stood still for memory.
     pub pressure: GroupPressure,
     /// Of the root: bytes that its max leaves out, because no group is charged for them. See
-    /// [`show_uncharged`](crate::expert::Inspect::show_uncharged).
+    /// [`show_uncharged`](crate::inspect::GroupInspector::show_uncharged).
     pub uncharged: u64,
     /// Pressure level of the group: see [`Group::pressure_level`].
     pub pressure_level: PressureLevel,
@@ -452,8 +452,8 @@ impl Snapshot {
     /// [`Runtime::barrier`](crate::Runtime::barrier).
     ///
     /// ```
-    /// let runtime = memcg::Runtime::builder().barrier(memcg::expert::BarrierMode::Fence).build()?;
-    /// assert_eq!(runtime.snapshot().barrier(), memcg::expert::BarrierState::Fence);
+    /// let runtime = memcg::Runtime::builder().barrier(memcg::barrier::BarrierMode::Fence).build()?;
+    /// assert_eq!(runtime.snapshot().barrier(), memcg::barrier::BarrierState::Fence);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn barrier(&self) -> BarrierState {

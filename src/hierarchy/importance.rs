@@ -155,7 +155,7 @@ mod tests {
         for (asks, goes) in [(1, false), (2, true)] {
             let runtime = build(100);
             let tenant = group(&runtime.root(), "tenant", 0);
-            crate::expert::Inspect::set_oom_group(&tenant, true);
+            crate::Group::set_oom_group(&tenant, true);
             let query = group(&tenant, "gold", 2);
             let _held = [tenant.charge(40).unwrap(), query.charge(60).unwrap()];
             let _hooks = [tenant.on_cancel(|_| ()), query.on_cancel(|_| ())];
@@ -502,7 +502,7 @@ mod tests {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let notes = Arc::clone(&seen);
         root.set_oom_policy(OomPolicy::by(move |candidates| {
-            let figures = |one: &crate::expert::OomCandidate| {
+            let figures = |one: &crate::OomCandidate| {
                 (
                     one.group().path(),
                     one.importance(),

@@ -534,7 +534,6 @@ impl<K> PageCounter<K> {
     /// counter whose credit is out of reach (see [`Counts::refused_in_transit`]) keeps its batch.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// let job = machine.child();
@@ -564,7 +563,6 @@ impl<K> PageCounter<K> {
     /// other threads charge. The drain is complete where no thread charges meanwhile.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// let job = machine.child();

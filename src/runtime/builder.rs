@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Runtime;
-use crate::counter::config::{BATCH_MAX, CounterConfig, FixedBatch};
+use crate::counter::config::{BATCH_MAX, CounterConfig};
 use crate::counter::slow_path::SlowPath;
 use crate::group::{Counter, Group, LimitError, Limits};
 use crate::hierarchy::group_tree::{CounterDecl, GroupConfig, GroupSettings};
@@ -203,12 +203,11 @@ impl RuntimeBuilder {
     /// before, the max among them. A share has no meaning for a root, which has no siblings.
     ///
     /// ```
-    /// use memcg::expert::Inspect as _;
     /// use memcg::{Limit, Limits, Runtime};
     ///
     /// let limits = Limits::new().max(Limit::gib(2)).high(Limit::mib(1900)).pressure_levels(80, 95);
     /// let runtime = Runtime::builder().limits(limits).build()?;
-    /// assert_eq!((runtime.root().max(), runtime.root().high()), (2 << 30, 1900 << 20));
+    /// assert_eq!((runtime.root().max(), runtime.root().inspect().high()), (2 << 30, 1900 << 20));
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn limits(mut self, limits: Limits) -> Self {
@@ -217,10 +216,9 @@ impl RuntimeBuilder {
     }
 
     /// Sets the bytes that a thread charges in advance, 256 KiB by default, at most 1 TiB. An
-    /// [adaptive](crate::expert::FixedBatch) stock begins with fewer. 0 switches the stock off.
+    /// [adaptive](Self::adaptive) stock begins with fewer. 0 switches the stock off.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).adaptive(false).build()?;
     /// let _held = runtime.root().charge(10)?;
     /// assert_eq!(runtime.root().usage(), 10);
@@ -231,11 +229,31 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets whether stocks adapt (default), or are always open and take whole batches.
+    ///
+    /// A stock that adapts closes near a limit and opens again with room. Near is less than 4
+    /// batches of room at any level, room is 16; both grow with the number of threads above two. It
+    /// also begins small: a thread charges a 64th of a batch in advance, four times as much with
+    /// each further refill, up to the batch. [`Runtime::release_idle_credit`] has it begin again. So a thread that charged little and sleeps leaves little behind. The
+    /// kernel's stock is always open and takes whole batches: figures of usage are round then, and
+    /// a comparison with the kernel is fair. The [bound](crate::PageCounter::stocked_bound) is the
+    /// same.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().adaptive(false).build()?;
+    /// let _held = runtime.root().charge(10)?;
+    /// assert_eq!(runtime.root().usage(), 262_144, "the first charge takes a batch");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn adaptive(mut self, adaptive: bool) -> Self {
+        self.config.adaptive = adaptive;
+        self
+    }
+
     /// Sets the most bytes that may be stranded as credit, over all threads and groups; a sixteenth
     /// of the root's max by default. At the budget each charge walks the tree for itself.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// let budget = memcg::Bytes(512 << 10);
     /// let runtime = memcg::Runtime::builder().budget(budget).adaptive(false).build()?;
     /// let _held = runtime.root().charge(10)?;
@@ -258,8 +276,8 @@ impl RuntimeBuilder {
     /// Sets the barrier pair of charges and drains.
     ///
     /// ```
-    /// let runtime = memcg::Runtime::builder().barrier(memcg::expert::BarrierMode::Fence).build()?;
-    /// assert_eq!(runtime.barrier(), memcg::expert::BarrierState::Fence);
+    /// let runtime = memcg::Runtime::builder().barrier(memcg::barrier::BarrierMode::Fence).build()?;
+    /// assert_eq!(runtime.barrier(), memcg::barrier::BarrierState::Fence);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn barrier(mut self, mode: BarrierMode) -> Self {
@@ -411,11 +429,10 @@ impl RuntimeBuilder {
     /// Source: `MEMCG_MAX_HIGH_DELAY_JIFFIES`.
     ///
     /// ```
-    /// # use memcg::expert::Inspect as _;
     /// let runtime = memcg::Runtime::builder().delay_max(std::time::Duration::from_millis(100)).build()?;
     /// let acme = runtime.root().create("acme", memcg::Limits::new().high(1))?;
     /// let _held = acme.force_charge(1 << 30);
-    /// assert_eq!(acme.high_delay(1 << 20), std::time::Duration::from_millis(100));
+    /// assert_eq!(acme.inspect().high_delay(1 << 20), std::time::Duration::from_millis(100));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn delay_max(mut self, time: Duration) -> Self {
@@ -548,12 +565,5 @@ impl RuntimeBuilder {
             });
         }
         Ok(())
-    }
-}
-
-impl FixedBatch for RuntimeBuilder {
-    fn adaptive(mut self, adaptive: bool) -> Self {
-        self.config.adaptive = adaptive;
-        self
     }
 }

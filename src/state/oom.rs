@@ -149,7 +149,7 @@ debug_figures!(OomOrder, |order| policy: order.policy, is_by: order.order.is_som
 /// those of one look.
 ///
 /// ```
-/// use memcg::expert::OomCandidate;
+/// use memcg::OomCandidate;
 ///
 /// // Queries of tenants that are furthest above their share, and of these the one that asks for most.
 /// fn order(candidates: &[OomCandidate]) -> Option<usize> {

@@ -4,7 +4,6 @@
 use super::loom_exceeded::with_max;
 use super::{build, model_without_pair, race};
 use crate::counter::slow_path::SlowPath;
-use crate::expert::Inspect as _;
 use crate::pressure::pressure_levels;
 use crate::{Charge, Event, Group, Limit, Limits, PressureLevel};
 

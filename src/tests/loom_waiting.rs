@@ -14,7 +14,6 @@ use super::schedules::{Condvar, EVER, Mutex, in_one_go};
 use super::{
     beside, build, large_model_without_pair, model, model_of_exchanges, model_without_pair, race,
 };
-use crate::expert::{FixedBatch as _, QueuePlace as _};
 use crate::hierarchy::events;
 use crate::state::waiting::{FirstInLine, PlaceInLine};
 use crate::sync::{AtomicU64, Ordering};

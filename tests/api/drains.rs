@@ -5,7 +5,6 @@
 //! switch of the batch, the first child, an explicit call. `counts()` is read before and after each
 //! of many operations.
 
-use memcg::expert::FixedBatch;
 use memcg::figures::Counts;
 use memcg::{CounterConfig, PageCounter};
 use rand::rngs::SmallRng;

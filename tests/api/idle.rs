@@ -5,7 +5,6 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::expert::FixedBatch;
 use memcg::{Bytes, Counter, Group, Limits, Runtime};
 
 use crate::support::workers::Other;

@@ -5,7 +5,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use memcg::expert::{FaultKind, FixedBatch, Verdict};
+use memcg::inspect::{FaultKind, Verdict};
 use memcg::{CounterConfig, CounterId, PageCounter};
 
 /// Runs `other` again and again on threads of its own for as long as `work` takes.

@@ -1,7 +1,6 @@
 //! Counters alone with nodes, statistics and names: what their configuration declares, and what it
 //! does not.
 
-use memcg::expert::FixedBatch;
 use memcg::kmem::{NodeId, Placement, Topology};
 use memcg::{CounterConfig, Freshness, PageCounter, Stat, Unit};
 

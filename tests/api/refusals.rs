@@ -5,7 +5,6 @@ use std::error::Error;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::expert::FixedBatch;
 use memcg::{
     Bytes, Charge, ChargeError, Counter, CounterConfig, Group, Limit, Limits, OnFull, OomPolicy,
     PageCounter, Priority, Runtime, Unit,

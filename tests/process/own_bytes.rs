@@ -5,8 +5,8 @@
 
 use std::thread;
 
-use memcg::expert::CentralStock;
-use memcg::expert::OwnBytes;
+use memcg::CentralStock;
+use memcg::footprint::OwnBytes;
 use memcg::{Group, Limits, Runtime, Stat};
 
 use crate::support::alone::resident;

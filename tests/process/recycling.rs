@@ -4,8 +4,7 @@
 //! group's number, which its id shows, is that of its object. Each test counts what is live, so it
 //! starts this program again for itself alone.
 
-use memcg::expert::Inspect as _;
-use memcg::expert::{BarrierMode, FixedBatch};
+use memcg::barrier::BarrierMode;
 use memcg::{Bytes, Charge, Counter, Group, GroupId, Limit, Limits, Runtime, RuntimeBuilder};
 
 use crate::support::alone::alone;
@@ -247,7 +246,10 @@ fn an_object_comes_back_clean() {
                     (&*group.name(), group.parent(), group.is_offline()),
                     ("next", Some(root.clone()), false)
                 );
-                assert_eq!((group.max(), group.min(), group.low()), (u64::MAX, 0, 0));
+                assert_eq!(
+                    (group.max(), group.inspect().min(), group.inspect().low()),
+                    (u64::MAX, 0, 0)
+                );
                 assert_eq!(
                     group.limits(),
                     Limits::new()

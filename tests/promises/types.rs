@@ -8,12 +8,13 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use memcg::CentralStock;
 use memcg::allocator::Owner;
 use memcg::errors::{
     CreateError, LimitError, MergeError, NameError, OfflineError, PushError, SplitError,
 };
-use memcg::expert::{CentralStock, Verdict};
 use memcg::figures::{Counts, Events, Item, PeakWindow, Snapshot, SnapshotRow, Stats};
+use memcg::inspect::Verdict;
 use memcg::kmem::{
     Bound, Kmem, Member, Mover, NodeAccount, PackedKmem, Placement, Precharge, Topology,
 };

@@ -8,7 +8,7 @@ use std::thread;
 
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
-use memcg::expert::PoolAlign;
+use memcg::footprint::PoolAlign;
 use memcg::{Group, Limits, Runtime, Stat};
 use memcg_bench_rows::Goals;
 

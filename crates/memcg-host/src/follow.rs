@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Group, Limit, Percent, Runtime, RuntimeBuilder};
 
 use crate::foreign::contain;
@@ -190,7 +189,7 @@ impl HostFollower {
     /// of another runtime of the process, or outside of the group, count as uncharged.
     ///
     /// [`FollowState::uncharged`] has the figure; a group that is the root also has it in refusals,
-    /// snapshots and metrics ([`Inspect::show_uncharged`](memcg::expert::Inspect::show_uncharged))
+    /// snapshots and metrics ([`GroupInspector::show_uncharged`](memcg::inspect::GroupInspector::show_uncharged))
     /// until the thread ends. Where a reading of the process's memory fails later, the figure stays
     /// as it is, and [`FollowState::fault`] says why. A look costs one more small file and a few
     /// loads: it takes as much for credit as [`stocked_bound`](memcg::PageCounter::stocked_bound)
@@ -347,14 +346,14 @@ impl HostFollower {
         if now.max != before.max {
             // The old max is no longer shown as soon as the new one holds: reclaim may take a while
             // after that.
-            group.move_max(Bytes(now.max));
+            group.inspect().move_max(Bytes(now.max));
             now.changes += 1;
         }
-        group.end_vain_waits();
+        group.inspect().end_vain_waits();
         let has_fallen = now.max < before.max;
         *lock(shown) = now;
         if has_fallen {
-            group.shrink_to_max();
+            group.inspect().shrink_to_max();
         }
         if has_fallen && self.less_uncharged {
             // Memory that reclaim gave to the system is not the allocator's. By the next look a
@@ -589,7 +588,7 @@ impl HostFollower {
 /// leaves it out.
 fn show(group: &Group, uncharged: u64) {
     if group.parent().is_none() {
-        group.show_uncharged(Bytes(uncharged));
+        group.inspect().show_uncharged(Bytes(uncharged));
     }
 }
 
@@ -721,7 +720,7 @@ mod tests {
         let looks = || std::thread::sleep(Duration::from_millis(100));
         let state = follow.state();
         assert_eq!(
-            (root.max(), root.uncharged()),
+            (root.max(), root.inspect().uncharged()),
             (state.granted - (64 << 20), 64 << 20)
         );
         for by_hand in [state.max / 2, state.max / 2 * 3] {
@@ -733,6 +732,6 @@ mod tests {
             );
         }
         drop(follow);
-        assert_eq!(root.uncharged(), 0);
+        assert_eq!(root.inspect().uncharged(), 0);
     }
 }

@@ -5,7 +5,6 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Event, Limits, Runtime, Stat};
 use memcg_observe::{File, FileError, json, read, write};
 
@@ -244,10 +243,10 @@ fn limits_are_written() {
     }
     let limits = [
         query.max(),
-        query.high(),
-        query.soft(),
-        query.low(),
-        query.min(),
+        query.inspect().high(),
+        query.inspect().soft(),
+        query.inspect().low(),
+        query.inspect().min(),
     ];
     assert_eq!(
         limits,

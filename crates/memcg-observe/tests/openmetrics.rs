@@ -7,7 +7,6 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use memcg::allocator::Owner;
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime, Stat, Unit};
 use memcg_observe::Exposition;
 use openmetrics_parser::openmetrics::parse_openmetrics;
@@ -92,7 +91,7 @@ fn figures_of_groups() {
     acme.stat_add(Stat::ANON, 4_096);
     acme.stat_add(Stat::WORKINGSET_REFAULT, 3);
     acme.stat_add(slept, 1_500_000_000);
-    acme.flush();
+    acme.inspect().flush();
     let mut waits = pin!(query.charge_async(Bytes(KIB)));
     assert!(
         waits

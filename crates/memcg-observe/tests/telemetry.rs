@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Limits, Runtime, Stat, Unit};
 use memcg_observe::Exposition;
 use opentelemetry::KeyValue;
@@ -104,7 +103,7 @@ fn every_metric_is_an_instrument() {
     let held = acme.charge(Bytes(600)).expect("room");
     assert!(acme.charge(Bytes(500)).is_err() && acme.charge_set(&[(files, 4)]).is_err());
     acme.stat_add(Stat::ANON, 4_096);
-    acme.flush();
+    acme.inspect().flush();
     {
         let mut waits = pin!(acme.charge_async(Bytes(500)));
         assert!(

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use http::StatusCode;
 use memcg::errors::CreateError;
-use memcg::expert::Inspect as _;
 use memcg::{ChargeError, Group, PressureLevel};
 
 use crate::figures::Kind;
@@ -119,7 +118,7 @@ impl Refusal {
             ChargeError::TimedOut { waited, .. } => *waited,
             _ => patience,
         };
-        let delay = tenant.high_delay(memcg::Bytes(bytes));
+        let delay = tenant.inspect().high_delay(memcg::Bytes(bytes));
         Refusal {
             kind,
             status,
@@ -136,7 +135,8 @@ impl Refusal {
         bytes: u64,
         waited: Duration,
     ) -> Refusal {
-        let retry_after = Some(retry_after(waited, tenant.high_delay(memcg::Bytes(bytes))));
+        let delay = tenant.inspect().high_delay(memcg::Bytes(bytes));
+        let retry_after = Some(retry_after(waited, delay));
         let kind = Kind::TenantFull;
         let status = StatusCode::TOO_MANY_REQUESTS;
         Refusal {

@@ -17,7 +17,6 @@ use http::header::{EXPECT, RETRY_AFTER};
 use http::{Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Body as _, Frame, SizeHint};
-use memcg::expert::Inspect as _;
 use memcg::{Group, Limits, OomPolicy, PressureLevel, Runtime};
 use memcg_tower::{AdmissionLayer, BodyError, Kind, Refusal, Weighed};
 use tower::limit::ConcurrencyLimitLayer;
@@ -414,7 +413,7 @@ async fn the_delay_above_a_high_is_a_part_of_the_time_to_come_back() {
     scene.acme.set_limits(Limits::new().high(10 * KIB)).unwrap();
     // Of the request with its overhead and its response; the most that a charge is delayed.
     assert_eq!(
-        scene.acme.high_delay(20 * KIB + 3 * KIB),
+        scene.acme.inspect().high_delay(20 * KIB + 3 * KIB),
         Duration::from_secs(2)
     );
     for (patience, seconds) in [(Duration::ZERO, 2), (Duration::from_millis(10), 3)] {

@@ -6,7 +6,6 @@ mod configurations;
 use std::error::Error;
 
 use memcg::errors::{CreateError, LimitError, NameError};
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Charge, ChargeError, Counter, Group, Limit, Limits, Runtime};
 
 const USAGE_MAX: u64 = (1 << 63) - 1;
@@ -332,7 +331,7 @@ fn a_percentage_of_nothing() {
         );
     }
     assert_eq!(
-        (acme.max(), acme.min(), acme.low()),
+        (acme.max(), acme.inspect().min(), acme.inspect().low()),
         (10, 0, 0),
         "the old ones hold"
     );

@@ -1,7 +1,6 @@
 //! A refusal names the groups that hold the memory: children of the group that refused, the largest
 //! first.
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, ChargeError, Group, OnFull, OverLimitError};
 
 use super::{KIB, MIB, build, charge, create, kinds, left_empty, limited, refused, runtimes};
@@ -115,7 +114,7 @@ fn not_of_very_many() {
             let _more = charge(&children[7], MIB);
             let refusal = refused(&group, 100 * MIB);
             assert_eq!(refusal.holders().count(), named, "of {count}");
-            assert_eq!(group.top(1), [(children[7].clone(), MIB + KIB)]);
+            assert_eq!(group.inspect().top(1), [(children[7].clone(), MIB + KIB)]);
         }
     }
 }

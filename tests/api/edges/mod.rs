@@ -13,7 +13,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::expert::{BarrierMode, FaultKind, FixedBatch};
+use memcg::barrier::BarrierMode;
+use memcg::inspect::FaultKind;
 use memcg::{CounterConfig, PageCounter};
 use thread_local::ThreadLocal;
 
@@ -383,7 +384,7 @@ fn handles_and_errors_cross_threads() {
     fn error<T: std::error::Error + Send + Sync + 'static>() {}
     cloned::<PageCounter>();
     cloned::<CounterConfig>();
-    cloned::<memcg::expert::Verdict>();
+    cloned::<memcg::inspect::Verdict>();
     shared::<memcg::figures::PeakWindow>();
     shared::<memcg::figures::Counts>();
     shared::<memcg::CounterId>();

@@ -4,7 +4,6 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect as _;
 use memcg::{Event, OnFull};
 
 use super::{

@@ -1,6 +1,5 @@
 //! Counters beside memory: a set is charged as one, a refusal says which counter was full.
 
-use memcg::expert::{FixedBatch, Inspect};
 use memcg::{
     Bytes, Charge, ChargeError, Counter, CounterConfig, Freshness, Group, Limit, Limits,
     PageCounter, Runtime, RuntimeBuilder, Stat,
@@ -230,11 +229,11 @@ fn a_group_in_excess_is_so_for_memory_alone() {
     let held = group
         .charge_set(&[(Counter::MEMORY, 10), (spill, 10)])
         .expect("room");
-    assert_eq!(runtime.root().descendants_in_excess(), 1);
+    assert_eq!(runtime.root().inspect().descendants_in_excess(), 1);
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
     drop(held);
-    assert_eq!(runtime.root().descendants_in_excess(), 0);
+    assert_eq!(runtime.root().inspect().descendants_in_excess(), 0);
 }
 
 /// Each figure of a counter alone, and the same figure of a group's counter.

@@ -1,7 +1,6 @@
 //! Observe-only holds for the group and all below it, whenever they are created; for no group
 //! above, for none beside.
 
-use memcg::expert::Inspect;
 use memcg::{Bytes, Event, Limit, Limits};
 
 use super::{KIB, build, charge, create, kinds, left_empty, limited, locals, runtimes};

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use memcg::expert::Inspect;
 use memcg::{Bytes, ChargeError, Limit};
 
 use super::{Cache, KIB, Log, assert_sound, charge, create, limited, locals, runtimes};

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Event, Group, Limit, Limits, Registration, Stat};
 
 use super::pages::{Page, PageCache};
@@ -53,7 +52,7 @@ fn alloc_pagecache_50m_check(group: &Group) -> bool {
 /// of them stay.
 #[track_caller]
 fn alloc_pagecache_max_30m(group: &Group) -> (Other, Registration, Arc<PageCache>) {
-    assert!(group.high() == 30 * MIB || group.max() == 30 * MIB);
+    assert!(group.inspect().high() == 30 * MIB || group.max() == 30 * MIB);
     let process = Other::spawn();
     let (registration, cache) = PageCache::of(group);
     process
@@ -102,7 +101,7 @@ fn test_memcg_current_peak(cell: Cell) {
 fn test_memcg_high(cell: Cell) {
     let runtime = cell.build();
     let group = create(&runtime.root(), "memcg_test", Limits::new());
-    assert_eq!(group.high(), u64::MAX);
+    assert_eq!(group.inspect().high(), u64::MAX);
     group
         .set_limits(Limits::new().high(Limit::Bytes(30 * MIB)))
         .expect("a number");
@@ -131,7 +130,7 @@ fn alloc_anon_mlock(group: &Group, killed: &AtomicBool, delayed: Sender<()>) {
         let noticed = count(group, Event::High);
         let began = Instant::now();
         held.push(group.charge(Bytes(BATCH)).expect("max is far away"));
-        let delay = group.high_delay(Bytes(BATCH));
+        let delay = group.inspect().high_delay(Bytes(BATCH));
         if count(group, Event::High) > noticed && delay > Duration::from_millis(10) {
             assert!(
                 began.elapsed() >= delay,

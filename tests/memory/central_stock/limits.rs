@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Limit, Limits, OnFull, Priority};
 
 use super::{MAX, PUTS_WHILE_CLOSED, Scene, audited, create, fill, is_kept, take};
@@ -146,7 +145,7 @@ fn no_credit_is_taken_above_a_high() {
         };
         let beside = create(parent, "beside");
         let _held = beside.charge_with(900, OnFull::Reclaim).expect("below max");
-        assert!(level.usage() > level.high());
+        assert!(level.usage() > level.inspect().high());
         assert!(
             scene.stock.charge_if_room(10).is_none(),
             "above high, with {} of credit",

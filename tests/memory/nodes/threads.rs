@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
-use memcg::expert::FixedBatch;
 use memcg::kmem::NumaTable;
 use memcg::kmem::{Bound, Kmem, NodeId, Placement};
 use memcg::{Bytes, Counter, Freshness, Group, GroupId, Limit, Runtime, Stat};

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::expert::FixedBatch;
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, ChargeError, Event, Limit, Limits, OnFull, OomPolicy, Priority};
 
 use super::{
@@ -217,7 +215,7 @@ fn a_high_does_not_hold_it_up() {
             .charge_with(Bytes(8 * MIB), OnFull::Now)
             .expect("high refuses no charge");
         assert!(started.elapsed() < super::QUICK);
-        assert!(log.is_empty() && !group.high_delay(Bytes(MIB)).is_zero());
+        assert!(log.is_empty() && !group.inspect().high_delay(Bytes(MIB)).is_zero());
     }
 }
 

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
-use memcg::expert::FixedBatch;
 use memcg::{Bytes, Event, Limit, Limits, OnFull, OomPolicy, Priority, ReclaimCause};
 
 use super::{

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, ChargeError, Event, Limits, OnFull};
 
 use super::{

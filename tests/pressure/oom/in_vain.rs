@@ -4,7 +4,6 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, OnFull, Priority};
 
 use super::{

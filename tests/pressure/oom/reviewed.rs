@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::expert::Inspect as _;
 use memcg::{ChargeError, Limit, OnFull, OomPolicy, Runtime};
 
 use super::{bare, build, create};

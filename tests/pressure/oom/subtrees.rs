@@ -1,6 +1,5 @@
 //! Groups that go as a whole, and groups that never go.
 
-use memcg::expert::Inspect;
 use memcg::{Bytes, Charge, ChargeError, Event, Group, Registration};
 
 use super::{

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 use memcg::errors::ReclaimError;
-use memcg::expert::Inspect;
 use memcg::{
     Bytes, ChargeError, Event, Freshness, Group, Limit, Limits, Priority, ReclaimCause,
     Registration, Runtime, Stat,
@@ -25,7 +24,7 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
             .create(&name, Limits::new().soft(0).min(1))
             .expect("a name");
         let held = made.force_charge(1);
-        assert!(made.is_in_excess() && made.descendants_in_excess() == 0);
+        assert!(made.inspect().is_in_excess() && made.inspect().descendants_in_excess() == 0);
         let _registration = made.register_reclaimer(call(|_, _| 0), Priority::LOW);
         assert_eq!(runtime.group(&made.path()).as_ref(), Some(&made));
         assert_eq!(runtime.find(made.id()).as_ref(), Some(&made));
@@ -51,8 +50,8 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
         level.memory().set_batch(4_096);
         level.memory().drain();
         level.stat_add(Stat::FILE, 1);
-        level.flush();
-        level.flush_ratelimited();
+        level.inspect().flush();
+        level.inspect().flush_ratelimited();
         drop((
             level.read(Freshness::Threshold),
             level.read(Freshness::Exact),
@@ -73,7 +72,7 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
             level.memory().effective_low(&root.memory()),
             level.path(),
         ));
-        assert!(level.descendants().count() >= level.children().len());
+        assert!(level.inspect().descendants().count() >= level.children().len());
     }
     runtime.settle();
     let verdict = runtime.verify();

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use memcg::expert::Inspect;
 use memcg::{Bytes, Group, Limit, Priority, Reclaim, Registration};
 
 use super::{
@@ -39,7 +38,7 @@ fn in_proportion_to_what_is_there() {
             let log = Log::default();
             let caches = caches(&root, soft_limit, &log);
             assert_eq!(
-                root.descendants_in_excess(),
+                root.inspect().descendants_in_excess(),
                 if soft_limit.is_some() { 4 } else { 0 }
             );
             root.reclaim(Bytes(60 * MIB))

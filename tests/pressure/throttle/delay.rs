@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Group, Limit, Limits, OnFull, Priority};
 
 use super::{
@@ -72,7 +71,7 @@ fn not_for_credit() {
         };
         warm();
         assert_eq!(
-            tenant.high_delay(Bytes(MIB)),
+            tenant.inspect().high_delay(Bytes(MIB)),
             Duration::ZERO,
             "{} B of credit",
             tenant.memory().stocked()
@@ -188,7 +187,7 @@ fn a_cap_of_nothing() {
             }
         });
         assert!(took < QUICK, "{took:?}");
-        assert_eq!(group.high_delay(Bytes(MIB)), Duration::ZERO);
+        assert_eq!(group.inspect().high_delay(Bytes(MIB)), Duration::ZERO);
     }
 }
 

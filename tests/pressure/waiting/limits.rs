@@ -1,6 +1,5 @@
 //! Limits that move while a thread waits, and charges that can never fit.
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, ChargeError, Group, Limit, Limits, OnFull};
 
 use super::{
@@ -196,22 +195,22 @@ fn a_dip_turns_no_charge_away() {
         let (group, other) = (create(&half, "group"), create(&root, "other"));
         let held = charge(&other, 20 * KIB);
         let mut before = in_line(&group, 5 * KIB);
-        root.move_max(Bytes(8 * KIB));
+        root.inspect().move_max(Bytes(8 * KIB));
         assert_eq!(half.max(), 4 * KIB);
         let mut meanwhile = in_line(&group, 5 * KIB);
-        root.end_vain_waits();
+        root.inspect().end_vain_waits();
         assert_woken(&before, false);
-        root.move_max(Bytes(20 * KIB));
+        root.inspect().move_max(Bytes(20 * KIB));
         drop(held);
         drop((admitted(&mut before), admitted(&mut meanwhile)));
 
         let _held = charge(&other, 20 * KIB);
         let (mut stays, mut ends) = (in_line(&other, 8 * KIB), in_line(&group, 8 * KIB));
         let ended = std::time::Instant::now();
-        root.move_max(Bytes(8 * KIB));
+        root.inspect().move_max(Bytes(8 * KIB));
         while ended.elapsed() < std::time::Duration::from_millis(1_100) {
             std::thread::sleep(std::time::Duration::from_millis(10));
-            root.end_vain_waits();
+            root.inspect().end_vain_waits();
         }
         assert_never(turned_away(&mut ends), &half, 8 * KIB);
         assert_woken(&stays, false);

@@ -4,7 +4,6 @@
 //! covered the group, and half a batch for each thread and group that are listed. `read()` flushes
 //! where that is above their number times the batch.
 
-use memcg::expert::Inspect as _;
 use memcg::figures::Stats;
 use memcg::{Freshness, Group, Runtime, Stat, Unit};
 use rand::rngs::SmallRng;
@@ -275,14 +274,14 @@ impl Attack {
                 self.written.insert((self.threads[thread], group));
             }
             // Of one in the middle of the tree, or of a leaf.
-            70..85 => self.groups[group].flush(),
+            70..85 => self.groups[group].inspect().flush(),
             85..90 => {
                 let group = self.groups[group].clone();
                 self.others[thread].run(move || drop(group.read(Freshness::Threshold)));
             }
             // Every thread goes idle and off the lists.
             90..92 => let_idle(&self.runtime),
-            92 => (0..6).for_each(|_| self.groups[group].flush()),
+            92 => (0..6).for_each(|_| self.groups[group].inspect().flush()),
             93..95 => {
                 self.others[thread] = Other::spawn();
                 self.threads[thread] = self.begun;
@@ -390,7 +389,7 @@ fn a_busy_child_does_not_hide_from_its_parent() {
         }
         if round % 100 == 50 {
             // Counts that a flush of the child alone takes over are not missing above.
-            child.flush();
+            child.inspect().flush();
         }
         if round % 37 == 0 {
             let read = parent.read(Freshness::Threshold);

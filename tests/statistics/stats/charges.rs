@@ -1,6 +1,5 @@
 //! The charge code's own counts, against those of the counters.
 
-use memcg::expert::FixedBatch;
 use memcg::{Bytes, Freshness, Group, Runtime, RuntimeBuilder, Stat};
 
 use super::{Other, assert_exact, build, charge, create};

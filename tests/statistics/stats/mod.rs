@@ -28,8 +28,7 @@ mod visits;
 
 use std::time::{Duration, Instant};
 
-use memcg::expert::BarrierMode;
-use memcg::expert::Inspect as _;
+use memcg::barrier::BarrierMode;
 use memcg::{Bytes, Freshness, Group, Runtime, RuntimeBuilder, Stat};
 
 pub(crate) use crate::support::trees::{build, charge, create};
@@ -89,7 +88,7 @@ pub(crate) fn let_idle(runtime: &Runtime) {
         .expect("a period");
     eventually("a flush with nothing to visit", || {
         let before = runtime.counts().flush_visits;
-        runtime.root().flush();
+        runtime.root().inspect().flush();
         runtime.counts().flush_visits == before
     });
     runtime.stop_flusher();

@@ -1,6 +1,5 @@
 //! The write path, and what the readers make of it.
 
-use memcg::expert::Inspect as _;
 use memcg::{Freshness, Runtime, Stat};
 
 use super::{Other, assert_exact, build, create, kinds, let_idle};
@@ -87,7 +86,7 @@ fn only_a_flush_publishes() {
         "as exact as was asked for"
     );
     assert_eq!(runtime.counts().flushes, before.flushes);
-    b.flush();
+    b.inspect().flush();
     assert_eq!(stale(), [2, 0, 2]);
     assert_eq!(
         a.read(Freshness::Within(31)).get(Stat::WORKINGSET_REFAULT),
@@ -115,7 +114,7 @@ fn a_flush_of_everything_reaches_every_group() {
             }
         }
         let before = runtime.counts().flushes;
-        root.flush();
+        root.inspect().flush();
         assert_eq!(runtime.counts().flushes - before, 1);
         for (number, group) in (1..).zip(&groups) {
             let stale = group.read(Freshness::Stale);

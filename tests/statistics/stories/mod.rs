@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
-use memcg::expert::Inspect as _;
 use memcg::{Freshness, Group, Limits, Runtime, Stat};
 use unified::UnifiedSkip;
 
@@ -99,7 +98,7 @@ impl Statistics for Library {
             thread: Some(std::thread::spawn(move || {
                 begun.send(()).expect("a thread waits for the first");
                 while !stop.load(Ordering::Relaxed) {
-                    root.flush();
+                    root.inspect().flush();
                 }
             })),
         };

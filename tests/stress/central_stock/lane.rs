@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use memcg::expert::CentralStock;
+use memcg::CentralStock;
 use memcg::{Bytes, Charge, ChargeError, Limit, Limits, OnFull};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};

@@ -3,7 +3,6 @@
 use std::sync::Mutex;
 
 use memcg::errors::CreateError;
-use memcg::expert::Inspect;
 use memcg::{Bytes, Charge, ChargeError, Counter, Group, Limit, Limits};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -142,6 +141,7 @@ impl Lane {
             2 => drop(group.memory().drain()),
             3 => assert!(
                 group
+                    .inspect()
                     .descendants()
                     .all(|below| below.ancestors().any(|above| above == group))
             ),
@@ -156,7 +156,7 @@ impl Lane {
             7 | 8 => _ = world.runtime().release_thread_credit(),
             _ => drop(std::hint::black_box((
                 group.live(),
-                group.live_local(),
+                group.inspect().live_local(),
                 group.peak(),
                 group.path(),
             ))),

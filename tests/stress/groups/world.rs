@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use memcg::expert::{BarrierMode, FixedBatch};
+use memcg::barrier::BarrierMode;
 use memcg::{
     Bytes, Charge, ChargeError, ChargeFuture, Counter, Group, GroupId, Limit, Limits, Runtime,
 };

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::expert::{BarrierMode, FixedBatch, PoolAlign};
+use memcg::barrier::BarrierMode;
+use memcg::footprint::PoolAlign;
 use memcg::kmem::Member;
 use memcg::kmem::{NodeId, Placement};
 use memcg::{

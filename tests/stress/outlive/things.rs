@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use memcg::errors::CreateError;
-use memcg::expert::Inspect;
 use memcg::figures::{Events, PeakWindow};
 use memcg::kmem::{Kmem, Member, Mover, NodeId, PackedKmem, Placement, Precharge};
 use memcg::{
@@ -242,7 +241,7 @@ fn use_group(group: &Group, scene: &Scene, heap: &Heap, rng: &mut SmallRng) {
             assert!(group.read(Freshness::Exact).get(Stat::FILE) > 0);
         }
         8 => {
-            let below: Vec<Group> = group.descendants().collect();
+            let below: Vec<Group> = group.inspect().descendants().collect();
             assert!(
                 below
                     .iter()
@@ -263,7 +262,7 @@ fn use_group(group: &Group, scene: &Scene, heap: &Heap, rng: &mut SmallRng) {
         }
         _ => drop(std::hint::black_box((
             group.live(),
-            group.live_local(),
+            group.inspect().live_local(),
             group.peak(),
             group.snapshot(usize::MAX),
         ))),

@@ -1,7 +1,6 @@
 //! The work of one thread.
 
 use memcg::errors::CreateError;
-use memcg::expert::Inspect;
 use memcg::{Bytes, Charge, ChargeError, Limit, Limits};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -139,11 +138,11 @@ impl Lane {
                 let figures = (
                     group.memory().effective_min(&root.memory()),
                     group.memory().effective_low(&root.memory()),
-                    group.descendants_in_excess(),
+                    group.inspect().descendants_in_excess(),
                 );
                 std::hint::black_box((
                     figures,
-                    group.is_in_excess(),
+                    group.inspect().is_in_excess(),
                     group.events(),
                     group.events().local(),
                 ));

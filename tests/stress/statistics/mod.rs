@@ -22,7 +22,7 @@ mod world;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::expert::{BarrierMode, Inspect};
+use memcg::barrier::BarrierMode;
 use memcg::{Freshness, Group, Runtime, RuntimeBuilder, Stat};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -73,10 +73,10 @@ fn flush(world: &World, seed: u64, done: &AtomicBool) {
         match rng.random_range(0..8) {
             0 => drop(group.read(Freshness::Exact)),
             1 => drop(group.read(Freshness::Within(rng.random_range(0..200)))),
-            2 => drop(group.flush_ratelimited()),
-            3 => world.runtime.root().flush(),
+            2 => drop(group.inspect().flush_ratelimited()),
+            3 => world.runtime.root().inspect().flush(),
             4 => std::thread::sleep(Duration::from_micros(rng.random_range(0..300))),
-            _ => group.flush(),
+            _ => group.inspect().flush(),
         }
     }
 }
@@ -279,7 +279,7 @@ fn a_read_is_honest_while_others_write() {
             scope.spawn(move || {
                 let mut rng = SmallRng::seed_from_u64(99);
                 while writing.load(Ordering::SeqCst) > 0 {
-                    levels.groups[rng.random_range(0..4)].flush();
+                    levels.groups[rng.random_range(0..4)].inspect().flush();
                     if rng.random_bool(0.1) {
                         std::thread::sleep(Duration::from_micros(50));
                     }

@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
-use memcg::expert::Inspect as _;
 use memcg::{Freshness, Group, Limits, Runtime, Stat, Unit};
 
 use super::{Done, ops};
@@ -40,7 +39,7 @@ fn a_flush_shows_nothing_below_before_it_shows_above() {
             let _done = Done(done);
             for _ in 0..writes {
                 levels[DEPTH].stat_add(stat, 1);
-                levels[DEPTH].flush();
+                levels[DEPTH].inspect().flush();
             }
         });
         let mut looks = 0;

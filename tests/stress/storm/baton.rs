@@ -10,7 +10,6 @@ use std::sync::{Arc, Barrier};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect;
 use memcg::{Bytes, Charge, ChargeError, Group, Limit, Limits, OnFull, Runtime};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -169,7 +168,7 @@ impl Course {
         assert!(verdict.is_ok(), "{verdict}");
         let root = self.runtime.root();
         root.memory().drain();
-        for group in root.descendants().chain([root]) {
+        for group in root.inspect().descendants().chain([root]) {
             assert_eq!(
                 (group.usage(), group.forced(), group.waiting_count()),
                 (0, 0, 0),
@@ -192,7 +191,7 @@ fn describe(root: &Group) -> String {
             group.waiting_count()
         )
     };
-    let rows: Vec<String> = root.descendants().map(row).collect();
+    let rows: Vec<String> = root.inspect().descendants().map(row).collect();
     format!("{}\n{}", root.snapshot(usize::MAX), rows.join("\n"))
 }
 

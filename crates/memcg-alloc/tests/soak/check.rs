@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect;
 use memcg::{Bytes, ChargeError, Event, Freshness, Group, Limit, Stat};
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -218,7 +217,7 @@ pub(crate) fn end(mut world: World, rng: &mut SmallRng) {
     add_events(&world);
     world.end_listeners();
     panics(&world);
-    for group in root.descendants().chain([root.clone()]) {
+    for group in root.inspect().descendants().chain([root.clone()]) {
         assert_eq!(
             (group.waiting_count(), group.live()),
             (0, 0),
@@ -253,7 +252,7 @@ pub(crate) fn end(mut world: World, rng: &mut SmallRng) {
             root.usage(),
             root.live(),
             root.forced(),
-            root.descendants_in_excess()
+            root.inspect().descendants_in_excess()
         ),
         (0, 0, 0, 0)
     );

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use memcg::expert::{OomCandidate, OomOrder};
 use memcg::{
     Cancel, ChargeError, Event, Group, Happened, Later, Priority, Reclaim, ReclaimCause,
     ReclaimContext,
 };
+use memcg::{OomCandidate, OomOrder};
 use memcg::{OomPolicy, Registration};
 
 use crate::known_group::KnownGroup;

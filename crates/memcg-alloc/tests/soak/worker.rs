@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use memcg::expert::CentralStock;
+use memcg::CentralStock;
 use memcg::kmem::{Bound, NodeId, Placement};
 use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Counter, Group, InGroup, OnFull, Stat};
 use rand::rngs::SmallRng;

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::expert::{FixedBatch, Inspect};
 use memcg::{
     Bytes, Counter, Group, GroupName, Limit, Limits, OomPolicy, Percent, Registration, Runtime,
     Stat, Unit,

@@ -6,7 +6,6 @@ use std::time::Duration;
 use ballista_executor::execution_engine::DefaultExecutionEngine;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
 use datafusion::prelude::SessionContext;
-use memcg::expert::Inspect;
 use memcg::{Group, Limits, OomPolicy, Runtime};
 use memcg_ballista::GroupEngine;
 use memcg_datafusion::{GroupPool, PoolConfig, Queue};

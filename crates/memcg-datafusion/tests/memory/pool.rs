@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use datafusion::common::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
-use memcg::expert::FixedBatch as _;
 use memcg::{Bytes, Limits, Runtime};
 use memcg_datafusion::{EndReason, Ended, GroupPool, InGroupSession, PoolConfig, PoolError};
 use rand::rngs::SmallRng;

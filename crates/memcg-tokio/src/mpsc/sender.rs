@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use memcg::expert::CentralStock;
+use memcg::CentralStock;
 use memcg::{Bytes, Charge, ChargeError, Charged, Group, IntoBytes, OnFull, Weigh};
 use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;

@@ -48,7 +48,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use memcg::expert::{CentralStock, QueuePlace};
+use memcg::CentralStock;
 use memcg::{Bytes, Charge, ChargeError, ChargeFuture};
 
 use super::SendError;

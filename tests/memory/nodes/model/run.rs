@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memcg::expert::FixedBatch;
 use memcg::kmem::{Bound, Kmem, NodeId, Placement, Precharge};
 use memcg::{Bytes, Counter, Freshness, Group, Limit, Runtime, Stat};
 

@@ -3,8 +3,9 @@
 //! The threads are real, so each has its own stock, but they take turns: what must come out of each
 //! operation is known.
 
+use memcg::barrier::BarrierMode;
 use memcg::errors::CreateError;
-use memcg::expert::{BarrierMode, FixedBatch, PoolAlign};
+use memcg::footprint::PoolAlign;
 use memcg::{Bytes, Charge, Counter, Group, GroupId, Limit, Limits, Runtime, RuntimeBuilder};
 
 use super::ops::{Action, Op, Setup, THREADS, decode};

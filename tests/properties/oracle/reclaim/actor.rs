@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use memcg::errors::ReclaimError;
-use memcg::expert::Inspect;
 use memcg::{
     Bytes, Charge, ChargeError, Freshness, Group, GroupId, Later, Limits, Reclaim, ReclaimContext,
     ReclaimPass, Registration,
@@ -138,7 +137,7 @@ impl Actor {
         }
         if let Ok(made) = group.create("made", Limits::new().soft(0)) {
             let held = made.force_charge(1);
-            if !made.is_in_excess() {
+            if !made.inspect().is_in_excess() {
                 self.fault("1 byte is not above 0".into());
             }
             made.offline_tree();
@@ -156,7 +155,7 @@ impl Actor {
 pub(super) fn is_eligible(group: &Group, target: &Group) -> bool {
     let mut next = Some(group.clone());
     while let Some(level) = next {
-        if level.is_in_excess() {
+        if level.inspect().is_in_excess() {
             return true;
         }
         next = if level == *target {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
-use memcg::expert::{BarrierMode, FixedBatch, Inspect};
+use memcg::barrier::BarrierMode;
 use memcg::figures::ReclaimReport;
 use memcg::{
     Bytes, ChargeError, Group, Later, Limit, Limits, Priority, Reclaim, Registration, Runtime,
@@ -379,7 +379,11 @@ impl Run {
             "a group is left"
         );
         assert_eq!(
-            (root.usage(), root.forced(), root.descendants_in_excess()),
+            (
+                root.usage(),
+                root.forced(),
+                root.inspect().descendants_in_excess()
+            ),
             (0, 0, 0),
             "bytes are left"
         );

@@ -9,7 +9,7 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use memcg::expert::{BarrierMode, Inspect};
+use memcg::barrier::BarrierMode;
 use memcg::figures::Stats;
 use memcg::{Bytes, Charge, Freshness, Group, Limits, Runtime, Stat, Unit};
 
@@ -263,12 +263,12 @@ impl Run {
 
     fn read(&mut self, op: &Op, group: usize) {
         match op.action {
-            Action::Flush => self.on(op, group, Group::flush),
+            Action::Flush => self.on(op, group, |group| group.inspect().flush()),
             Action::FlushAll(times) => self.on(op, group, move |group| {
-                (0..times).for_each(|_| group.flush())
+                (0..times).for_each(|_| group.inspect().flush())
             }),
             Action::FlushRatelimited => {
-                self.on(op, group, Group::flush_ratelimited);
+                self.on(op, group, |group| group.inspect().flush_ratelimited());
             }
             Action::ReadStale => {
                 let stats = self.on(op, group, |group| group.read(Freshness::Stale));
@@ -311,7 +311,7 @@ impl Run {
             .expect("a period");
         loop {
             let before = runtime.counts().flush_visits;
-            runtime.root().flush();
+            runtime.root().inspect().flush();
             if runtime.counts().flush_visits == before {
                 break;
             }
