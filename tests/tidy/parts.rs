@@ -90,7 +90,7 @@ const PARTS: &[(&[&str], Folders)] = &[
     (&["Arc", "Shared"], AllBut(&[])),
     (
         &["process_wide"],
-        Only(&["lifecycle", "pressure", "thread", "pool"]),
+        Only(&["lifecycle", "pressure", "reclaim", "thread", "pool"]),
     ),
     (&["share", "pool_stashes"], Only(&["pressure", "pool"])),
     // The values that a thread owns.
@@ -115,10 +115,10 @@ const PARTS: &[(&[&str], Folders)] = &[
     // Time and other threads: what waits.
     (
         &["park", "this_thread", "sleep"],
-        Only(&["group", "pressure"]),
+        Only(&["group", "pressure", "reclaim"]),
     ),
-    (&["Thread"], Only(&["pressure", "thread"])),
-    (&["TIME_PASSES"], Only(&["pressure", "thread"])),
+    (&["Thread"], Only(&["pressure", "reclaim", "thread"])),
+    (&["TIME_PASSES"], Only(&["pressure", "reclaim", "thread"])),
     (&["start_thread"], Only(&["thread"])),
     (
         &["pause", "is_over"],
