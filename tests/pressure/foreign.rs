@@ -149,6 +149,17 @@ impl Scene {
         lock(&scene.seen.0).clear();
         scene
     }
+
+    /// The same below the high of `q`: what they charge passes a threshold of pressure of `top`.
+    fn with_a_threshold(runtime: Runtime) -> Scene {
+        let scene = Scene::new(runtime);
+        scene.top.set_oom_policy(OomPolicy::Refuse);
+        scene.top.set_max(Limit::kib(140)).expect("bytes");
+        let limits = Limits::new().high(Limit::kib(90));
+        scene.q.set_limits(limits).expect("limits that agree");
+        lock(&scene.seen.0).clear();
+        scene
+    }
 }
 
 type Call = fn(&mut Scene);
@@ -313,7 +324,7 @@ fn each_call_runs_what_the_table_says() {
     for (name, call, may, shown) in CALLS {
         for builder in [bare, stocked] {
             let mut ran = BTreeSet::new();
-            for scene in [Scene::new, Scene::with_room] {
+            for scene in [Scene::new, Scene::with_room, Scene::with_a_threshold] {
                 let runtime = build(builder().delay_max(Duration::from_millis(1)));
                 let mut scene = scene(runtime);
                 call(&mut scene);
