@@ -160,6 +160,11 @@ mod tests {
                 .is_pending(),
             "the group is told to stop"
         );
+        // By the thread of the tree that chooses for the task.
+        let end = Instant::now() + Duration::from_secs(60);
+        while !is_ready(&group) && Instant::now() < end {
+            std::thread::yield_now();
+        }
         assert!(is_ready(&group));
         assert!(!group.below_high().wait(Duration::MAX), "it would not end");
         group.offline().unwrap();

@@ -177,7 +177,7 @@ impl ChargeFuture {
                 let charge = Charge::new(self.group.header, self.bytes);
                 self.state = Stage::Done;
                 if self.undelayed {
-                    let _ = throttle::delay_after(group, walked, false, self.end);
+                    let _ = throttle::delay_of_task(group, walked, self.end, None);
                 } else if let Some(delayed) = Delayed::begin(group, walked, self.end, waker) {
                     self.state = Stage::Delayed(delayed, charge);
                     return Poll::Pending;
@@ -228,7 +228,7 @@ impl Future for ChargeFuture {
                 missed => {
                     let time = LineTime::begin(this.time);
                     this.end = time.until;
-                    match begin(this.group.first(), this.bytes, missed, time, waker) {
+                    match begin(this.group.first(), this.bytes, missed, time) {
                         Ok(in_line) => this.state = Stage::InLine(in_line),
                         Err(begun) => ended = Some(of_group(begun, &this.group, this.bytes)),
                     }

@@ -129,6 +129,18 @@ pub(crate) fn undo_barge(level: &Counter, n: u64) {
     }
 }
 
+/// The group of the first in line, and the bytes that it waits for.
+pub(crate) fn first_at(level: &Counter) -> Option<(Handle, u64)> {
+    if !level.limits.watched.is_for(WAITING) {
+        return None;
+    }
+    let _path = SlowPath::enter();
+    let waiting = table(level.tree()).lock();
+    let first = waiting.lines.get(&level.key())?.places.first()?.ticket();
+    let waiter = waiting.waiters.get(&first)?;
+    Some((Handle::pin(&waiter.group), waiter.bytes))
+}
+
 pub(crate) fn length(level: &Counter) -> usize {
     if !level.limits.watched.is_for(WAITING) {
         return 0;

@@ -92,7 +92,10 @@ fn a_spec_creates_and_sets_all_kinds() {
     assert_eq!((acme.max(), acme.inspect().low()), (1_000, 100));
     assert_eq!(runtime.root().oom_policy(), OomPolicy::Choose);
     assert_eq!(group(&runtime, "/acme/fast").inspect().soft(), 750);
-    assert_eq!(acme.child(17).map(|child| child.inspect().soft()), Some(250));
+    assert_eq!(
+        acme.child(17).map(|child| child.inspect().soft()),
+        Some(250)
+    );
     assert!(apply(&spec, &runtime).is_empty());
 
     // A file that says nothing any more.

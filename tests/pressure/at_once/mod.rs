@@ -2,12 +2,14 @@
 //!
 //! * `now`: nothing foreign, nothing that waits; what such a charge finds and what it leaves;
 //! * `started`: what a thread of the runtime does for it; `starts`: what reclaimers begin
-//!   themselves; `end`: how that thread ends, and what holds it up.
+//!   themselves; `end`: how that thread ends, and what holds it up;
+//! * `tries`: the forms with `try_`, which drain.
 
 mod end;
 mod now;
 mod started;
 mod starts;
+mod tries;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};

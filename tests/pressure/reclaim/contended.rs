@@ -13,7 +13,7 @@ use memcg::{
 };
 
 use super::{Cache, KIB, Log, bare, build, call, charge, create, create_with, left_empty};
-use crate::support::waiters::Polled;
+use crate::support::waiters::{Polled, until};
 
 const THREADS: usize = 4;
 
@@ -234,15 +234,13 @@ fn a_future_asks_again_when_others_have() {
             refused.join().expect("no panic there").is_err(),
             "no group gives anything below it"
         );
-        assert!(
-            waits && root.waiting_count() == 1,
-            "the other thread's round was for another group"
-        );
+        assert!(waits, "the other thread's round was for another group");
         drop(
             future
                 .finish()
                 .expect("what low protects is all that is left"),
         );
-        assert!(root.events().get(Event::Low) > 0 && future.wakes() <= 2);
+        assert!(future.wakes() <= 2);
+        until("the round is over", || root.events().get(Event::Low) > 0);
     });
 }
