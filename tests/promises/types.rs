@@ -78,6 +78,8 @@ const _: () = {
     error::<CreateError>();
     error::<NameError>();
     error::<LimitError>();
+    error::<SpecError>();
+    plain::<GroupChange>();
     error::<OfflineError>();
     error::<SplitError>();
     error::<MergeError>();
