@@ -122,9 +122,6 @@ pub(crate) enum RefusalKind {
     Full(Option<Pending>),
     /// The charge waited in line for this whole time. The refusal is that at its end.
     TimedOut(Duration),
-    /// All that the level uses is held by tasks that wait in its line, and this is the youngest
-    /// wait.
-    Deadlock,
 }
 
 /// Source that is about to give memory back.
@@ -189,7 +186,6 @@ impl<'a> ChargeFailure<'a> {
             match kind {
                 RefusalKind::Full(_) => {}
                 RefusalKind::TimedOut(_) => events::count(refusal.level, Event::TimedOut),
-                RefusalKind::Deadlock => events::count(refusal.level, Event::Deadlock),
             }
             // Inside reclaim no reclaimer was asked, so the refusal says nothing about what other
             // groups hold.
@@ -211,7 +207,6 @@ pub(super) fn decided(
     let (level, kind) = match decision {
         Decision::Granted => return Ok(bytes),
         Decision::Full(level) => (level, RefusalKind::Full(None)),
-        Decision::Deadlock(level) => (level, RefusalKind::Deadlock),
         Decision::Offline => return Err(ChargeFailure::Offline),
         Decision::Cancelled => return Err(ChargeFailure::Cancelled),
     };

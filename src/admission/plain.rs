@@ -36,15 +36,14 @@ impl<'a> Terms<'a> {
         terms
     }
 
-    fn enqueue(&self, waits: bool, level: &Counter) -> Ticket {
-        line::enqueue((self.group, waits), self.bytes, level, None)
+    fn enqueue(&self, level: &Counter) -> Ticket {
+        line::enqueue(self.group, self.bytes, level, None)
     }
 
     /// Its place in line, which it takes at `level` where it has none.
     pub(super) fn into_line(self, level: &Counter) -> Ticket {
         let kept = self.line.take();
-        kept.iter().for_each(Ticket::waits);
-        kept.unwrap_or_else(|| self.enqueue(true, level))
+        kept.unwrap_or_else(|| self.enqueue(level))
     }
 
     /// Charges after a refusal, where the group is more important than all that wait at the level:
@@ -54,7 +53,7 @@ impl<'a> Terms<'a> {
         if !line::goes_first(self.group, level) || !may_wait(self.bytes, &refusal) {
             return Progress::Continue(refusal);
         }
-        let mut ticket = self.enqueue(false, level);
+        let mut ticket = self.enqueue(level);
         match ticket.poll(Waker::noop()) {
             Ok(decision) => Progress::Break(decided(self.group, decision, self.bytes, false)),
             // The level may have served it, and another one have refused it then.
@@ -87,7 +86,7 @@ impl<'a> Attempt<'a> for Terms<'a> {
         // In line from the first victim on: a charge that comes later does not get what is freed
         // for this one.
         let mut line = self.line.borrow_mut();
-        let ticket = line.get_or_insert_with(|| self.enqueue(false, level));
+        let ticket = line.get_or_insert_with(|| self.enqueue(level));
         let waker = parked_waker();
         let decision = loop {
             if let Ok(decision) = ticket.poll(&waker) {

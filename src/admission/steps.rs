@@ -76,7 +76,7 @@ pub(crate) fn begin<'a>(
         }) if may_wait(bytes, &refusal) => {
             let level = refusal.level;
             let mut in_line = InLine::begin(
-                line::enqueue((group, true), bytes, level, None),
+                line::enqueue(group, bytes, level, None),
                 level,
                 counted,
                 time,

@@ -254,7 +254,7 @@ impl InLine {
         }
         // Mutation: the-next-of-a-queue-is-not-woken
         let waker = Foreign::new(waker.clone());
-        self.ticket = line::enqueue((&self.ticket.group, true), bytes, level, Some(waker));
+        self.ticket = line::enqueue(&self.ticket.group, bytes, level, Some(waker));
         (self.asked, self.counted) = (self.ticket.kept(level), false);
         true
     }

@@ -110,8 +110,7 @@ impl Group {
     ///
     /// * `Wait`: [`ChargeError::TimedOut`] after the time;
     ///   [`Event::TimedOut`](crate::Event::TimedOut) counts it. [`ChargeError::Limit`] at once, for
-    ///   a charge that could never fit. [`ChargeError::Deadlock`] where no wait in the line can
-    ///   end.
+    ///   a charge that could never fit.
     /// * `Force`: only [`ChargeError::Offline`].
     /// * `Reclaim`, `Start`, `Now`: [`ChargeError::WouldBlock`] where memory may come. Then try
     ///   again later, or wait. The refusals of `Start` and `Now` are counted by `refused_count` and

@@ -75,11 +75,6 @@ pub enum ChargeError {
         /// The time that the charge waited: no less than its time limit, if that ended it.
         waited: Duration,
     },
-    /// It waited in line, and no wait there could end: groups whose [tasks](crate::Limits::tasks)
-    /// all wait in that line hold all that the group with the max uses. This is the youngest of
-    /// these waits. To wait again is vain: release what the task holds, and the others go on.
-    /// [`Event::Deadlock`](crate::Event::Deadlock) counts it.
-    Deadlock(OverLimitError),
     /// The group was chosen to give its memory back, by this charge or by another one.
     Cancelled {
         /// The group that was charged.
@@ -128,15 +123,6 @@ impl fmt::Display for ChargeError {
                 self.helps(),
                 Some(WAIT),
             ),
-            Self::Deadlock(inner) => {
-                let release = format!("release what {} holds", inner.requester().shown_path());
-                inner.write(
-                    f,
-                    "groups that wait in this line hold all of it",
-                    Helps::Nothing,
-                    Some(&release),
-                )
-            }
             Self::NoRoom { group, requested } => {
                 let (path, bytes) = (group.shown_path(), Bytes(*requested));
                 let helps = self.helps();
@@ -228,8 +214,7 @@ impl ChargeError {
         match self {
             ChargeError::Limit(refusal)
             | ChargeError::InReclaim(refusal)
-            | ChargeError::WouldBlock(refusal)
-            | ChargeError::Deadlock(refusal) => refusal.requester(),
+            | ChargeError::WouldBlock(refusal) => refusal.requester(),
             ChargeError::TimedOut { refusal, .. } => refusal.requester(),
             ChargeError::NoRoom { group, .. }
             | ChargeError::Cancelled { group, .. }
@@ -245,8 +230,7 @@ impl ChargeError {
         match self {
             ChargeError::Limit(refusal)
             | ChargeError::InReclaim(refusal)
-            | ChargeError::WouldBlock(refusal)
-            | ChargeError::Deadlock(refusal) => Some(refusal),
+            | ChargeError::WouldBlock(refusal) => Some(refusal),
             ChargeError::TimedOut { refusal, .. } => Some(refusal),
             _ => None,
         }
@@ -258,7 +242,6 @@ impl ChargeError {
     pub fn helps(&self) -> Helps {
         match self {
             ChargeError::NoRoom { group, requested } => Helps::now(group, *requested),
-            ChargeError::Deadlock(_) => Helps::Nothing,
             ChargeError::WouldBlock(refusal) if refusal.helps == Helps::Nothing => Helps::Waiting,
             _ => self
                 .over_limit()
@@ -310,7 +293,6 @@ impl ChargeError {
                     waited,
                 },
             ),
-            RefusalKind::Deadlock => (IncidentKind::Deadlock, ChargeError::Deadlock(error)),
         };
         incidents::note(kind, counter, requested, &refusal);
         error

@@ -274,7 +274,6 @@ impl Group {
     ///
     /// As [`charge`](Self::charge), and at once in line as soon as the group goes offline
     /// or is cancelled. [`ChargeError::TimedOut`] only where the future has a time limit.
-    /// [`ChargeError::Deadlock`] where no wait in the line can end.
     ///
     /// ```
     /// # use memcg::Runtime;

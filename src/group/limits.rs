@@ -4,9 +4,8 @@ use std::fmt;
 
 use super::error::NameError;
 use crate::counter::object::Counter;
+use crate::hierarchy::importance;
 use crate::hierarchy::setting_names::{self, SettingName};
-use crate::hierarchy::{importance, tasks};
-use crate::pressure::deadlock::overdraft;
 use crate::state::applied::Settings;
 use crate::state::limits::LimitKind;
 use crate::units::{IntoLimit, Limit, Percent};
@@ -70,13 +69,6 @@ pub struct Limits {
     /// Rank among groups that give for each other: see [`importance`](Self::importance).
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub importance: Option<u8>,
-    /// The tasks that give the group's memory back: see [`tasks`](Self::tasks).
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-    pub tasks: Option<u16>,
-    /// Per cent of max that one wait which cannot end may take above it: see
-    /// [`overdraft`](Self::overdraft).
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-    pub overdraft: Option<u8>,
     /// The service's name for its setting of these limits: see [`setting`](Self::setting). It has
     /// no text form.
     #[cfg_attr(feature = "serde", serde(skip))]
@@ -335,73 +327,6 @@ impl Limits {
         self
     }
 
-    /// Says that the memory of the group, and of the groups below, is given back by so many tasks
-    /// of the service: each charges for itself, and gives nothing back while its charge waits. The
-    /// crate then sees waits that cannot end.
-    ///
-    /// While as many charges of the group are in one line, nothing in the group comes back. Where
-    /// such groups hold all that the full group uses, and no charge in line fits, the youngest wait
-    /// of a group that holds something ends with
-    /// [`ChargeError::Deadlock`](crate::ChargeError::Deadlock); of several
-    /// [importances](Self::importance) the lowest. There is no such end while another group holds a
-    /// byte there, while a reclaimer is registered there, or where the full group
-    /// [covers](Self::cover_allocations).
-    ///
-    /// The highest group on the path that says so counts. 0, the default: the group may give back
-    /// at any time, and its waits end by time, a victim or others. With too small a number a wait
-    /// may end that others would have served. So a task has one charge in line at a time and awaits
-    /// nothing else beside it; its time limit is not looked at. The place of a queue is one wait.
-    /// The wait that ends may be that of a task which holds nothing itself: its group does. A
-    /// charge that waits costs a load for each level more, and a look at the groups in line that
-    /// say so.
-    ///
-    /// ```
-    /// use memcg::{ChargeError, Limits, OnFull, Runtime};
-    /// use std::time::Duration;
-    ///
-    /// let runtime = Runtime::builder().max(100).build()?;
-    /// let query = runtime.root().create("q17", Limits::new().tasks(1))?;
-    /// let build_side = query.charge(80)?;
-    /// let refused = query.charge_with(40, OnFull::Wait(Duration::from_secs(600))).unwrap_err();
-    /// assert!(matches!(refused, ChargeError::Deadlock(_)), "at once: it waits for what it holds itself");
-    /// drop(build_side); // spill, and go on
-    /// let _charge = query.charge(40)?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub const fn tasks(mut self, tasks: u16) -> Self {
-        self.tasks = Some(tasks);
-        self
-    }
-
-    /// Lets one charge at a time through above max where no wait in the line of this group can end:
-    /// by so many per cent of max at most. 0, the default: the youngest of these waits ends with
-    /// [`ChargeError::Deadlock`](crate::ChargeError::Deadlock) instead.
-    ///
-    /// The first in line is let through, of the charges for which that is enough, and whose groups,
-    /// with all their [tasks](Self::tasks) in this line, hold something. Its task goes on, and
-    /// gives back what it holds. While usage is above max no other one is let through: then the
-    /// youngest wait ends. The limits above this group hold.
-    /// [`forced`](crate::GroupCounter::forced) counts the bytes above max. A group that
-    /// [covers](Self::cover_allocations), or is below one that does, is not let through.
-    ///
-    /// ```
-    /// use memcg::{Limits, OnFull, Runtime};
-    /// use std::time::Duration;
-    ///
-    /// let runtime = Runtime::builder().build()?;
-    /// let queries = runtime.root().create("queries", Limits::new().max(100).overdraft(20))?;
-    /// let query = queries.create("q17", Limits::new().tasks(1))?;
-    /// let build_side = query.charge(90)?;
-    /// let probe = query.charge_with(30, OnFull::Wait(Duration::from_secs(600)))?; // it would wait for itself
-    /// assert_eq!((queries.live(), queries.forced()), (120, 20));
-    /// # drop((build_side, probe));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub const fn overdraft(mut self, per_cent_of_max: u8) -> Self {
-        self.overdraft = Some(per_cent_of_max);
-        self
-    }
-
     /// Names the setting of the service that the max comes from. A refusal then tells its reader to
     /// raise that, in place of a max that only this crate knows.
     ///
@@ -567,12 +492,6 @@ impl Limits {
         }
         if let Some(importance) = self.importance {
             importance::set(group, importance);
-        }
-        if let Some(of) = self.tasks {
-            tasks::set(group, of);
-        }
-        if let Some(per_cent) = self.overdraft {
-            overdraft::set(group, per_cent);
         }
     }
 

@@ -6,9 +6,8 @@ use super::limits::Limits;
 use crate::admission::lowered;
 use crate::counter::{credit, pressure_mark};
 use crate::hierarchy::setting_names::{self, SettingName};
-use crate::hierarchy::{group_object, importance, limits, tasks};
-use crate::pressure::deadlock::overdraft;
-use crate::pressure::{high, line, pressure_levels, stalls, throttle};
+use crate::hierarchy::{group_object, importance, limits};
+use crate::pressure::{high, pressure_levels, stalls, throttle};
 use crate::reclaim::{rings, shares};
 use crate::state::applied::Settings;
 use crate::state::limits::LimitKind;
@@ -124,9 +123,6 @@ impl Group {
             group,
             setting.filter(|_| is_set.has(Settings::SETTING_NAME)),
         );
-        if limits.tasks.is_some() {
-            line::tasks_changed(group);
-        }
         if let Some(thresholds) = limits.thresholds() {
             pressure_levels::set(group, thresholds);
             stalls::look_if_stalled(group);
@@ -174,8 +170,8 @@ impl Group {
         self.set_limits(Limits::new().max(limit))
     }
 
-    /// Returns the limits as they were set, percentages as percentages; `None` for an importance,
-    /// tasks and a mark of reclaim that the group has not. `cover_allocations` is true if the group
+    /// Returns the limits as they were set, percentages as percentages; `None` for an importance
+    /// and a mark of reclaim that the group has not. `cover_allocations` is true if the group
     /// covers, because it or a group above has [asked](Limits::cover_allocations).
     ///
     /// ```
@@ -204,8 +200,6 @@ impl Group {
             critical,
             cover_allocations: self.first().cover().is_some(),
             importance: importance::own(self.first()),
-            tasks: Some(tasks::of(self.first())).filter(|&tasks| tasks > 0),
-            overdraft: Some(overdraft::of(self.first())).filter(|&per_cent| per_cent > 0),
             setting: setting_names::of(self.first()).map(Ok),
             ..limits
         }

@@ -9,9 +9,8 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{cover, marks};
 use crate::error::USAGE_MAX;
+use crate::hierarchy::group_tree;
 use crate::hierarchy::setting_names::{self, SettingName};
-use crate::hierarchy::{group_tree, tasks};
-use crate::pressure::deadlock::overdraft;
 use crate::pressure::line;
 use crate::reclaim::registrations;
 use crate::stat::Unit;
@@ -46,7 +45,7 @@ pub enum Helps {
     /// A reclaimer below the group that is full can be asked, now or once it has something to give.
     Reclaim,
     /// Neither of the two, as things are: the charge is larger than a max, its group is cancelled
-    /// or offline, or no wait could end. A charge of a further counter never waits, nor does a
+    /// or offline. A charge of a further counter never waits, nor does a
     /// checkpoint, and no reclaimer is asked for that counter: then it helps that others give back
     /// what they hold.
     Nothing,
@@ -76,7 +75,6 @@ impl Helps {
         {
             _ if counter.state().is_offline() => Helps::Nothing,
             Some(full) => Helps::of_refusal(
-                counter,
                 requested,
                 full,
                 (full.usage(), full.admits().min(USAGE_MAX)),
@@ -93,18 +91,7 @@ impl Helps {
     }
 
     /// For a charge that `level` refuses with this usage.
-    fn of_refusal(
-        requester: &Counter,
-        requested: u64,
-        level: &Counter,
-        (usage, most): (u64, u64),
-    ) -> Helps {
-        // The one task of the group that holds everything makes this charge, and may not go above
-        // the max.
-        let is_alone = || {
-            let holds_all = |group: &Counter| tasks::of(group) == 1 && group.usage() >= usage;
-            overdraft::of(level) == 0 && tasks::holder(requester).is_some_and(holds_all)
-        };
+    fn of_refusal(requested: u64, level: &Counter, (usage, most): (u64, u64)) -> Helps {
         let never_fits = |above: &Counter| requested > above.admits();
         match () {
             () if requested > most || level.path_to_root().skip(1).any(never_fits) => {
@@ -114,7 +101,7 @@ impl Helps {
             () if requested > 0 && usage.saturating_add(requested) <= most => Helps::Waiting,
             () if !level.is_memory() => Helps::Nothing,
             () if !slow_path::is_running() && registrations::any_below(level) => Helps::Reclaim,
-            () if requested == 0 || is_alone() => Helps::Nothing,
+            () if requested == 0 => Helps::Nothing,
             () => Helps::Waiting,
         }
     }
@@ -199,7 +186,6 @@ impl OverLimitError {
             is_behind: line::ahead(level) > 0,
             stocked_bound: refusal.stocked_bound(),
             helps: Helps::of_refusal(
-                requester,
                 requested,
                 level,
                 (refusal.usage, refusal.max.min(USAGE_MAX)),
@@ -541,29 +527,24 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_helps() {
-        for (limits, held_alone) in [
-            (Limits::new(), Helps::Waiting),
-            (Limits::new().tasks(1), Helps::Nothing),
-        ] {
-            let (_runtime, [held, asks], _kept) = full(limits);
-            for (group, waits) in [(&held, held_alone), (&asks, Helps::Waiting)] {
-                for (bytes, helps) in [
-                    (41, waits),
-                    (101, Helps::Nothing),
-                    (u64::MAX, Helps::Nothing),
-                ] {
-                    assert_eq!(
-                        said(group.charge(Bytes(bytes))),
-                        helps,
-                        "{bytes} for {}",
-                        group.path()
-                    );
-                }
+        let (_runtime, [held, asks], _kept) = full(Limits::new());
+        for group in [&held, &asks] {
+            for (bytes, helps) in [
+                (41, Helps::Waiting),
+                (101, Helps::Nothing),
+                (u64::MAX, Helps::Nothing),
+            ] {
+                assert_eq!(
+                    said(group.charge(Bytes(bytes))),
+                    helps,
+                    "{bytes} for {}",
+                    group.path()
+                );
             }
-            let _registration = empty_handed(&held);
-            assert_eq!(said(held.charge(41)), Helps::Reclaim);
-            assert_eq!(said(asks.charge(101)), Helps::Nothing);
         }
+        let _registration = empty_handed(&held);
+        assert_eq!(said(held.charge(41)), Helps::Reclaim);
+        assert_eq!(said(asks.charge(101)), Helps::Nothing);
     }
 
     /// Usage and max that round to the same text are told by their difference, and its side.
@@ -587,6 +568,7 @@ mod tests {
         let runtime = Runtime::builder()
             .max(8 << 20)
             .batch(1 << 20)
+            .budget(8 << 20)
             .adaptive(false)
             .build()
             .unwrap();
@@ -633,21 +615,6 @@ mod tests {
             "{refused}"
         );
         assert_eq!(said(tenant.charge(50)), Helps::Waiting);
-    }
-
-    /// The one task of a group may go above max by the overdraft, if it waits.
-    #[test]
-    fn waiting_helps_below_an_overdraft() {
-        for (overdraft, helps) in [(0, Helps::Nothing), (50, Helps::Waiting)] {
-            let (runtime, [held, _], _kept) = full(Limits::new().tasks(1));
-            runtime
-                .root()
-                .set_limits(Limits::new().overdraft(overdraft))
-                .unwrap();
-            for on_full in [OnFull::Refuse, OnFull::IfRoom] {
-                assert_eq!(said(held.charge_with(Bytes(50), on_full)), helps);
-            }
-        }
     }
 
     /// Below a high no charge without room waits in line; a reclaimer is asked.

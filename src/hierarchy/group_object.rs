@@ -26,7 +26,7 @@ use crate::state::name::Name;
 use crate::state::oom::OomMarks;
 use crate::state::reclaim::{NO_RING, RingPlace};
 use crate::state::waiting::FirstInLine;
-use crate::sync::stat_atomic::{AtomicPtr, AtomicU8, AtomicU16};
+use crate::sync::stat_atomic::{AtomicPtr, AtomicU8};
 use crate::sync::{Ordering, Shared};
 use crate::thread::objects;
 
@@ -36,8 +36,6 @@ pub(crate) struct GroupObject {
     object: CounterObject,
     state: CounterState,
     pub(crate) oom: OomMarks,
-    /// The tasks that the group's memory is given back by; 0 where the group does not say.
-    pub(crate) tasks: AtomicU16,
     /// The settings that come from a spec.
     pub(crate) applied: Applied,
     pub(crate) ring: RingPlace,
@@ -64,8 +62,6 @@ pub(crate) struct CounterState {
     /// The number of the name that a service has for the limits, in the table of the process, plus
     /// 1; 0 where they have none.
     pub(crate) setting: AtomicU8,
-    /// Per cent of max that a wait which cannot end may take above it; 0: none.
-    pub(crate) overdraft: AtomicU8,
 }
 
 impl CounterState {
@@ -73,9 +69,7 @@ impl CounterState {
         self.events.get().is_none()
             && self.first_in_line.is_clean()
             && self.percents.is_clean()
-            && [&self.setting, &self.overdraft]
-                .iter()
-                .all(|word| word.load(Ordering::Relaxed) == 0)
+            && self.setting.load(Ordering::Relaxed) == 0
     }
 }
 
@@ -234,7 +228,6 @@ impl GroupObject {
             },
             state: CounterState::default(),
             oom: OomMarks::default(),
-            tasks: AtomicU16::new(0),
             applied: Applied::default(),
             ring: RingPlace::new(),
             stats: PublishedPlace::default(),
@@ -268,10 +261,10 @@ impl GroupObject {
     }
 
     fn is_clean(&self) -> bool {
-        let settings = self.oom.is_clean()
-            && self.tasks.load(Ordering::Relaxed) == 0
-            && self.applied.is_clean();
-        settings && self.ring.number() == NO_RING && self.states().all(CounterState::is_clean)
+        self.oom.is_clean()
+            && self.applied.is_clean()
+            && self.ring.number() == NO_RING
+            && self.states().all(CounterState::is_clean)
     }
 
     /// The group's name among its siblings; empty for the root.
@@ -299,12 +292,10 @@ impl GroupObject {
     /// uses it.
     pub(crate) fn end(&self) {
         self.oom.reset();
-        self.tasks.store(0, Ordering::Relaxed);
         self.applied.reset();
         self.ring.set(NO_RING);
         self.states().for_each(|state| state.percents.reset());
         self.state.setting.store(0, Ordering::Relaxed);
-        self.state.overdraft.store(0, Ordering::Relaxed);
         self.set_name(Name::NONE);
     }
 }

@@ -24,11 +24,9 @@ use crate::counter::object::{Counter, Kept};
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::spare::Side;
-use crate::counter::walk;
 use crate::counter::watch::{OBSERVED, WAITING};
 use crate::hierarchy::service::{self, WAITS};
-use crate::hierarchy::{group_object, group_tree, importance, tasks};
-use crate::pressure::deadlock;
+use crate::hierarchy::{group_object, group_tree, importance};
 use crate::pressure::high::is_any_above;
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::registrations;
@@ -142,29 +140,6 @@ pub(crate) fn length(level: &Counter) -> usize {
         .map_or(0, |line| line.places.len())
 }
 
-/// Charges `n` for a waiter, and goes above the max of `level`. All other limits hold. The group is
-/// not below one that covers.
-fn charge_above_max<'a>(
-    (group, level): (&'a Counter, &'a Counter),
-    block: Option<&Block>,
-    n: u64,
-    place: PlaceInLine,
-) -> Result<(), LevelRefusal<'a>> {
-    let parent = level.parent();
-    walk_for((group, n), block, place, || {
-        if let Some(parent) = parent {
-            walk::walk(parent, n, How::Admit, None)?;
-        }
-        if let Err(refusal) = walk::walk(group, n, How::Admit, Some(level)) {
-            parent
-                .into_iter()
-                .for_each(|parent| _ = parent.uncharge(n, None));
-            return Err(refusal);
-        }
-        walk::walk(level, n, How::Force, parent).map(|_| ())
-    })
-}
-
 fn walk_for<'a>(
     (group, n): (&'a Counter, u64),
     block: Option<&Block>,
@@ -198,10 +173,6 @@ impl Waiting {
         };
         let (line, admits) = (self.lines.entry(level.key()).or_default(), level.admits());
         line.places.insert(waiter.place);
-        if waiter.waits {
-            let holder = tasks::holder(&waiter.group).map(kept_by_waiter);
-            line.count_task(waiter, holder);
-        }
         // Lowered meanwhile: all are compared again.
         let is_too_large = waiter.bytes > admits;
         line.admits = if is_too_large {
@@ -216,9 +187,8 @@ impl Waiting {
 
     fn leave_line(&mut self, ticket: u64, level: &Counter) {
         if let Some(line) = self.lines.get_mut(&level.key()) {
-            if let Some(waiter) = self.waiters.get_mut(&ticket) {
+            if let Some(waiter) = self.waiters.get(&ticket) {
                 line.places.remove(&waiter.place);
-                line.uncount_task(waiter);
             }
             self.show_first(level);
         }
@@ -378,44 +348,6 @@ impl Waiting {
     /// that is refused elsewhere moves there.
     fn serve(&mut self, level: &Counter, service: &mut Service<'_>) {
         self.refuse_too_large(level, service.wakers);
-        self.serve_room(level, service);
-        if let Some(ticket) = deadlock::wait_to_end(self, level) {
-            let through = deadlock::waits_to_let_through(self, level);
-            if !through
-                .into_iter()
-                .any(|ticket| self.let_through(ticket, level, service))
-            {
-                self.decide(
-                    ticket,
-                    Decision::Deadlock(kept_by_waiter(level)),
-                    service.wakers,
-                );
-            }
-            // The next waiter may be first now, or fit.
-            service::schedule(level);
-        }
-    }
-
-    /// False: a limit of another level refuses.
-    fn let_through(&mut self, ticket: u64, level: &Counter, service: &mut Service<'_>) -> bool {
-        let Some(&Waiter {
-            group,
-            bytes,
-            place,
-            ..
-        }) = self.waiters.get(&ticket)
-        else {
-            return false;
-        };
-        let goes = charge_above_max((&group, level), service.block, bytes, place).is_ok();
-        if goes {
-            self.count_passed(place, &group, bytes);
-            self.decide(ticket, Decision::Granted, service.wakers);
-        }
-        goes
-    }
-
-    fn serve_room(&mut self, level: &Counter, service: &mut Service<'_>) {
         while let Some(first) = self.first_to_serve(level) {
             if !self.try_serve(first, level, service) {
                 break;
@@ -659,50 +591,10 @@ pub(crate) fn expel(
     }
 }
 
-/// A group says another number of tasks: the charges in line that come from it are counted anew,
-/// and their lines looked at.
-pub(crate) fn tasks_changed(group: &Counter) {
-    let _path = SlowPath::enter();
-    let mut waiting = table(group.tree()).lock();
-    let Waiting { waiters, lines, .. } = &mut *waiting;
-    let is_meant = |waiter: &&mut Waiter| {
-        waiter.waits && waiter.decided.is_none() && waiter.group.is_within(group)
-    };
-    for waiter in waiters.values_mut().filter(is_meant) {
-        if let Some(line) = lines.get_mut(&waiter.level.key()) {
-            line.uncount_task(waiter);
-            let holder = tasks::holder(&waiter.group).map(kept_by_waiter);
-            line.count_task(waiter, holder);
-            service::schedule(&waiter.level);
-        }
-    }
-}
-
-/// Memory may come back in fewer ways than before: a thread looks whether the waits of tasks can
-/// end. The caller holds no lock.
-pub(crate) fn look_at_tasks(tree: &Tree) {
-    let _path = SlowPath::enter();
-    let waiting = table(tree).lock();
-    for line in waiting
-        .lines
-        .values()
-        .filter(|line| !line.holders.is_empty())
-    {
-        let first = line
-            .places
-            .first()
-            .and_then(|place| waiting.waiters.get(&place.ticket()));
-        first
-            .into_iter()
-            .for_each(|waiter| service::schedule(&waiter.level));
-    }
-}
-
-/// Waits in line at `level`, which has refused `bytes`; or, where its caller does not wait for
-/// room, leaves the line soon, and its task goes on. The end of the wait wakes the waker. The
+/// Waits in line at `level`, which has refused `bytes`. The end of the wait wakes the waker. The
 /// caller keeps the group meanwhile.
 pub(crate) fn enqueue(
-    (group, waits): (&Counter, bool),
+    group: &Counter,
     bytes: u64,
     level: &Counter,
     waker: Option<Foreign<Waker>>,
@@ -723,8 +615,6 @@ pub(crate) fn enqueue(
         bytes,
         level: at,
         budget: bytes,
-        waits,
-        holder: None,
         place,
         patience,
         decided: None,
@@ -735,11 +625,6 @@ pub(crate) fn enqueue(
     // E27: marked, then a look whether the group is offline.
     group.limits.watched.set(WAITS);
     waiting.enter_line(number, level);
-    // All tasks of a group may wait now.
-    let is_task = waiting
-        .waiters
-        .get(&number)
-        .is_some_and(|waiter| waiter.holder.is_some());
     drop(waiting);
     // From here on what is given back below goes up the tree.
     // Mutation: in-line-while-stocks-stay-open
@@ -757,10 +642,6 @@ pub(crate) fn enqueue(
     // Mutation: e25-in-line-without-a-look
     // Mutation: e25-in-line-for-more-than-a-lowered-max
     if bytes > admits || cover::rise_at(group, bytes, level) <= level.room(admits) {
-        service::schedule(level);
-    }
-    // Mutation: a-task-in-line-is-not-looked-at
-    if is_task {
         service::schedule(level);
     }
     Ticket {
@@ -875,26 +756,6 @@ impl Ticket {
             self.bytes = bytes;
         }
         resized
-    }
-
-    /// The charge waits for room from here on: its task does nothing else.
-    pub(crate) fn waits(&self) {
-        self.with(|waiting| {
-            let waiter = waiting
-                .waiters
-                .get_mut(&self.number)
-                .filter(|waiter| !waiter.waits && waiter.decided.is_none());
-            let Some(waiter) = waiter else { return };
-            waiter.waits = true;
-            if let Some(line) = waiting.lines.get_mut(&waiter.level.key()) {
-                let (level, holder) = (
-                    waiter.level,
-                    tasks::holder(&waiter.group).map(kept_by_waiter),
-                );
-                line.count_task(waiter, holder);
-                service::schedule(&level);
-            }
-        });
     }
 
     /// Out of the line. What was decided in time holds.

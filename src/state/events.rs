@@ -51,9 +51,6 @@ pub enum Event {
     /// A charge waited in line at the group for all the time that its caller allowed, and did not
     /// fit.
     TimedOut,
-    /// A wait in line at the group ended, because none there could: see
-    /// [`ChargeError::Deadlock`](crate::ChargeError::Deadlock).
-    Deadlock,
     /// A reclaimer, a listener or a cancel hook of the group panicked.
     Panic,
     /// The group's [pressure level](crate::Group::pressure_level) has changed. It counts once for
@@ -63,7 +60,7 @@ pub enum Event {
 
 impl Event {
     /// All events.
-    pub const ALL: [Event; 12] = [
+    pub const ALL: [Event; 11] = [
         Event::Low,
         Event::High,
         Event::Max,
@@ -73,7 +70,6 @@ impl Event {
         Event::Overcharge,
         Event::Observed,
         Event::TimedOut,
-        Event::Deadlock,
         Event::Panic,
         Event::PressureLevel,
     ];
@@ -95,7 +91,6 @@ impl Event {
             Event::Overcharge => "overcharge",
             Event::Observed => "observed",
             Event::TimedOut => "timed_out",
-            Event::Deadlock => "deadlock",
             Event::Panic => "panic",
             Event::PressureLevel => "pressure_level",
         }

@@ -138,42 +138,9 @@ pub(crate) struct Line {
     pub(crate) shown: u64,
     /// The number that the level admitted when all waiters in it were last compared with it.
     pub(crate) admits: u64,
-    /// Groups that say how many tasks they have, and the charges of each in this line, by the key
-    /// of the group.
-    pub(crate) holders: BTreeMap<u64, Holder>,
-}
-
-/// A group whose memory is given back by tasks that may all wait in one line. Its waiters keep it.
-pub(crate) struct Holder {
-    pub(crate) group: Kept,
-    pub(crate) waits: u32,
 }
 
 impl Line {
-    /// A task of `holder` waits in the line.
-    pub(crate) fn count_task(&mut self, waiter: &mut Waiter, holder: Option<Kept>) {
-        waiter.holder = holder;
-        if let Some(group) = holder {
-            self.holders
-                .entry(group.key())
-                .or_insert(Holder { group, waits: 0 })
-                .waits += 1;
-        }
-    }
-
-    pub(crate) fn uncount_task(&mut self, waiter: &mut Waiter) {
-        let Some(key) = waiter.holder.take().map(|holder| holder.key()) else {
-            return;
-        };
-        let waits = self.holders.get_mut(&key).map_or(0, |holder| {
-            holder.waits -= 1;
-            holder.waits
-        });
-        if waits == 0 {
-            self.holders.remove(&key);
-        }
-    }
-
     /// The place of the charge that has waited longest: the first one of some importance.
     pub(crate) fn oldest(&self) -> Option<PlaceInLine> {
         let mut oldest = *self.places.first()?;
@@ -199,10 +166,6 @@ pub(crate) struct Waiter {
     /// The bytes that may yet barge past it, as long as it is not first: one budget for the whole
     /// wait.
     pub(crate) budget: u64,
-    /// Its task does nothing else meanwhile.
-    pub(crate) waits: bool,
-    /// The group whose task it is, as the line counts it.
-    pub(crate) holder: Option<Kept>,
     pub(crate) place: PlaceInLine,
     /// The bytes that more important charges which come later may yet take before it, where it is
     /// the oldest in line.
@@ -219,8 +182,6 @@ pub(crate) enum Decision {
     Granted,
     /// They can never fit below this level.
     Full(Kept),
-    /// All that the level uses is held by tasks that wait there.
-    Deadlock(Kept),
     /// The group went offline.
     Offline,
     /// The group was chosen to give its memory back.

@@ -1,8 +1,5 @@
 //! The last refusals and victims, as a runtime keeps them.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -68,26 +65,6 @@ fn each_refusal_says_what_was_refused() {
         kept.iter()
             .all(|kept| kept.counter.is_none() && kept.at >= before),
         "{kept:?}"
-    );
-}
-
-#[test]
-fn a_wait_that_cannot_end_has_a_kind_of_its_own() {
-    let runtime = runtime(100);
-    let [old, young] =
-        ["old", "young"].map(|name| runtime.root().create(name, Limits::new().tasks(1)).unwrap());
-    let _held = [&old, &young].map(|group| group.charge(50).unwrap());
-    let mut context = Context::from_waker(Waker::noop());
-    let (mut first, mut second) = (old.charge_async(40), young.charge_async(40));
-    assert!(Pin::new(&mut first).poll(&mut context).is_pending());
-    assert!(matches!(
-        Pin::new(&mut second).poll(&mut context),
-        Poll::Ready(Err(ChargeError::Deadlock(_)))
-    ));
-    let kept = runtime.root().incidents();
-    assert_eq!(
-        kept.iter().map(of).collect::<Vec<_>>(),
-        [(IncidentKind::Deadlock, "/young", "/", 40)]
     );
 }
 
@@ -219,10 +196,7 @@ fn threads_that_are_refused_at_once() {
 
 #[test]
 fn each_kind_has_its_name() {
-    use IncidentKind::{Deadlock, Refused, TimedOut, Victim, WouldBlock};
-    let names = [Refused, WouldBlock, TimedOut, Deadlock, Victim].map(IncidentKind::name);
-    assert_eq!(
-        names,
-        ["refused", "would_block", "timed_out", "deadlock", "victim"]
-    );
+    use IncidentKind::{Refused, TimedOut, Victim, WouldBlock};
+    let names = [Refused, WouldBlock, TimedOut, Victim].map(IncidentKind::name);
+    assert_eq!(names, ["refused", "would_block", "timed_out", "victim"]);
 }

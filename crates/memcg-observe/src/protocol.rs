@@ -292,7 +292,7 @@ pub struct Incident {
     pub number: u64,
     /// When it happened, in milliseconds of the Unix epoch.
     pub at: u64,
-    /// `refused`, `would_block`, `timed_out`, `deadlock` or `victim`.
+    /// `refused`, `would_block`, `timed_out` or `victim`.
     pub kind: String,
     /// The path of the group that asked; of a victim, the path of the victim.
     pub group: String,

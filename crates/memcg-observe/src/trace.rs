@@ -119,7 +119,7 @@ fn report(event: Event, group: &str, count: u64, times: u64) {
         Event::Oom | Event::OomKill | Event::OomGroupKill | Event::Panic => {
             tracing::warn!(target: "memcg", event = name, group, count, times);
         }
-        Event::Low | Event::TimedOut | Event::Deadlock | Event::Overcharge => {
+        Event::Low | Event::TimedOut | Event::Overcharge => {
             tracing::info!(target: "memcg", event = name, group, count, times);
         }
         _ => tracing::debug!(target: "memcg", event = name, group, count, times),

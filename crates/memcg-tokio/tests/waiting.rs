@@ -101,25 +101,6 @@ fn assert_sound(runtime: &Runtime, group: &Group) {
     assert!(verdict.ends_with("all add up"), "{verdict}");
 }
 
-/// A wait that cannot end is that of the first sender: the next one, which fits, is sent.
-#[test]
-fn a_wait_that_cannot_end_is_the_first_senders() {
-    let (runtime, group) = queue(2 * SIZE);
-    let (sender, mut receiver) = channel(&group);
-    let held = group.charge(SIZE + SIZE / 2).unwrap();
-    let (mut large, mut small) = (waits(&sender, 0, SIZE), waits(&sender, 1, SIZE / 2));
-    group.set_limits(Limits::new().tasks(1)).unwrap();
-    let Poll::Ready(Err(SendError::Refused(Message { number: 0, .. }, ChargeError::Deadlock(_)))) =
-        large.poll()
-    else {
-        panic!("it waits for what its own group holds");
-    };
-    assert!(matches!(small.poll(), Poll::Ready(Ok(()))));
-    drop((large, small, held));
-    assert_eq!(receive(&mut receiver), Some(1));
-    assert_sound(&runtime, &group);
-}
-
 /// Senders are served in the order in which they came, however many and whatever their sizes. They
 /// have one place in line.
 #[test]

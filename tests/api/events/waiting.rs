@@ -237,12 +237,6 @@ fn everything(root: &memcg::Group) {
     let held = waits.force_charge(100);
     assert!(waits.charge_with(1, OnFull::Wait(Duration::ZERO)).is_err());
     drop(held);
-    let task = waits
-        .create("task", Limits::new().tasks(1))
-        .expect("a free name");
-    let held = task.force_charge(100);
-    assert!(task.charge_with(1, OnFull::Wait(WATCHDOG)).is_err());
-    drop(held);
     let panics = root.create("panics", Limits::new()).expect("a free name");
     let registration =
         panics.register_reclaimer(super::call(|_, _| panic!("on purpose")), Priority::NORMAL);

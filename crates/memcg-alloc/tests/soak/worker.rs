@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 
 use memcg::expert::CentralStock;
 use memcg::kmem::{Bound, NodeId, Placement};
-use memcg::{
-    Bytes, Charge, ChargeError, ChargeFuture, Counter, Group, InGroup, Limits, OnFull, Stat,
-};
+use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Counter, Group, InGroup, OnFull, Stat};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -85,7 +83,6 @@ impl<'a> Worker<'a> {
                 ChargeError::Limit(_) | ChargeError::WouldBlock(_) | ChargeError::NoRoom { .. },
             ) => What::Refusals,
             Err(ChargeError::TimedOut { .. }) => What::TimedOut,
-            Err(ChargeError::Deadlock(_)) => What::Deadlocks,
             Err(ChargeError::Cancelled { .. }) => What::Cancelled,
             Err(ChargeError::Offline { .. }) => What::Offline,
             Err(other) => panic!("{:?}: {other}", known.group()),
@@ -129,8 +126,7 @@ impl<'a> Worker<'a> {
             800..805 => self.scope(),
             805..815 => self.world.replace_job(&mut self.rng),
             815..830 => self.world.move_limits(&mut self.rng),
-            830..836 => self.cannot_end(&known, &group),
-            836..838 => self.short_thread(&known, &group),
+            830..838 => self.short_thread(&known, &group),
             838..842 => drop(self.world.runtime.release_thread_credit()),
             842..846 => drop(
                 self.world.tenants()[0]
@@ -522,29 +518,5 @@ impl<'a> Worker<'a> {
             });
         });
         self.tally.one(What::Threads);
-    }
-
-    /// A wait for what waits: it ends by itself, or by an overdraft.
-    fn cannot_end(&mut self, known: &Arc<KnownGroup>, group: &Group) {
-        if known.strict || known.covers {
-            return;
-        }
-        let overdraft = [0, 25][self.rng.random_range(0..2)];
-        let limits = Limits::new().max(8_000).overdraft(overdraft);
-        let Ok(full) = group.scope(memcg::GroupName::Unnamed, limits) else {
-            return;
-        };
-        let Ok(task) = full.scope(memcg::GroupName::Unnamed, Limits::new().tasks(1)) else {
-            return;
-        };
-        let held = task.charge_with(7_000, OnFull::IfRoom);
-        if held.is_err() {
-            return;
-        }
-        let ended = task.charge_with(2_000, OnFull::Wait(Duration::from_millis(20)));
-        if ended.is_ok() && full.forced() > 0 {
-            self.tally.one(What::Overdrafts);
-        }
-        drop(self.ended(known, ended));
     }
 }

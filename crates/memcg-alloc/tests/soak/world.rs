@@ -150,9 +150,6 @@ impl World {
             limits = limits.importance(rng.random_range(0..4));
         }
         if rng.random_bool(0.2) {
-            limits = limits.tasks(rng.random_range(1..3));
-        }
-        if rng.random_bool(0.2) {
             limits = limits.cover_allocations();
             self.shared.tally.one(What::Covered);
         }
@@ -267,7 +264,7 @@ impl World {
         let group = known.group().expect("it stays");
         self.shared.tally.one(What::Limits);
         let new = Limits::new();
-        let limits = match rng.random_range(0..24) {
+        let limits = match rng.random_range(0..22) {
             0..6 => return self.set_max(rng, known, &group),
             6 => new.high(part(rng, 16, 36)),
             7 | 8 => new.high(Limit::Unlimited),
@@ -281,19 +278,17 @@ impl World {
             14 => new.reclaim_above(Limit::Unlimited),
             15 => new.pressure_levels(rng.random_range(0..90), rng.random_range(0..100)),
             16 => new.importance(rng.random_range(0..4)),
-            17 => new.tasks(rng.random_range(0..8)),
-            18 if !known.strict => new.overdraft(rng.random_range(0..30)),
-            19 if !known.strict => {
+            17 if !known.strict => {
                 group.set_observe_only(!group.is_observe_only() && rng.random_bool(0.3));
                 return;
             }
-            20 => {
+            18 => {
                 return group.set_oom_policy(
                     [OomPolicy::Inherit, OomPolicy::Refuse][rng.random_range(0..2)],
                 );
             }
-            21 => return group.set_oom_policy(foreign::order(&self.shared)),
-            22 => return group.set_oom_group(rng.random_bool(0.2)),
+            19 => return group.set_oom_policy(foreign::order(&self.shared)),
+            20 => return group.set_oom_group(rng.random_bool(0.2)),
             _ => return self.replace_reclaimer(known, &group),
         };
         group.set_limits(limits).expect("limits that hold");
@@ -344,6 +339,6 @@ fn tenant(number: usize, rng: &mut SmallRng) -> Limits {
         1 => limits.share(3).low(bytes(7)),
         2 if rng.random_bool(0.5) => limits.cover_allocations().share(1),
         2 => limits.share(1).min(bytes(1)),
-        _ => limits.tasks(4),
+        _ => limits,
     }
 }

@@ -299,9 +299,7 @@ impl Waiters {
     fn deliver(&self, bytes: u64, ended: Result<Fate, ChargeError>) {
         let fate = match ended {
             Ok(fate) => fate,
-            Err(refusal @ (ChargeError::Limit(_) | ChargeError::Deadlock(_))) => {
-                Fate::Refused(Box::new(refusal))
-            }
+            Err(refusal @ ChargeError::Limit(_)) => Fate::Refused(Box::new(refusal)),
             Err(refusal) => return self.end_all(|| Fate::Refused(Box::new(refusal.clone()))),
         };
         let ended = self.with(|state| match state.slots.first_bytes() {

@@ -92,7 +92,6 @@ fn incidents_of(incidents: &[Incident], now: u64) -> Vec<TextLine<'static>> {
         let what = match kind.as_str() {
             "victim" => format!("cancelled {group} for {amount}"),
             "timed_out" => format!("timed out: {amount} to {group}"),
-            "deadlock" => format!("deadlock: {amount} to {group}"),
             _ => format!("refused {amount} to {group}"),
         };
         let by = if limited == group {
@@ -292,7 +291,7 @@ mod tests {
             requested: MIB,
             ..Incident::default()
         };
-        let kinds = ["refused", "timed_out", "deadlock", "victim"];
+        let kinds = ["refused", "timed_out", "victim"];
         let incidents = kinds
             .map(|kind| Incident {
                 kind: kind.into(),
@@ -333,7 +332,6 @@ mod tests {
             "largest below it                last refusals and victims",
             "    5 s ago cancelled /acme/x for 1.0M at /acme\n",
             "    5 s ago timed out: 1.0M to /acme/x at /acme\n",
-            "    5 s ago deadlock: 1.0M to /acme/x at /acme\n",
             "    5 s ago refused 1.0M to /acme/x at /acme\n",
         ] {
             assert!(screen.contains(text), "{text}: {screen}");
