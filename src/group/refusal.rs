@@ -570,6 +570,7 @@ mod tests {
         let runtime = Runtime::builder()
             .max(8 << 20)
             .batch(1 << 20)
+            .budget(8 << 20)
             .adaptive(false)
             .build()
             .unwrap();

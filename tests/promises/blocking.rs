@@ -24,6 +24,10 @@ const MAY_BLOCK: &[(&str, &[&str])] = &[
     ),
     ("group/reclaim.rs", &["pub fn reclaim("]),
     ("group/registration.rs", &["pub struct Registration {"]),
+    (
+        "group/spec/apply.rs",
+        &["pub fn apply(", "pub fn apply_with("],
+    ),
     ("kmem/account.rs", &["pub fn migrate(", "pub fn transfer("]),
     ("kmem/node_account.rs", &["pub fn precharge("]),
     (

@@ -11,19 +11,19 @@ use std::process::Command;
 use memcg::CentralStock;
 use memcg::allocator::Owner;
 use memcg::errors::{
-    CreateError, LimitError, MergeError, NameError, OfflineError, PushError, SplitError,
+    CreateError, LimitError, MergeError, NameError, OfflineError, PushError, SpecError, SplitError,
 };
-use memcg::figures::{Counts, Events, Item, PeakWindow, Snapshot, SnapshotRow, Stats};
+use memcg::figures::{Counts, Events, Item, PeakWindow, Snapshot, SnapshotRow, SpecChanges, Stats};
 use memcg::inspect::Verdict;
 use memcg::kmem::{
     Bound, Kmem, Member, Mover, NodeAccount, PackedKmem, Placement, Precharge, Topology,
 };
 use memcg::{
-    BelowHigh, BuildError, Bytes, Charge, ChargeError, ChargeFuture, Charged, ChargedVec,
-    Checkpoint, Counter, CounterConfig, EnterGuard, Event, EventFuture, Group, GroupCounter,
-    GroupId, GroupScope, Grouped, Happened, Later, Limit, Limits, OnFull, OomPolicy,
-    OverLimitError, PageCounter, RawCharges, ReclaimContext, Registration, Runtime, RuntimeBuilder,
-    Stat, Unit,
+    ApplyOptions, BelowHigh, BuildError, Bytes, Charge, ChargeError, ChargeFuture, Charged,
+    ChargedVec, Checkpoint, Counter, CounterConfig, EnterGuard, Event, EventFuture, Group,
+    GroupCounter, GroupId, GroupScope, GroupSpec, Grouped, Happened, Later, Limit, Limits, OnFull,
+    OomPolicy, OverLimitError, PageCounter, RawCharges, ReclaimContext, Registration, Runtime,
+    RuntimeBuilder, Stat, Unit,
 };
 
 const fn send<T: Send + 'static>() {}
@@ -50,6 +50,7 @@ const _: () = {
     plain::<GroupId>();
     plain::<Counter>();
     plain::<Limits>();
+    plain::<ApplyOptions>();
     plain::<Limit>();
     plain::<Bytes>();
     plain::<NameError>();
@@ -61,6 +62,8 @@ const _: () = {
     shared::<Stats>();
     shared::<Snapshot>();
     shared::<SnapshotRow>();
+    shared::<GroupSpec>();
+    shared::<SpecChanges>();
     shared::<Verdict>();
     // A future goes where its task goes. A registration stays with the thread that owns it.
     future::<ChargeFuture>();
@@ -79,6 +82,7 @@ const _: () = {
     error::<CreateError>();
     error::<NameError>();
     error::<LimitError>();
+    error::<SpecError>();
     error::<OfflineError>();
     error::<SplitError>();
     error::<MergeError>();

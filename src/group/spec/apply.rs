@@ -34,9 +34,9 @@ fn applied(group: &Group) -> &Applied {
 }
 
 impl GroupSpec {
-    /// Brings `group` and the groups below it to what this spec says: all of it, or nothing if a
-    /// part is refused. Creates the groups that are missing, and returns what has changed. It may
-    /// block: in async code call it on a thread for blocking work.
+    /// Brings `group` and the groups below it to what this spec says. It may block: in async code
+    /// call it on a thread for blocking work. Sets all of it, or nothing if a part is refused.
+    /// Creates the groups that are missing, and returns what has changed.
     ///
     /// * A limit that the spec names is set, whoever has set it before.
     /// * A limit that it does not name is unset if an earlier spec has set it, and nobody else has
@@ -88,7 +88,7 @@ impl GroupSpec {
         self.apply_with(group, ApplyOptions::new())
     }
 
-    /// Does what [`apply`](Self::apply) does, with options.
+    /// Does what [`apply`](Self::apply) does, with options. It may block, as that does.
     ///
     /// # Errors
     ///
