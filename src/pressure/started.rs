@@ -264,6 +264,9 @@ fn work(job: &Job) {
     if job.bytes > 0 && !level.state().is_offline() {
         reclaim_and_cancel(level, job);
     }
+    if job.above_high {
+        high::drain_excess(level);
+    }
     if job.above_high && high::above(level) > 0 {
         events::count(level, Event::High);
         throttle::shrink_to_high(level, job.importance);

@@ -5,6 +5,7 @@
 //! * `at_once`: where the caller never blocks, another thread does it;
 //! * `waiting`: it lets charges wait for room; `oom`: it chooses a victim;
 //! * `stalls`: for how long chargers stand still in all this, and the event that tells it;
+//! * `marks`: no mark stays up by credit alone;
 //! * `checkpoint`: a task that does not charge learns of all this.
 
 #[path = "../support/mod.rs"]
@@ -12,6 +13,7 @@ mod support;
 
 mod at_once;
 mod checkpoint;
+mod marks;
 mod oom;
 mod reclaim;
 mod stalls;
