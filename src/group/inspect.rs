@@ -163,8 +163,9 @@ impl GroupInspector<'_> {
 
     /// Returns the delay of a charge of `bytes` that walks the tree now: the greatest delay among
     /// this group and its ancestors. Charges do not sleep for 10 ms or less. The call costs a few
-    /// loads a level. If credit alone may be above a high, the call drains it first, which takes a
-    /// barrier.
+    /// loads a level. Above a high the call takes the tree's lock and counts credit out; where credit
+    /// alone may be above, it drains that, which takes a barrier. That it does not do inside a reclaimer,
+    /// where credit counts.
     ///
     /// Source: `calculate_high_delay` in `mm/memcontrol.c`.
     ///

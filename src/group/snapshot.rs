@@ -11,11 +11,11 @@ use self::table::Table;
 use super::handle::Group;
 use super::ledger::Ledger;
 use super::pressure::GroupPressure;
-use crate::counter::{ledger, object, pressure_mark};
+use crate::counter::{ledger, object};
 use crate::hierarchy::group_tree::CounterDecl;
 use crate::hierarchy::preorder::{self, Visited};
 use crate::hierarchy::{events, group_tree, importance, limits, stats};
-use crate::pressure::line;
+use crate::pressure::{line, pressure_levels};
 use crate::reclaim::shares;
 use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
@@ -326,7 +326,7 @@ impl SnapshotRow {
             events,
             pressure: GroupPressure::read_at(group, now),
             uncharged: group_tree::uncharged(group),
-            pressure_level: PressureLevel::of(pressure_mark::shown(group)),
+            pressure_level: PressureLevel::of(pressure_levels::shown(group)),
             ledger,
             stats,
             stats_max_error,

@@ -30,6 +30,10 @@ pub(crate) fn turn(mut job: Background) -> Option<Background> {
         return None;
     }
     loop {
+        // Credit is no group's excess: what is above after this is live.
+        if over(level) > 0 {
+            level.tree().close_below(level);
+        }
         if over(level) > 0 {
             let before = over(level);
             let comes = one_round(level);
@@ -64,13 +68,8 @@ fn over(level: &Counter) -> u64 {
 
 /// False: nothing came.
 fn one_round(level: &Counter) -> bool {
-    let before = over(level);
-    // Credit is no group's excess: it goes back where it may be all that is above.
-    if before <= level.bound() {
-        level.tree().close_below(level);
-    }
     if !registrations::any_below(level) {
-        return over(level) < before;
+        return false;
     }
     let mut request = Request::new(ReclaimCause::Background, deadline(level))
         .waits(false)

@@ -298,6 +298,9 @@ fn work(job: Job) {
     if job.in_line {
         make_room_for_first(level, job.importance);
     }
+    if job.above_high {
+        high::drain_excess(level);
+    }
     if job.above_high && high::above(level) > 0 {
         if job.counts_high {
             events::count(level, Event::High);

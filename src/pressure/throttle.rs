@@ -58,6 +58,9 @@ pub(crate) fn sleep_after(group: &Counter, bytes: u64, end: Option<Instant>) {
 
 #[cold]
 fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> Duration {
+    if may_call_out() {
+        levels_above(group).for_each(drain_excess);
+    }
     levels_above(group).for_each(|level| events::count(level, Event::High));
     if !may_call_out() || end.is_some_and(is_over) {
         return Duration::ZERO;
@@ -70,7 +73,6 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
         let mut freed = 0;
         for level in levels_that_delay(group).collect::<SmallVec<[&Counter; 4]>>() {
             if !registrations::any_below(level) {
-                drain_excess(level);
                 continue;
             }
             // Freed bytes are to show in usage, and not in a stock.

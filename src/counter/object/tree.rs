@@ -190,7 +190,8 @@ pub(crate) trait Policies: Send + Sync {
     fn above_max(&self, counter: &Counter);
 
     /// Usage or a max has moved at a counter where charges wait for room, whose mark of excess or
-    /// of pressure is wrong, or whose usage is to be reclaimed in the background.
+    /// of pressure is wrong or may be up by credit alone, or whose usage is to be reclaimed in the
+    /// background.
     fn usage_moved(&self, counter: &Counter);
 
     /// Looks at a counter in the place of an allocator, at the levels above it, and gives up the

@@ -112,7 +112,8 @@ impl<T> Sender<T> {
 
     /// Returns the group that messages are charged to. Its [`live`](Group::live) is what the
     /// channel holds, and its [`set_max`](Group::set_max) moves the bound. A producer that sheds
-    /// what can wait asks its [`pressure_level`](Group::pressure_level), which is one load:
+    /// what can wait asks its [`pressure_level`](Group::pressure_level), which is one load while
+    /// the queue is below the threshold, and finds an empty queue normal:
     ///
     /// ```
     /// # use memcg::{Limits, PressureLevel, Runtime};
