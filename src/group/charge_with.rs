@@ -136,7 +136,7 @@ impl Group {
     /// A thread that may not block lets others make room:
     ///
     /// ```
-    /// # use memcg::{Bytes, Charge, ChargeError, OnFull, Priority, Reclaim, ReclaimContext, Runtime};
+    /// # use memcg::{Bytes, Charge, ChargeError, OnFull, ReclaimPriority, Reclaim, ReclaimContext, Runtime};
     /// # use std::sync::{Arc, Mutex};
     /// # use std::time::Duration;
     /// struct Cache(Mutex<Option<Charge>>);
@@ -149,7 +149,7 @@ impl Group {
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// let cache = Arc::new(Cache(Mutex::new(Some(root.charge(80)?))));
-    /// let _registration = root.register_reclaimer(cache, Priority::NORMAL);
+    /// let _registration = root.register_reclaimer(cache, ReclaimPriority::NORMAL);
     /// let charge = loop {
     ///     match root.charge_with(30, OnFull::Start) {
     ///         Err(ChargeError::WouldBlock(_)) => std::thread::sleep(Duration::from_millis(1)), // or do something else

@@ -143,8 +143,8 @@ impl ChargeFuture {
 
     /// Makes the future ready as soon as the charge is made, also above a
     /// [high](crate::Limits::high). It is for a caller that has a timer of its own, and asks
-    /// [`high_delay`](crate::inspect::GroupInspector::high_delay) for the delay, before this charge or
-    /// after it.
+    /// [`high_delay`](crate::inspect::GroupInspector::high_delay) for the delay, before this charge
+    /// or after it.
     ///
     /// ```
     /// # use memcg::{Limits, Runtime};

@@ -364,7 +364,7 @@ impl GroupInspector<'_> {
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// # let root = runtime.root();
-    /// root.stat_add(memcg::Stat::SLAB, 1 << 30);
+    /// root.stat_add(memcg::StatKey::SLAB, 1 << 30);
     /// assert!(!root.inspect().flush_ratelimited(), "the runtime has just begun");
     /// # Ok::<(), memcg::BuildError>(())
     /// ```

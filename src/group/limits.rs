@@ -221,7 +221,7 @@ impl Limits {
     /// offline group has no mark.
     ///
     /// ```
-    /// use memcg::{Bytes, Charge, Limit, Limits, Priority, Reclaim, ReclaimCause, ReclaimContext, Runtime};
+    /// use memcg::{Bytes, Charge, Limit, Limits, ReclaimPriority, Reclaim, ReclaimCause, ReclaimContext, Runtime};
     /// use std::sync::{Arc, Mutex};
     ///
     /// struct Cache(Mutex<Charge>);
@@ -236,7 +236,7 @@ impl Limits {
     /// let limits = Limits::new().max(100 << 20).reclaim_above(Limit::percent(85));
     /// let tenant = runtime.root().create("tenant", limits)?;
     /// let cache = Arc::new(Cache(Mutex::new(tenant.charge(80 << 20)?)));
-    /// let _registration = tenant.register_reclaimer(cache, Priority::NORMAL);
+    /// let _registration = tenant.register_reclaimer(cache, ReclaimPriority::NORMAL);
     /// let _query = tenant.charge(10 << 20)?; // 90 MiB: above the mark
     /// while tenant.usage() > 80 << 20 {
     ///     std::thread::yield_now(); // the thread of the runtime makes room for the next query
@@ -282,8 +282,9 @@ impl Limits {
     }
 
     /// Sets the rank of the group among those that give for each other. A group without an
-    /// importance of its own has that of its parent; a root has 0. A [`Priority`](crate::Priority)
-    /// orders the reclaimers of one group; importance orders groups.
+    /// importance of its own has that of its parent; a root has 0. A
+    /// [`ReclaimPriority`](crate::ReclaimPriority) orders the reclaimers of one group; importance
+    /// orders groups.
     ///
     /// * A charge cancels no group of a higher importance than its own. A group without a cancel
     ///   hook goes with the one above that has one, whatever its own importance.

@@ -5,9 +5,9 @@ use super::registration::Registration;
 use crate::hierarchy::group_object;
 use crate::pressure::victims;
 use crate::state::applied::Settings;
-use crate::state::oom::{Cancel, EXEMPT, OomCandidate, OomOrder, OomPolicy, TOGETHER};
+use crate::state::oom::{CancelInfo, EXEMPT, OomCandidate, OomOrder, OomPolicy, TOGETHER};
 
-impl Cancel {
+impl CancelInfo {
     /// Returns the group whose hook this is.
     pub fn group(&self) -> Group {
         Group::pinned(self.group.counter())
@@ -158,7 +158,7 @@ impl Group {
     /// [`Event::Panic`](crate::Event::Panic).
     ///
     /// See [`OomPolicy`](crate::OomPolicy) for an example.
-    pub fn on_cancel(&self, hook: impl Fn(&Cancel) + Send + Sync + 'static) -> Registration {
+    pub fn on_cancel(&self, hook: impl Fn(&CancelInfo) + Send + Sync + 'static) -> Registration {
         Registration::new(victims::hook(self.first(), Box::new(hook)))
     }
 }

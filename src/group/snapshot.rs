@@ -19,7 +19,7 @@ use crate::pressure::{line, pressure_levels};
 use crate::reclaim::shares;
 use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
-use crate::stat::{Stat, Unit};
+use crate::stat::{StatKey, Unit};
 use crate::state::events::Event;
 use crate::state::limits::LimitKind;
 use crate::state::pressure_level::PressureLevel;
@@ -166,7 +166,7 @@ pub struct SnapshotRow {
     /// Charged bytes beside allocated bytes: of the same bytes as [`live`](Self::live).
     pub ledger: Ledger,
     /// Items of the statistics that are not 0, by name. Those of the
-    /// [ledger](crate::Stat::RESERVED) are among them, once an allocator has charged a group.
+    /// [ledger](crate::StatKey::RESERVED) are among them, once an allocator has charged a group.
     pub stats: BTreeMap<String, i64>,
     /// The most that may be missing from each item, of all that was written before the call, in
     /// grains of its unit ([`Unit::grain`]): 0, unless an allocator takes the snapshot inside
@@ -236,7 +236,7 @@ impl Group {
         let is_flushed = stats::flush(top, Unlist::Never).is_some();
         let items: Vec<_> = stats::coordinator(top).items.iter().collect();
         let of_ledger = if ledger::any() {
-            &Stat::LEDGER[..]
+            &StatKey::LEDGER[..]
         } else {
             &[]
         };
@@ -461,12 +461,12 @@ impl Snapshot {
     }
 
     /// Returns the same table with columns for items of the statistics, by their
-    /// [names](crate::figures::Item::name). Such columns may make it wider than 80. An item that
+    /// [names](crate::figures::StatItem::name). Such columns may make it wider than 80. An item that
     /// the runtime does not have is 0.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
-    /// runtime.root().stat_add(memcg::Stat::ANON, 1_000);
+    /// runtime.root().stat_add(memcg::StatKey::ANON, 1_000);
     /// let expected = "\
     /// path  live  %max  max    anon
     /// /      0 B     -    -  1000 B

@@ -34,8 +34,8 @@ mod tests {
     use super::*;
     use crate::sync::many;
     use crate::{
-        Bytes, Charge, ChargeError, ChargeFuture, Event, Group, Limit, Limits, OomPolicy, Priority,
-        Reclaim, ReclaimContext, Registration, Runtime,
+        Bytes, Charge, ChargeError, ChargeFuture, Event, Group, Limit, Limits, OomPolicy, Reclaim,
+        ReclaimContext, ReclaimPriority, Registration, Runtime,
     };
 
     fn build(max: u64) -> Runtime {
@@ -185,7 +185,7 @@ mod tests {
                 .create("gold", Limits::new().importance(1).low(512 << 10))
                 .unwrap();
             let cache = Arc::new(Cache(Mutex::new(gold.charge(512 << 10).unwrap())));
-            let _registration = gold.register_reclaimer(cache, Priority::NORMAL);
+            let _registration = gold.register_reclaimer(cache, ReclaimPriority::NORMAL);
             let _rest = runtime.root().charge(512 << 10).unwrap();
             let asker = group(&runtime.root(), "asker", asks);
             assert_eq!(asker.charge(64 << 10).is_ok(), gives, "{asks}");
@@ -206,7 +206,7 @@ mod tests {
                 .create("gold", Limits::new().importance(1).low(512 << 10))
                 .unwrap();
             let cache = Arc::new(Cache(Mutex::new(gold.charge(512 << 10).unwrap())));
-            let _registration = gold.register_reclaimer(cache, Priority::NORMAL);
+            let _registration = gold.register_reclaimer(cache, ReclaimPriority::NORMAL);
             let asker = group(&root, "asker", asks);
             let _held = asker.charge_with(512 << 10, crate::OnFull::Start).unwrap();
             let end = std::time::Instant::now() + Duration::from_secs(if gives { 60 } else { 0 });

@@ -13,7 +13,7 @@ use crate::hierarchy::{events, stats};
 use crate::lifecycle::create;
 use crate::pressure::{line, pressure_levels, service};
 use crate::reclaim::excess;
-use crate::stat::Stat;
+use crate::stat::StatKey;
 use crate::state::events::Event;
 use crate::thread::context;
 use crate::thread::slow_path::{Entered, Outermost};
@@ -80,8 +80,8 @@ impl Policies for GroupTree {
 
     fn stock_moved(&self, counter: &Counter, outermost: &Outermost, moved: StockMove) {
         let stat = match moved {
-            StockMove::Refill => Stat::STOCK_REFILL,
-            StockMove::Return => Stat::STOCK_RETURN,
+            StockMove::Refill => StatKey::STOCK_REFILL,
+            StockMove::Return => StatKey::STOCK_RETURN,
         };
         stats::count(counter, outermost, stat);
     }

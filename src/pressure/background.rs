@@ -87,7 +87,7 @@ mod tests {
     use crate::allocator::Owner;
     use crate::counter::handle::Stale;
     use crate::{
-        Bytes, Charge, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext,
+        Bytes, Charge, Event, Group, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority,
         Registration, Runtime,
     };
 
@@ -118,7 +118,7 @@ mod tests {
             held,
             threads: Mutex::default(),
         });
-        let registration = group.register_reclaimer(cache.clone(), Priority::NORMAL);
+        let registration = group.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL);
         (group, cache, registration)
     }
 
@@ -249,7 +249,7 @@ mod tests {
             held,
             threads: Mutex::default(),
         });
-        let _registration = protected.register_reclaimer(cache.clone(), Priority::NORMAL);
+        let _registration = protected.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL);
         thread::sleep(Duration::from_millis(50));
         assert_eq!(
             (protected.live(), cache.threads.lock().unwrap().len()),
@@ -274,7 +274,7 @@ mod tests {
             .reclaim_above(Limit::percent(75));
         let group = runtime.root().create("tenant", limits).unwrap();
         let lies = Arc::new(Lies(Mutex::default()));
-        let _registration = group.register_reclaimer(lies.clone(), Priority::NORMAL);
+        let _registration = group.register_reclaimer(lies.clone(), ReclaimPriority::NORMAL);
         // A stock below is open as long as this thread charges: then claims are believed.
         let busy = group.create("busy", Limits::new()).unwrap();
         let _held = group.charge(Bytes(50 * MIB)).unwrap();

@@ -386,7 +386,7 @@ mod tests {
         use std::sync::Arc;
         use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-        use crate::{Cancel, OomPolicy};
+        use crate::{CancelInfo, OomPolicy};
 
         let runtime = Runtime::builder().max(1_000).batch(0).build().unwrap();
         let root = runtime.root();
@@ -400,7 +400,7 @@ mod tests {
                 let held = Arc::new(std::sync::Mutex::new(Some(group.charge(bytes).unwrap())));
                 let hook = group.on_cancel({
                     let held = Arc::clone(&held);
-                    move |_: &Cancel| {
+                    move |_: &CancelInfo| {
                         victims.fetch_add(u64::from(share), Relaxed);
                         drop(held.lock().unwrap().take());
                     }
@@ -424,7 +424,7 @@ mod tests {
     fn a_sibling_that_comes_is_found_by_reclaim() {
         use std::sync::{Arc, Mutex};
 
-        use crate::{Bytes, Charge, Priority, Reclaim, ReclaimContext};
+        use crate::{Bytes, Charge, Reclaim, ReclaimContext, ReclaimPriority};
 
         struct Cache(Mutex<Charge>);
         impl Reclaim for Cache {
@@ -447,7 +447,7 @@ mod tests {
         let caches = [(&greedy, 450), (&modest, 200)].map(|(group, mib)| {
             let cache = Arc::new(Cache(Mutex::new(group.charge(Bytes(mib * MIB)).unwrap())));
             (
-                group.register_reclaimer(cache.clone(), Priority::NORMAL),
+                group.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL),
                 cache,
             )
         });

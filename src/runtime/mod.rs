@@ -12,16 +12,16 @@ use crate::counter::idle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::verify::{Known, Verdict, verify};
+use crate::counter::verify::{Known, VerifyReport, verify};
 use crate::group::{Group, GroupId, Snapshot};
 use crate::hierarchy::{group_tree, names, stats};
 use crate::lifecycle::own_bytes::{self, OwnBytes};
-use crate::page_counter::Counts;
+use crate::page_counter::TreeCounts;
 use crate::page_counter::reading::counts;
 use crate::pool::PoolTable;
 use crate::pressure::{incidents, started, victims};
 use crate::reclaim::excess;
-use crate::stat::Item;
+use crate::stat::StatItem;
 use crate::stat::coordinator::PERIOD;
 use crate::sync::Arc;
 use crate::sync::barrier::BarrierState;
@@ -142,7 +142,7 @@ impl Runtime {
     /// assert_eq!(runtime.verify().to_string(), "1 counter verified against the audited count: all add up");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn verify(&self) -> Verdict {
+    pub fn verify(&self) -> VerifyReport {
         let known = Known {
             path: &|counter| Some(path_of(counter)),
             children_in_excess: &|counter| excess::children(counter),
@@ -153,7 +153,7 @@ impl Runtime {
             .first()
             .group()
             .map(|counter| verify(&self.owned.tree, counter, &known));
-        verdicts.reduce(Verdict::merge).unwrap_or_default()
+        verdicts.reduce(VerifyReport::merge).unwrap_or_default()
     }
 
     /// Returns every group that is online with its figures. It prints as a table. See
@@ -215,7 +215,7 @@ impl Runtime {
 
     /// Returns the items of the statistics: those built in, then those that the builder declared.
     /// See [`RuntimeBuilder::stat_per_node`] for an example.
-    pub fn items(&self) -> impl Iterator<Item = Item<'_>> {
+    pub fn items(&self) -> impl Iterator<Item = StatItem<'_>> {
         stats::coordinator(self.owned.root.first()).items.iter()
     }
 
@@ -338,7 +338,7 @@ impl Runtime {
     /// assert_eq!(runtime.counts().barriers, 0);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> TreeCounts {
         counts(
             &self.owned.tree,
             group_tree::shared(&self.owned.tree).stats.counts.all(),
@@ -449,7 +449,7 @@ mod tests {
     use crate::Limits;
     use crate::counter::level::How;
     use crate::counter::slow_path::Lazily;
-    use crate::counter::verify::FaultKind;
+    use crate::counter::verify::VerifyFaultKind;
     use crate::counter::walk::walk;
 
     /// No call of a user brings a fault about, so the test takes bytes off a level.
@@ -460,7 +460,7 @@ mod tests {
         let runtime = builder.build().unwrap();
         let acme = runtime.root().create("acme", Limits::new()).unwrap();
         let held = acme
-            .charge_set(&[(crate::Counter::MEMORY, 10), (spill, 20)])
+            .charge_set(&[(crate::CounterKey::MEMORY, 10), (spill, 20)])
             .unwrap();
         let counters: Vec<_> = acme.first().group().collect();
         let subtract =
@@ -475,8 +475,8 @@ mod tests {
         assert_eq!(
             found,
             [
-                (Some("/acme"), FaultKind::Identity),
-                (Some("spill of /acme"), FaultKind::Identity)
+                (Some("/acme"), VerifyFaultKind::Identity),
+                (Some("spill of /acme"), VerifyFaultKind::Identity)
             ]
         );
         assert!(

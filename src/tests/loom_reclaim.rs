@@ -11,7 +11,8 @@ use super::{beside, build, model, model_without_pair, race};
 use crate::reclaim::excess;
 use crate::sync::AtomicU64;
 use crate::{
-    Bytes, Charge, ChargeError, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime,
+    Bytes, Charge, ChargeError, Group, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority,
+    Runtime,
 };
 
 fn soft(bytes: u64) -> Limits {
@@ -210,7 +211,7 @@ fn loom_registration_vs_walk() {
         let (_runtime, root) = build(bare());
         let held = root.charge(1).unwrap();
         let watched = Arc::new(WatchedReclaimer::default());
-        let registration = root.register_reclaimer(watched.clone(), Priority::NORMAL);
+        let registration = root.register_reclaimer(watched.clone(), ReclaimPriority::NORMAL);
         let walker = beside(root, |root| root.reclaim(1).unwrap());
         drop(registration);
         watched.gone.store(true, Ordering::SeqCst);
@@ -235,7 +236,12 @@ fn loom_registration_vs_offline() {
         let registration = race(
             gone.clone(),
             |gone| gone.offline().unwrap(),
-            || gone.register_reclaimer(Arc::new(WatchedReclaimer::default()), Priority::NORMAL),
+            || {
+                gone.register_reclaimer(
+                    Arc::new(WatchedReclaimer::default()),
+                    ReclaimPriority::NORMAL,
+                )
+            },
         )
         .1;
         drop(gone);
@@ -272,7 +278,7 @@ fn loom_reclaim_vs_uncharge() {
         let (_runtime, root) = build(builder.max(3));
         let [cache, busy] = ["cache", "busy"].map(|name| group(&root, name));
         let kept = ChargeCache::of([cache.charge(2).unwrap()]);
-        let _registration = cache.register_reclaimer(kept, Priority::NORMAL);
+        let _registration = cache.register_reclaimer(kept, ReclaimPriority::NORMAL);
         let other = beside(busy, |busy| drop(busy.charge(1)));
         let held = root.charge(2);
         assert!(held.is_ok(), "2 for it, and 1 for the other thread");
@@ -288,7 +294,7 @@ fn loom_reclaim_vs_reclaim() {
     model(|| {
         let (_runtime, root) = build(bare());
         let entries = ChargeCache::of((0..3).map(|_| root.charge(1).unwrap()));
-        let registration = root.register_reclaimer(entries, Priority::NORMAL);
+        let registration = root.register_reclaimer(entries, ReclaimPriority::NORMAL);
         let (theirs, ours) = race(
             root.clone(),
             |root| root.reclaim(2).unwrap().freed,

@@ -6,10 +6,10 @@ use super::{beside, build, large_model_without_pair, model, model_without_pair, 
 use crate::group::Group;
 use crate::hierarchy::stats;
 use crate::stat::published::StatScope;
-use crate::{Freshness, Runtime, RuntimeBuilder, Stat};
+use crate::{Freshness, Runtime, RuntimeBuilder, StatKey};
 
 /// Counted one by one.
-const EVENT: Stat = Stat::WORKINGSET_REFAULT;
+const EVENT: StatKey = StatKey::WORKINGSET_REFAULT;
 
 /// No stock; a thread may write two grains without announcing them.
 pub(super) fn bare() -> RuntimeBuilder {
@@ -25,7 +25,7 @@ fn published() -> (Runtime, Group) {
 }
 
 /// A stale read is no further off than it says, of two additions.
-fn assert_bounded(root: &Group, stat: Stat) {
+fn assert_bounded(root: &Group, stat: StatKey) {
     let read = root.read(Freshness::Stale);
     let missing = 2_i64.abs_diff(read.get(stat));
     assert!(
@@ -252,7 +252,7 @@ fn loom_bound_vs_flush() {
 /// way while its cells are flushed does not hide what another thread has written.
 #[test]
 fn loom_bound_vs_announcement() {
-    const OTHER: Stat = Stat::STOCK_REFILL;
+    const OTHER: StatKey = StatKey::STOCK_REFILL;
     large_model_without_pair(|| {
         let (_runtime, root) = build(bare().stat_batch(0));
         // Figures are there: another model explores how they are made (E42).

@@ -19,7 +19,7 @@ use crate::state::waiting::{FirstInLine, PlaceInLine};
 use crate::sync::{AtomicU64, Ordering};
 use crate::{
     Bytes, Charge, ChargeError, Event, Group, GroupCounter, Limit, Limits, OnFull, OomPolicy,
-    Priority, Runtime, RuntimeBuilder,
+    ReclaimPriority, Runtime, RuntimeBuilder,
 };
 
 fn bare(max: u64) -> (Runtime, Group) {
@@ -273,7 +273,7 @@ fn loom_waiter_moves_to_a_cache() {
         let tenant = root.create("tenant", Limits::new().max(1)).unwrap();
         let held = tenant.charge(1).unwrap();
         let kept = ChargeCache::of([cache.charge(1).unwrap()]);
-        let _registration = cache.register_reclaimer(kept, Priority::NORMAL);
+        let _registration = cache.register_reclaimer(kept, ReclaimPriority::NORMAL);
         let future = waiting(&tenant, 1, Waker::noop());
         // The tenant has room once the other thread is done, the root has none.
         let more = root.force_charge(1);

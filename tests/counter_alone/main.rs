@@ -32,10 +32,10 @@ mod thread;
 
 pub use counter::config::CounterConfig;
 pub use error::{CounterChargeError, CounterId, CounterLimitError};
-pub use page_counter::{Counts, PageCounter, PeakWindow};
+pub use page_counter::{PageCounter, PeakWindow, TreeCounts};
 
 pub mod inspect {
-    pub use crate::counter::verify::{Fault, FaultKind, Verdict};
+    pub use crate::counter::verify::{VerifyFault, VerifyFaultKind, VerifyReport};
 }
 
 pub mod barrier {

@@ -8,8 +8,8 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use memcg::{
-    Bytes, Charge, Event, Group, Limit, Limits, OnFull, OomPolicy, Priority, Reclaim,
-    ReclaimContext, Registration, Runtime,
+    Bytes, Charge, Event, Group, Limit, Limits, OnFull, OomPolicy, Reclaim, ReclaimContext,
+    ReclaimPriority, Registration, Runtime,
 };
 
 use crate::support::reclaimers::{KIB, lock};
@@ -118,7 +118,7 @@ impl Scene {
             }
         }
         let shelf = Arc::new(Shelf(seen.clone(), Mutex::new(gives)));
-        registrations.push(top.register_reclaimer(shelf, Priority::NORMAL));
+        registrations.push(top.register_reclaimer(shelf, ReclaimPriority::NORMAL));
         let hook = seen.clone();
         registrations.push(victim.on_cancel(move |_| {
             hook.note(Hook);

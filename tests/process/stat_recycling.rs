@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::mpsc::sync_channel;
 
 use memcg::barrier::BarrierMode;
-use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat, Unit};
+use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, StatKey, Unit};
 
 use crate::support::alone::alone;
 
@@ -75,7 +75,7 @@ fn the_next_group_in_the_same_memory_reads_zero() {
                 let sum: i64 = std::thread::scope(|scope| {
                     scope.spawn(move || {
                         for group in inbox {
-                            group.stat_add(Stat::ANON, 1 << 40);
+                            group.stat_add(StatKey::ANON, 1 << 40);
                             back.send(group).expect("a thread takes it back");
                         }
                     });
@@ -125,7 +125,7 @@ fn the_next_group_in_the_same_memory_reads_zero() {
                 );
                 let now = root.read(Freshness::Exact);
                 assert_eq!((now.get(rows), now.local(rows)), (sum, 0));
-                assert_eq!(now.get(Stat::ANON), 100 << 40);
+                assert_eq!(now.get(StatKey::ANON), 100 << 40);
             }
         },
     );

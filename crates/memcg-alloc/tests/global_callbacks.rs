@@ -13,7 +13,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use memcg::{
-    Event, Group, InGroup, Limits, OnFull, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime,
+    Event, Group, InGroup, Limits, OnFull, OomPolicy, Reclaim, ReclaimContext, ReclaimPriority,
+    Runtime,
 };
 use memcg_alloc::MemcgAlloc;
 use support::{alone, bytes};
@@ -43,7 +44,7 @@ fn use_every_part(tenant: &Group) {
         calls: AtomicU64::new(0),
     });
     let registrations = (
-        tenant.register_reclaimer(cache, Priority::NORMAL),
+        tenant.register_reclaimer(cache, ReclaimPriority::NORMAL),
         tenant.on_event(Event::Max, |happened| {
             drop(black_box(format!("{happened:?}")))
         }),
@@ -124,8 +125,8 @@ fn the_crates_own_memory_is_no_groups() {
                         .unwrap();
                     drop(query.charge(1_000).unwrap());
                     drop(query.force_charge(5_000));
-                    query.stat_add(memcg::Stat::ANON, 1);
-                    query.stat_add(memcg::Stat::ANON, -1);
+                    query.stat_add(memcg::StatKey::ANON, 1);
+                    query.stat_add(memcg::StatKey::ANON, -1);
                     assert!(query.run(Group::checkpoint).is_ok());
                     query.offline().unwrap();
                 }
@@ -241,7 +242,7 @@ fn callbacks_allocate_and_free() {
             held: Mutex::new(held),
             calls: AtomicU64::new(0),
         });
-        let registration = group.register_reclaimer(cache.clone(), Priority::NORMAL);
+        let registration = group.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL);
         let heard = Arc::new(AtomicU64::new(0));
         let listened = Arc::clone(&heard);
         let listener = group.on_event(Event::Max, move |happened| {

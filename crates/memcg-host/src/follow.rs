@@ -11,7 +11,7 @@ use crate::foreign::contain;
 use crate::worker::Worker;
 use crate::{Host, HostError, HostLimits};
 
-/// The time between two reads of the host's limits by a [`Follow`], unless the caller says
+/// The time between two reads of the host's limits by a [`FollowGuard`], unless the caller says
 /// otherwise.
 pub const PERIOD: Duration = Duration::from_millis(250);
 
@@ -109,7 +109,7 @@ impl HostBuilder {
     ///
     /// [`HostError`] where the limits cannot be read, the runtime cannot be built or no thread can
     /// be started.
-    pub fn build(self) -> Result<(Runtime, Follow), HostError> {
+    pub fn build(self) -> Result<(Runtime, FollowGuard), HostError> {
         let HostBuilder { builder, follower } = self;
         let limits = follower.limits()?;
         let mut first = FollowState::new(&limits, follower.share);
@@ -127,7 +127,7 @@ impl HostBuilder {
 
 type OnChange = Box<dyn Fn(&FollowState) + Send>;
 
-/// Starts a [`Follow`]: see [`Host::follower`].
+/// Starts a [`FollowGuard`]: see [`Host::follower`].
 #[must_use = "`start` starts it"]
 pub struct HostFollower {
     host: Host,
@@ -189,11 +189,12 @@ impl HostFollower {
     /// of another runtime of the process, or outside of the group, count as uncharged.
     ///
     /// [`FollowState::uncharged`] has the figure; a group that is the root also has it in refusals,
-    /// snapshots and metrics ([`GroupInspector::show_uncharged`](memcg::inspect::GroupInspector::show_uncharged))
-    /// until the thread ends. Where a reading of the process's memory fails later, the figure stays
-    /// as it is, and [`FollowState::fault`] says why. A look costs one more small file and a few
-    /// loads: it takes as much for credit as [`stocked_bound`](memcg::PageCounter::stocked_bound)
-    /// says, so the figure may be that much too high.
+    /// snapshots and metrics
+    /// ([`GroupInspector::show_uncharged`](memcg::inspect::GroupInspector::show_uncharged)) until
+    /// the thread ends. Where a reading of the process's memory fails later, the figure stays as it
+    /// is, and [`FollowState::fault`] says why. A look costs one more small file and a few loads:
+    /// it takes as much for credit as [`stocked_bound`](memcg::PageCounter::stocked_bound) says, so
+    /// the figure may be that much too high.
     ///
     /// ```
     /// use memcg::Runtime;
@@ -232,7 +233,7 @@ impl HostFollower {
     /// Calls `hook` after each change of the state: of the host's bytes, of the file that decides
     /// them, of the max or of the fault. A max that falls has asked reclaimers by then. The thread
     /// that follows calls the hook and holds no lock, so the hook may do anything, also drop the
-    /// [`Follow`]. No limit is read while it runs. Its panics are caught.
+    /// [`FollowGuard`]. No limit is read while it runs. Its panics are caught.
     ///
     /// ```
     /// use memcg::{Percent, Runtime};
@@ -255,7 +256,7 @@ impl HostFollower {
     ///
     /// [`HostError`] where the limits cannot be read, the max cannot be set or no thread can be
     /// started.
-    pub fn start(self, group: &Group) -> Result<Follow, HostError> {
+    pub fn start(self, group: &Group) -> Result<FollowGuard, HostError> {
         let limits = self.limits()?;
         self.start_at(group, limits)
     }
@@ -269,7 +270,7 @@ impl HostFollower {
         }
     }
 
-    fn start_at(self, group: &Group, limits: HostLimits) -> Result<Follow, HostError> {
+    fn start_at(self, group: &Group, limits: HostLimits) -> Result<FollowGuard, HostError> {
         let mut state = FollowState::new(&limits, self.share);
         let mut uncharged = Uncharged::default();
         if self.less_uncharged {
@@ -305,7 +306,7 @@ impl HostFollower {
                 show(&group, 0);
             }
         })?;
-        Ok(Follow {
+        Ok(FollowGuard {
             state,
             _worker: worker,
         })
@@ -419,12 +420,12 @@ impl Seen {
 /// Keeps the max of a group at a share of what the system grants, until it is dropped: see
 /// [`Host::follow`].
 #[derive(Debug)]
-pub struct Follow {
+pub struct FollowGuard {
     state: Arc<Mutex<FollowState>>,
     _worker: Worker,
 }
 
-/// Counts of a [`Follow`]'s work.
+/// Counts of a [`FollowGuard`]'s work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FollowState {
@@ -492,12 +493,12 @@ impl Host {
         group: &Group,
         share: Percent,
         period: Duration,
-    ) -> Result<Follow, HostError> {
+    ) -> Result<FollowGuard, HostError> {
         self.follower(share).period(period).start(group)
     }
 }
 
-impl Follow {
+impl FollowGuard {
     /// Returns what the thread has read and set last.
     pub fn state(&self) -> FollowState {
         lock(&self.state).clone()

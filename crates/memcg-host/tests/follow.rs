@@ -6,9 +6,9 @@ use std::panic::panic_any;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Limit, Limits, Percent, Priority, Runtime};
+use memcg::{Bytes, Limit, Limits, Percent, ReclaimPriority, Runtime};
 use memcg_host::{
-    Follow, FollowState, Host, HostError, MaxOfHost, Reconciler, StallSource, Stalled,
+    FollowGuard, FollowState, Host, HostError, MaxOfHost, Reconciler, StallScope, StallSource,
 };
 use support::{Cache, Layout};
 
@@ -27,7 +27,7 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[track_caller]
-fn follows(follow: &Follow, what: &str, is_so: impl Fn(&FollowState) -> bool) {
+fn follows(follow: &FollowGuard, what: &str, is_so: impl Fn(&FollowState) -> bool) {
     wait_for(what, || is_so(&follow.state()));
 }
 
@@ -55,7 +55,7 @@ fn a_max_follows_the_limit() {
         "half of 256 MiB, from the beginning"
     );
     let cache = Cache::of_mib(&root, 100);
-    let registration = root.register_reclaimer(cache, Priority::NORMAL);
+    let registration = root.register_reclaimer(cache, ReclaimPriority::NORMAL);
 
     layout.write(MAX, "104857600\n");
     follows(&follow, "the max falls", |state| state.max == 50 * MIB);
@@ -213,7 +213,7 @@ fn bad_input() {
             .is_err()
     );
     let trigger = nowhere.trigger(
-        Stalled::Some,
+        StallScope::Some,
         Duration::from_millis(100),
         Duration::from_secs(2),
     );
@@ -238,7 +238,7 @@ fn anonymous_memory_is_reclaimed() {
         .expect("no odd setting");
     let root = runtime.root();
     let cache = Cache::of_mib(&root, 100);
-    let registration = root.register_reclaimer(cache, Priority::NORMAL);
+    let registration = root.register_reclaimer(cache, ReclaimPriority::NORMAL);
     // The file is not the kernel's, which takes a trigger from its own alone: so the totals are
     // compared.
     let reclaimer = Host::at(layout.root())

@@ -8,7 +8,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use memcg::figures::{Item, Ledger};
+use memcg::figures::{Ledger, StatItem};
 use memcg::{Event, Freshness, Group, GroupCounter, PageCounter, PressureLevel, Runtime, Unit};
 
 use crate::names::Names;
@@ -236,7 +236,7 @@ impl Exposition {
                     .map(|(group, usage)| (group, usage, depth)),
             );
         }
-        let items: Vec<Item<'_>> = self.runtime.items().collect();
+        let items: Vec<StatItem<'_>> = self.runtime.items().collect();
         let rows = rows.into_iter().map(|(group, usage, depth)| {
             let mut row = row(&group, usage, depth, &items);
             if self.has_ledger {
@@ -306,7 +306,7 @@ impl Figures {
     }
 }
 
-fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
+fn row(group: &Group, usage: u64, depth: usize, items: &[StatItem<'_>]) -> Row {
     let events = group.events();
     let events = events.iter().filter(|&(_, count)| count > 0 || depth == 0);
     let stats = group.read(Freshness::Threshold);

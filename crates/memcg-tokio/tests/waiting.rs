@@ -12,8 +12,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use memcg::{
-    Bytes, ChargeError, Charged, Group, Limits, OomPolicy, Priority, Reclaim, ReclaimContext,
-    Runtime, Weigh,
+    Bytes, ChargeError, Charged, Group, Limits, OomPolicy, Reclaim, ReclaimContext,
+    ReclaimPriority, Runtime, Weigh,
 };
 use memcg_tokio::{Receiver, SendError, Sender, channel, message_overhead};
 use tokio::time::timeout;
@@ -231,7 +231,7 @@ fn a_send_that_is_dropped_anywhere_loses_nothing() {
     {
         let (runtime, group, sender, mut receiver) = full(2);
         let _registration = (way == 2)
-            .then(|| group.register_reclaimer(Arc::new(Empty::default()), Priority::NORMAL));
+            .then(|| group.register_reclaimer(Arc::new(Empty::default()), ReclaimPriority::NORMAL));
         let size = |number: usize| sizes[number % sizes.len()];
         let mut sends: Vec<_> = (0..WAITING)
             .map(|number| (number, waits(&sender, number, size(number))))
@@ -275,7 +275,7 @@ fn the_first_asks_the_reclaimers() {
     let (runtime, group) = queue(SIZE);
     let (sender, mut receiver) = channel::<Message>(&group);
     let empty = Arc::new(Empty::default());
-    let _registration = group.register_reclaimer(empty.clone(), Priority::NORMAL);
+    let _registration = group.register_reclaimer(empty.clone(), ReclaimPriority::NORMAL);
     sender
         .try_send(Message {
             number: 0,

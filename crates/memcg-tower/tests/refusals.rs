@@ -18,7 +18,7 @@ use http::{Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Body as _, Frame, SizeHint};
 use memcg::{Group, Limits, OomPolicy, PressureLevel, Runtime};
-use memcg_tower::{AdmissionLayer, BodyError, Kind, Refusal, Weighed};
+use memcg_tower::{AdmissionLayer, BodyError, Refusal, RefusalKind, RequestWeight};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -589,7 +589,7 @@ async fn a_tenant_under_pressure_is_shed() {
         .unwrap();
     let acme = scene.acme.clone();
     let layer = AdmissionLayer::new(move |request: &Request<Body>| {
-        let weighed = Weighed::new(acme.clone()).overhead(0).response(0);
+        let weighed = RequestWeight::new(acme.clone()).overhead(0).response(0);
         if request.uri().path() == "/report" {
             weighed.shed_from(PressureLevel::Elevated)
         } else {
@@ -619,7 +619,10 @@ async fn a_tenant_under_pressure_is_shed() {
         "/acme is short of memory: its pressure level is elevated"
     );
     assert_eq!(
-        (layer.figures().refused(Kind::Shed), scene.acme.live()),
+        (
+            layer.figures().refused(RefusalKind::Shed),
+            scene.acme.live()
+        ),
         (3, 0)
     );
     // The root is short of memory, and the tenant is not.
@@ -653,7 +656,7 @@ async fn less_important_tenants_are_shed_first() {
         } else {
             PressureLevel::Elevated
         };
-        Weighed::new(tenant.clone())
+        RequestWeight::new(tenant.clone())
             .overhead(0)
             .response(0)
             .shed_from(from)

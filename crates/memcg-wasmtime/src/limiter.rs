@@ -19,7 +19,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use memcg::{Bytes, Charge, ChargeError, Counter, Group, OnFull};
+use memcg::{Bytes, Charge, ChargeError, CounterKey, Group, OnFull};
 use wasmtime::{Error, ResourceLimiter, ResourceLimiterAsync, Result};
 
 /// Bytes of an element of a table. A limiter is not told the type. References to functions are
@@ -172,7 +172,11 @@ impl GroupLimiter {
     /// assert_eq!(acme.counter(instances)?.live(), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn instances(mut self, counter: Counter, most: usize) -> Result<GroupLimiter, ChargeError> {
+    pub fn instances(
+        mut self,
+        counter: CounterKey,
+        most: usize,
+    ) -> Result<GroupLimiter, ChargeError> {
         let [charge] = self.group.charge_set(&[(counter, most as u64)])?;
         self.instances = charge;
         self.most_instances = most;
@@ -248,7 +252,7 @@ impl GroupLimiter {
 
     fn offline(&self) -> ChargeError {
         let group = self.group.clone();
-        let counter = Counter::MEMORY;
+        let counter = CounterKey::MEMORY;
         ChargeError::Offline {
             group,
             counter,

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use memcg::errors::{CreateError, OfflineError};
-use memcg::{Bytes, ChargeError, Charged, Group, Limit, Limits, Runtime, Stat, Unit};
+use memcg::{Bytes, ChargeError, Charged, Group, Limit, Limits, Runtime, StatKey, Unit};
 use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -67,12 +67,12 @@ pub(crate) enum Closed {
 /// stays in the tenants' figures when the connections have gone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Items {
-    pub(crate) connections: Stat,
-    pub(crate) requests: Stat,
+    pub(crate) connections: StatKey,
+    pub(crate) requests: StatKey,
     /// Requests that were not read for a while, their tenant being above its high; and for how
     /// long.
-    pub(crate) held_back: Stat,
-    pub(crate) held_back_time: Stat,
+    pub(crate) held_back: StatKey,
+    pub(crate) held_back_time: StatKey,
 }
 
 pub(crate) struct Service {

@@ -118,7 +118,7 @@ mod tests {
     use std::task::{Context, Poll, RawWaker, RawWakerVTable};
 
     use super::*;
-    use crate::{Group, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+    use crate::{Group, Limits, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
 
     const KIB: u64 = 1024;
 
@@ -274,7 +274,7 @@ mod tests {
     fn reclaimers_are_asked_before_a_place_anew() {
         for (_runtime, group) in groups() {
             let held = charge(&group, 10 * KIB);
-            let _registration = group.register_reclaimer(Arc::new(Empty), Priority::NORMAL);
+            let _registration = group.register_reclaimer(Arc::new(Empty), ReclaimPriority::NORMAL);
             let mut queue = place(&group, 10 * KIB);
             drop(held);
             let first = queue

@@ -1,5 +1,5 @@
-use memcg::inspect::FaultKind;
-use memcg::{BuildError, Freshness, Group, Limits, Runtime, Stat, Unit};
+use memcg::inspect::VerifyFaultKind;
+use memcg::{BuildError, Freshness, Group, Limits, Runtime, StatKey, Unit};
 
 use super::{Object, assert_figures, covering, group, runtime};
 
@@ -140,10 +140,10 @@ fn objects_of_a_dying_group_are_paid_for() {
     drop((charge, objects));
 }
 
-const LEDGER: [(&str, Stat); 3] = [
-    ("reserved", Stat::RESERVED),
-    ("allocated", Stat::ALLOCATED),
-    ("unpaid", Stat::UNPAID),
+const LEDGER: [(&str, StatKey); 3] = [
+    ("reserved", StatKey::RESERVED),
+    ("allocated", StatKey::ALLOCATED),
+    ("unpaid", StatKey::UNPAID),
 ];
 
 /// The items of the ledger in an exact read: of the subtree, and of the group alone.
@@ -164,7 +164,7 @@ fn assert_items(group: &Group, subtree: [i64; 3], local: [i64; 3]) {
     );
     let bounds = LEDGER.map(|(_, stat)| now.max_error_of(stat));
     assert_eq!(
-        (bounds, now.get(Stat::ANON)),
+        (bounds, now.get(StatKey::ANON)),
         ([0; 3], 4_096),
         "another item is beside them"
     );
@@ -179,7 +179,7 @@ fn statistics_have_the_ledger() {
         acme.create(number, Limits::new().cover_allocations())
             .unwrap()
     });
-    queries[0].stat_add(Stat::ANON, 4_096);
+    queries[0].stat_add(StatKey::ANON, 4_096);
     let charge = queries[0].charge(100).unwrap();
     let objects = [
         Object::of(&queries[0], 137),
@@ -223,7 +223,7 @@ fn no_thread_adds_to_the_ledger() {
     for (number, (name, stat)) in (1..).zip(LEDGER) {
         // On cells that are not there yet, and on cells that are.
         query.stat_add(stat, 1_000);
-        query.stat_add(Stat::ANON, 1);
+        query.stat_add(StatKey::ANON, 1);
         charge.stat_add(stat, -7);
         assert_eq!(runtime.counts().foreign_stats, 2 * number, "{name}");
         let mut builder = Runtime::builder();
@@ -234,7 +234,7 @@ fn no_thread_adds_to_the_ledger() {
             "a name means one thing"
         );
         assert_ne!(own, stat);
-        assert_eq!(format!("{stat:?}"), format!("Stat({name})"));
+        assert_eq!(format!("{stat:?}"), format!("StatKey({name})"));
     }
     assert_figures(&query, [100, 100, 60, 0]);
 }
@@ -276,7 +276,7 @@ fn verify_finds_a_ledger_that_does_not_add_up() {
     let ledger: Vec<_> = verdict
         .faults()
         .iter()
-        .filter(|fault| fault.kind == FaultKind::Ledger)
+        .filter(|fault| fault.kind == VerifyFaultKind::Ledger)
         .collect();
     assert_eq!(ledger.len(), 2, "of the root and of the group: {verdict}");
     assert_eq!((ledger[1].expected, ledger[1].found), (60, 100));

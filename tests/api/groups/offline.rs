@@ -107,7 +107,7 @@ fn one_barrier_serves_many() {
             let counters: Vec<_> = counters
                 .iter()
                 .copied()
-                .chain([memcg::Counter::MEMORY])
+                .chain([memcg::CounterKey::MEMORY])
                 .collect();
             let charge_all = move |group: &Group| {
                 counters

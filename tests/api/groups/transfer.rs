@@ -150,7 +150,7 @@ fn of_a_further_counter_to_the_same_one() {
     let groups = tree(&runtime);
     let [root, _, b, _, d] = &groups;
     let mut charges = b
-        .charge_set(&[(memcg::Counter::MEMORY, 5), (spill, 7)])
+        .charge_set(&[(memcg::CounterKey::MEMORY, 5), (spill, 7)])
         .expect("room");
     d.counter(spill)
         .expect("declared")

@@ -3,7 +3,7 @@
 
 use memcg::footprint::{PoolAlign, PoolRow};
 use memcg::kmem::NodeId;
-use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, StatKey};
 
 /// 10^5 in release builds.
 const GROUPS: u64 = if cfg!(debug_assertions) {
@@ -88,7 +88,7 @@ fn s101_what_is_taken_again_is_as_new() {
             group
                 .set_limits(Limits::new().high(1 << 19))
                 .expect("a number");
-            group.stat_add(Stat::ANON, 5_000);
+            group.stat_add(StatKey::ANON, 5_000);
             let held = group.charge(300_000).expect("room");
             assert!(group.charge(1 << 20).is_err());
             drop(held);
@@ -155,7 +155,7 @@ fn s102_the_table_is_printed() {
         .root()
         .create("q", Limits::new())
         .expect("room")
-        .stat_add(Stat::ANON, 1);
+        .stat_add(StatKey::ANON, 1);
     let pools = runtime.pools();
     let text = runtime.pools().to_string();
     let lines: Vec<Vec<&str>> = text

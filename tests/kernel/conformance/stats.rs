@@ -1,11 +1,11 @@
 //! Statements 83 to 91: statistics and their flush.
 
-use memcg::{Freshness, Group, Limits, Runtime, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, StatKey};
 
 use super::Other;
 
 /// Counted one by one, so that an addition of 1 is one of 64 to a batch.
-const STAT: Stat = Stat::WORKINGSET_REFAULT;
+const STAT: StatKey = StatKey::WORKINGSET_REFAULT;
 const BATCH: u64 = 64;
 
 fn runtime() -> Runtime {

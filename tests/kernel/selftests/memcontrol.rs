@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Event, Group, Limit, Limits, Registration, Stat};
+use memcg::{Bytes, Event, Group, Limit, Limits, Registration, StatKey};
 
 use super::pages::{Page, PageCache};
 use super::{
@@ -23,13 +23,13 @@ fn alloc_anon_50m_check(group: &Group) {
     let process = Other::spawn();
     let work = |group: &Group| {
         (0..50 * MIB / PAGE)
-            .map(|_| Page::of(group, Stat::ANON))
+            .map(|_| Page::of(group, StatKey::ANON))
             .collect::<Result<Vec<_>, _>>()
     };
     let held = process.with(group, work).expect("no limit");
     assert!(group.usage() >= 50 * MIB && group.live() >= 50 * MIB);
     assert_current(group, 50 * MIB, 3);
-    assert_current(group, stat(group, Stat::ANON), 3);
+    assert_current(group, stat(group, StatKey::ANON), 3);
     process.run(move || drop(held));
 }
 
@@ -41,8 +41,9 @@ fn alloc_pagecache_50m_check(group: &Group) -> bool {
     process
         .with(&cache, |cache| cache.alloc(50 * MIB))
         .expect("the cache takes from itself");
-    let came = [group.usage(), group.live()]
-        .map(|current| current >= 50 * MIB && values_close(stat(group, Stat::FILE), current, 10));
+    let came = [group.usage(), group.live()].map(|current| {
+        current >= 50 * MIB && values_close(stat(group, StatKey::FILE), current, 10)
+    });
     drop((registration, cache));
     assert_eq!(came[0], came[1], "credit is not what it came by");
     came[0]

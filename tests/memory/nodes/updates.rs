@@ -6,7 +6,7 @@
 //! a missing stock asks for.
 
 use memcg::kmem::{Kmem, NodeOf, PageNode, Placement};
-use memcg::{Bytes, Freshness, Group, Runtime, Stat};
+use memcg::{Bytes, Freshness, Group, Runtime, StatKey};
 
 use super::{Other, hold, left_empty, machine, node, on, placed, scattered};
 use crate::support::trees::{bare, build, create};
@@ -16,11 +16,15 @@ use crate::support::trees::{bare, build, create};
 fn additions(group: &Group, work: impl FnOnce()) -> u64 {
     group.inspect().flush();
     assert_eq!(
-        group.numa_stat(Stat::KERNEL, Freshness::Stale).max_error(),
+        group
+            .numa_stat(StatKey::KERNEL, Freshness::Stale)
+            .max_error(),
         0
     );
     work();
-    group.numa_stat(Stat::KERNEL, Freshness::Stale).max_error()
+    group
+        .numa_stat(StatKey::KERNEL, Freshness::Stale)
+        .max_error()
 }
 
 /// Pages lie on so many nodes in turn.
@@ -141,8 +145,8 @@ fn from_credit_nothing_shared_is_touched() {
     let group = create(&runtime.root(), "q");
     let placement = placed(&[(0, 100), (5, 28)]);
     let refills = || {
-        group.read(Freshness::Exact).get(Stat::STOCK_REFILL)
-            + group.read(Freshness::Exact).get(Stat::STOCK_RETURN)
+        group.read(Freshness::Exact).get(StatKey::STOCK_REFILL)
+            + group.read(Freshness::Exact).get(StatKey::STOCK_RETURN)
     };
     drop(hold(&group, &placement));
     let usage = group.usage();

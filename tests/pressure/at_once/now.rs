@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::{Bytes, ChargeError, Event, Limit, Limits, OnFull, OomPolicy, Priority};
+use memcg::{Bytes, ChargeError, Event, Limit, Limits, OnFull, OomPolicy, ReclaimPriority};
 
 use super::{
     Cache, KIB, Log, MIB, bare, build, call, charge, create, credit_elsewhere, kinds, left_empty,
@@ -240,7 +240,7 @@ fn inside_a_reclaimer() {
         count.fetch_add(told as u64, Ordering::SeqCst);
         0
     });
-    let _registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+    let _registration = group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
     group.charge(1).expect_err("nothing is freed");
     assert_eq!(inside.load(Ordering::SeqCst), 2);
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use memcg::{
-    Bytes, Charge, ChargeError, Charged, ChargedVec, Counter, CounterConfig, Event, Group, Limits,
-    OnFull, OomPolicy, PageCounter, Priority,
+    Bytes, Charge, ChargeError, Charged, ChargedVec, CounterConfig, CounterKey, Event, Group,
+    Limits, OnFull, OomPolicy, PageCounter, ReclaimPriority,
 };
 
 use super::{
@@ -36,7 +36,7 @@ const FORMS: &[(&str, Form)] = &[
         group.force_charge(0).try_resize(Bytes(bytes)).is_ok()
     }),
     ("try_charge_set", |group, bytes| {
-        group.try_charge_set(&[(Counter::MEMORY, bytes)]).is_ok()
+        group.try_charge_set(&[(CounterKey::MEMORY, bytes)]).is_ok()
     }),
     ("try_make", |group, bytes| {
         Charged::try_make(group, Bytes(bytes), || ()).is_ok()
@@ -123,7 +123,7 @@ fn it_returns_whatever_others_are_stopped_in() {
                 reclaimer();
                 0
             }),
-            Priority::NORMAL,
+            ReclaimPriority::NORMAL,
         );
         let victim = create(&cancels, "victim");
         let goes = charge(&victim, 80 * KIB);
@@ -215,7 +215,7 @@ fn it_calls_nothing_that_takes_the_callers_lock() {
                     reclaimer();
                     0
                 }),
-                Priority::NORMAL,
+                ReclaimPriority::NORMAL,
             ));
             let hook = take();
             registrations.push(group.on_cancel(move |_| hook()));
@@ -296,7 +296,7 @@ fn what_a_refusal_says() {
     let held: Charge = charge(&group, 10 * KIB);
     let refused = |bytes| group.try_charge(Bytes(bytes)).expect_err("full");
     assert!(matches!(refused(1), ChargeError::Limit(_)));
-    let registration = group.register_reclaimer(call(|_, _| 0), Priority::NORMAL);
+    let registration = group.register_reclaimer(call(|_, _| 0), ReclaimPriority::NORMAL);
     assert!(matches!(refused(1), ChargeError::WouldBlock(_)));
     assert!(
         matches!(refused(11 * KIB), ChargeError::Limit(_)),

@@ -122,7 +122,7 @@ fn not_from_inside_a_reclaimer() {
                 assert!(matches!(error, ChargeError::InReclaim(_)), "{error}");
                 0
             });
-            domain.register_reclaimer(reclaimer, memcg::Priority::NORMAL)
+            domain.register_reclaimer(reclaimer, memcg::ReclaimPriority::NORMAL)
         };
         domain.reclaim(Bytes(KIB)).expect("not inside a reclaimer");
         assert!(victims.take().is_empty());

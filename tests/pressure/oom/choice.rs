@@ -247,7 +247,7 @@ fn decided_on_counters() {
     let old = create(&domain, "old");
     let new = create(&domain, "new");
     // As the statistics have it, the one has everything and the other nothing.
-    old.stat_add(memcg::Stat::ANON, 1 << 40);
+    old.stat_add(memcg::StatKey::ANON, 1 << 40);
     domain.inspect().flush();
     let _held = charge(&old, 10 * KIB);
     let _hooks = std::thread::scope(|scope| {
@@ -256,5 +256,5 @@ fn decided_on_counters() {
     });
     drop(charge(&domain, 50 * KIB));
     assert_eq!(victims.paths(), ["/domain/new"]);
-    old.stat_add(memcg::Stat::ANON, -(1 << 40));
+    old.stat_add(memcg::StatKey::ANON, -(1 << 40));
 }

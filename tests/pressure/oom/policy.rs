@@ -138,7 +138,7 @@ fn not_for_further_counters() {
     let victims = Victims::default();
     let _hook = victims.obedient(&group, 8 * KIB);
     let error = group
-        .charge_set(&[(swap, 8), (memcg::Counter::MEMORY, 1)])
+        .charge_set(&[(swap, 8), (memcg::CounterKey::MEMORY, 1)])
         .map(drop);
     assert!(error.is_ok());
     assert!(matches!(

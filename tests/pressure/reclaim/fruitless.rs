@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use memcg::{Bytes, Group, Limit, Priority, Registration};
+use memcg::{Bytes, Group, Limit, ReclaimPriority, Registration};
 
 use super::{
     Cache, KIB, Log, MIB, assert_sound, bare, build, call, charge, create, create_with, runtimes,
@@ -36,7 +36,7 @@ impl Dud {
                 }
             })
         };
-        let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+        let registration = group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
         Dud {
             cache,
             calls,

@@ -136,7 +136,7 @@ fn it_comes_back_in_the_end() {
                 asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                 0
             });
-            group.register_reclaimer(reclaimer, memcg::Priority::NORMAL)
+            group.register_reclaimer(reclaimer, memcg::ReclaimPriority::NORMAL)
         };
         assert_eq!(
             group.set_limits(Limits::new().high(0)).expect("a number"),

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::{Bytes, ChargeError, OnFull, Priority};
+use memcg::{Bytes, ChargeError, OnFull, ReclaimPriority};
 
 use super::{KIB, Polled, WATCHDOG, call, charge, full, limited, lock, runtimes, turned_away};
 
@@ -39,7 +39,7 @@ fn refused_at_once() {
                 drop(super::block_on(group.charge_async(1)).expect("room for one"));
                 0
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         let _held = charge(&group, 9 * KIB);
         assert!(matches!(
@@ -69,7 +69,7 @@ fn a_charge_in_line_stays_there() {
                 assert!(lock(&waiter).poll().is_pending());
                 0
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         assert!(group.charge(Bytes(KIB)).is_err());
         assert_eq!(group.events().local().get(memcg::Event::Panic), 0);

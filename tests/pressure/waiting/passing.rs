@@ -135,7 +135,7 @@ fn in_every_verb() {
         let other = create(&runtime.root(), "other");
         let mut held = charge(&group, 40 * KIB);
         let _first = in_line(&group, 64 * KIB);
-        let memory = memcg::Counter::MEMORY;
+        let memory = memcg::CounterKey::MEMORY;
         let mut moved = charge(&other, 8 * KIB);
         for _ in 0..2 {
             held.grow(Bytes(8 * KIB)).expect("it may pass");

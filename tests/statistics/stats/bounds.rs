@@ -5,14 +5,14 @@
 //! where that is above their number times the batch.
 
 use memcg::figures::Stats;
-use memcg::{Freshness, Group, Runtime, Stat, Unit};
+use memcg::{Freshness, Group, Runtime, StatKey, Unit};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{Other, assert_exact, assert_honest, build, create, let_idle};
 
 const BATCH: u64 = 64;
-const STAT: Stat = Stat::WORKINGSET_REFAULT;
+const STAT: StatKey = StatKey::WORKINGSET_REFAULT;
 
 /// Some threads write to one group or to some, and a thread reads without a flush.
 struct Reach {
@@ -90,17 +90,17 @@ fn a_part_of_a_grain_counts_as_one() {
         let root = runtime.root();
         let adds = BATCH / 2 / grains;
         for _ in 0..adds {
-            root.stat_add(Stat::ANON, delta);
+            root.stat_add(StatKey::ANON, delta);
         }
         let stale = root.read(Freshness::Stale);
         assert_eq!(
-            (stale.max_error(), stale.max_error_of(Stat::ANON)),
+            (stale.max_error(), stale.max_error_of(StatKey::ANON)),
             (32, 32 * 4_096),
             "{delta}"
         );
         assert_eq!(stale.max_error_of(STAT), 32);
-        assert_honest(&stale, Stat::ANON, delta * adds as i64);
-        root.stat_add(Stat::ANON, delta);
+        assert_honest(&stale, StatKey::ANON, delta * adds as i64);
+        root.stat_add(StatKey::ANON, delta);
         assert_eq!(
             root.read(Freshness::Stale).max_error(),
             32 + (adds + 1) * grains,
@@ -113,7 +113,7 @@ fn a_part_of_a_grain_counts_as_one() {
 #[test]
 fn all_items_share_one_bound() {
     let mut builder = Runtime::builder().stat_batch(BATCH);
-    let stats: Vec<Stat> = (0..40)
+    let stats: Vec<StatKey> = (0..40)
         .map(|number| builder.stat(&format!("item{number}"), Unit::Events))
         .collect();
     let runtime = build(builder);
@@ -160,7 +160,7 @@ fn a_read_flushes_only_where_it_must() {
 struct Attack {
     rng: SmallRng,
     runtime: Runtime,
-    stats: Vec<Stat>,
+    stats: Vec<StatKey>,
     groups: Vec<Group>,
     /// Of each group, of each item.
     own: Vec<Vec<i64>>,
@@ -182,7 +182,7 @@ impl Attack {
         let mut rng = SmallRng::seed_from_u64(seed);
         let batch = [64, 64, 64, 8, 2, 1, 0, 300][rng.random_range(0..8)];
         let mut builder = Runtime::builder().stat_batch(batch);
-        let mut stats = vec![Stat::ANON, Stat::SOCK, STAT];
+        let mut stats = vec![StatKey::ANON, StatKey::SOCK, STAT];
         for (number, unit) in [Unit::Events, Unit::Bytes, Unit::Nanoseconds]
             .into_iter()
             .enumerate()

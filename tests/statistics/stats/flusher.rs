@@ -11,13 +11,13 @@ use std::time::Duration;
 use memcg::allocator::{charge_unowned, charge_unowned_to, uncharge_unowned};
 #[cfg(target_os = "linux")]
 use memcg::{Event, Limits};
-use memcg::{Freshness, Group, Runtime, Stat};
+use memcg::{Freshness, Group, Runtime, StatKey};
 
 use super::{assert_exact, build, create, eventually, kinds};
 #[cfg(target_os = "linux")]
 use crate::support::alone::alone;
 
-const STAT: Stat = Stat::WORKINGSET_REFAULT;
+const STAT: StatKey = StatKey::WORKINGSET_REFAULT;
 const SOON: Duration = Duration::from_millis(1);
 /// So much that the charge for what no group owns follows.
 #[cfg(target_os = "linux")]

@@ -1,11 +1,11 @@
 //! Writers that stopped: without a flusher, a few reads or flushes, and they widen no thread's
 //! bound any more.
 
-use memcg::{Freshness, Group, Runtime, RuntimeBuilder, Stat};
+use memcg::{Freshness, Group, Runtime, RuntimeBuilder, StatKey};
 
 use super::{Other, assert_exact, assert_honest, build, create};
 
-const STAT: Stat = Stat::PERCPU;
+const STAT: StatKey = StatKey::PERCPU;
 
 /// Bytes that each writer has written.
 const BYTES: i64 = 192;

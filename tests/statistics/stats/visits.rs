@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use memcg::figures::Counts;
-use memcg::{Freshness, Group, Runtime, Stat};
+use memcg::figures::TreeCounts;
+use memcg::{Freshness, Group, Runtime, StatKey};
 
 use super::{Other, assert_exact, build, create, eventually, kinds, let_idle};
 
-const STAT: Stat = Stat::ANON;
+const STAT: StatKey = StatKey::ANON;
 
 /// Flushes of an exact read: one that reads, and one that finds what was written meanwhile.
 const LOOKS: u64 = 2;
@@ -182,8 +182,9 @@ fn at_rest_nothing_happens() {
         runtime
             .start_flusher(Duration::from_millis(1))
             .expect("a period");
-        let idle =
-            |counts: Counts| counts.stat_lists == counts.stat_unlists && counts.stat_lists >= 200;
+        let idle = |counts: TreeCounts| {
+            counts.stat_lists == counts.stat_unlists && counts.stat_lists >= 200
+        };
         eventually("rest", || idle(runtime.counts()));
         let resting = runtime.counts();
         eventually("flushes that find nothing", || {

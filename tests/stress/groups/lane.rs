@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use memcg::errors::CreateError;
-use memcg::{Bytes, Charge, ChargeError, Counter, Group, Limit, Limits};
+use memcg::{Bytes, Charge, ChargeError, CounterKey, Group, Limit, Limits};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -55,7 +55,10 @@ impl Lane {
             }
             420..460 => {
                 let group = world.any_group(&mut self.rng);
-                let amounts = [(Counter::MEMORY, self.bytes()), (world.spill, self.bytes())];
+                let amounts = [
+                    (CounterKey::MEMORY, self.bytes()),
+                    (world.spill, self.bytes()),
+                ];
                 match group.charge_set(&amounts) {
                     Ok(set) => self.held.extend(set),
                     Err(error) => self.refused(&error),

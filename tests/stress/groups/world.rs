@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use memcg::barrier::BarrierMode;
 use memcg::{
-    Bytes, Charge, ChargeError, ChargeFuture, Counter, Group, GroupId, Limit, Limits, Runtime,
+    Bytes, Charge, ChargeError, ChargeFuture, CounterKey, Group, GroupId, Limit, Limits, Runtime,
 };
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -62,7 +62,7 @@ impl Stay {
 pub(crate) struct World {
     /// Dropped early now and then.
     pub(crate) runtime: Option<Runtime>,
-    pub(crate) spill: Counter,
+    pub(crate) spill: CounterKey,
     pub(crate) stays: Vec<Stay>,
     pub(crate) passing: Vec<Mutex<Option<Group>>>,
     /// Ids of groups that were there once.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use memcg::barrier::BarrierMode;
 use memcg::{
-    Bytes, Charge, ChargeError, Group, GroupId, Later, Limit, Limits, Priority, Reclaim,
-    ReclaimContext, Registration, Runtime,
+    Bytes, Charge, ChargeError, Group, GroupId, Limit, Limits, Reclaim, ReclaimContext,
+    ReclaimPriority, ReclaimPromise, Registration, Runtime,
 };
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -87,7 +87,7 @@ enum Character {
     Works,
 }
 
-type Due = Arc<Mutex<Vec<(Later, Arc<Shelf>)>>>;
+type Due = Arc<Mutex<Vec<(ReclaimPromise, Arc<Shelf>)>>>;
 
 /// The memory of a cache, and whether it may be asked.
 struct Shelf {
@@ -127,7 +127,7 @@ impl Reclaim for Cache {
             Character::Boasts => want,
             Character::Panics => std::panic::panic_any(ON_PURPOSE),
             Character::Later => {
-                lock(&self.due).push((context.later(), Arc::clone(&self.shelf)));
+                lock(&self.due).push((context.promise(), Arc::clone(&self.shelf)));
                 0
             }
             Character::Works => {
@@ -165,7 +165,7 @@ impl Kept {
             character,
             due: Arc::clone(&world.due),
         };
-        let registration = group.register_reclaimer(Arc::new(cache), Priority::NORMAL);
+        let registration = group.register_reclaimer(Arc::new(cache), ReclaimPriority::NORMAL);
         Self {
             group: group.clone(),
             shelf,

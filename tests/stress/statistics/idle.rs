@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use memcg::barrier::BarrierMode;
-use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, StatKey};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -13,7 +13,7 @@ use crate::support::turns::turn;
 
 const WRITERS: usize = 2;
 const GROUPS: usize = 12;
-const STAT: Stat = Stat::WORKINGSET_REFAULT;
+const STAT: StatKey = StatKey::WORKINGSET_REFAULT;
 
 /// Until nothing is listed any more: what was written last has been seen by then.
 fn let_idle(runtime: &Runtime) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, ChargeError, Event, Freshness, Group, Limit, Stat};
+use memcg::{Bytes, ChargeError, Event, Freshness, Group, Limit, StatKey};
 use rand::RngExt;
 use rand::rngs::SmallRng;
 
@@ -145,7 +145,7 @@ fn compare(world: &World, known: &KnownGroup, group: &Group, total: &Total) {
             (known.rows.load(Ordering::Relaxed), 0),
             "rows of {path}"
         );
-        let nodes = group.numa_stat(Stat::KERNEL, Freshness::Exact);
+        let nodes = group.numa_stat(StatKey::KERNEL, Freshness::Exact);
         let found = [nodes.get(NODES[0]), nodes.get(NODES[1]), nodes.unplaced()];
         assert_eq!(found, held.nodes.map(u64::cast_signed), "nodes of {path}");
         world.shared.tally.add(What::Unpaid, ledger.unpaid());

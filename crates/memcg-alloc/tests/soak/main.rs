@@ -201,7 +201,7 @@ fn read(world: &World, rng: &mut SmallRng) {
         1 => drop(world.runtime.verify()),
         2 => drop(group.read(Freshness::Exact)),
         3 => drop(group.read(Freshness::Threshold)),
-        4 => drop(group.numa_stat(memcg::Stat::KERNEL, Freshness::Within(4_096))),
+        4 => drop(group.numa_stat(memcg::StatKey::KERNEL, Freshness::Within(4_096))),
         5 => assert!(group.peak_live() <= group.peak().max(group.live())),
         6 => drop((group.pressure(), group.pressure_level())),
         7 => drop((

@@ -7,8 +7,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use memcg::CentralStock;
-use memcg::kmem::{Bound, NodeId, Placement};
-use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Counter, Group, InGroup, OnFull, Stat};
+use memcg::kmem::{NodeId, Placement, PrechargeBound};
+use memcg::{
+    Bytes, Charge, ChargeError, ChargeFuture, CounterKey, Group, InGroup, OnFull, StatKey,
+};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -391,7 +393,7 @@ impl<'a> Worker<'a> {
     fn account(&mut self, known: &Arc<KnownGroup>, group: &Group) {
         let bytes = self.bytes() / 4;
         let less = self.rng.random_range(0..=bytes);
-        let ended = group.precharge(Bound::from(Bytes(bytes)));
+        let ended = group.precharge(PrechargeBound::from(Bytes(bytes)));
         if let Some(precharge) = self.ended(known, ended) {
             let placement = self.placement(less);
             self.put(known, Holding::Kmem(precharge.account(&placement)));
@@ -444,12 +446,12 @@ impl<'a> Worker<'a> {
             known.add_rows(rows);
             self.tally.one(What::Rows);
         }
-        group.stat_add(Stat::WORKINGSET_REFAULT, 1);
+        group.stat_add(StatKey::WORKINGSET_REFAULT, 1);
     }
 
     fn charge_set(&mut self, known: &Arc<KnownGroup>, group: &Group) {
         let amounts = [
-            (Counter::MEMORY, self.bytes() / 8),
+            (CounterKey::MEMORY, self.bytes() / 8),
             (self.world.files, self.rng.random_range(0..4)),
         ];
         let ended = group.charge_set(&amounts);

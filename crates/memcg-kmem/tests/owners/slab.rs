@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use memcg::kmem::PageNode;
-use memcg::{ChargeError, Group, Limit, Limits, Runtime, Stat};
+use memcg::{ChargeError, Group, Limit, Limits, Runtime, StatKey};
 use memcg_kmem::{KmemBox, KmemError, KmemSlab};
 
 use super::nodes::{Next, Nodes, assert_clean, local, node, on, page, runtime};
 
-const STAT: Stat = Stat::SLAB;
+const STAT: StatKey = StatKey::SLAB;
 
 fn groups(runtime: &Runtime, count: usize) -> Vec<Group> {
     (0..count)

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use memcg::errors::ReclaimError;
 use memcg::{
-    Bytes, Charge, ChargeError, Freshness, Group, GroupId, Later, Limits, Reclaim, ReclaimContext,
-    ReclaimPass, Registration,
+    Bytes, Charge, ChargeError, Freshness, Group, GroupId, Limits, Reclaim, ReclaimContext,
+    ReclaimPass, ReclaimPromise, Registration,
 };
 
 use super::lock;
@@ -18,7 +18,7 @@ pub(super) struct Findings {
     /// Faults that they have found.
     pub(super) faults: Vec<String>,
     /// Answers that are due.
-    pub(super) due: Vec<(Later, Arc<Actor>)>,
+    pub(super) due: Vec<(ReclaimPromise, Arc<Actor>)>,
     /// A group that was asked last in the present operation.
     pub(super) last: Option<GroupId>,
     pub(super) asked: u64,
@@ -211,13 +211,13 @@ impl Reclaim for Shared {
                 actor.evict(want)
             }
             Character::Later => {
-                let later = context.later();
+                let later = context.promise();
                 actor.owes.store(true, Ordering::SeqCst);
                 lock(&actor.findings).due.push((later, Arc::clone(actor)));
                 0
             }
             Character::LaterAtOnce => {
-                let later = context.later();
+                let later = context.promise();
                 later.report(actor.evict(want));
                 0
             }

@@ -10,7 +10,8 @@ use std::time::Duration;
 use memcg::barrier::BarrierMode;
 use memcg::figures::ReclaimReport;
 use memcg::{
-    Bytes, ChargeError, Group, Later, Limit, Limits, Priority, Reclaim, Registration, Runtime,
+    Bytes, ChargeError, Group, Limit, Limits, Reclaim, ReclaimPriority, ReclaimPromise,
+    Registration, Runtime,
 };
 
 use super::actor::{Actor, Findings, Shared};
@@ -258,7 +259,7 @@ impl Run {
         let actor = Arc::new(Actor::new(character, shelf, &self.findings, &registration));
         let reclaimer: Arc<dyn Reclaim> = Arc::new(Shared(Arc::clone(&actor)));
         let made = self.on(op, group, move |group| {
-            group.register_reclaimer(reclaimer, Priority::new(priority))
+            group.register_reclaimer(reclaimer, ReclaimPriority::new(priority))
         });
         *lock(&registration) = Some(made);
         self.books.cast.push(Cast {
@@ -398,7 +399,7 @@ impl Run {
 }
 
 /// The promised bytes are freed now, or the promise is forgotten.
-fn answer(later: Later, actor: &Actor, report: bool) {
+fn answer(later: ReclaimPromise, actor: &Actor, report: bool) {
     // A group that is gone is not asked any more, but may answer.
     let freed = if report { actor.evict(later.want()) } else { 0 };
     actor.owes.store(false, Ordering::SeqCst);

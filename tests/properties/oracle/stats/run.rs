@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use memcg::barrier::BarrierMode;
 use memcg::figures::Stats;
-use memcg::{Bytes, Charge, Freshness, Group, Limits, Runtime, Stat, Unit};
+use memcg::{Bytes, Charge, Freshness, Group, Limits, Runtime, StatKey, Unit};
 
 use super::ops::{Action, Op, Setup, THREADS, decode};
 use super::{ITEMS, Twin};
@@ -48,8 +48,8 @@ struct Run {
     setup: Setup,
     twin: Twin,
     runtime: Option<Runtime>,
-    stats: [Stat; ITEMS],
-    foreign: Stat,
+    stats: [StatKey; ITEMS],
+    foreign: StatKey,
     /// Of each of the twin's groups.
     handles: Vec<Vec<Group>>,
     charges: Vec<(Charge, usize)>,
@@ -63,7 +63,7 @@ struct Run {
 /// Adds when its thread ends.
 struct AtExit {
     group: Group,
-    stat: Stat,
+    stat: StatKey,
     delta: i64,
 }
 
@@ -89,9 +89,9 @@ impl Run {
             builder.stat(&format!("more{number}"), Unit::Events);
         }
         let stats = [
-            Stat::ANON,
-            Stat::SOCK,
-            Stat::WORKINGSET_REFAULT,
+            StatKey::ANON,
+            StatKey::SOCK,
+            StatKey::WORKINGSET_REFAULT,
             builder.stat("wait", Unit::Nanoseconds),
             builder.stat_per_node("spilt", Unit::Bytes),
             builder.stat("grows", Unit::Events),
