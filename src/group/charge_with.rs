@@ -63,7 +63,7 @@ impl Group {
     /// | [`try_charge`](Self::try_charge) | no | none | drains |
     /// | [`Start`](OnFull::Start) | no | [`start`](crate::Reclaim::start) of reclaimers | has other threads drain, reclaim, cancel one |
     /// | [`Now`](OnFull::Now), [`IfRoom`](OnFull::IfRoom) | no | none | nothing |
-    /// | a poll of [`charge_async`](Self::charge_async) | no | as `Reclaim` | as `Reclaim`; then the task waits in line |
+    /// | a poll of [`charge_async`](Self::charge_async) | no | listeners, wakers | drains; the task waits in line, and another thread reclaims and cancels for it |
     /// | [`force_charge`](Self::force_charge) | no | listeners, wakers | drains, then goes above max |
     ///
     /// `Wait` is for threads, `Reclaim` for a thread that drives other work as well. The last three

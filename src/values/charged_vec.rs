@@ -121,7 +121,7 @@ impl<T> ChargedVec<T> {
         Ok(())
     }
 
-    /// Adds items until one is refused. The error has that one; those before it are in the vector,
+    /// Adds items until one is refused. It may block, as [`push`](Self::push). The error has that one; those before it are in the vector,
     /// and those behind it stay in an iterator that was lent by [`by_ref`](Iterator::by_ref).
     ///
     /// # Errors

@@ -133,7 +133,7 @@ impl FileBytes {
     fn charge(&self, bytes: usize) -> io::Result<Charge> {
         let charged = self
             .group
-            .charge_set(&[(self.counter, memcg::Bytes::from(bytes).0)]);
+            .try_charge_set(&[(self.counter, memcg::Bytes::from(bytes).0)]);
         charged
             .map(|[charge]| charge)
             .map_err(|error| io::Error::other(refused(&error)))

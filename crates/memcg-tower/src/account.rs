@@ -301,7 +301,8 @@ impl Account {
         let Some(mut beyond) = ledger.promise_beyond(unpromised) else {
             return Err(ledger.refuses(&self.group, due));
         };
-        let charge = match self.group.charge_with(Bytes(due), OnFull::Now) {
+        // In a poll: reclaimers run on this thread only where nothing else makes room.
+        let charge = match self.group.try_charge(Bytes(due)) {
             Err(ChargeError::WouldBlock(_)) => self.group.charge_with(Bytes(due), OnFull::Reclaim),
             charged => charged,
         };

@@ -149,8 +149,8 @@ impl GroupLimiter {
     }
 
     /// Charges `most` instances to a counter beside memory, which a runtime's builder declares. The
-    /// store can then make that many instances and no more. They are given back with the store. It
-    /// may block, as [`Group::charge_set`] does.
+    /// store can then make that many instances and no more. They are given back with the store. The
+    /// call never blocks, as [`Group::try_charge_set`].
     ///
     /// # Errors
     ///
@@ -177,7 +177,7 @@ impl GroupLimiter {
         counter: CounterKey,
         most: usize,
     ) -> Result<GroupLimiter, ChargeError> {
-        let [charge] = self.group.charge_set(&[(counter, most as u64)])?;
+        let [charge] = self.group.try_charge_set(&[(counter, most as u64)])?;
         self.instances = charge;
         self.most_instances = most;
         Ok(self)

@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use memcg::CentralStock;
-use memcg::{Bytes, Charge, ChargeError, Charged, Group, IntoBytes, OnFull, Weigh};
+use memcg::{Bytes, Charge, ChargeError, Charged, Group, IntoBytes, Weigh};
 use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;
 use tokio::time::sleep;
@@ -194,7 +194,7 @@ impl<T> Sender<T> {
     fn charge_now(&self, bytes: Bytes) -> Result<Charge, ChargeError> {
         self.stock
             .charge_if_room(bytes)
-            .map_or_else(|| self.group().charge_with(bytes, OnFull::Now), Ok)
+            .map_or_else(|| self.group().try_charge(bytes), Ok)
     }
 
     /// Charges `bytes` that have found no room: after the other tasks of this worker have run, or
@@ -366,14 +366,14 @@ impl<T: Weigh> Sender<T> {
         self.send_charged(Charged::new(message, charge))
     }
 
-    /// Sends a message where its bytes fit at once. It waits for no room, calls no reclaimer, and
-    /// is not delayed above a high. Wakers of charges in line may run on this thread, as after any
-    /// charge.
+    /// Sends a message where its bytes fit at once, and never blocks: it waits for no room, calls
+    /// no reclaimer, and is not delayed above a high. It is not refused beside unused credit. The
+    /// receiver's waker runs on this thread.
     ///
     /// # Errors
     ///
     /// As [`send`](Self::send); [`SendError::Refused`] where the bytes do not fit now, as
-    /// [`OnFull::Now`] says it.
+    /// [`Group::try_charge`] says it.
     pub fn try_send(&self, message: T) -> Result<(), SendError<T>> {
         if self.is_closed() {
             return Err(SendError::Closed(message));
