@@ -117,7 +117,7 @@ const PARTS: &[(&[&str], Folders)] = &[
         &["park", "this_thread", "sleep"],
         Only(&["group", "pressure", "reclaim"]),
     ),
-    (&["Thread"], Only(&["pressure", "reclaim", "thread"])),
+    (&["Thread"], Only(&["pressure", "thread"])),
     (&["TIME_PASSES"], Only(&["pressure", "reclaim", "thread"])),
     (&["start_thread"], Only(&["thread"])),
     (
