@@ -107,7 +107,8 @@ impl Reclaim for TenantCache {
 fn main() -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::builder().max(Limit::mib(6)).audit(true).build()?;
     let limits = Limits::new().max(Limit::mib(3)).low(Limit::mib(1));
-    let (mut caches, mut registrations) = (Vec::new(), Vec::new());
+    let mut caches = Vec::new();
+    let mut registrations = Vec::new();
     for (name, keys) in [("hot", 150), ("wide", 2_000), ("scan", 1_000_000)] {
         let (cache, registration) = TenantCache::new(runtime.root().create(name, limits)?);
         registrations.push(registration);
@@ -126,8 +127,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     });
     for (cache, _) in &caches {
-        let (group, shelf) = (&cache.group, cache.shelf.lock().unwrap());
-        let (met, cached) = (group.events().local().get(Event::Max), shelf.entries.len());
+        let group = &cache.group;
+        let shelf = cache.shelf.lock().unwrap();
+        let met = group.events().local().get(Event::Max);
+        let cached = shelf.entries.len();
         println!(
             "{:<5} {} hits, {} evicted, {cached} cached",
             group.name(),

@@ -99,7 +99,8 @@ fn a_scope_allocates_what_its_group_must() {
         allocations(|| scopes.extend((0..2_000).map(|number| scope(&tenant, name(number)))))
     };
     let first = many(GroupName::Number);
-    let (unnamed, again) = (many(|_| GroupName::Unnamed), many(GroupName::Number));
+    let unnamed = many(|_| GroupName::Unnamed);
+    let again = many(GroupName::Number);
     // The objects are there. A table of an index that many entries have left may be built again,
     // larger.
     assert!(

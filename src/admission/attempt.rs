@@ -41,7 +41,8 @@ pub(crate) struct Terms<'a> {
 impl<'a> Terms<'a> {
     /// Bytes that come on top of usage. The attempt may cancel groups, and has no end.
     pub(super) fn new(group: &'a Counter, bytes: u64, may_block: bool) -> Self {
-        let (end, line) = (None, RefCell::new(None));
+        let end = None;
+        let line = RefCell::new(None);
         Terms {
             group,
             bytes,
@@ -122,9 +123,6 @@ pub(crate) enum RefusalKind {
     Full(Option<Pending>),
     /// The charge waited in line for this whole time. The refusal is that at its end.
     TimedOut(Duration),
-    /// All that the level uses is held by tasks that wait in its line, and this is the youngest
-    /// wait.
-    Deadlock,
 }
 
 /// Source that is about to give memory back.
@@ -189,7 +187,6 @@ impl<'a> ChargeFailure<'a> {
             match kind {
                 RefusalKind::Full(_) => {}
                 RefusalKind::TimedOut(_) => events::count(refusal.level, Event::TimedOut),
-                RefusalKind::Deadlock => events::count(refusal.level, Event::Deadlock),
             }
             // Inside reclaim no reclaimer was asked, so the refusal says nothing about what other
             // groups hold.
@@ -211,7 +208,6 @@ pub(super) fn decided(
     let (level, kind) = match decision {
         Decision::Granted => return Ok(bytes),
         Decision::Full(level) => (level, RefusalKind::Full(None)),
-        Decision::Deadlock(level) => (level, RefusalKind::Deadlock),
         Decision::Offline => return Err(ChargeFailure::Offline),
         Decision::Cancelled => return Err(ChargeFailure::Cancelled),
     };
@@ -222,12 +218,9 @@ pub(super) fn decided(
     })
 }
 
-/// True if the charge could ever fit, at the level that refused and further up: else no reclaim
-/// makes room for it.
-pub(super) fn fits_ever(bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
-    bytes <= refusal.max.min(USAGE_MAX)
-        && refusal
-            .level
-            .path_to_root()
-            .all(|level| bytes <= level.admits())
+/// True if the charge fits below each max of its path as they are now: else no reclaim makes room
+/// for it.
+pub(super) fn fits_ever(group: &Counter, bytes: u64) -> bool {
+    let fits = |level: &Counter| bytes <= level.admits().min(USAGE_MAX);
+    group.path_to_root().all(fits)
 }

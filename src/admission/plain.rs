@@ -30,31 +30,31 @@ impl<'a> Terms<'a> {
     pub(super) fn plain(group: &'a Counter, bytes: u64, wait_for: WaitFor) -> Self {
         let mut terms = Terms::new(group, bytes, wait_for != WaitFor::Nothing);
         if let WaitFor::Until(time) = wait_for {
-            (terms.end, terms.cancels, terms.stays_in_line) =
-                (time.reclaim_end(), !time.is_zero(), true);
+            terms.end = time.reclaim_end();
+            terms.cancels = !time.is_zero();
+            terms.stays_in_line = true;
         }
         terms
     }
 
-    fn enqueue(&self, waits: bool, level: &Counter) -> Ticket {
-        line::enqueue((self.group, waits), self.bytes, level, None)
+    fn enqueue(&self, level: &Counter) -> Ticket {
+        line::enqueue(self.group, self.bytes, level, None)
     }
 
     /// Its place in line, which it takes at `level` where it has none.
     pub(super) fn into_line(self, level: &Counter) -> Ticket {
         let kept = self.line.take();
-        kept.iter().for_each(Ticket::waits);
-        kept.unwrap_or_else(|| self.enqueue(true, level))
+        kept.unwrap_or_else(|| self.enqueue(level))
     }
 
     /// Charges after a refusal, where the group is more important than all that wait at the level:
     /// a place in line is before theirs, and the charge leaves it again where there is no room.
     pub(super) fn go_first(&self, refusal: LevelRefusal<'a>) -> Progress<'a> {
         let level = refusal.level;
-        if !line::goes_first(self.group, level) || !may_wait(self.bytes, &refusal) {
+        if !line::goes_first(self.group, level) || !may_wait(self.group, self.bytes, &refusal) {
             return Progress::Continue(refusal);
         }
-        let mut ticket = self.enqueue(false, level);
+        let mut ticket = self.enqueue(level);
         match ticket.poll(Waker::noop()) {
             Ok(decision) => Progress::Break(decided(self.group, decision, self.bytes, false)),
             // The level may have served it, and another one have refused it then.
@@ -87,7 +87,7 @@ impl<'a> Attempt<'a> for Terms<'a> {
         // In line from the first victim on: a charge that comes later does not get what is freed
         // for this one.
         let mut line = self.line.borrow_mut();
-        let ticket = line.get_or_insert_with(|| self.enqueue(false, level));
+        let ticket = line.get_or_insert_with(|| self.enqueue(level));
         let waker = parked_waker();
         let decision = loop {
             if let Ok(decision) = ticket.poll(&waker) {

@@ -10,8 +10,6 @@ use crate::counter::below::{self, Taken};
 use crate::counter::cover;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::watch::WAITING;
-use crate::pressure::line;
 use crate::sync::{is_over, pause};
 
 struct Below<'a> {
@@ -84,14 +82,6 @@ pub(crate) fn move_charge<'a>(
         charged.map_err(ChargeFailure::count)?;
         // Mutation: transfer-leaves-the-old-side-charged
         below::uncharge_slow(from, bytes, common, attempt.taken.get());
-        // Usage of the common level has not moved, and the bytes may now be those of tasks that
-        // wait.
-        if common
-            .path_to_root()
-            .any(|level| level.limits.watched.is_for(WAITING))
-        {
-            line::look_at_tasks(common.tree());
-        }
     }
     Ok(())
 }

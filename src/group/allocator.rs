@@ -84,8 +84,8 @@ impl Owner {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub fn charge(bytes: usize) -> Owner {
-        // SAFETY: begun for these bytes.
         Owner::begin_charge(bytes)
+            // SAFETY: begun for these bytes.
             .unwrap_or_else(|rest| unsafe { Owner::finish_charge(bytes, rest) })
     }
 

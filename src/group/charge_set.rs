@@ -3,10 +3,15 @@
 use std::{array, mem};
 
 use super::charge::{Charge, charge_and_sleep_slow};
+use super::charge_with::try_charge_slow;
 use super::counter::Counter;
 use super::error::ChargeError;
 use super::handle::Group;
+use crate::counter::object::KeptHeader;
 use crate::thread::slot::Consume;
+
+/// What makes one charge of a set that has missed.
+type ChargeSlow = fn(KeptHeader, u64, Consume) -> Result<(), ChargeError>;
 
 /// # Charges to counters beside memory
 impl Group {
@@ -71,6 +76,42 @@ impl Group {
         &self,
         amounts: &[(Counter, u64); N],
     ) -> Result<[Charge; N], ChargeError> {
+        self.charge_each(amounts, charge_and_sleep_slow)
+    }
+
+    /// Charges one counter or several as [`charge_set`](Self::charge_set) does, each as
+    /// [`try_charge`](Self::try_charge), and never blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`charge_set`](Self::charge_set), and [`ChargeError::WouldBlock`] as
+    /// [`try_charge`](Self::try_charge).
+    ///
+    /// ```
+    /// # let mut builder = memcg::Runtime::builder();
+    /// let descriptors = builder.counter("descriptors", memcg::Unit::Events);
+    /// # let runtime = builder.build()?;
+    /// let root = runtime.root();
+    /// root.counter(descriptors)?.set_max(1)?;
+    /// let [memory, descriptor] = root.try_charge_set(&[(memcg::Counter::MEMORY, 4096), (descriptors, 1)])?;
+    /// assert!(root.try_charge_set(&[(memcg::Counter::MEMORY, 4096), (descriptors, 1)]).is_err());
+    /// assert_eq!((root.live(), memory.bytes(), descriptor.bytes()), (4096, 4096, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn try_charge_set<const N: usize>(
+        &self,
+        amounts: &[(Counter, u64); N],
+    ) -> Result<[Charge; N], ChargeError> {
+        self.charge_each(amounts, try_charge_slow)
+    }
+
+    #[inline(always)]
+    fn charge_each<const N: usize>(
+        &self,
+        amounts: &[(Counter, u64); N],
+        slow: ChargeSlow,
+    ) -> Result<[Charge; N], ChargeError> {
         let mut headers = [self.header; N];
         for at in (0..N).rev() {
             let (counter, bytes) = amounts[at];
@@ -82,7 +123,7 @@ impl Group {
                 None => Consume::Miss,
             };
             if missed != Consume::Hit {
-                self.charge_one_of_set_slow(amounts, at, missed)?;
+                self.charge_one_of_set_slow(amounts, at, missed, slow)?;
             }
         }
         // Charges are made of numbers here, and not kept while others are made: then none of them
@@ -99,6 +140,7 @@ impl Group {
         amounts: &[(Counter, u64)],
         at: usize,
         missed: Consume,
+        slow: ChargeSlow,
     ) -> Result<(), ChargeError> {
         let (counter, bytes) = amounts[at];
         let behind = Behind {
@@ -108,7 +150,7 @@ impl Group {
         let header = self
             .header_of(counter)
             .ok_or_else(|| self.unknown_counter_slow(counter))?;
-        charge_and_sleep_slow(header, bytes, missed)?;
+        slow(header, bytes, missed)?;
         mem::forget(behind);
         Ok(())
     }

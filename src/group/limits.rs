@@ -4,9 +4,9 @@ use std::fmt;
 
 use super::error::NameError;
 use crate::counter::object::Counter;
+use crate::hierarchy::importance;
 use crate::hierarchy::setting_names::{self, SettingName};
-use crate::hierarchy::{importance, tasks};
-use crate::pressure::deadlock::overdraft;
+use crate::state::applied::Settings;
 use crate::state::limits::LimitKind;
 use crate::units::{IntoLimit, Limit, Percent};
 
@@ -34,35 +34,41 @@ use crate::units::{IntoLimit, Limit, Percent};
 #[non_exhaustive]
 pub struct Limits {
     /// Bytes that reclaim never touches.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub min: Option<Limit>,
     /// Bytes that reclaim touches last.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub low: Option<Limit>,
     /// Usage above which charges are slowed down.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub high: Option<Limit>,
     /// The most bytes that charges may bring usage to.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub max: Option<Limit>,
     /// Usage above which the group is reclaimed first.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub soft: Option<Limit>,
     /// The weight among siblings that makes the soft limit: see [`share`](Self::share).
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub share: Option<u32>,
     /// Usage above which a thread of the runtime reclaims: see
     /// [`reclaim_above`](Self::reclaim_above).
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub reclaim_above: Option<Limit>,
     /// The share of max from which the pressure is elevated: see
     /// [`pressure_levels`](Self::pressure_levels).
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub elevated: Option<Percent>,
     /// The share of max from which the pressure is critical.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub critical: Option<Percent>,
     /// Usage is the larger of what is reserved and what is allocated: see
     /// [`cover_allocations`](Self::cover_allocations).
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "std::ops::Not::not"))]
     pub cover_allocations: bool,
     /// Rank among groups that give for each other: see [`importance`](Self::importance).
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub importance: Option<u8>,
-    /// The tasks that give the group's memory back: see [`tasks`](Self::tasks).
-    pub tasks: Option<u16>,
-    /// Per cent of max that one wait which cannot end may take above it: see
-    /// [`overdraft`](Self::overdraft).
-    pub overdraft: Option<u8>,
     /// The service's name for its setting of these limits: see [`setting`](Self::setting). It has
     /// no text form.
     #[cfg_attr(feature = "serde", serde(skip))]
@@ -158,14 +164,13 @@ impl Limits {
     ///
     /// ```
     /// # use memcg::Limits;
-    /// # use memcg::expert::Inspect as _;
     /// # let runtime = memcg::Runtime::builder().max(1_000).build()?;
     /// let gold = runtime.root().create("gold", Limits::new().share(300))?;
-    /// assert_eq!(gold.soft(), 1_000, "alone");
+    /// assert_eq!(gold.inspect().soft(), 1_000, "alone");
     /// let silver = runtime.root().create("silver", Limits::new().share(100))?;
-    /// assert_eq!((gold.soft(), silver.soft()), (750, 250));
+    /// assert_eq!((gold.inspect().soft(), silver.inspect().soft()), (750, 250));
     /// gold.offline()?;
-    /// assert_eq!(silver.soft(), 1_000);
+    /// assert_eq!(silver.inspect().soft(), 1_000);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub const fn share(mut self, share: u32) -> Self {
@@ -321,73 +326,6 @@ impl Limits {
         self
     }
 
-    /// Says that the memory of the group, and of the groups below, is given back by so many tasks
-    /// of the service: each charges for itself, and gives nothing back while its charge waits. The
-    /// crate then sees waits that cannot end.
-    ///
-    /// While as many charges of the group are in one line, nothing in the group comes back. Where
-    /// such groups hold all that the full group uses, and no charge in line fits, the youngest wait
-    /// of a group that holds something ends with
-    /// [`ChargeError::Deadlock`](crate::ChargeError::Deadlock); of several
-    /// [importances](Self::importance) the lowest. There is no such end while another group holds a
-    /// byte there, while a reclaimer is registered there, or where the full group
-    /// [covers](Self::cover_allocations).
-    ///
-    /// The highest group on the path that says so counts. 0, the default: the group may give back
-    /// at any time, and its waits end by time, a victim or others. With too small a number a wait
-    /// may end that others would have served. So a task has one charge in line at a time and awaits
-    /// nothing else beside it; its time limit is not looked at. The place of a queue is one wait.
-    /// The wait that ends may be that of a task which holds nothing itself: its group does. A
-    /// charge that waits costs a load for each level more, and a look at the groups in line that
-    /// say so.
-    ///
-    /// ```
-    /// use memcg::{ChargeError, Limits, OnFull, Runtime};
-    /// use std::time::Duration;
-    ///
-    /// let runtime = Runtime::builder().max(100).build()?;
-    /// let query = runtime.root().create("q17", Limits::new().tasks(1))?;
-    /// let build_side = query.charge(80)?;
-    /// let refused = query.charge_with(40, OnFull::Wait(Duration::from_secs(600))).unwrap_err();
-    /// assert!(matches!(refused, ChargeError::Deadlock(_)), "at once: it waits for what it holds itself");
-    /// drop(build_side); // spill, and go on
-    /// let _charge = query.charge(40)?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub const fn tasks(mut self, tasks: u16) -> Self {
-        self.tasks = Some(tasks);
-        self
-    }
-
-    /// Lets one charge at a time through above max where no wait in the line of this group can end:
-    /// by so many per cent of max at most. 0, the default: the youngest of these waits ends with
-    /// [`ChargeError::Deadlock`](crate::ChargeError::Deadlock) instead.
-    ///
-    /// The first in line is let through, of the charges for which that is enough, and whose groups,
-    /// with all their [tasks](Self::tasks) in this line, hold something. Its task goes on, and
-    /// gives back what it holds. While usage is above max no other one is let through: then the
-    /// youngest wait ends. The limits above this group hold.
-    /// [`forced`](crate::GroupCounter::forced) counts the bytes above max. A group that
-    /// [covers](Self::cover_allocations), or is below one that does, is not let through.
-    ///
-    /// ```
-    /// use memcg::{Limits, OnFull, Runtime};
-    /// use std::time::Duration;
-    ///
-    /// let runtime = Runtime::builder().build()?;
-    /// let queries = runtime.root().create("queries", Limits::new().max(100).overdraft(20))?;
-    /// let query = queries.create("q17", Limits::new().tasks(1))?;
-    /// let build_side = query.charge(90)?;
-    /// let probe = query.charge_with(30, OnFull::Wait(Duration::from_secs(600)))?; // it would wait for itself
-    /// assert_eq!((queries.live(), queries.forced()), (120, 20));
-    /// # drop((build_side, probe));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub const fn overdraft(mut self, per_cent_of_max: u8) -> Self {
-        self.overdraft = Some(per_cent_of_max);
-        self
-    }
-
     /// Names the setting of the service that the max comes from. A refusal then tells its reader to
     /// raise that, in place of a max that only this crate knows.
     ///
@@ -418,6 +356,15 @@ impl Limits {
         self.setting?.ok().map(SettingName::get)
     }
 
+    pub(super) fn setting_if_valid(&self) -> Option<SettingName> {
+        self.setting?.ok()
+    }
+
+    /// The fault of the [setting](Self::setting)'s name.
+    pub(super) fn setting_fault(&self) -> Option<NameError> {
+        self.setting?.err()
+    }
+
     /// Returns each kind of limit with its value here; `None`: not named.
     pub(super) fn kinds(&self) -> [(LimitKind, Option<Limit>); 6] {
         let Limits {
@@ -439,6 +386,104 @@ impl Limits {
         ]
     }
 
+    /// The settings that are named here.
+    pub(super) fn settings(&self) -> Settings {
+        let of = |setting: Settings, is_named: bool| setting.only_if(is_named);
+        self.kinds()
+            .into_iter()
+            .map(|(kind, limit)| of(Settings::limit(kind), limit.is_some()))
+            .chain([
+                of(Settings::SHARE, self.share.is_some()),
+                of(Settings::ELEVATED, self.elevated.is_some()),
+                of(Settings::CRITICAL, self.critical.is_some()),
+                of(Settings::IMPORTANCE, self.importance.is_some()),
+                of(Settings::SETTING_NAME, self.setting.is_some()),
+            ])
+            .fold(Settings::NONE, Settings::and)
+    }
+
+    /// These limits without those that are not among `settings`.
+    pub(super) fn only(&self, settings: Settings) -> Limits {
+        let limit =
+            |limit: Option<Limit>, kind| limit.filter(|_| settings.has(Settings::limit(kind)));
+        Limits {
+            min: limit(self.min, LimitKind::Min),
+            low: limit(self.low, LimitKind::Low),
+            high: limit(self.high, LimitKind::High),
+            max: limit(self.max, LimitKind::Max),
+            soft: limit(self.soft, LimitKind::Soft),
+            share: self.share.filter(|_| settings.has(Settings::SHARE)),
+            reclaim_above: limit(self.reclaim_above, LimitKind::ReclaimAbove),
+            elevated: self.elevated.filter(|_| settings.has(Settings::ELEVATED)),
+            critical: self.critical.filter(|_| settings.has(Settings::CRITICAL)),
+            importance: self
+                .importance
+                .filter(|_| settings.has(Settings::IMPORTANCE)),
+            setting: self
+                .setting
+                .filter(|_| settings.has(Settings::SETTING_NAME)),
+            ..*self
+        }
+    }
+
+    /// These limits, and the default for each of `settings` that they do not name, where a default
+    /// can be named.
+    pub(super) fn filled(&self, settings: Settings) -> Limits {
+        let limit = |limit: Option<Limit>, kind, default: Limit| {
+            limit.or(settings.has(Settings::limit(kind)).then_some(default))
+        };
+        let none = |percent: Option<Percent>, setting| {
+            percent.or(settings.has(setting).then_some(Percent::at_most_whole(0)))
+        };
+        Limits {
+            min: limit(self.min, LimitKind::Min, Limit::Bytes(0)),
+            low: limit(self.low, LimitKind::Low, Limit::Bytes(0)),
+            high: limit(self.high, LimitKind::High, Limit::Unlimited),
+            max: limit(self.max, LimitKind::Max, Limit::Unlimited),
+            soft: limit(self.soft, LimitKind::Soft, Limit::Unlimited),
+            share: self.share.or(settings.has(Settings::SHARE).then_some(0)),
+            reclaim_above: limit(
+                self.reclaim_above,
+                LimitKind::ReclaimAbove,
+                Limit::Unlimited,
+            ),
+            elevated: none(self.elevated, Settings::ELEVATED),
+            critical: none(self.critical, Settings::CRITICAL),
+            ..*self
+        }
+    }
+
+    /// The settings with their values as text; `None` where a value stands for no limit, and where
+    /// it is not named. Beside a share there is no soft limit of the group's own.
+    pub(super) fn texts(&self) -> [(&'static str, Option<String>); 12] {
+        let limit = |limit: Option<Limit>| {
+            limit
+                .filter(|limit| *limit != Limit::Unlimited)
+                .map(|limit| limit.to_string())
+        };
+        let percent = |percent: Option<Percent>| {
+            percent
+                .filter(|percent| percent.get() > 0)
+                .map(|percent| percent.to_string())
+        };
+        let share = self.share.filter(|share| *share > 0);
+        let covers = self.cover_allocations.then(|| true.to_string());
+        [
+            ("min", limit(self.min)),
+            ("low", limit(self.low)),
+            ("high", limit(self.high)),
+            ("max", limit(self.max)),
+            ("soft", limit(self.soft.filter(|_| share.is_none()))),
+            ("share", share.map(|share| share.to_string())),
+            ("reclaim_above", limit(self.reclaim_above)),
+            ("elevated", percent(self.elevated)),
+            ("critical", percent(self.critical)),
+            ("importance", self.importance.map(|of| of.to_string())),
+            ("cover_allocations", covers),
+            ("setting", self.setting_name().map(str::to_owned)),
+        ]
+    }
+
     /// Sets what no charge compares.
     pub(super) fn set_marks(&self, group: &Counter, setting: Option<SettingName>) {
         if let Some(name) = setting {
@@ -446,12 +491,6 @@ impl Limits {
         }
         if let Some(importance) = self.importance {
             importance::set(group, importance);
-        }
-        if let Some(of) = self.tasks {
-            tasks::set(group, of);
-        }
-        if let Some(per_cent) = self.overdraft {
-            overdraft::set(group, per_cent);
         }
     }
 
@@ -499,10 +538,8 @@ impl Limits {
                 .filter(|percent| percent.get() > 0)
                 .map(Limit::Percent)
         };
-        let (elevated, critical) = (
-            ("elevated", threshold(self.elevated)),
-            ("critical", threshold(self.critical)),
-        );
+        let elevated = ("elevated", threshold(self.elevated));
+        let critical = ("critical", threshold(self.critical));
         // A percentage of the mark is one of max itself.
         let mark = (
             "reclaim_above",
@@ -626,12 +663,12 @@ mod tests {
             let refused = acme.set_limits(limits).unwrap_err();
             assert_eq!(
                 refused.to_string(),
-                format!("no setting's name for /acme: {fault}")
+                format!("cannot name a setting for /acme: {fault}")
             );
             let refused = acme.create("q17", limits).unwrap_err();
             assert_eq!(
                 refused.to_string(),
-                format!("no setting's name for \"q17\" in /acme: {fault}")
+                format!("cannot name a setting for \"q17\" in /acme: {fault}")
             );
         }
         assert_eq!(

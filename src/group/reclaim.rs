@@ -5,7 +5,6 @@ use super::error::ReclaimError;
 use super::handle::Group;
 use super::registration::Registration;
 use crate::counter::object::tree::Tree;
-use crate::pressure::line;
 use crate::reclaim::registrations;
 use crate::reclaim::repeat;
 use crate::reclaim::report::ReclaimReport;
@@ -91,7 +90,6 @@ impl Drop for ReclaimerGuard {
         }
         self.reclaimer.calls.retire();
         let gone = registrations::unregister(&self.tree, &self.reclaimer);
-        line::look_at_tasks(&self.tree);
         // No thread waits inside a reclaimer: two that drop each other's registration would wait
         // for each other.
         if !context::in_reclaim() {

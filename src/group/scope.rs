@@ -62,7 +62,8 @@ impl Group {
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let request = runtime.root().scope("r1", Limits::new())?;
-/// let (part, group) = (request.create("part", Limits::new())?, request.clone());
+/// let part = request.create("part", Limits::new())?;
+/// let group = request.clone();
 /// let charge = part.charge(10)?;
 /// drop(request);
 /// assert!(group.is_offline() && part.is_offline());

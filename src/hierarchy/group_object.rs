@@ -19,13 +19,14 @@ use crate::hierarchy::group_tree::{self, GroupTree};
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::stat::published::PublishedPlace;
+use crate::state::applied::Applied;
 use crate::state::events::EventsPlace;
 use crate::state::limits::Percents;
 use crate::state::name::Name;
 use crate::state::oom::OomMarks;
 use crate::state::reclaim::{NO_RING, RingPlace};
 use crate::state::waiting::FirstInLine;
-use crate::sync::stat_atomic::{AtomicPtr, AtomicU8, AtomicU16};
+use crate::sync::stat_atomic::{AtomicPtr, AtomicU8};
 use crate::sync::{Ordering, Shared};
 use crate::thread::objects;
 
@@ -35,8 +36,8 @@ pub(crate) struct GroupObject {
     object: CounterObject,
     state: CounterState,
     pub(crate) oom: OomMarks,
-    /// The tasks that the group's memory is given back by; 0 where the group does not say.
-    pub(crate) tasks: AtomicU16,
+    /// The settings that come from a spec.
+    pub(crate) applied: Applied,
     pub(crate) ring: RingPlace,
     /// The group's statistics; empty until a thread writes to it or to a group below.
     pub(crate) stats: PublishedPlace,
@@ -61,8 +62,6 @@ pub(crate) struct CounterState {
     /// The number of the name that a service has for the limits, in the table of the process, plus
     /// 1; 0 where they have none.
     pub(crate) setting: AtomicU8,
-    /// Per cent of max that a wait which cannot end may take above it; 0: none.
-    pub(crate) overdraft: AtomicU8,
 }
 
 impl CounterState {
@@ -70,9 +69,7 @@ impl CounterState {
         self.events.get().is_none()
             && self.first_in_line.is_clean()
             && self.percents.is_clean()
-            && [&self.setting, &self.overdraft]
-                .iter()
-                .all(|word| word.load(Ordering::Relaxed) == 0)
+            && self.setting.load(Ordering::Relaxed) == 0
     }
 }
 
@@ -178,7 +175,8 @@ fn places_at(counters: usize) -> usize {
 #[allow(unsafe_code)]
 pub(crate) fn take(tree: &Tree, groups: &GroupTree) -> Result<&'static Object, NoMemory> {
     let object = objects::take(cache_of(&tree.pool))?;
-    let (first, number) = (object.first::<GroupObject>(), object.number);
+    let first = object.first::<GroupObject>();
+    let number = object.number;
     let counters = groups.counters();
     for position in 0..counters {
         // SAFETY: an object of `group_cache` for so many counters and nodes, zeroed or made, that
@@ -231,7 +229,7 @@ impl GroupObject {
             },
             state: CounterState::default(),
             oom: OomMarks::default(),
-            tasks: AtomicU16::new(0),
+            applied: Applied::default(),
             ring: RingPlace::new(),
             stats: PublishedPlace::default(),
             name: UnsafeCell::new(Name::NONE),
@@ -264,8 +262,10 @@ impl GroupObject {
     }
 
     fn is_clean(&self) -> bool {
-        let settings = self.oom.is_clean() && self.tasks.load(Ordering::Relaxed) == 0;
-        settings && self.ring.number() == NO_RING && self.states().all(CounterState::is_clean)
+        self.oom.is_clean()
+            && self.applied.is_clean()
+            && self.ring.number() == NO_RING
+            && self.states().all(CounterState::is_clean)
     }
 
     /// The group's name among its siblings; empty for the root.
@@ -293,11 +293,10 @@ impl GroupObject {
     /// uses it.
     pub(crate) fn end(&self) {
         self.oom.reset();
-        self.tasks.store(0, Ordering::Relaxed);
+        self.applied.reset();
         self.ring.set(NO_RING);
         self.states().for_each(|state| state.percents.reset());
         self.state.setting.store(0, Ordering::Relaxed);
-        self.state.overdraft.store(0, Ordering::Relaxed);
         self.set_name(Name::NONE);
     }
 }

@@ -24,6 +24,7 @@ use crate::sync::{CachePadded, Ordering, Shared};
 
 /// Shared state of all groups of a tree: behind `Tree::policies`.
 pub(crate) struct GroupTree {
+    pub(crate) made: Instant,
     pub(crate) settings: GroupSettings,
     pub(crate) further: Box<[CounterDecl]>,
     /// The number of groups, dying ones included, where it is limited. On a line of its own: each
@@ -49,6 +50,9 @@ pub(crate) struct GroupTree {
     /// figure alone.
     pub(crate) uncharged: AtomicU64,
     pub(crate) shares: Lock<Shares>,
+    /// A spec is being applied to a group of the tree. A flag under a lock, not the lock itself:
+    /// reclaimers run meanwhile.
+    pub(crate) applying: Lock<bool>,
     /// A group has, or had, a share.
     pub(crate) any_shares: AtomicBool,
     /// A group has, or had, thresholds of pressure.
@@ -135,6 +139,7 @@ impl GroupTree {
             numbers: 0,
         };
         GroupTree {
+            made: Instant::now(),
             settings,
             further,
             groups: CachePadded::new(AtomicU32::new(0)),
@@ -153,6 +158,7 @@ impl GroupTree {
             stalls: Lock::new(Rank::Bookkeeping, stalls),
             uncharged: AtomicU64::new(0),
             shares: Lock::new(Rank::Bookkeeping, Shares::default()),
+            applying: Lock::new(Rank::Bookkeeping, false),
             any_shares: AtomicBool::new(false),
             any_pressure: AtomicBool::new(false),
         }
@@ -168,8 +174,8 @@ impl GroupTree {
 #[inline]
 #[allow(unsafe_code)]
 pub(crate) fn if_groups(tree: &Tree) -> Option<&GroupTree> {
-    // SAFETY: `GroupTree` is the only type that implements `Policies`.
     tree.policies()
+        // SAFETY: `GroupTree` is the only type that implements `Policies`.
         .map(|policies| unsafe { &*ptr::from_ref(policies).cast::<GroupTree>() })
 }
 

@@ -11,4 +11,3 @@ pub(crate) mod preorder;
 pub(crate) mod service;
 pub(crate) mod setting_names;
 pub(crate) mod stats;
-pub(crate) mod tasks;

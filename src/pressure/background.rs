@@ -30,8 +30,13 @@ pub(crate) fn turn(mut job: Background) -> Option<Background> {
         return None;
     }
     loop {
+        // Credit is no group's excess: what is above after this is live.
         if over(level) > 0 {
-            let (before, comes) = (over(level), one_round(level));
+            level.tree().close_below(level);
+        }
+        if over(level) > 0 {
+            let before = over(level);
+            let comes = one_round(level);
             job.unseen = if over(level) < before {
                 0
             } else {
@@ -51,7 +56,8 @@ pub(crate) fn turn(mut job: Background) -> Option<Background> {
         if !marks::arm(level) {
             return None;
         }
-        (job.pause, job.unseen) = (Duration::ZERO, 0);
+        job.pause = Duration::ZERO;
+        job.unseen = 0;
     }
 }
 
@@ -62,13 +68,8 @@ fn over(level: &Counter) -> u64 {
 
 /// False: nothing came.
 fn one_round(level: &Counter) -> bool {
-    let before = over(level);
-    // Credit is no group's excess: it goes back where it may be all that is above.
-    if before <= level.bound() {
-        level.tree().close_below(level);
-    }
     if !registrations::any_below(level) {
-        return over(level) < before;
+        return false;
     }
     let mut request = Request::new(ReclaimCause::Background, deadline(level))
         .waits(false)

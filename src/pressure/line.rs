@@ -17,18 +17,17 @@ use smallvec::SmallVec;
 
 use crate::counter::central;
 use crate::counter::cover;
-use crate::counter::handle::Handle;
+use crate::counter::handle::{Handle, Stale};
 use crate::counter::level::How;
 use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, Kept};
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::spare::Side;
-use crate::counter::walk;
 use crate::counter::watch::{OBSERVED, WAITING};
+use crate::error::USAGE_MAX;
 use crate::hierarchy::service::{self, WAITS};
-use crate::hierarchy::{group_object, group_tree, importance, tasks};
-use crate::pressure::deadlock;
+use crate::hierarchy::{group_object, group_tree, importance};
 use crate::pressure::high::is_any_above;
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::registrations;
@@ -130,6 +129,18 @@ pub(crate) fn undo_barge(level: &Counter, n: u64) {
     }
 }
 
+/// The group of the first in line, and the bytes that it waits for.
+pub(crate) fn first_at(level: &Counter) -> Option<(Handle, u64)> {
+    if !level.limits.watched.is_for(WAITING) {
+        return None;
+    }
+    let _path = SlowPath::enter();
+    let waiting = table(level.tree()).lock();
+    let first = waiting.lines.get(&level.key())?.places.first()?.ticket();
+    let waiter = waiting.waiters.get(&first)?;
+    Some((Handle::pin(&waiter.group), waiter.bytes))
+}
+
 pub(crate) fn length(level: &Counter) -> usize {
     if !level.limits.watched.is_for(WAITING) {
         return 0;
@@ -140,29 +151,6 @@ pub(crate) fn length(level: &Counter) -> usize {
         .lines
         .get(&level.key())
         .map_or(0, |line| line.places.len())
-}
-
-/// Charges `n` for a waiter, and goes above the max of `level`. All other limits hold. The group is
-/// not below one that covers.
-fn charge_above_max<'a>(
-    (group, level): (&'a Counter, &'a Counter),
-    block: Option<&Block>,
-    n: u64,
-    place: PlaceInLine,
-) -> Result<(), LevelRefusal<'a>> {
-    let parent = level.parent();
-    walk_for((group, n), block, place, || {
-        if let Some(parent) = parent {
-            walk::walk(parent, n, How::Admit, None)?;
-        }
-        if let Err(refusal) = walk::walk(group, n, How::Admit, Some(level)) {
-            parent
-                .into_iter()
-                .for_each(|parent| _ = parent.uncharge(n, None));
-            return Err(refusal);
-        }
-        walk::walk(level, n, How::Force, parent).map(|_| ())
-    })
 }
 
 fn walk_for<'a>(
@@ -196,19 +184,8 @@ impl Waiting {
         let Some(waiter) = self.waiters.get_mut(&ticket) else {
             return;
         };
-        let (line, admits) = (self.lines.entry(level.key()).or_default(), level.admits());
+        let line = self.lines.entry(level.key()).or_default();
         line.places.insert(waiter.place);
-        if waiter.waits {
-            let holder = tasks::holder(&waiter.group).map(kept_by_waiter);
-            line.count_task(waiter, holder);
-        }
-        // Lowered meanwhile: all are compared again.
-        let is_too_large = waiter.bytes > admits;
-        line.admits = if is_too_large {
-            u64::MAX
-        } else {
-            line.admits.max(admits)
-        };
         self.show_first(level);
         // E25: in line, then the mark, then a look at usage.
         level.limits.watched.set(WAITING);
@@ -216,9 +193,8 @@ impl Waiting {
 
     fn leave_line(&mut self, ticket: u64, level: &Counter) {
         if let Some(line) = self.lines.get_mut(&level.key()) {
-            if let Some(waiter) = self.waiters.get_mut(&ticket) {
+            if let Some(waiter) = self.waiters.get(&ticket) {
                 line.places.remove(&waiter.place);
-                line.uncount_task(waiter);
             }
             self.show_first(level);
         }
@@ -261,7 +237,8 @@ impl Waiting {
         let budget = budget.min(self.patience_behind(place, level));
         self.count_barged(level, first(level).show(place, bytes, budget));
         if let Some(line) = self.lines.get_mut(&level.key()) {
-            (line.first, line.shown) = (place, budget);
+            line.first = place;
+            line.shown = budget;
         }
         if place == PlaceInLine::NONE {
             self.lines.remove(&level.key());
@@ -275,7 +252,8 @@ impl Waiting {
         let Some(line) = self.lines.get_mut(&level.key()) else {
             return;
         };
-        let (place, shown) = (line.first, std::mem::replace(&mut line.shown, left));
+        let place = line.first;
+        let shown = std::mem::replace(&mut line.shown, left);
         let barged = shown.saturating_sub(left);
         if let Some(waiter) = self.waiters.get_mut(&place.ticket()) {
             let budget = waiter
@@ -309,9 +287,16 @@ impl Waiting {
         else {
             return false;
         };
-        (waiter.bytes, waiter.budget) = (bytes, waiter.budget.min(bytes));
+        let group = waiter.group;
+        let level = waiter.level;
+        let before = waiter.bytes;
+        waiter.bytes = bytes;
+        waiter.budget = waiter.budget.min(bytes);
         waiter.patience = waiter.patience.min(bytes.saturating_mul(PATIENCE));
-        let (group, level) = (waiter.group, waiter.level);
+        for above in group.path_to_root() {
+            self.below.remove(&(above.key(), before, ticket));
+            self.below.insert((above.key(), bytes, ticket));
+        }
         let Some(line) = self.lines.get_mut(&level.key()) else {
             return false;
         };
@@ -319,14 +304,10 @@ impl Waiting {
             first(&level).show_bytes(bytes);
             line.shown = line.shown.min(bytes);
         }
-        let admits = level.admits();
-        if bytes > admits {
-            line.admits = u64::MAX;
-        }
         // E25: a thread that gives bytes back serves the level under this lock: before, and usage
         // has fallen, or later, for the new number.
         // Mutation: resized-in-line-without-a-look
-        if bytes > admits || cover::rise_at(&group, bytes, &level) <= level.room(admits) {
+        if cover::rise_at(&group, bytes, &level) <= level.room(level.admits()) {
             service::schedule(&level);
         }
         true
@@ -338,9 +319,9 @@ impl Waiting {
         };
         waiter.decided = Some(decision);
         wakers.extend(waiter.waker.take());
-        let (group, level) = (waiter.group, waiter.level);
+        let level = waiter.level;
         self.leave_line(ticket, &level);
-        self.forget_one_of(&group);
+        self.forget(ticket);
     }
 
     /// State that a waiter finds. A decision is returned once.
@@ -364,7 +345,14 @@ impl Waiting {
         })
     }
 
-    fn forget_one_of(&mut self, group: &Counter) {
+    /// A waiter waits no longer.
+    fn forget(&mut self, ticket: u64) {
+        let Some(&Waiter { group, bytes, .. }) = self.waiters.get(&ticket) else {
+            return;
+        };
+        for level in group.path_to_root() {
+            self.below.remove(&(level.key(), bytes, ticket));
+        }
         if let Some(waits) = self.groups.get_mut(&group.key()) {
             *waits -= 1;
             if *waits == 0 {
@@ -377,45 +365,6 @@ impl Waiting {
     /// Charge for the waiters in line at `level`, the first and then those that may barge. A waiter
     /// that is refused elsewhere moves there.
     fn serve(&mut self, level: &Counter, service: &mut Service<'_>) {
-        self.refuse_too_large(level, service.wakers);
-        self.serve_room(level, service);
-        if let Some(ticket) = deadlock::wait_to_end(self, level) {
-            let through = deadlock::waits_to_let_through(self, level);
-            if !through
-                .into_iter()
-                .any(|ticket| self.let_through(ticket, level, service))
-            {
-                self.decide(
-                    ticket,
-                    Decision::Deadlock(kept_by_waiter(level)),
-                    service.wakers,
-                );
-            }
-            // The next waiter may be first now, or fit.
-            service::schedule(level);
-        }
-    }
-
-    /// False: a limit of another level refuses.
-    fn let_through(&mut self, ticket: u64, level: &Counter, service: &mut Service<'_>) -> bool {
-        let Some(&Waiter {
-            group,
-            bytes,
-            place,
-            ..
-        }) = self.waiters.get(&ticket)
-        else {
-            return false;
-        };
-        let goes = charge_above_max((&group, level), service.block, bytes, place).is_ok();
-        if goes {
-            self.count_passed(place, &group, bytes);
-            self.decide(ticket, Decision::Granted, service.wakers);
-        }
-        goes
-    }
-
-    fn serve_room(&mut self, level: &Counter, service: &mut Service<'_>) {
         while let Some(first) = self.first_to_serve(level) {
             if !self.try_serve(first, level, service) {
                 break;
@@ -430,7 +379,8 @@ impl Waiting {
             let ticket = place.ticket();
             let needs = |waiter: &Waiter| cover::rise_at(&waiter.group, waiter.bytes, level);
             let bytes = self.waiters.get(&ticket).map_or(u64::MAX, needs);
-            let (room, budget) = (level.room(level.admits()), first(level).budget());
+            let room = level.room(level.admits());
+            let budget = first(level).budget();
             if room == 0 || budget == 0 {
                 break;
             }
@@ -515,26 +465,32 @@ impl Waiting {
         }
     }
 
-    /// A waiter that asks for more than the level admits by now can never be served, wherever it is
-    /// in line.
+    /// The tickets of those that wait below `level` for more than `most`, in whatever line. They
+    /// cost a look-up, and those that are found.
+    fn below(&self, level: &Counter, most: Option<u64>) -> Vec<u64> {
+        let key = level.key();
+        let Some(from) = most.map_or(Some(0), |most| most.checked_add(1)) else {
+            return Vec::new();
+        };
+        let found = self.below.range((key, from, 0)..=(key, u64::MAX, u64::MAX));
+        found.map(|&(.., ticket)| ticket).collect()
+    }
+
+    /// Ends the waits below `level` that it can never serve, wherever they are in line.
     fn refuse_too_large(&mut self, level: &Counter, wakers: &mut Wakers) {
-        let admits = level.admits();
-        let Some(line) = self.lines.get_mut(&level.key()) else {
+        for ticket in self.below(level, Some(self.falls.lasting(level))) {
+            self.end(ticket, Decision::Full(kept_by_waiter(level)), wakers);
+        }
+    }
+
+    /// Ends a wait in the middle of a line.
+    fn end(&mut self, ticket: u64, decision: Decision, wakers: &mut Wakers) {
+        let Some(at) = self.waiters.get(&ticket).map(|waiter| waiter.level) else {
             return;
         };
-        if std::mem::replace(&mut line.admits, admits) <= admits {
-            return;
-        }
-        let line: Vec<u64> = line.places.iter().map(|place| place.ticket()).collect();
-        for ticket in line {
-            if self
-                .waiters
-                .get(&ticket)
-                .is_some_and(|waiter| waiter.bytes > admits)
-            {
-                self.decide(ticket, Decision::Full(kept_by_waiter(level)), wakers);
-            }
-        }
+        self.decide(ticket, decision, wakers);
+        // The next waiter may be first now.
+        service::schedule(&at);
     }
 
     /// False: there is no room for it at `level`, where it goes on waiting.
@@ -548,14 +504,6 @@ impl Waiting {
         else {
             return false;
         };
-        if bytes > level.admits() {
-            self.decide(
-                ticket,
-                Decision::Full(kept_by_waiter(level)),
-                service.wakers,
-            );
-            return true;
-        }
         // A walk of a group that covers schedules the lines of its path where it is refused: a walk
         // that this level refuses would do so without end. One that another level refuses moves the
         // charge there.
@@ -614,7 +562,7 @@ pub(crate) fn serve(level: &Counter, block: Option<&Block>, wakers: &mut Wakers)
     let tree = level.tree();
     if level.limits.watched.is_for(WAITS) && level.state().is_offline() {
         expel(
-            tree,
+            level,
             Decision::Offline,
             |group| ptr::eq(group, level),
             wakers,
@@ -636,73 +584,71 @@ pub(crate) fn serve(level: &Counter, block: Option<&Block>, wakers: &mut Wakers)
     }
 }
 
-/// End the wait of each group that is meant.
+/// End the wait of each group below `top` that is meant. The others below it are looked at, and no
+/// other ones.
 pub(crate) fn expel(
-    tree: &Tree,
+    top: &Counter,
     decision: Decision,
     is_meant: impl Fn(&Counter) -> bool,
     wakers: &mut Wakers,
 ) {
-    let mut waiting = table(tree).lock();
-    let below = |waiter: &Waiter| waiter.decided.is_none() && is_meant(&waiter.group);
-    let expelled: Vec<u64> = waiting
-        .waiters
-        .iter()
-        .filter(|(_, waiter)| below(waiter))
-        .map(|(&ticket, _)| ticket)
-        .collect();
-    for ticket in expelled {
-        let level = waiting.waiters[&ticket].level;
-        waiting.decide(ticket, decision, wakers);
-        // The next waiter may be first now.
-        service::schedule(&level);
-    }
-}
-
-/// A group says another number of tasks: the charges in line that come from it are counted anew,
-/// and their lines looked at.
-pub(crate) fn tasks_changed(group: &Counter) {
-    let _path = SlowPath::enter();
-    let mut waiting = table(group.tree()).lock();
-    let Waiting { waiters, lines, .. } = &mut *waiting;
-    let is_meant = |waiter: &&mut Waiter| {
-        waiter.waits && waiter.decided.is_none() && waiter.group.is_within(group)
-    };
-    for waiter in waiters.values_mut().filter(is_meant) {
-        if let Some(line) = lines.get_mut(&waiter.level.key()) {
-            line.uncount_task(waiter);
-            let holder = tasks::holder(&waiter.group).map(kept_by_waiter);
-            line.count_task(waiter, holder);
-            service::schedule(&waiter.level);
+    let mut waiting = table(top.tree()).lock();
+    for ticket in waiting.below(top, None) {
+        let group = waiting.waiters.get(&ticket).map(|waiter| waiter.group);
+        if group.is_some_and(|group| is_meant(&group)) {
+            waiting.end(ticket, decision, wakers);
         }
     }
 }
 
-/// Memory may come back in fewer ways than before: a thread looks whether the waits of tasks can
-/// end. The caller holds no lock.
-pub(crate) fn look_at_tasks(tree: &Tree) {
+/// The level of the group's path whose max can never admit so many bytes, if there is one. One that
+/// moves by itself counts once it has stood for a while. Takes a lock where a max does not admit
+/// them now.
+pub(crate) fn in_the_way(group: &Counter, bytes: u64) -> Option<&Counter> {
+    let is_above = |most: u64| bytes > most.min(USAGE_MAX);
+    if !group.path_to_root().any(|level| is_above(level.admits())) {
+        return None;
+    }
     let _path = SlowPath::enter();
-    let waiting = table(tree).lock();
-    for line in waiting
-        .lines
-        .values()
-        .filter(|line| !line.holders.is_empty())
-    {
-        let first = line
-            .places
-            .first()
-            .and_then(|place| waiting.waiters.get(&place.ticket()));
-        first
-            .into_iter()
-            .for_each(|waiter| service::schedule(&waiter.level));
+    let waiting = table(group.tree()).lock();
+    group
+        .path_to_root()
+        .find(|level| is_above(waiting.falls.lasting(level)))
+}
+
+/// The max of `level` has been set, or has stood for a while: the waits below that it can never
+/// serve end. The caller holds no lock.
+pub(crate) fn end_vain_waits(level: &Counter) {
+    if !level.is_memory() {
+        return;
+    }
+    let mut wakers = Wakers::default();
+    let path = SlowPath::enter();
+    // After the max, under the lock: a charge that goes into line later looks at the max then.
+    // Mutation: a-max-that-falls-ends-no-wait
+    table(level.tree())
+        .lock()
+        .refuse_too_large(level, &mut wakers);
+    drop(path);
+    wakers.wake();
+}
+
+/// Maxes that move by themselves have stood for a while since they fell: the waits that they can
+/// never serve end.
+pub(crate) fn end_waits_of_stood(tree: &Tree) {
+    let stood = {
+        let _path = SlowPath::enter();
+        table(tree).lock().falls.expire()
+    };
+    for level in stood.into_iter().filter_map(Stale::try_pin) {
+        end_vain_waits(&level);
     }
 }
 
-/// Waits in line at `level`, which has refused `bytes`; or, where its caller does not wait for
-/// room, leaves the line soon, and its task goes on. The end of the wait wakes the waker. The
+/// Waits in line at `level`, which has refused `bytes`. The end of the wait wakes the waker. The
 /// caller keeps the group meanwhile.
 pub(crate) fn enqueue(
-    (group, waits): (&Counter, bool),
+    group: &Counter,
     bytes: u64,
     level: &Counter,
     waker: Option<Foreign<Waker>>,
@@ -713,33 +659,28 @@ pub(crate) fn enqueue(
     let mut waiting = table(tree).lock();
     waiting.tickets += 1;
     let number = waiting.tickets;
-    let (place, patience) = (
-        PlaceInLine::new(importance::of(group), number),
-        bytes.saturating_mul(PATIENCE),
-    );
-    let (of, at) = (kept_by_waiter(group), kept_by_waiter(level));
+    let place = PlaceInLine::new(importance::of(group), number);
+    let patience = bytes.saturating_mul(PATIENCE);
+    let of = kept_by_waiter(group);
+    let at = kept_by_waiter(level);
     let waiter = Waiter {
         group: of,
         bytes,
         level: at,
         budget: bytes,
-        waits,
-        holder: None,
         place,
         patience,
         decided: None,
         waker,
     };
     waiting.waiters.insert(number, waiter);
+    for level in group.path_to_root() {
+        waiting.below.insert((level.key(), bytes, number));
+    }
     *waiting.groups.entry(group.key()).or_default() += 1;
     // E27: marked, then a look whether the group is offline.
     group.limits.watched.set(WAITS);
     waiting.enter_line(number, level);
-    // All tasks of a group may wait now.
-    let is_task = waiting
-        .waiters
-        .get(&number)
-        .is_some_and(|waiter| waiter.holder.is_some());
     drop(waiting);
     // From here on what is given back below goes up the tree.
     // Mutation: in-line-while-stocks-stay-open
@@ -753,15 +694,14 @@ pub(crate) fn enqueue(
     }
     // E25: no thread has scheduled the level for what came back before the mark. For what comes
     // back later one does. A charge that finds too little room has come before that.
-    let admits = level.admits();
     // Mutation: e25-in-line-without-a-look
-    // Mutation: e25-in-line-for-more-than-a-lowered-max
-    if bytes > admits || cover::rise_at(group, bytes, level) <= level.room(admits) {
+    if cover::rise_at(group, bytes, level) <= level.room(level.admits()) {
         service::schedule(level);
     }
-    // Mutation: a-task-in-line-is-not-looked-at
-    if is_task {
-        service::schedule(level);
+    // A max that was lowered before the charge was in the table.
+    // Mutation: in-line-for-more-than-a-max-of-the-path
+    if let Some(level) = in_the_way(group, bytes) {
+        end_vain_waits(level);
     }
     Ticket {
         bytes,
@@ -873,28 +813,11 @@ impl Ticket {
         let resized = self.with(|waiting| waiting.resize(self.number, bytes));
         if resized {
             self.bytes = bytes;
+            if let Some(level) = in_the_way(&self.group, bytes) {
+                end_vain_waits(level);
+            }
         }
         resized
-    }
-
-    /// The charge waits for room from here on: its task does nothing else.
-    pub(crate) fn waits(&self) {
-        self.with(|waiting| {
-            let waiter = waiting
-                .waiters
-                .get_mut(&self.number)
-                .filter(|waiter| !waiter.waits && waiter.decided.is_none());
-            let Some(waiter) = waiter else { return };
-            waiter.waits = true;
-            if let Some(line) = waiting.lines.get_mut(&waiter.level.key()) {
-                let (level, holder) = (
-                    waiter.level,
-                    tasks::holder(&waiter.group).map(kept_by_waiter),
-                );
-                line.count_task(waiter, holder);
-                service::schedule(&level);
-            }
-        });
     }
 
     /// Out of the line. What was decided in time holds.
@@ -905,13 +828,14 @@ impl Ticket {
         // The thread drops the waiter's waker without the lock.
         let left = self.with(|waiting| {
             let waiter = waiting.waiters.get(&self.number)?;
-            let (level, in_line) = (waiter.level, waiter.decided.is_none());
+            let level = waiter.level;
+            let in_line = waiter.decided.is_none();
             if in_line {
                 waiting.leave_line(self.number, &level);
+                waiting.forget(self.number);
             }
             let waiter = waiting.waiters.remove(&self.number)?;
             if in_line {
-                waiting.forget_one_of(&self.group);
                 // The next waiter may be first now, or fit.
                 if waiting.lines.contains_key(&level.key()) {
                     // Mutation: a-waiter-leaves-and-schedules-no-level

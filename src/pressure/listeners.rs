@@ -14,6 +14,7 @@ use crate::counter::object::{Counter, Kept};
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::service::LISTENS;
 use crate::hierarchy::{events, group_tree};
+use crate::pressure::pressure_levels;
 use crate::pressure::wakers::Wakers;
 use crate::state::callback::{Callback, Function};
 use crate::state::events::Event;
@@ -60,6 +61,10 @@ fn table(of: &Counter) -> &Lock<Listeners> {
 
 /// Listen for `event` at `group` to be counted beyond `seen`: see [`ListenerGuard::poll`].
 pub(crate) fn wait(group: &Counter, event: Event, local: bool, seen: u64) -> ListenerGuard {
+    if event == Event::PressureLevel {
+        // Nobody is to wait for a change that a read would count.
+        pressure_levels::shown(group);
+    }
     insert(
         group,
         Listener {

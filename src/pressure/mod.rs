@@ -14,7 +14,6 @@
 
 pub(crate) mod background;
 pub(crate) mod callbacks;
-pub(crate) mod deadlock;
 pub(crate) mod delays;
 pub(crate) mod high;
 pub(crate) mod incidents;

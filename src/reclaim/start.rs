@@ -69,7 +69,8 @@ fn begin_in(level: &Counter, group: &Counter, ring: u32, want: u64) -> u64 {
         }
         if matches!(standing, Standing::Ready | Standing::Owes) {
             let more = reclaimer.history.owed();
-            (owed, open) = (owed.saturating_add(more), open.saturating_sub(more));
+            owed = owed.saturating_add(more);
+            open = open.saturating_sub(more);
         }
         registrations::drop_last(group, reclaimer);
     }

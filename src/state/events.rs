@@ -51,9 +51,6 @@ pub enum Event {
     /// A charge waited in line at the group for all the time that its caller allowed, and did not
     /// fit.
     TimedOut,
-    /// A wait in line at the group ended, because none there could: see
-    /// [`ChargeError::Deadlock`](crate::ChargeError::Deadlock).
-    Deadlock,
     /// A reclaimer, a listener or a cancel hook of the group panicked.
     Panic,
     /// The group's [pressure level](crate::Group::pressure_level) has changed. It counts once for
@@ -67,7 +64,7 @@ pub enum Event {
 
 impl Event {
     /// All events.
-    pub const ALL: [Event; 13] = [
+    pub const ALL: [Event; 12] = [
         Event::Low,
         Event::High,
         Event::Max,
@@ -77,7 +74,6 @@ impl Event {
         Event::Overcharge,
         Event::Observed,
         Event::TimedOut,
-        Event::Deadlock,
         Event::Panic,
         Event::PressureLevel,
         Event::ReclaimStuck,
@@ -100,7 +96,6 @@ impl Event {
             Event::Overcharge => "overcharge",
             Event::Observed => "observed",
             Event::TimedOut => "timed_out",
-            Event::Deadlock => "deadlock",
             Event::Panic => "panic",
             Event::PressureLevel => "pressure_level",
             Event::ReclaimStuck => "reclaim_stuck",
@@ -131,6 +126,9 @@ pub(crate) struct EventCounts {
     pub(crate) local: EventTally,
     pub(crate) below: EventTally,
     pub(crate) stalls: StallsPlace,
+    /// Until then, in nanoseconds since the tree was made, no credit is counted for the group's
+    /// pressure level: see `pressure::pressure_levels`.
+    pub(crate) credit_pause: AtomicU64,
     /// The object's number in its pool.
     pub(crate) number: u32,
 }

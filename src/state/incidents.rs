@@ -8,7 +8,7 @@ use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicBool;
 
 /// A charge that was refused, or a group that was cancelled: see
-/// [`incidents`](crate::expert::Inspect::incidents).
+/// [`incidents`](crate::inspect::GroupInspector::incidents).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Incident {
@@ -43,20 +43,17 @@ pub enum IncidentKind {
     WouldBlock,
     /// A charge waited for as long as it may, and was refused.
     TimedOut,
-    /// A charge was refused because no wait in its line could end.
-    Deadlock,
     /// A group was cancelled for a charge.
     Victim,
 }
 
 impl IncidentKind {
-    /// Returns the name: `refused`, `would_block`, `timed_out`, `deadlock` or `victim`.
+    /// Returns the name: `refused`, `would_block`, `timed_out` or `victim`.
     pub const fn name(self) -> &'static str {
         match self {
             IncidentKind::Refused => "refused",
             IncidentKind::WouldBlock => "would_block",
             IncidentKind::TimedOut => "timed_out",
-            IncidentKind::Deadlock => "deadlock",
             IncidentKind::Victim => "victim",
         }
     }

@@ -2,8 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
+use std::time::{Duration, Instant};
 
-use crate::counter::object::Kept;
+use smallvec::SmallVec;
+
+use crate::counter::handle::Stale;
+use crate::counter::object::{Counter, Kept};
 use crate::sync::{AtomicU64, Ordering};
 use crate::thread::foreign::Foreign;
 
@@ -127,6 +131,63 @@ pub(crate) struct Waiting {
     pub(crate) lines: BTreeMap<u64, Line>,
     /// Charges that each group waits with, by its key.
     pub(crate) groups: BTreeMap<u64, usize>,
+    /// The charges that wait below each level, in whatever line: the key of the level, what is
+    /// asked for, and the ticket.
+    pub(crate) below: BTreeSet<(u64, u64, u64)>,
+    pub(crate) falls: Falls,
+}
+
+/// A max that moves by itself has stood for so long before it ends the waits that it can never
+/// serve: it may rise again by then.
+const STANDS: Duration = Duration::from_secs(1);
+
+/// Maxes from which a max that moves by itself has fallen within [`STANDS`], by the key of the
+/// level.
+#[derive(Default)]
+pub(crate) struct Falls(BTreeMap<u64, (Stale, SmallVec<[(Instant, u64); 4]>)>);
+
+impl Falls {
+    /// Before the max falls.
+    pub(crate) fn note(&mut self, level: &Counter) {
+        let (now, of) = (Instant::now(), Stale::new(level));
+        let (known, from) = self.0.entry(level.key()).or_insert((of, SmallVec::new()));
+        if *known != of {
+            (*known, *from) = (of, SmallVec::new());
+        }
+        from.push((now, level.admits()));
+    }
+
+    /// The program sets the max, which counts as it is.
+    pub(crate) fn forget(&mut self, level: &Counter) {
+        self.0.remove(&level.key());
+    }
+
+    /// The most bytes for which a charge may wait at the level: its max, or the largest that it had
+    /// within [`STANDS`].
+    pub(crate) fn lasting(&self, level: &Counter) -> u64 {
+        let now = Instant::now();
+        let fell = self.0.get(&level.key());
+        let fell = fell.filter(|(of, _)| *of == Stale::new(level));
+        fell.into_iter()
+            .flat_map(|(_, from)| from)
+            .filter(|(at, _)| now.saturating_duration_since(*at) < STANDS)
+            .map(|&(_, max)| max)
+            .fold(level.admits(), u64::max)
+    }
+
+    /// Forgets what is older. Returns the levels where something was.
+    pub(crate) fn expire(&mut self) -> Vec<Stale> {
+        let (now, mut stood) = (Instant::now(), Vec::new());
+        self.0.retain(|_, (level, from)| {
+            let before = from.len();
+            from.retain(|(at, _)| now.saturating_duration_since(*at) < STANDS);
+            if from.len() < before {
+                stood.push(*level);
+            }
+            !from.is_empty()
+        });
+        stood
+    }
 }
 
 #[derive(Default)]
@@ -136,44 +197,9 @@ pub(crate) struct Line {
     pub(crate) first: PlaceInLine,
     /// The barging budget of that waiter as the level showed it, less what has been counted of it.
     pub(crate) shown: u64,
-    /// The number that the level admitted when all waiters in it were last compared with it.
-    pub(crate) admits: u64,
-    /// Groups that say how many tasks they have, and the charges of each in this line, by the key
-    /// of the group.
-    pub(crate) holders: BTreeMap<u64, Holder>,
-}
-
-/// A group whose memory is given back by tasks that may all wait in one line. Its waiters keep it.
-pub(crate) struct Holder {
-    pub(crate) group: Kept,
-    pub(crate) waits: u32,
 }
 
 impl Line {
-    /// A task of `holder` waits in the line.
-    pub(crate) fn count_task(&mut self, waiter: &mut Waiter, holder: Option<Kept>) {
-        waiter.holder = holder;
-        if let Some(group) = holder {
-            self.holders
-                .entry(group.key())
-                .or_insert(Holder { group, waits: 0 })
-                .waits += 1;
-        }
-    }
-
-    pub(crate) fn uncount_task(&mut self, waiter: &mut Waiter) {
-        let Some(key) = waiter.holder.take().map(|holder| holder.key()) else {
-            return;
-        };
-        let waits = self.holders.get_mut(&key).map_or(0, |holder| {
-            holder.waits -= 1;
-            holder.waits
-        });
-        if waits == 0 {
-            self.holders.remove(&key);
-        }
-    }
-
     /// The place of the charge that has waited longest: the first one of some importance.
     pub(crate) fn oldest(&self) -> Option<PlaceInLine> {
         let mut oldest = *self.places.first()?;
@@ -199,10 +225,6 @@ pub(crate) struct Waiter {
     /// The bytes that may yet barge past it, as long as it is not first: one budget for the whole
     /// wait.
     pub(crate) budget: u64,
-    /// Its task does nothing else meanwhile.
-    pub(crate) waits: bool,
-    /// The group whose task it is, as the line counts it.
-    pub(crate) holder: Option<Kept>,
     pub(crate) place: PlaceInLine,
     /// The bytes that more important charges which come later may yet take before it, where it is
     /// the oldest in line.
@@ -219,8 +241,6 @@ pub(crate) enum Decision {
     Granted,
     /// They can never fit below this level.
     Full(Kept),
-    /// All that the level uses is held by tasks that wait there.
-    Deadlock(Kept),
     /// The group went offline.
     Offline,
     /// The group was chosen to give its memory back.

@@ -14,7 +14,6 @@ use super::schedules::{Condvar, EVER, Mutex, in_one_go};
 use super::{
     beside, build, large_model_without_pair, model, model_of_exchanges, model_without_pair, race,
 };
-use crate::expert::{FixedBatch as _, QueuePlace as _};
 use crate::hierarchy::events;
 use crate::state::waiting::{FirstInLine, PlaceInLine};
 use crate::sync::{AtomicU64, Ordering};
@@ -78,91 +77,6 @@ fn loom_barge_vs_next_first() {
         assert!(barged);
         assert_eq!(left + line.budget(), 4 + 8 - 1);
     });
-}
-
-/// A charge of a task that holds one byte and waits for another one. Where no wait can end it gives
-/// its byte back.
-fn task_waits(group: &Group, held: Charge) -> bool {
-    match group.charge_with(1, OnFull::Wait(EVER)) {
-        Ok(more) => drop((held, more)),
-        Err(ChargeError::Deadlock(_)) => return true,
-        Err(other) => panic!("{other}"),
-    }
-    false
-}
-
-/// Two tasks that each hold what the other waits for go into line at once: one of them, and not
-/// both, is told.
-#[test]
-fn loom_task_vs_task() {
-    model_without_pair(|| {
-        let (_runtime, root) = bare(2);
-        let groups = ["a", "b"].map(|name| root.create(name, Limits::new().tasks(1)).unwrap());
-        let [a, b] = groups.each_ref().map(|group| group.charge(1).unwrap());
-        let [first, second] = groups;
-        let told = race(
-            (first, a),
-            |(first, a)| task_waits(&first, a),
-            || task_waits(&second, b),
-        );
-        assert!(told.0 != told.1);
-        assert_eq!((root.usage(), root.waiting_count()), (0, 0));
-    });
-}
-
-/// A task waits for a byte of a group that gives it back meanwhile: no wait ends.
-#[test]
-fn loom_task_vs_uncharge() {
-    model_without_pair(|| {
-        let (_runtime, root) = bare(2);
-        let group = root.create("task", Limits::new().tasks(1)).unwrap();
-        let [held, other] = [&group, &root].map(|group| group.charge(1).unwrap());
-        assert!(!race(other, drop, || task_waits(&group, held)).1);
-        assert_eq!((root.usage(), root.waiting_count()), (0, 0));
-    });
-}
-
-/// A charge of a task that holds one byte, for others, until one is refused because no wait can
-/// end.
-fn overdraws(group: &Group, held: Charge, asks: &[u64]) -> bool {
-    let mut all = vec![held];
-    for &bytes in asks {
-        match group.charge_with(Bytes(bytes), OnFull::Wait(EVER)) {
-            Ok(more) => all.push(more),
-            Err(ChargeError::Deadlock(_)) => return true,
-            Err(other) => panic!("{other}"),
-        }
-    }
-    false
-}
-
-/// Two tasks hold all of a root of two bytes and wait for more. Returns which of them were told
-/// that no wait can end.
-fn both_overdraw(per_cent: u8, asks: [&'static [u64]; 2], peak: u64) -> (bool, bool) {
-    let (_runtime, root) = bare(2);
-    root.set_limits(Limits::new().overdraft(per_cent)).unwrap();
-    let groups = ["a", "b"].map(|name| root.create(name, Limits::new().tasks(1)).unwrap());
-    let [first, second] = groups.map(|group| (group.charge(1).unwrap(), group));
-    let overdraw = |((held, group), asks): ((Charge, Group), &[u64])| overdraws(&group, held, asks);
-    let told = race((first, asks[0]), overdraw, || overdraw((second, asks[1])));
-    assert!(root.peak() <= peak, "{} bytes of 2", root.peak());
-    assert_eq!(
-        (root.usage(), root.waiting_count(), root.charge(2).is_ok()),
-        (0, 0, true)
-    );
-    told
-}
-
-/// One task goes above max. While it is there, the other waits; a second wait of the first is told.
-#[test]
-fn loom_one_overdraft_at_a_time() {
-    model_without_pair(|| assert!(!both_overdraw(100, [&[1, 1], &[1]], 3).1));
-}
-
-/// A charge for which the overdraft is not enough waits until it is.
-#[test]
-fn loom_overdraft_is_a_bound() {
-    model_without_pair(|| assert_eq!(both_overdraw(50, [&[1], &[2]], 3), (false, false)));
 }
 
 /// Two important charges come after an old one, and the second while bytes go up the tree. One goes
@@ -420,7 +334,7 @@ fn loom_waiter_vs_set_max() {
     });
 }
 
-/// E25. The max is lowered below what a charge asks for, while the charge goes into line: it does
+/// The max is lowered below what a charge asks for, while the charge goes into line: it does
 /// not wait.
 #[test]
 fn loom_waiter_vs_lowered_max() {
@@ -430,6 +344,24 @@ fn loom_waiter_vs_lowered_max() {
         let set = |root: Group| root.set_max(1).unwrap();
         let refused = race(root.clone(), set, || {
             root.charge_with(2, OnFull::Wait(EVER))
+        })
+        .1;
+        assert!(matches!(refused, Err(ChargeError::Limit(_))));
+        drop(held);
+    });
+}
+
+/// The max of the group is lowered below what its charge asks for, while the charge goes into the
+/// line of the root: it does not wait.
+#[test]
+fn loom_waiter_vs_lowered_max_of_its_path() {
+    model_without_pair(|| {
+        let (_runtime, root) = bare(2);
+        let held = root.charge(1).unwrap();
+        let group = root.create("group", Limits::new().max(2)).unwrap();
+        let set = |group: Group| group.memory().set_max_now(Limit::Bytes(1)).unwrap();
+        let refused = race(group.clone(), set, || {
+            group.charge_with(2, OnFull::Wait(EVER))
         })
         .1;
         assert!(matches!(refused, Err(ChargeError::Limit(_))));

@@ -9,7 +9,7 @@
 //!
 //! A subscriber is foreign code, and threads take objects and drain stocks under locks and inside
 //! charges. So the thread notes each event in words of its own, and reports them at the end of the
-//! slow path, where it holds no lock. Where one slow path has more events than there are words, a
+//! slow path, where it holds no lock and runs foreign code. Where one slow path has more events than there are words, a
 //! last event has the number of the others, `unreported`. The thread does not note what a
 //! subscriber causes, or there would be no end.
 //!
@@ -296,7 +296,9 @@ mod noted {
     #[cold]
     fn report_slow(all: &AllNotedEvents) {
         let unreported = all.objects.take(|(shape, recycled)| {
-            let (pool, asked, given) = (shape.kind.name(), shape.asked, shape.given());
+            let pool = shape.kind.name();
+            let asked = shape.asked;
+            let given = shape.given();
             let node = shape.node.map(NodeId::get);
             foreign(|| event!(target: POOL, Level::TRACE, pool, asked, given, node, recycled));
         });

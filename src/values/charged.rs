@@ -83,6 +83,31 @@ impl<T> Charged<T> {
         Ok(Charged::new(make(), charge))
     }
 
+    /// Charges `bytes` as [`Group::try_charge`] does, and then calls `make` for the value. By
+    /// itself it never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`]; `make` was not called.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
+    /// use memcg::Charged;
+    ///
+    /// let body = Charged::try_make(&runtime.root(), 80, || vec![0_u8; 80])?;
+    /// assert!(Charged::try_make(&runtime.root(), 21, || vec![0_u8; 21]).is_err());
+    /// # drop(body);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_make(
+        group: &Group,
+        bytes: impl IntoBytes,
+        make: impl FnOnce() -> T,
+    ) -> Result<Self, ChargeError> {
+        let charge = group.try_charge(bytes)?;
+        Ok(Charged::new(make(), charge))
+    }
+
     /// Returns the charge.
     pub const fn charge(this: &Self) -> &Charge {
         &this.charge
@@ -184,6 +209,39 @@ impl<T: Weigh> Charged<T> {
     pub fn weighed(group: &Group, value: T) -> Result<Self, PushError<T>> {
         let (bytes, tables) = weight(&value, 0);
         match group.charge(bytes) {
+            Ok(charge) => Ok(Charged {
+                value,
+                charge,
+                tables,
+            }),
+            Err(refused) => Err(PushError::new(value, refused, 0)),
+        }
+    }
+
+    /// Charges `group` as [`weighed`](Self::weighed) does, by [`Group::try_charge`]. By itself it
+    /// never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`] has the value.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
+    /// use memcg::Charged;
+    ///
+    /// let name = Charged::try_weighed(&runtime.root(), String::from("acme"))?;
+    /// let refused = Charged::try_weighed(&runtime.root(), vec![0_u8; 200]).unwrap_err();
+    /// assert_eq!(refused.into_parts().0.len(), 200);
+    /// # drop(name);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[allow(
+        clippy::result_large_err,
+        reason = "the item comes back in place: no memory is allocated for it"
+    )]
+    pub fn try_weighed(group: &Group, value: T) -> Result<Self, PushError<T>> {
+        let (bytes, tables) = weight(&value, 0);
+        match group.try_charge(bytes) {
             Ok(charge) => Ok(Charged {
                 value,
                 charge,

@@ -1,12 +1,8 @@
 //! The last refusals and victims, as a runtime keeps them.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use memcg::expert::Inspect as _;
 use memcg::figures::{Incident, IncidentKind};
 use memcg::{Bytes, ChargeError, Group, Limits, OnFull, OomPolicy, Runtime, Unit};
 
@@ -49,7 +45,7 @@ fn each_refusal_says_what_was_refused() {
     ));
     assert!(runtime.root().charge(90).is_err());
     let _fits = query.charge(30).unwrap();
-    let kept = runtime.root().incidents();
+    let kept = runtime.root().inspect().incidents();
     let expected = [
         (IncidentKind::Refused, "/acme/q17", "/acme", 40),
         (IncidentKind::TimedOut, "/acme/q17", "/acme", 31),
@@ -72,26 +68,6 @@ fn each_refusal_says_what_was_refused() {
 }
 
 #[test]
-fn a_wait_that_cannot_end_has_a_kind_of_its_own() {
-    let runtime = runtime(100);
-    let [old, young] =
-        ["old", "young"].map(|name| runtime.root().create(name, Limits::new().tasks(1)).unwrap());
-    let _held = [&old, &young].map(|group| group.charge(50).unwrap());
-    let mut context = Context::from_waker(Waker::noop());
-    let (mut first, mut second) = (old.charge_async(40), young.charge_async(40));
-    assert!(Pin::new(&mut first).poll(&mut context).is_pending());
-    assert!(matches!(
-        Pin::new(&mut second).poll(&mut context),
-        Poll::Ready(Err(ChargeError::Deadlock(_)))
-    ));
-    let kept = runtime.root().incidents();
-    assert_eq!(
-        kept.iter().map(of).collect::<Vec<_>>(),
-        [(IncidentKind::Deadlock, "/young", "/", 40)]
-    );
-}
-
-#[test]
 fn a_group_has_its_own_and_those_below() {
     let runtime = runtime(1_000);
     let [a, ab] =
@@ -102,7 +78,8 @@ fn a_group_has_its_own_and_those_below() {
     }
     assert!(ab.charge(12).is_err());
     let groups = |of: &Group| {
-        of.incidents()
+        of.inspect()
+            .incidents()
             .iter()
             .map(|kept| kept.group.clone())
             .collect::<Vec<_>>()
@@ -133,13 +110,19 @@ fn a_victim_says_for_whom() {
         move |_| held.lock().unwrap().clear()
     });
     let _charge = query.charge(50).unwrap();
-    let kept = runtime.root().incidents();
+    let kept = runtime.root().inspect().incidents();
     assert_eq!(
         kept.iter().map(of).collect::<Vec<_>>(),
         [(IncidentKind::Victim, "/hog", "/", 50)]
     );
     assert_eq!((kept[0].usage, kept[0].max), (90, 100));
-    assert_eq!((hog.incidents().len(), query.incidents().len()), (1, 0));
+    assert_eq!(
+        (
+            hog.inspect().incidents().len(),
+            query.inspect().incidents().len()
+        ),
+        (1, 0)
+    );
 }
 
 #[test]
@@ -151,7 +134,7 @@ fn a_counter_beside_memory_is_named() {
     let acme = create(&runtime.root(), "acme");
     acme.counter(files).unwrap().set_max(3).unwrap();
     assert!(acme.charge_set(&[(files, 4)]).is_err());
-    let kept = acme.incidents();
+    let kept = acme.inspect().incidents();
     assert_eq!(
         kept.iter().map(of).collect::<Vec<_>>(),
         [(IncidentKind::Refused, "/acme", "/acme", 4)]
@@ -173,11 +156,16 @@ fn what_is_kept_is_bounded() {
     let root = runtime.root();
     let refused = |bytes: usize| assert!(root.charge(bytes).is_err());
     refused(101);
-    assert_eq!(root.incidents(), [], "nothing is kept unless asked for");
+    assert_eq!(
+        root.inspect().incidents(),
+        [],
+        "nothing is kept unless asked for"
+    );
     runtime.keep_incidents(3);
     (200..210).for_each(refused);
     let requested = || {
-        root.incidents()
+        root.inspect()
+            .incidents()
             .iter()
             .map(|kept| kept.requested)
             .collect::<Vec<_>>()
@@ -203,7 +191,7 @@ fn threads_that_are_refused_at_once() {
             scope.spawn(move || (0..100).for_each(|_| assert!(group.charge(11).is_err())));
         }
         for _ in 0..100 {
-            let kept = runtime.root().incidents();
+            let kept = runtime.root().inspect().incidents();
             assert!(
                 kept.len() <= MOST
                     && kept
@@ -213,16 +201,13 @@ fn threads_that_are_refused_at_once() {
             );
         }
     });
-    let kept = runtime.root().incidents();
+    let kept = runtime.root().inspect().incidents();
     assert_eq!((kept.len(), kept[MOST - 1].number), (MOST, 400));
 }
 
 #[test]
 fn each_kind_has_its_name() {
-    use IncidentKind::{Deadlock, Refused, TimedOut, Victim, WouldBlock};
-    let names = [Refused, WouldBlock, TimedOut, Deadlock, Victim].map(IncidentKind::name);
-    assert_eq!(
-        names,
-        ["refused", "would_block", "timed_out", "deadlock", "victim"]
-    );
+    use IncidentKind::{Refused, TimedOut, Victim, WouldBlock};
+    let names = [Refused, WouldBlock, TimedOut, Victim].map(IncidentKind::name);
+    assert_eq!(names, ["refused", "would_block", "timed_out", "victim"]);
 }

@@ -10,6 +10,7 @@
 //! * `edges`: threads that begin and end, calls of the system that fail;
 //! * `page_counter`: nodes, statistics and names of counters alone;
 //! * `refusals`: what a charge that is refused prints;
+//! * `spec`: a tree of groups from a file, applied as a whole;
 //! * `snapshot`: all groups with their figures, and the table of them;
 //! * `incidents`: the last refusals and victims;
 //! * `misuse`: wrong use of counters; `bad_input`: names, limits and configurations that do not
@@ -39,3 +40,4 @@ mod refusals;
 #[cfg(feature = "tracing")]
 mod refused;
 mod snapshot;
+mod spec;

@@ -8,21 +8,22 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use memcg::CentralStock;
 use memcg::allocator::Owner;
 use memcg::errors::{
-    CreateError, LimitError, MergeError, NameError, OfflineError, PushError, SplitError,
+    CreateError, LimitError, MergeError, NameError, OfflineError, PushError, SpecError, SplitError,
 };
-use memcg::expert::{CentralStock, Verdict};
-use memcg::figures::{Counts, Events, Item, PeakWindow, Snapshot, SnapshotRow, Stats};
+use memcg::figures::{Counts, Events, Item, PeakWindow, Snapshot, SnapshotRow, SpecChanges, Stats};
+use memcg::inspect::Verdict;
 use memcg::kmem::{
     Bound, Kmem, Member, Mover, NodeAccount, PackedKmem, Placement, Precharge, Topology,
 };
 use memcg::{
-    BelowHigh, BuildError, Bytes, Charge, ChargeError, ChargeFuture, Charged, ChargedVec,
-    Checkpoint, Counter, CounterConfig, EnterGuard, Event, EventFuture, Group, GroupCounter,
-    GroupId, GroupScope, Grouped, Happened, Later, Limit, Limits, OnFull, OomPolicy,
-    OverLimitError, PageCounter, RawCharges, ReclaimContext, Registration, Runtime, RuntimeBuilder,
-    Stat, Unit,
+    ApplyOptions, BelowHigh, BuildError, Bytes, Charge, ChargeError, ChargeFuture, Charged,
+    ChargedVec, Checkpoint, Counter, CounterConfig, EnterGuard, Event, EventFuture, Group,
+    GroupCounter, GroupId, GroupScope, GroupSpec, Grouped, Happened, Later, Limit, Limits, OnFull,
+    OomPolicy, OverLimitError, PageCounter, RawCharges, ReclaimContext, Registration, Runtime,
+    RuntimeBuilder, Stat, Unit,
 };
 
 const fn send<T: Send + 'static>() {}
@@ -49,6 +50,7 @@ const _: () = {
     plain::<GroupId>();
     plain::<Counter>();
     plain::<Limits>();
+    plain::<ApplyOptions>();
     plain::<Limit>();
     plain::<Bytes>();
     plain::<NameError>();
@@ -60,6 +62,8 @@ const _: () = {
     shared::<Stats>();
     shared::<Snapshot>();
     shared::<SnapshotRow>();
+    shared::<GroupSpec>();
+    shared::<SpecChanges>();
     shared::<Verdict>();
     // A future goes where its task goes. A registration stays with the thread that owns it.
     future::<ChargeFuture>();
@@ -78,6 +82,7 @@ const _: () = {
     error::<CreateError>();
     error::<NameError>();
     error::<LimitError>();
+    error::<SpecError>();
     error::<OfflineError>();
     error::<SplitError>();
     error::<MergeError>();
@@ -169,16 +174,18 @@ fn errors_box() {
             .create(if refuse == 1 { "" } else { "q" }, Limits::new())?;
         let mut charge = group.charge(15)?;
         let part = charge.split(if refuse == 2 { 16 } else { 5 })?;
-        group.set_max(if refuse == 3 {
+        let max = if refuse == 3 {
             "200%".parse::<Limit>()?
         } else {
             Limit::Unlimited
-        })?;
-        charge.merge(if refuse == 4 {
+        };
+        group.set_max(max)?;
+        let merged = if refuse == 4 {
             runtime.root().charge(1)?
         } else {
             part
-        })?;
+        };
+        charge.merge(merged)?;
         if refuse == 5 {
             runtime.root().offline()?
         } else {

@@ -22,14 +22,12 @@ use memcg::allocator::Owner;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn charge_external(bytes: usize) -> External {
-    External {
-        owner: if bytes > 0 {
-            Owner::charge(bytes)
-        } else {
-            Owner::NONE
-        },
-        bytes,
-    }
+    let owner = if bytes > 0 {
+        Owner::charge(bytes)
+    } else {
+        Owner::NONE
+    };
+    External { owner, bytes }
 }
 
 /// The charge for memory that no allocator of the program hands out: see [`charge_external`].

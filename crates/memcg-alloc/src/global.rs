@@ -38,14 +38,15 @@ pub const PROCESS_ONLY: usize = usize::MAX;
 /// allocators have their fast paths, and the word would push an object of 1 KiB out of mimalloc's.
 pub const LARGE_OBJECTS: usize = 1_025;
 
-/// A global allocator that charges each object to the thread's [current
-/// group](memcg::Group::current), and gives it back to the same group, wherever it is freed.
+/// A global allocator that charges each object to the thread's
+/// [current group](memcg::Group::current), and gives it back to the same group, wherever it is
+/// freed.
 ///
 /// It wraps any other allocator. Each object is *owned*: 4 bytes behind the object name its group.
 /// With a threshold `FROM` only objects of at least so many bytes are, as [`LARGE_OBJECTS`] shows
-/// with its price, and with [`PROCESS_ONLY`] none. The others are together [charged to one
-/// group](crate::charge_unowned_to). The threshold is a part of the type, because an object must
-/// have the same layout when it is allocated and when it is freed.
+/// with its price, and with [`PROCESS_ONLY`] none. The others are together
+/// [charged to one group](crate::charge_unowned_to). The threshold is a part of the type, because
+/// an object must have the same layout when it is allocated and when it is freed.
 ///
 /// The allocator never refuses, never unwinds and never waits: what a group allocates above its max
 /// is [forced](memcg::Group::forced), and the group's next charge or
@@ -372,7 +373,8 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
     #[inline(never)]
     #[allow(unsafe_code)]
     unsafe fn move_between(&self, object: *mut u8, old: Layout, size: usize) -> *mut u8 {
-        let (was_owned, is_owned) = (Self::owns(old.size()), Self::owns(size));
+        let was_owned = Self::owns(old.size());
+        let is_owned = Self::owns(size);
         let layout = |owned: bool, layout: Layout| {
             if owned {
                 word::with_word(layout)

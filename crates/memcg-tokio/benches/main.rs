@@ -87,7 +87,8 @@ async fn semaphore(senders: usize, fit: usize) -> u64 {
         sum
     };
     let send = move |count| {
-        let (sender, room) = (sender.clone(), Arc::clone(&room));
+        let sender = sender.clone();
+        let room = Arc::clone(&room);
         async move {
             for _ in 0..count {
                 let packet = Packet(1);
@@ -189,7 +190,8 @@ fn main() {
         let budget = Runtime::builder().build().expect("memory for a runtime");
         let limits = Limits::new().max(fit * (WEIGHT + message_overhead::<Packet>()));
         let group = budget.root().create("queue", limits).expect("a group");
-        let (mut own, mut peer) = (Vec::new(), Vec::new());
+        let mut own = Vec::new();
+        let mut peer = Vec::new();
         for _ in 0..rounds {
             let base = timed(&tokio, tokio_channel(senders, fit));
             own.push(timed(&tokio, ours(senders, &group)) / base);

@@ -15,9 +15,8 @@ use tokio::time::{Instant, sleep_until};
 /// # Errors
 ///
 /// [`ChargeError`], as [`Group::charge_async`]: [`ChargeError::TimedOut`] after `time`, which
-/// [`Event::TimedOut`](memcg::Event::TimedOut) counts, [`ChargeError::Limit`] at once where the
-/// charge could never fit, and [`ChargeError::Deadlock`] where no wait in the line could end.
-/// Nothing of it remains, and neither where the future is dropped.
+/// [`Event::TimedOut`](memcg::Event::TimedOut) counts, and [`ChargeError::Limit`] at once where
+/// the charge could never fit. Nothing of it remains, and neither where the future is dropped.
 ///
 /// # Panics
 ///

@@ -143,7 +143,8 @@ async fn the_limits_above_bound_it_too() {
         .unwrap();
     let [first, second] =
         ["first", "second"].map(|name| tenant.create(name, Limits::new()).unwrap());
-    let ((to_first, mut at_first), (to_second, _at_second)) = (channel(&first), channel(&second));
+    let (to_first, mut at_first) = channel(&first);
+    let (to_second, _at_second) = channel(&second);
     to_first.send(vec![0_u8; 800]).await.unwrap();
     let refused = to_second.try_send(vec![0_u8; 800]).unwrap_err();
     assert!(
@@ -408,7 +409,8 @@ fn senders_that_give_up_lose_nothing() {
     let (runtime, group) = queue(MAX);
     let ends = Arc::new(AtomicBool::new(false));
     let sampler = std::thread::spawn({
-        let (ends, group) = (Arc::clone(&ends), group.clone());
+        let ends = Arc::clone(&ends);
+        let group = group.clone();
         move || {
             let mut samples = 0_u64;
             while !ends.load(Ordering::Relaxed) {
@@ -423,18 +425,18 @@ fn senders_that_give_up_lose_nothing() {
         .enable_time()
         .build()
         .unwrap();
-    let (sent, given_up) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let sent = Arc::new(AtomicU64::new(0));
+    let given_up = Arc::new(AtomicU64::new(0));
     let received = tokio.block_on(async {
         let (sender, mut receiver) = channel::<Vec<u8>>(&group);
         for _ in 0..8 {
-            let (sender, sent, given_up) =
-                (sender.clone(), Arc::clone(&sent), Arc::clone(&given_up));
+            let sender = sender.clone();
+            let sent = Arc::clone(&sent);
+            let given_up = Arc::clone(&given_up);
             tokio::spawn(async move {
                 for _ in 0..400 {
-                    let (length, way) = (
-                        rand::rng().random_range(1..20_000),
-                        rand::rng().random_range(0..4),
-                    );
+                    let length = rand::rng().random_range(1..20_000);
+                    let way = rand::rng().random_range(0..4);
                     let message = vec![1; length];
                     let was_sent = match way {
                         0 => sender.try_send(message).is_ok(),

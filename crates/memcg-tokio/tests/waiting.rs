@@ -101,25 +101,6 @@ fn assert_sound(runtime: &Runtime, group: &Group) {
     assert!(verdict.ends_with("all add up"), "{verdict}");
 }
 
-/// A wait that cannot end is that of the first sender: the next one, which fits, is sent.
-#[test]
-fn a_wait_that_cannot_end_is_the_first_senders() {
-    let (runtime, group) = queue(2 * SIZE);
-    let (sender, mut receiver) = channel(&group);
-    let held = group.charge(SIZE + SIZE / 2).unwrap();
-    let (mut large, mut small) = (waits(&sender, 0, SIZE), waits(&sender, 1, SIZE / 2));
-    group.set_limits(Limits::new().tasks(1)).unwrap();
-    let Poll::Ready(Err(SendError::Refused(Message { number: 0, .. }, ChargeError::Deadlock(_)))) =
-        large.poll()
-    else {
-        panic!("it waits for what its own group holds");
-    };
-    assert!(matches!(small.poll(), Poll::Ready(Ok(()))));
-    drop((large, small, held));
-    assert_eq!(receive(&mut receiver), Some(1));
-    assert_sound(&runtime, &group);
-}
-
 /// Senders are served in the order in which they came, however many and whatever their sizes. They
 /// have one place in line.
 #[test]
@@ -131,7 +112,8 @@ fn those_that_wait_are_served_in_their_order() {
             .map(|number| (number, waits(&sender, number, size(number))))
             .collect();
         assert_eq!(group.waiting_count(), 1);
-        let (mut received, mut sent) = (Vec::new(), vec![0, 1]);
+        let mut received = Vec::new();
+        let mut sent = vec![0, 1];
         while let Some(number) = receive(&mut receiver) {
             received.push(number);
             sent.extend(settle(&mut sends));
@@ -396,7 +378,8 @@ fn a_waker_may_drop_the_next_send() {
         let sender = sender.clone();
         Box::pin(async move { assert!(sender.send(Message { number, bytes }).await.is_ok()) })
     };
-    let (mut first, mut next) = (sending(0, SIZE), sending(1, 300));
+    let mut first = sending(0, SIZE);
+    let mut next = sending(1, 300);
     let drops = Arc::new(Drops(Mutex::new(None)));
     let waker = Waker::from(Arc::clone(&drops));
     for _ in 0..3 {
@@ -674,13 +657,11 @@ async fn time_is_over_for_each_by_itself() {
     let tasks: Vec<_> = (1..)
         .zip(times)
         .map(|(number, time)| {
-            let (sender, message) = (
-                sender.clone(),
-                Message {
-                    number,
-                    bytes: SIZE,
-                },
-            );
+            let sender = sender.clone();
+            let message = Message {
+                number,
+                bytes: SIZE,
+            };
             tokio::spawn(async move {
                 match time {
                     Some(time) => {

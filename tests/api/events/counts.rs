@@ -20,7 +20,6 @@ fn names() {
         (Event::Overcharge, "overcharge"),
         (Event::Observed, "observed"),
         (Event::TimedOut, "timed_out"),
-        (Event::Deadlock, "deadlock"),
         (Event::Panic, "panic"),
         (Event::PressureLevel, "pressure_level"),
         (Event::ReclaimStuck, "reclaim_stuck"),

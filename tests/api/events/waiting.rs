@@ -4,7 +4,6 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect as _;
 use memcg::{Event, OnFull};
 
 use super::{
@@ -54,7 +53,8 @@ fn a_thread_that_waits() {
     for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
         for time in [WATCHDOG, Duration::MAX] {
-            let (events, later) = (group.events(), group.events());
+            let events = group.events();
+            let later = group.events();
             let waits = thread::spawn(move || events.wait(Event::Oom, time));
             // It waits already, or not yet.
             thread::sleep(Duration::from_millis(5));
@@ -242,12 +242,6 @@ fn everything(root: &memcg::Group) {
     let waits = root.create("waits", max).expect("a free name");
     let held = waits.force_charge(100);
     assert!(waits.charge_with(1, OnFull::Wait(Duration::ZERO)).is_err());
-    drop(held);
-    let task = waits
-        .create("task", Limits::new().tasks(1))
-        .expect("a free name");
-    let held = task.force_charge(100);
-    assert!(task.charge_with(1, OnFull::Wait(WATCHDOG)).is_err());
     drop(held);
     let panics = root.create("panics", Limits::new()).expect("a free name");
     let registration =

@@ -8,8 +8,8 @@ use std::time::Duration;
 use memcg::{Bytes, ChargeError, Group, OnFull, Priority, Registration};
 
 use super::{
-    Cache, KIB, Log, Polled, admitted, assert_woken, blocked, build, call, in_line, join, kinds,
-    left_empty, limited, runtimes, until,
+    Cache, KIB, Log, Polled, WATCHDOG, admitted, assert_woken, blocked, build, call, in_line, join,
+    kinds, left_empty, limited, runtimes, until,
 };
 
 /// A cache that gives nothing until it is told to.
@@ -22,12 +22,12 @@ struct Later {
 
 fn later(group: &Group, bytes: u64) -> Later {
     let cache = Cache::alone(group, bytes, &Log::default());
-    let (gives, asked) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicU64::new(0)),
-    );
+    let gives = Arc::new(AtomicBool::new(false));
+    let asked = Arc::new(AtomicU64::new(0));
     let reclaimer = {
-        let (cache, gives, asked) = (Arc::clone(&cache), Arc::clone(&gives), Arc::clone(&asked));
+        let cache = Arc::clone(&cache);
+        let gives = Arc::clone(&gives);
+        let asked = Arc::clone(&asked);
         call(move |want, _| {
             asked.fetch_add(1, Ordering::SeqCst);
             if gives.load(Ordering::SeqCst) {
@@ -210,7 +210,7 @@ fn what_was_promised_does_not_help_a_charge_above_max() {
         };
         let ended = Polled::new(group.charge_async(Bytes(60 * KIB))).finish();
         assert!(matches!(ended, Err(ChargeError::Limit(_))), "{ended:?}");
-        assert!(promises.try_recv().is_ok(), "it has promised");
+        assert!(promises.recv_timeout(WATCHDOG).is_ok(), "it promises");
     }
 }
 
@@ -222,7 +222,8 @@ fn a_reclaimer_need_not_stand_in_line() {
         let cache = Cache::alone(&group, 80 * KIB, &Log::default());
         let gives = Arc::new(AtomicBool::new(false));
         let _registration = {
-            let (cache, gives) = (Arc::clone(&cache), Arc::clone(&gives));
+            let cache = Arc::clone(&cache);
+            let gives = Arc::clone(&gives);
             let reclaimer = call(move |want, context| {
                 if !gives.load(Ordering::SeqCst) {
                     return 0;

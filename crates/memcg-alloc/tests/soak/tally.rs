@@ -30,8 +30,6 @@ counts! {
     Kept: "futures kept over other calls",
     Cancelled: "charges of cancelled groups",
     Offline: "charges of groups that are offline",
-    Deadlocks: "waits that could not end",
-    Overdrafts: "charges let through by an overdraft",
     Forced: "charges by force",
     DropPanics: "panics of drops",
     Lies: "lies of reclaimers",

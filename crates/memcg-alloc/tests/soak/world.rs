@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::expert::{FixedBatch, Inspect};
 use memcg::{
     Bytes, Counter, Group, GroupName, Limit, Limits, OomPolicy, Percent, Registration, Runtime,
     Stat, Unit,
@@ -56,10 +55,8 @@ impl World {
             .oom_time(Duration::from_millis(rng.random_range(1..15)))
             .nodes(2)
             .max(Limit::Bytes(HALF_MAX / 8 * 15));
-        let (rows, files) = (
-            builder.stat("rows", Unit::Events),
-            builder.counter("files", Unit::Events),
-        );
+        let rows = builder.stat("rows", Unit::Events);
+        let files = builder.counter("files", Unit::Events);
         let near = builder.tier("near", [NODES[0]]);
         let runtime = builder.build().expect("a configuration that holds");
         runtime.keep_incidents(64);
@@ -68,7 +65,8 @@ impl World {
                 .start_flusher(Duration::from_millis(rng.random_range(2..20)))
                 .expect("a thread");
         }
-        let (shared, root) = (Arc::new(Shared::new()), runtime.root());
+        let shared = Arc::new(Shared::new());
+        let root = runtime.root();
         root.set_oom_policy([OomPolicy::Inherit, OomPolicy::Choose][rng.random_range(0..2)]);
         root.counter(files)
             .expect("declared")
@@ -148,9 +146,6 @@ impl World {
         }
         if rng.random_bool(0.2) {
             limits = limits.importance(rng.random_range(0..4));
-        }
-        if rng.random_bool(0.2) {
-            limits = limits.tasks(rng.random_range(1..3));
         }
         if rng.random_bool(0.2) {
             limits = limits.cover_allocations();
@@ -267,7 +262,7 @@ impl World {
         let group = known.group().expect("it stays");
         self.shared.tally.one(What::Limits);
         let new = Limits::new();
-        let limits = match rng.random_range(0..24) {
+        let limits = match rng.random_range(0..22) {
             0..6 => return self.set_max(rng, known, &group),
             6 => new.high(part(rng, 16, 36)),
             7 | 8 => new.high(Limit::Unlimited),
@@ -281,19 +276,17 @@ impl World {
             14 => new.reclaim_above(Limit::Unlimited),
             15 => new.pressure_levels(rng.random_range(0..90), rng.random_range(0..100)),
             16 => new.importance(rng.random_range(0..4)),
-            17 => new.tasks(rng.random_range(0..8)),
-            18 if !known.strict => new.overdraft(rng.random_range(0..30)),
-            19 if !known.strict => {
+            17 if !known.strict => {
                 group.set_observe_only(!group.is_observe_only() && rng.random_bool(0.3));
                 return;
             }
-            20 => {
+            18 => {
                 return group.set_oom_policy(
                     [OomPolicy::Inherit, OomPolicy::Refuse][rng.random_range(0..2)],
                 );
             }
-            21 => return group.set_oom_policy(foreign::order(&self.shared)),
-            22 => return group.set_oom_group(rng.random_bool(0.2)),
+            19 => return group.set_oom_policy(foreign::order(&self.shared)),
+            20 => return group.set_oom_group(rng.random_bool(0.2)),
             _ => return self.replace_reclaimer(known, &group),
         };
         group.set_limits(limits).expect("limits that hold");
@@ -344,6 +337,6 @@ fn tenant(number: usize, rng: &mut SmallRng) -> Limits {
         1 => limits.share(3).low(bytes(7)),
         2 if rng.random_bool(0.5) => limits.cover_allocations().share(1),
         2 => limits.share(1).min(bytes(1)),
-        _ => limits.tasks(4),
+        _ => limits,
     }
 }

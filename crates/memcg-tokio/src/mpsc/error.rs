@@ -28,7 +28,6 @@ pub enum SendError<T> {
     Closed(T),
     /// The group has refused the message's bytes: [`ChargeError::Limit`] where they could never
     /// fit, or where the call does not wait; [`ChargeError::TimedOut`] where it has waited in vain;
-    /// [`ChargeError::Deadlock`] where no wait in the group's line could end;
     /// [`ChargeError::Offline`].
     #[error("{1}")]
     Refused(T, #[source] ChargeError),

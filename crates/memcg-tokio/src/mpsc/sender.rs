@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use memcg::expert::CentralStock;
+use memcg::CentralStock;
 use memcg::{Bytes, Charge, ChargeError, Charged, Group, IntoBytes, OnFull, Weigh};
 use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;
@@ -112,7 +112,8 @@ impl<T> Sender<T> {
 
     /// Returns the group that messages are charged to. Its [`live`](Group::live) is what the
     /// channel holds, and its [`set_max`](Group::set_max) moves the bound. A producer that sheds
-    /// what can wait asks its [`pressure_level`](Group::pressure_level), which is one load:
+    /// what can wait asks its [`pressure_level`](Group::pressure_level), which is one load while
+    /// the queue is below the threshold, and finds an empty queue normal:
     ///
     /// ```
     /// # use memcg::{Limits, PressureLevel, Runtime};
@@ -211,7 +212,8 @@ impl<T> Sender<T> {
 
     /// Does what [`charge_missed`](Self::charge_missed) does, for at most `time`.
     async fn charge_in_time(&self, bytes: Bytes, time: Duration) -> Result<Charge, SendError<()>> {
-        let (begun, mut over) = (Instant::now(), pin!(sleep(time)));
+        let begun = Instant::now();
+        let mut over = pin!(sleep(time));
         if let Some(charge) = self.charge_in_turn(bytes).await {
             return Ok(charge);
         }
@@ -265,7 +267,8 @@ impl<T> Sender<T> {
         &self,
         charge: impl Future<Output = Result<Charge, ChargeError>>,
     ) -> Result<Charge, SendError<()>> {
-        let (mut charge, mut closed) = (pin!(charge), pin!(self.messages.closed()));
+        let mut charge = pin!(charge);
+        let mut closed = pin!(self.messages.closed());
         poll_fn(|context| match charge.as_mut().poll(context) {
             Poll::Ready(charged) => {
                 Poll::Ready(charged.map_err(|refusal| SendError::Refused((), refusal)))
@@ -412,7 +415,8 @@ pub struct WeakSender<T> {
 impl<T> WeakSender<T> {
     /// Returns a sender, `None` where the last one is gone.
     pub fn upgrade(&self) -> Option<Sender<T>> {
-        let (stock, waiters) = (self.stock.clone(), Arc::clone(&self.waiters));
+        let stock = self.stock.clone();
+        let waiters = Arc::clone(&self.waiters);
         Some(Sender {
             messages: self.messages.upgrade()?,
             stock,
