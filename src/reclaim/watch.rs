@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Write, stderr};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::counter::handle::Stale;
@@ -18,7 +19,7 @@ use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{events, names};
 use crate::state::events::Event;
 use crate::sync::lock::{Lock, Rank};
-use crate::sync::{TIME_PASSES, Thread, park, process_wide, this_thread};
+use crate::sync::{TIME_PASSES, park, process_wide};
 use crate::thread::helper::Helper;
 
 /// Miri takes longer for a call than the watch waits.
@@ -71,7 +72,7 @@ pub(crate) fn during<R>(group: &Counter, call: impl FnOnce() -> R) -> R {
     let begins = WatchedCall {
         group: Stale::new(group),
         begun: Instant::now(),
-        thread: this_thread(),
+        thread: thread::current(),
         is_reported: false,
     };
     let _listed = with(|calls| {

@@ -29,8 +29,8 @@ use memcg::{Group, Weigh};
 /// Creates a channel whose messages are charged to `group` from the send to the receive. The
 /// group's max, and those of its ancestors, bound it: a send that does not fit waits.
 ///
-/// A message is charged its [weight](Weigh) and [`message_overhead`], so that messages without a
-/// weight are bounded, too. Give the channel a group of its own, with a max; several channels in
+/// A message is charged for [the heap behind it](Weigh) and its [`message_overhead`], so that messages
+/// without heap are bounded, too. Give the channel a group of its own, with a max; several channels in
 /// one group share its bytes. A channel of a group without any max above it is unbounded.
 ///
 /// The bytes of a received message are [credit](memcg::CentralStock) for the next send.
@@ -105,8 +105,8 @@ pub fn channel<T: Weigh>(group: &Group) -> (Sender<T>, Receiver<T>) {
     )
 }
 
-/// Returns the bytes that a message of this type costs beside its [weight](Weigh): its place in the
-/// queue. A message above [64 bytes](channel#memory) is on the heap, with a pointer in its place.
+/// Returns the bytes that a message of this type costs beside [the heap behind it](Weigh): its place in
+/// the queue, and so its own size. A message above [64 bytes](channel#memory) is on the heap, with a pointer in its place.
 ///
 /// ```
 /// use memcg::Weigh;
