@@ -61,7 +61,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let globex = runtime
         .root()
         .create("globex", Limits::new().max(Limit::percent(25)))?;
-    let (stop, queries) = (&AtomicBool::new(false), &AtomicU64::new(0));
+    let stop = &AtomicBool::new(false);
+    let queries = &AtomicU64::new(0);
 
     thread::scope(|scope| {
         for tenant in [&acme, &acme, &globex, &globex] {

@@ -9,7 +9,6 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use memcg::expert::Inspect as _;
 use memcg::kmem::NumaTable;
 use memcg::kmem::{Kmem, NodeId, Placement};
 use memcg::{Bytes, Freshness, Group, Limits, Runtime, Stat};
@@ -192,7 +191,7 @@ fn every_allocation_is_on_its_node_or_said_not_to_be() {
                     let kmem = thread.join().expect("no panic");
                     match number % 4 {
                         0 => drop(call(|| query.numa_stat(Stat::KERNEL, Freshness::Exact))),
-                        1 => call(|| root.flush()),
+                        1 => call(|| root.inspect().flush()),
                         2 => drop(call(|| NumaTable::of(root))),
                         _ => {}
                     }

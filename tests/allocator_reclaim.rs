@@ -105,7 +105,9 @@ fn a_full_group_reclaims_inside_alloc() {
     ON.store(true, Ordering::SeqCst);
     std::thread::scope(|scope| {
         for worker in 0..3 {
-            let (root, full, cache) = (runtime.root(), &full, &cache);
+            let root = runtime.root();
+            let full = &full;
+            let cache = &cache;
             scope.spawn(move || {
                 for number in 0..300_u64 {
                     drop(std::hint::black_box(vec![worker as u8; 20_000]));

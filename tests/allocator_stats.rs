@@ -9,7 +9,6 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::expert::Inspect as _;
 use memcg::{Freshness, Group, Limits, Runtime, Stat};
 
 /// Counts each allocation for a group, and each free.
@@ -87,7 +86,7 @@ fn every_allocation_is_counted_or_said_not_to_be() {
                     other.join().expect("no panic");
                     match number % 4 {
                         0 => drop(call(|| group.read(Freshness::Exact))),
-                        1 => call(|| root.flush()),
+                        1 => call(|| root.inspect().flush()),
                         2 => drop(call(|| root.read(Freshness::Threshold))),
                         _ => {}
                     }
@@ -141,7 +140,7 @@ fn adding_and_stale_reading_allocate_nothing() {
         .expect("a configuration");
     let group = runtime.root().create("q", Limits::new()).expect("a name");
     group.stat_add(Stat::ANON, 1);
-    group.flush();
+    group.inspect().flush();
     let before = ALLOCATIONS.get();
     for number in 0..10_000 {
         group.stat_add(Stat::ANON, number * 1_000);

@@ -47,9 +47,10 @@ fn map(machine: &Machine, ours: bool, size: usize) {
     // SAFETY: within the mapping just made.
     unsafe { head.cast::<usize>().write_volatile(size) };
     let layout = Machine::layout(size);
-    let values = match ours {
-        true => machine.allocator.allocate(layout, &machine.group),
-        false => machine.allocator.allocate_uncharged(layout),
+    let values = if ours {
+        machine.allocator.allocate(layout, &machine.group)
+    } else {
+        machine.allocator.allocate_uncharged(layout)
     };
     let values = values.expect("no limit");
     black_box(write_and_sum(&values));

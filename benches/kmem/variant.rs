@@ -195,15 +195,14 @@ impl Machine {
     ) {
         let mut by_node: ByNode = [0; 8];
         let first = self.first(bytes);
-        let (in_unit, pages) = (first - self.data, self.unit / 4_096);
+        let in_unit = first - self.data;
+        let pages = self.unit / 4_096;
         for unit in 0..self.model.processors {
             let node = node_of(first + unit * self.unit, unit * pages + in_unit / 4_096);
             by_node[node % 8] += size as u64;
         }
-        let (mut at, shape) = (
-            in_unit / self.allocator.shape().granule() * self.allocator.shape().word(),
-            self.words,
-        );
+        let mut at = in_unit / self.allocator.shape().granule() * self.allocator.shape().word();
+        let shape = self.words;
         let end = at + (self.full_size(size) as usize - size * self.model.processors);
         while at < end {
             let next = ((at / 4_096 + 1) * 4_096).min(end);

@@ -139,7 +139,8 @@ fn budget_context(depth: usize, threads: usize) -> Team {
             .expect("a good budget")
     });
     Team::new(threads, move |station| {
-        let (leaf, resource) = (leaf.clone(), resource.clone());
+        let leaf = leaf.clone();
+        let resource = resource.clone();
         let pairs = |times| {
             for _ in 0..times {
                 drop(

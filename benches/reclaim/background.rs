@@ -69,7 +69,9 @@ impl Stream {
         times.sort_unstable();
         let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize];
         let share = self.own.load(Ordering::Relaxed) as f64 / times.len() as f64;
-        let (half, most, all) = (at(0.5), at(0.99), at(0.999));
+        let half = at(0.5);
+        let most = at(0.99);
+        let all = at(0.999);
         println!(
             "{id}: {:.3}% reclaim themselves; p50 {half} ns, p99 {most} ns, p99.9 {all} ns\n",
             share * 100.0

@@ -8,7 +8,6 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::expert::Inspect;
 use memcg::{
     Bytes, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Runtime,
 };
@@ -264,7 +263,8 @@ impl Scene {
 
     fn asks(&self, row: Row, times: u64, tally: Option<&Tally>) {
         let root = self.runtime.root();
-        let (mut visited, mut soft_visited) = (0, 0);
+        let mut visited = 0;
+        let mut soft_visited = 0;
         for _ in 0..times {
             match row.ask {
                 Ask::Reclaim => {
@@ -327,7 +327,7 @@ impl Reclaim for Walk {
     fn reclaim(&self, want: u64, _context: &ReclaimContext<'_>) -> u64 {
         let mut freed = 0;
         for group in &self.groups {
-            if group.is_in_excess() && *group == self.active {
+            if group.inspect().is_in_excess() && *group == self.active {
                 freed += self.cache.evict(want);
             }
         }

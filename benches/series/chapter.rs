@@ -453,7 +453,8 @@ impl Reader {
             let [id, text, verdict, by] = &cells[..] else {
                 continue;
             };
-            let (id, next) = (id.replace('`', ""), format!("{name}-{}", nth + 1));
+            let id = id.replace('`', "");
+            let next = format!("{name}-{}", nth + 1);
             if id != next {
                 self.fault(line, &format!("the id is `{id}`, the next is `{next}`"));
             }
@@ -494,7 +495,8 @@ impl Reader {
             let [command, quick, quick_takes, full_takes] = &cells[..] else {
                 continue;
             };
-            let (command, quick) = (command.replace('`', ""), quick.replace('`', ""));
+            let command = command.replace('`', "");
+            let quick = quick.replace('`', "");
             if !command.starts_with("cargo ") {
                 self.fault(line, "a command starts with `cargo `");
             }

@@ -85,7 +85,8 @@ pub(crate) struct Device {
 
 impl Device {
     pub(crate) fn start(cache: &Arc<Cache>, waiters: &Waiters, bytes_per_second: f64) -> Self {
-        let (cache, ours) = (Arc::clone(cache), waiters.clone());
+        let cache = Arc::clone(cache);
+        let ours = waiters.clone();
         let thread = thread::spawn(move || {
             serve(&cache, &ours, bytes_per_second);
             thread_time().unwrap_or_default()

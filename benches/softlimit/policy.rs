@@ -166,14 +166,16 @@ impl Dispatcher {
     fn soft_reclaim_group(&self, group: usize) -> usize {
         let cache = &self.caches[group];
         let excess = in_pages(cache.excess());
-        let (mut total, mut rounds) = (0, 0);
+        let mut total = 0;
+        let mut rounds = 0;
         loop {
             let whole = cache.len();
-            total += cache.shrink(if self.variant == Variant::Base {
+            let visit = if self.variant == Variant::Base {
                 whole
             } else {
                 whole.min(CLUSTER)
-            });
+            };
+            total += cache.shrink(visit);
             if cache.excess() == 0 {
                 break;
             }

@@ -123,7 +123,8 @@ fn guard() -> Team {
 fn add_read(rows: &mut Rows, threads: usize) {
     let id = format!("stat/add_read/threads{threads}");
     let library = Arc::new(chain(DEPTH));
-    let (before, start) = (library.runtime.counts(), Instant::now());
+    let before = library.runtime.counts();
+    let start = Instant::now();
     rows.wall(&id, || {
         let reader = Reader::start(last(&library));
         let library = Arc::clone(&library);

@@ -57,13 +57,15 @@ pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
         writable(path)?;
     }
     let mut setup = Setup::new(args, scene, args.policy, args.seed)?;
-    let (threads, time) = (args.threads().min(setup.service.tenants.len()), args.time());
+    let threads = args.threads().min(setup.service.tenants.len());
+    let time = args.time();
     if args.is_live() {
         let end = match (args.requests, time) {
             (Some(requests), _) => format!("{} requests", HumanCount(requests)),
             (None, time) => format!("{} s", time.unwrap_or_default().as_secs_f64()),
         };
-        let (tenants, budget) = (scene.candidates.len(), Bytes(scene.budget));
+        let tenants = scene.candidates.len();
+        let budget = Bytes(scene.budget);
         print(&format!(
             "{tenants} tenants under {budget}: a warm-up, then {end}."
         ))?;
@@ -138,7 +140,8 @@ fn watched(args: &Args, setup: &Setup, work: &Work<'_>) -> (Duration, Seen) {
         .requests
         .unwrap_or_else(|| args.time().map_or(0, |time| time.as_millis() as u64));
     let bar = progress(args, length, "{percent} %");
-    let (end, mut drawn) = (AtomicBool::new(false), InPlace::default());
+    let end = AtomicBool::new(false);
+    let mut drawn = InPlace::default();
     let (seconds, seen) = thread::scope(|scope| {
         let watcher = scope.spawn(|| watch(args, setup, work, &end, &bar, &mut drawn));
         // Ends the other thread in a panic, too.
@@ -181,7 +184,9 @@ fn watch(
         .into_iter()
         .chain(tenants.iter().map(|tenant| tenant.group.clone()))
         .collect();
-    let (began, mut seen, mut table_at) = (Instant::now(), Seen::default(), FIRST_TABLE);
+    let began = Instant::now();
+    let mut seen = Seen::default();
+    let mut table_at = FIRST_TABLE;
     loop {
         for group in &groups {
             // Read last: a max that a client of the socket lowers meanwhile is not passed by what
@@ -213,11 +218,12 @@ fn watch(
             bar.suspend(|| drop(drawn.draw(&live(setup, serving))));
         }
         let taken = work.taken.load(Ordering::Relaxed);
-        bar.set_position(if args.requests.is_some() {
+        let position = if args.requests.is_some() {
             taken
         } else {
             serving.as_millis() as u64
-        });
+        };
+        bar.set_position(position);
         if end.load(Ordering::Relaxed) {
             return seen;
         }
@@ -266,7 +272,8 @@ fn live(setup: &Setup, elapsed: Duration) -> String {
     for (name, stats) in rows {
         // A live figure may miss the rise and have the fall: less than nothing is nothing.
         let figure = |stat| stats.get(stat).max(0).unsigned_abs();
-        let (gets, hits) = (figure(items.gets).max(1), figure(items.hits));
+        let gets = figure(items.gets).max(1);
+        let hits = figure(items.hits);
         let events = HumanCount(stats.max_error_of(items.hits));
         table.add([
             name.to_string(),

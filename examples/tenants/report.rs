@@ -109,7 +109,8 @@ impl Report {
         let growth = memory::resident()
             .zip(before)
             .map(|(now, before)| now.saturating_sub(before));
-        let (root, counts) = (setup.runtime.root(), setup.runtime.counts());
+        let root = setup.runtime.root();
+        let counts = setup.runtime.counts();
         let tenants = rows(setup);
         let sums = tenants
             .iter()
@@ -165,7 +166,8 @@ impl Report {
             .rss_growth_bytes
             .filter(|&growth| off(growth) > RSS_OFF_MAX)
         {
-            let (growth, live) = (Bytes(growth), Bytes(self.live_bytes));
+            let growth = Bytes(growth);
+            let live = Bytes(self.live_bytes);
             self.faults.push(format!(
                 "resident memory grew by {growth}, too far from the {live} that are charged"
             ));
@@ -201,7 +203,8 @@ impl Report {
             1 => "1 refusal beside credit under way".into(),
             refused => format!("{} refusals beside credit under way", HumanCount(refused)),
         };
-        let (groups, samples) = (self.tenants.len() + 1, HumanCount(self.samples));
+        let groups = self.tenants.len() + 1;
+        let samples = HumanCount(self.samples);
         let held = match self.faults.len() {
             0 => (
                 format!(
@@ -231,10 +234,8 @@ impl Report {
                 State::Tense,
             ),
         };
-        let (ratio, rate) = (
-            percent(self.sums.hits, self.sums.gets),
-            HumanCount(self.requests_per_second as u64),
-        );
+        let ratio = percent(self.sums.hits, self.sums.gets);
+        let rate = HumanCount(self.requests_per_second as u64);
         let resident = self.rss_growth_bytes.map_or(String::new(), |growth| {
             format!(", resident for it {}", Bytes(growth))
         });
@@ -321,10 +322,8 @@ impl Row {
 
 fn rows(setup: &Setup) -> Vec<Row> {
     let row = |(number, tenant): (usize, &crate::service::Tenant)| {
-        let (figures, evictions) = (
-            tenant.turn.lock().cache.figures,
-            &setup.service.evictions[number],
-        );
+        let figures = tenant.turn.lock().cache.figures;
+        let evictions = &setup.service.evictions[number];
         let max = tenant.group.max();
         Row {
             tenant: tenant.name.clone(),
@@ -350,7 +349,8 @@ fn rows(setup: &Setup) -> Vec<Row> {
 
 /// Checks what must hold when no thread charges any more; empties the caches.
 pub(crate) fn close(setup: &mut Setup) -> Vec<String> {
-    let (root, rows) = (setup.runtime.root(), rows(setup));
+    let root = setup.runtime.root();
+    let rows = rows(setup);
     let mut faults: Vec<String> = setup
         .runtime
         .verify()

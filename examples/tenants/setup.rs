@@ -110,7 +110,8 @@ impl Setup {
             // A stream of each tenant's own: a tenant that is served before it, its requests are
             // the same.
             let random = Random::seed_from_u64(scramble(scramble(seed, u64::MAX), number as u64));
-            let (name, source) = (candidate.name.clone(), candidate.source.clone());
+            let name = candidate.name.clone();
+            let source = candidate.source.clone();
             let turn = Mutex::new(Turn {
                 cache,
                 random,

@@ -49,12 +49,38 @@ fn charge_refused<'a>(
                 kind: RefusalKind::Full(_),
             }),
             WaitFor::Until(time),
-        ) if may_wait(bytes, &refusal) => {
+        ) if may_wait(group, bytes, &refusal) => {
             let level = refusal.level;
             InLine::begin(plain.into_line(level), level, counted, time).wait(group)
         }
+        (ended, WaitFor::Until(_)) => name_what_is_in_the_way(group, bytes, ended),
         (ended, _) => ended.map_err(ChargeFailure::count),
     }
+}
+
+/// A charge that would wait is refused: where a max can never admit it, that one is named, and not
+/// the level that was full.
+fn name_what_is_in_the_way<'a>(
+    group: &'a Counter,
+    bytes: u64,
+    ended: ChargeResult<'a>,
+) -> ChargeResult<'a> {
+    ended.map_err(|mut failure| {
+        if let ChargeFailure::Refused {
+            refusal,
+            kind: RefusalKind::Full(pending),
+            ..
+        } = &mut failure
+            && let Some(level) = line::in_the_way(group, bytes)
+        {
+            // No memory may come for it any more.
+            *pending = None;
+            if bytes <= refusal.level.admits() {
+                *refusal = level.refusal_now();
+            }
+        }
+        failure.count()
+    })
 }
 
 /// The first poll of a future that misses. It does all that a charge does, and waits for no other
@@ -73,7 +99,7 @@ pub(crate) fn begin<'a>(
             refusal,
             counted,
             kind: RefusalKind::Full(pending),
-        }) if may_wait(bytes, &refusal) => {
+        }) if may_wait(group, bytes, &refusal) => {
             let level = refusal.level;
             let mut in_line = InLine::begin(
                 line::enqueue(group, bytes, level, None),
@@ -84,18 +110,7 @@ pub(crate) fn begin<'a>(
             in_line.ask_again(pending == Some(Pending::Round), waker);
             Ok(in_line)
         }
-        // A max was lowered meanwhile, say: no memory may come for it any more.
-        Err(ChargeFailure::Refused {
-            refusal,
-            counted,
-            kind: RefusalKind::Full(_),
-        }) => Err(Err(ChargeFailure::Refused {
-            refusal,
-            counted,
-            kind: RefusalKind::Full(None),
-        }
-        .count())),
-        ended => Err(ended.map_err(ChargeFailure::count)),
+        ended => Err(name_what_is_in_the_way(group, bytes, ended)),
     }
 }
 

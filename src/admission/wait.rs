@@ -29,8 +29,8 @@ const ASK_AGAIN_MAX: Duration = Duration::from_secs(1);
 
 /// True if a charge may wait in line. Inside reclaim none may: it could wait for what its own
 /// thread is to free.
-pub(super) fn may_wait(bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
-    may_call_out() && fits_ever(bytes, refusal) && refusal.level.is_memory()
+pub(super) fn may_wait(group: &Counter, bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
+    may_call_out() && refusal.level.is_memory() && line::in_the_way(group, bytes).is_none()
 }
 
 /// Time of a charge in line.
@@ -157,7 +157,8 @@ impl InLine {
                 return None;
             }
             // The charge may move again meanwhile.
-            (self.asked, is_due) = (level, false);
+            self.asked = level;
+            is_due = false;
             let unwaited = self.ask_reclaimers(&level, waits);
             self.ask_again(unwaited, waker);
         }
@@ -166,13 +167,12 @@ impl InLine {
     /// Runs one round of reclaim. The round waits for those of other threads or does not. True: the
     /// round freed nothing, and has not waited for others that may free something.
     fn ask_reclaimers(&self, level: &Counter, waits: bool) -> bool {
-        if !registrations::any_below(level) {
+        let group = &*self.ticket.group;
+        // A max that has fallen for a moment is no reason to empty the caches.
+        if !registrations::any_below(level) || !fits_ever(group, self.ticket.bytes) {
             return false;
         }
-        let (group, end) = (
-            &*self.ticket.group,
-            earlier(deadline(level), self.time.reclaim_end()),
-        );
+        let end = earlier(deadline(level), self.time.reclaim_end());
         let mut request = Request::new(ReclaimCause::Full, end)
             .waits(waits)
             .ends_with(group, victims::ends(group));

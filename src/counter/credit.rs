@@ -97,14 +97,12 @@ pub(crate) fn each_left(top: &Counter, mut found: impl FnMut(&Counter, u64)) {
     for pending in &tree.lock(&path).pending_close {
         if let Some(above) = nearest_live_ancestor(pending).filter(|above| above.is_within(top)) {
             let credit = credit_at(tree, pending);
-            found(
-                above,
-                if above.cover().is_some() {
-                    credit
-                } else {
-                    counted_credit(pending, credit)
-                },
-            );
+            let counted = if above.cover().is_some() {
+                credit
+            } else {
+                counted_credit(pending, credit)
+            };
+            found(above, counted);
         }
     }
 }

@@ -60,6 +60,12 @@ impl LevelRefusal<'_> {
         after > self.max && after <= USAGE_MAX && self.without_credit()
     }
 
+    /// The published bound on the credit in the usage that refused. It is read later than usage, so
+    /// it may have risen above it: a part is never shown as more than the whole.
+    pub(crate) fn stocked_bound(&self) -> u64 {
+        self.level.bound().min(self.usage)
+    }
+
     pub(crate) fn refused(&self, requester: &Counter, requested: u64) -> CounterChargeError {
         CounterChargeError {
             level: self.level.incarnation().id,
@@ -67,7 +73,7 @@ impl LevelRefusal<'_> {
             requested,
             usage: self.usage,
             max: self.max,
-            stocked_bound: self.level.bound(),
+            stocked_bound: self.stocked_bound(),
         }
     }
 }

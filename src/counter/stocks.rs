@@ -182,12 +182,9 @@ pub(crate) fn reserve(counter: &Counter, units: u64) -> bool {
     let root = root(counter);
     let most = budget(root);
     let more = |bound: u64| bound.checked_add(units).filter(|&bound| bound <= most);
-    if root
-        .usage
-        .bound
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
-        .is_err()
-    {
+    let bound = &root.usage.bound;
+    let reserved = bound.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+    if reserved.is_err() {
         return false;
     }
     for level in counter

@@ -73,7 +73,7 @@ pub struct Fault {
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter};
-/// use memcg::expert::FaultKind;
+/// use memcg::inspect::FaultKind;
 ///
 /// let machine = PageCounter::root(CounterConfig::new().batch(0));
 /// let job = machine.child();

@@ -33,7 +33,7 @@ impl Group {
     /// after usage has fallen, if a processor is free, and at once if the group is offline or
     /// cancelled: then usage may still be above, and [`wait`](BelowHigh::wait) returns false. Other
     /// charges may have come by then. A limit that is [only
-    /// observed](crate::expert::Inspect::set_observe_only) does not count. A thread of this crate
+    /// observed](crate::Group::set_observe_only) does not count. A thread of this crate
     /// looks at usage meanwhile, one for the process; without one, because the system gives none,
     /// the future is ready.
     ///

@@ -47,7 +47,7 @@ use crate::units::{Bytes, IntoBytes};
 /// assert_eq!(query.live(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "dropped at once it gives the bytes back at once"]
+#[must_use = "dropped at once it gives the bytes back at once, and `let _ =` drops it at once: bind it to a name, as in `let _charge =`"]
 pub struct Charge {
     pub(super) header: KeptHeader,
     pub(super) bytes: u64,

@@ -83,7 +83,7 @@ impl Group {
     ///   asked as by `charge`. Do not wait while you hold memory that other charges wait for.
     /// * `Reclaim`: the charge gets the bytes that reclaimers and the victim's hooks give at once.
     ///   It does not wait for memory that comes later. Above a high the charge is made without its
-    ///   delay, which [`high_delay`](crate::expert::Inspect::high_delay) returns.
+    ///   delay, which [`high_delay`](crate::inspect::GroupInspector::high_delay) returns.
     /// * `Start`: the call tells reclaimers below the level that has refused by
     ///   [`Reclaim::start`](crate::Reclaim::start), which must not block. If they promise fewer
     ///   bytes than are missing, the runtime's thread `memcg-reclaim` does once what `charge` does.

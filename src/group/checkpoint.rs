@@ -263,7 +263,8 @@ impl Future for Checkpoint {
         };
         let polled = Checkpoint::poll_asked(pause, group, context.waker());
         if polled.is_ready() {
-            (self.pause, self.group) = (None, None);
+            self.pause = None;
+            self.group = None;
         }
         polled
     }

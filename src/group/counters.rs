@@ -12,6 +12,7 @@ use crate::hierarchy::{group_object, group_tree, limits};
 use crate::page_counter::PageCounter;
 use crate::reclaim::rings;
 use crate::stat::Unit;
+use crate::state::applied::Settings;
 use crate::state::limits::LimitKind;
 use crate::units::{IntoLimit, Limit};
 
@@ -22,7 +23,6 @@ impl Group {
     /// of this counter, and so are the group's limits.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
     /// let root = runtime.root();
     /// let _held = root.charge(10)?;
@@ -96,20 +96,28 @@ impl Group {
         }
     }
 
-    /// Sets limits of a counter of this group: all, or none. Returns the usage above a max then.
+    /// Sets limits of a counter of this group: all that are due, or none. Returns the usage above a
+    /// max then. `due` and `also` run under the tree's lock, see [`limits::set`].
     pub(super) fn set_kinds(
         &self,
         counter: &object::Counter,
         wanted: &[(LimitKind, Option<Limit>)],
-        also: impl FnOnce(),
+        due: impl FnOnce() -> Settings,
+        also: impl FnOnce(Settings),
     ) -> Result<u64, LimitError> {
         let has_soft =
             |&(kind, limit): &(_, Option<Limit>)| kind == LimitKind::Soft && limit.is_some();
         if wanted.iter().any(has_soft) {
             rings::make_in_any_case(counter);
         }
-        limits::set(counter, wanted, also)
-            .map_err(|(kind, none)| self.limit_error(kind, none, None))
+        let excess = limits::set(counter, wanted, due, also)
+            .map_err(|(kind, none)| self.limit_error(kind, none, None))?;
+        let sets_max =
+            |&(kind, limit): &(_, Option<Limit>)| kind == LimitKind::Max && limit.is_some();
+        if wanted.iter().any(sets_max) {
+            lowered::end_vain_waits(counter);
+        }
+        Ok(excess)
     }
 }
 
@@ -189,7 +197,14 @@ impl GroupCounter {
         self.keep_of().set_kinds(
             self.counter(),
             &[(LimitKind::Max, Some(limit.into_limit()))],
-            || {},
+            || Settings::ALL,
+            |_| {
+                if self.counter().is_memory() {
+                    group_object::of(self.counter())
+                        .applied
+                        .remove(Settings::limit(LimitKind::Max));
+                }
+            },
         )
     }
 

@@ -124,7 +124,8 @@ impl fmt::Display for ChargeError {
                 Some(WAIT),
             ),
             Self::NoRoom { group, requested } => {
-                let (path, bytes) = (group.shown_path(), Bytes(*requested));
+                let path = group.shown_path();
+                let bytes = Bytes(*requested);
                 let helps = self.helps();
                 write!(f, "{path} has no room for {bytes} at once; {helps}")?;
                 match helps {
@@ -164,10 +165,8 @@ impl fmt::Display for ChargeError {
                 group,
                 requested,
             } => {
-                let (path, amount) = (
-                    group.shown_path(),
-                    amount(group.nth(counter.number), *requested),
-                );
+                let path = group.shown_path();
+                let amount = amount(group.nth(counter.number), *requested);
                 if runtime_is_gone(group) {
                     write!(f, "the runtime of {path} is gone: {amount} refused; ")?;
                     f.write_str("keep a handle of the Runtime as long as its groups charge")
@@ -256,10 +255,8 @@ impl ChargeError {
         counter: &object::Counter,
         requested: u64,
     ) -> ChargeError {
-        let (group, named) = (
-            || Group::pinned(counter.first()),
-            || Counter::of_counter(counter),
-        );
+        let group = || Group::pinned(counter.first());
+        let named = || Counter::of_counter(counter);
         let (refusal, kind) = match failure {
             ChargeFailure::Refused { refusal, kind, .. } => (refusal, kind),
             ChargeFailure::Offline => {
@@ -368,7 +365,7 @@ impl std::error::Error for ReclaimError {}
 /// let root = runtime.root();
 /// let _acme = root.create("acme", Limits::new())?;
 /// assert!(matches!(root.create("acme", Limits::new()), Err(CreateError::Taken { .. })));
-/// assert_eq!(root.create("a/b", Limits::new()).unwrap_err().to_string(), "no group \"a/b\" in /: a name has no `/`");
+/// assert_eq!(root.create("a/b", Limits::new()).unwrap_err().to_string(), "cannot create \"a/b\" in /: a name has no `/`");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -419,28 +416,29 @@ pub enum CreateError {
 impl fmt::Display for CreateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = |parent: &Group, name: &str| place(parent, Some(name));
-        let (place, why) = match self {
+        let (what, why) = match self {
             Self::Name {
                 parent,
                 name,
                 fault,
             } => (named(parent, name), fault.to_string()),
             Self::Taken { group } => {
-                let place = group
+                let what = group
                     .parent()
                     .map_or_else(String::new, |parent| named(&parent, &group.name()));
                 (
-                    place,
+                    what,
                     "the name is taken; get_or_create returns that group".to_string(),
                 )
             }
             Self::Offline { parent, name } => {
+                let path = parent.shown_path();
                 let gone = if runtime_is_gone(parent) {
                     "its runtime is gone, and "
                 } else {
                     ""
                 };
-                (named(parent, name), format!("{gone}it is offline"))
+                (named(parent, name), format!("{gone}{path} is offline"))
             }
             Self::Full { parent, name, most } => (
                 named(parent, name),
@@ -449,13 +447,13 @@ impl fmt::Display for CreateError {
             Self::Memory { parent, bytes } => {
                 let bytes = Bytes(*bytes as u64);
                 (
-                    format!("in {}", parent.shown_path()),
+                    format!("a group in {}", parent.shown_path()),
                     format!("the system has no {bytes} of memory for it"),
                 )
             }
             Self::Limit(inner) => return fmt::Display::fmt(inner, f),
         };
-        write!(f, "no group {place}: {why}")
+        write!(f, "cannot create {what}: {why}")
     }
 }
 
@@ -514,6 +512,17 @@ impl fmt::Display for NameError {
 impl std::error::Error for NameError {}
 
 impl NameError {
+    /// The fault of the name of a group.
+    pub(super) fn of_group(name: &str) -> Option<NameError> {
+        match NameError::of_printed(name) {
+            Some(fault @ (NameError::Empty | NameError::TooLong)) => Some(fault),
+            _ if name.contains('/') => Some(NameError::Slash),
+            None if name.starts_with('#') => Some(NameError::Sharp),
+            None => matches!(name, "." | "..").then_some(NameError::Dots),
+            fault => fault,
+        }
+    }
+
     /// The fault of a name that a line prints, and that stands in no path.
     pub(super) fn of_printed(name: &str) -> Option<NameError> {
         if name.is_empty() {
@@ -536,10 +545,10 @@ impl NameError {
 /// let runtime = Runtime::builder().build()?;
 /// let root = runtime.root();
 /// let refused = root.set_limits(Limits::new().max(100).low(Limit::percent(10))).unwrap_err();
-/// assert_eq!(refused.to_string(), "no low 10% for /: no group above has a max; set one, or bytes here");
+/// assert_eq!(refused.to_string(), "cannot set low 10% for /: no group above has a max; set one, or bytes here");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitError {
     /// The limit is a percentage, and no ancestor has a max to take it of.
@@ -582,13 +591,13 @@ impl fmt::Display for LimitError {
                 let of = place(group, name.as_deref());
                 write!(
                     f,
-                    "no {limit} {percent} for {of}: no group above has a max; set one, or bytes here"
+                    "cannot set {limit} {percent} for {of}: no group above has a max; set one, or bytes here"
                 )
             }
             Self::Setting { group, name, fault } => {
                 write!(
                     f,
-                    "no setting's name for {}: {fault}",
+                    "cannot name a setting for {}: {fault}",
                     place(group, name.as_deref())
                 )
             }
@@ -629,7 +638,8 @@ pub struct OfflineError {
 
 impl fmt::Display for OfflineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (path, children) = (self.group.shown_path(), self.children);
+        let path = self.group.shown_path();
+        let children = self.children;
         if self.group.parent().is_none() {
             return write!(
                 f,

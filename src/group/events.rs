@@ -97,7 +97,8 @@ impl Events {
     /// ```
     pub fn wait(&self, event: Event, time: Duration) -> bool {
         let until = Instant::now().checked_add(time);
-        let (listener, waker) = (self.listener(event), parked_waker());
+        let listener = self.listener(event);
+        let waker = parked_waker();
         while listener.poll(&waker).is_none() {
             if !park_until(until) {
                 return listener.poll(&waker).is_some();

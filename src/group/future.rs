@@ -2,8 +2,6 @@
 
 mod queue_place;
 
-pub use queue_place::QueuePlace;
-
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -145,11 +143,10 @@ impl ChargeFuture {
 
     /// Makes the future ready as soon as the charge is made, also above a
     /// [high](crate::Limits::high). It is for a caller that has a timer of its own, and asks
-    /// [`high_delay`](crate::expert::Inspect::high_delay) for the delay, before this charge or
+    /// [`high_delay`](crate::inspect::GroupInspector::high_delay) for the delay, before this charge or
     /// after it.
     ///
     /// ```
-    /// # use memcg::expert::Inspect as _;
     /// # use memcg::{Limits, Runtime};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -157,7 +154,7 @@ impl ChargeFuture {
     /// let limits = Limits::new().high(1 << 20).max(4 << 20);
     /// let acme = runtime.root().create("acme", limits)?;
     /// let charge = acme.charge_async(2 << 20).undelayed().await?;
-    /// let delay = acme.high_delay(1 << 20); // for the next charge, as the caller's own timer sees fit
+    /// let delay = acme.inspect().high_delay(1 << 20); // for the next charge, as the caller's own timer sees fit
     /// assert!(!delay.is_zero());
     /// # drop(charge);
     /// # Ok(())
@@ -268,7 +265,7 @@ impl Group {
     /// is over or usage is not above high any more. That thread is one for the process. It starts
     /// with the first such delay and ends a second after the last. Where the system gives no
     /// thread, the charge is made without a delay. [`undelayed`](ChargeFuture::undelayed) leaves
-    /// the delay to the caller; [`high_delay`](crate::expert::Inspect::high_delay) says it.
+    /// the delay to the caller; [`high_delay`](crate::inspect::GroupInspector::high_delay) says it.
     ///
     /// # Errors
     ///

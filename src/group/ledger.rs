@@ -129,7 +129,8 @@ impl Group {
         if !ledger::any() || slow_path::is_running() {
             return stats;
         }
-        let (subtree, local) = (self.ledger(), self.ledger_alone());
+        let subtree = self.ledger();
+        let local = self.ledger_alone();
         let items = subtree.items().zip(local.items());
         let items = items.map(|((_, stat, subtree), (_, _, local))| (stat, [subtree, local]));
         stats.with_ledger(items, subtree.max_error.max(local.max_error))
@@ -154,7 +155,6 @@ impl Group {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use crate::allocator::Owner;
-    use crate::expert::FixedBatch as _;
     use crate::{Bytes, Limits, Runtime};
 
     /// Stocks of two groups below one that covers have their credit in its usage.

@@ -6,6 +6,7 @@ use super::error::NameError;
 use crate::counter::object::Counter;
 use crate::hierarchy::importance;
 use crate::hierarchy::setting_names::{self, SettingName};
+use crate::state::applied::Settings;
 use crate::state::limits::LimitKind;
 use crate::units::{IntoLimit, Limit, Percent};
 
@@ -33,29 +34,40 @@ use crate::units::{IntoLimit, Limit, Percent};
 #[non_exhaustive]
 pub struct Limits {
     /// Bytes that reclaim never touches.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub min: Option<Limit>,
     /// Bytes that reclaim touches last.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub low: Option<Limit>,
     /// Usage above which charges are slowed down.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub high: Option<Limit>,
     /// The most bytes that charges may bring usage to.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub max: Option<Limit>,
     /// Usage above which the group is reclaimed first.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub soft: Option<Limit>,
     /// The weight among siblings that makes the soft limit: see [`share`](Self::share).
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub share: Option<u32>,
     /// Usage above which a thread of the runtime reclaims: see
     /// [`reclaim_above`](Self::reclaim_above).
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub reclaim_above: Option<Limit>,
     /// The share of max from which the pressure is elevated: see
     /// [`pressure_levels`](Self::pressure_levels).
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub elevated: Option<Percent>,
     /// The share of max from which the pressure is critical.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub critical: Option<Percent>,
     /// Usage is the larger of what is reserved and what is allocated: see
     /// [`cover_allocations`](Self::cover_allocations).
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "std::ops::Not::not"))]
     pub cover_allocations: bool,
     /// Rank among groups that give for each other: see [`importance`](Self::importance).
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub importance: Option<u8>,
     /// The service's name for its setting of these limits: see [`setting`](Self::setting). It has
     /// no text form.
@@ -152,14 +164,13 @@ impl Limits {
     ///
     /// ```
     /// # use memcg::Limits;
-    /// # use memcg::expert::Inspect as _;
     /// # let runtime = memcg::Runtime::builder().max(1_000).build()?;
     /// let gold = runtime.root().create("gold", Limits::new().share(300))?;
-    /// assert_eq!(gold.soft(), 1_000, "alone");
+    /// assert_eq!(gold.inspect().soft(), 1_000, "alone");
     /// let silver = runtime.root().create("silver", Limits::new().share(100))?;
-    /// assert_eq!((gold.soft(), silver.soft()), (750, 250));
+    /// assert_eq!((gold.inspect().soft(), silver.inspect().soft()), (750, 250));
     /// gold.offline()?;
-    /// assert_eq!(silver.soft(), 1_000);
+    /// assert_eq!(silver.inspect().soft(), 1_000);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub const fn share(mut self, share: u32) -> Self {
@@ -345,6 +356,15 @@ impl Limits {
         self.setting?.ok().map(SettingName::get)
     }
 
+    pub(super) fn setting_if_valid(&self) -> Option<SettingName> {
+        self.setting?.ok()
+    }
+
+    /// The fault of the [setting](Self::setting)'s name.
+    pub(super) fn setting_fault(&self) -> Option<NameError> {
+        self.setting?.err()
+    }
+
     /// Returns each kind of limit with its value here; `None`: not named.
     pub(super) fn kinds(&self) -> [(LimitKind, Option<Limit>); 6] {
         let Limits {
@@ -363,6 +383,104 @@ impl Limits {
             (LimitKind::Soft, soft),
             (LimitKind::High, high),
             (LimitKind::ReclaimAbove, reclaim_above),
+        ]
+    }
+
+    /// The settings that are named here.
+    pub(super) fn settings(&self) -> Settings {
+        let of = |setting: Settings, is_named: bool| setting.only_if(is_named);
+        self.kinds()
+            .into_iter()
+            .map(|(kind, limit)| of(Settings::limit(kind), limit.is_some()))
+            .chain([
+                of(Settings::SHARE, self.share.is_some()),
+                of(Settings::ELEVATED, self.elevated.is_some()),
+                of(Settings::CRITICAL, self.critical.is_some()),
+                of(Settings::IMPORTANCE, self.importance.is_some()),
+                of(Settings::SETTING_NAME, self.setting.is_some()),
+            ])
+            .fold(Settings::NONE, Settings::and)
+    }
+
+    /// These limits without those that are not among `settings`.
+    pub(super) fn only(&self, settings: Settings) -> Limits {
+        let limit =
+            |limit: Option<Limit>, kind| limit.filter(|_| settings.has(Settings::limit(kind)));
+        Limits {
+            min: limit(self.min, LimitKind::Min),
+            low: limit(self.low, LimitKind::Low),
+            high: limit(self.high, LimitKind::High),
+            max: limit(self.max, LimitKind::Max),
+            soft: limit(self.soft, LimitKind::Soft),
+            share: self.share.filter(|_| settings.has(Settings::SHARE)),
+            reclaim_above: limit(self.reclaim_above, LimitKind::ReclaimAbove),
+            elevated: self.elevated.filter(|_| settings.has(Settings::ELEVATED)),
+            critical: self.critical.filter(|_| settings.has(Settings::CRITICAL)),
+            importance: self
+                .importance
+                .filter(|_| settings.has(Settings::IMPORTANCE)),
+            setting: self
+                .setting
+                .filter(|_| settings.has(Settings::SETTING_NAME)),
+            ..*self
+        }
+    }
+
+    /// These limits, and the default for each of `settings` that they do not name, where a default
+    /// can be named.
+    pub(super) fn filled(&self, settings: Settings) -> Limits {
+        let limit = |limit: Option<Limit>, kind, default: Limit| {
+            limit.or(settings.has(Settings::limit(kind)).then_some(default))
+        };
+        let none = |percent: Option<Percent>, setting| {
+            percent.or(settings.has(setting).then_some(Percent::at_most_whole(0)))
+        };
+        Limits {
+            min: limit(self.min, LimitKind::Min, Limit::Bytes(0)),
+            low: limit(self.low, LimitKind::Low, Limit::Bytes(0)),
+            high: limit(self.high, LimitKind::High, Limit::Unlimited),
+            max: limit(self.max, LimitKind::Max, Limit::Unlimited),
+            soft: limit(self.soft, LimitKind::Soft, Limit::Unlimited),
+            share: self.share.or(settings.has(Settings::SHARE).then_some(0)),
+            reclaim_above: limit(
+                self.reclaim_above,
+                LimitKind::ReclaimAbove,
+                Limit::Unlimited,
+            ),
+            elevated: none(self.elevated, Settings::ELEVATED),
+            critical: none(self.critical, Settings::CRITICAL),
+            ..*self
+        }
+    }
+
+    /// The settings with their values as text; `None` where a value stands for no limit, and where
+    /// it is not named. Beside a share there is no soft limit of the group's own.
+    pub(super) fn texts(&self) -> [(&'static str, Option<String>); 12] {
+        let limit = |limit: Option<Limit>| {
+            limit
+                .filter(|limit| *limit != Limit::Unlimited)
+                .map(|limit| limit.to_string())
+        };
+        let percent = |percent: Option<Percent>| {
+            percent
+                .filter(|percent| percent.get() > 0)
+                .map(|percent| percent.to_string())
+        };
+        let share = self.share.filter(|share| *share > 0);
+        let covers = self.cover_allocations.then(|| true.to_string());
+        [
+            ("min", limit(self.min)),
+            ("low", limit(self.low)),
+            ("high", limit(self.high)),
+            ("max", limit(self.max)),
+            ("soft", limit(self.soft.filter(|_| share.is_none()))),
+            ("share", share.map(|share| share.to_string())),
+            ("reclaim_above", limit(self.reclaim_above)),
+            ("elevated", percent(self.elevated)),
+            ("critical", percent(self.critical)),
+            ("importance", self.importance.map(|of| of.to_string())),
+            ("cover_allocations", covers),
+            ("setting", self.setting_name().map(str::to_owned)),
         ]
     }
 
@@ -420,10 +538,8 @@ impl Limits {
                 .filter(|percent| percent.get() > 0)
                 .map(Limit::Percent)
         };
-        let (elevated, critical) = (
-            ("elevated", threshold(self.elevated)),
-            ("critical", threshold(self.critical)),
-        );
+        let elevated = ("elevated", threshold(self.elevated));
+        let critical = ("critical", threshold(self.critical));
         // A percentage of the mark is one of max itself.
         let mark = (
             "reclaim_above",
@@ -547,12 +663,12 @@ mod tests {
             let refused = acme.set_limits(limits).unwrap_err();
             assert_eq!(
                 refused.to_string(),
-                format!("no setting's name for /acme: {fault}")
+                format!("cannot name a setting for /acme: {fault}")
             );
             let refused = acme.create("q17", limits).unwrap_err();
             assert_eq!(
                 refused.to_string(),
-                format!("no setting's name for \"q17\" in /acme: {fault}")
+                format!("cannot name a setting for \"q17\" in /acme: {fault}")
             );
         }
         assert_eq!(

@@ -26,6 +26,7 @@ mod counter;
 mod counters;
 mod limits;
 mod reading;
+mod spec;
 
 mod events;
 pub(crate) mod inspect;
@@ -55,7 +56,7 @@ pub use error::{
     ChargeError, CreateError, LimitError, NameError, OfflineError, ReclaimError, SplitError,
 };
 pub use events::{EventFuture, Events};
-pub use future::{ChargeFuture, QueuePlace};
+pub use future::ChargeFuture;
 pub use handle::{Group, GroupId};
 pub use in_group::{Grouped, InGroup};
 pub use ledger::Ledger;
@@ -67,4 +68,5 @@ pub use refusal::{Helps, OverLimitError};
 pub use registration::Registration;
 pub use scope::GroupScope;
 pub use snapshot::{CounterRow, Snapshot, SnapshotRow};
+pub use spec::{ApplyOptions, GroupChange, GroupSpec, SpecChanges, SpecError};
 pub use stats::NumaTable;

@@ -2,8 +2,10 @@
 
 use super::handle::Group;
 use super::registration::Registration;
+use crate::hierarchy::group_object;
 use crate::pressure::victims;
-use crate::state::oom::{Cancel, OomCandidate, OomOrder};
+use crate::state::applied::Settings;
+use crate::state::oom::{Cancel, EXEMPT, OomCandidate, OomOrder, OomPolicy, TOGETHER};
 
 impl Cancel {
     /// Returns the group whose hook this is.
@@ -38,18 +40,114 @@ impl Group {
     /// [`ChargedVec::reserve_with`](crate::ChargedVec::reserve_with)), or before the work
     /// is handed to the pool.
     ///
+    /// The groups below inherit the policy, for their own maxes, too: below a root that chooses, a
+    /// plugin that reaches the max of its *own* group is a candidate there, often the only one, and
+    /// is cancelled. Give groups whose own max is only to refuse
+    /// [`OomPolicy::Refuse`](crate::OomPolicy::Refuse). They can still be chosen for the max of a
+    /// group above; [`set_oom_exempt`](Self::set_oom_exempt) spares them there.
+    ///
+    /// To be cancelled is no end: a victim is refused its charges until its memory is back, or
+    /// [`oom_time`](crate::RuntimeBuilder::oom_time) is over, and then it may charge again. Work
+    /// that is not to go on is stopped by its [hook](Self::on_cancel), for good with
+    /// [`offline`](Self::offline).
+    ///
     /// Source: `mem_cgroup_out_of_memory` in `mm/memcontrol.c`.
     ///
-    /// [`Inspect::set_oom_group`](crate::expert::Inspect::set_oom_group) has a subtree go as one,
-    /// and [`set_oom_exempt`](crate::expert::Inspect::set_oom_exempt) spares one.
+    /// ```
+    /// use memcg::{Limits, OomPolicy, Runtime};
+    /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// runtime.root().set_oom_policy(OomPolicy::Choose);
+    /// let plugin = runtime.root().create("plugin", Limits::new().max(50))?;
+    /// let held = Arc::new(Mutex::new(vec![plugin.charge(40)?]));
+    /// let killed = Arc::new(AtomicU64::new(0));
+    /// let _hook = plugin.on_cancel({
+    ///     let (held, killed) = (Arc::clone(&held), Arc::clone(&killed));
+    ///     move |_| {
+    ///         killed.fetch_add(1, Relaxed);
+    ///         held.lock().unwrap().clear();
+    ///     }
+    /// });
+    /// plugin.set_oom_policy(OomPolicy::Refuse);
+    /// assert!(plugin.charge(20).is_err());
+    /// assert_eq!(killed.load(Relaxed), 0, "its own max only refuses");
+    ///
+    /// plugin.set_oom_policy(OomPolicy::Inherit);
+    /// assert!(plugin.charge(20).is_err());
+    /// assert_eq!(killed.load(Relaxed), 1, "it is the one to go");
+    /// assert!(plugin.charge(20).is_ok(), "its memory is back");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// [`set_oom_group`](Self::set_oom_group) has a subtree go as one, and
+    /// [`set_oom_exempt`](Self::set_oom_exempt) spares one.
     /// [`OomPolicy::by`](crate::OomPolicy::by) takes an order of choice. See
     /// [`OomPolicy`](crate::OomPolicy) for an example.
     pub fn set_oom_policy(&self, policy: impl Into<OomOrder>) {
         victims::set_policy(self.first(), policy.into());
+        group_object::of(self.first())
+            .applied
+            .remove(Settings::OOM_POLICY);
+    }
+
+    /// Returns the policy that this group was given itself;
+    /// [`OomPolicy::Inherit`](crate::OomPolicy::Inherit) if it was given none. A policy with an
+    /// [order](crate::OomPolicy::by) of the service's own is
+    /// [`OomPolicy::Choose`](crate::OomPolicy::Choose). One load.
+    ///
+    /// ```
+    /// # use memcg::OomPolicy;
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let root = runtime.root();
+    /// assert_eq!(root.oom_policy(), OomPolicy::Inherit);
+    /// root.set_oom_policy(OomPolicy::Choose);
+    /// assert_eq!(root.oom_policy(), OomPolicy::Choose);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn oom_policy(&self) -> OomPolicy {
+        victims::marks(self.first()).policy()
+    }
+
+    /// With true, compares the whole subtree of this group as one, and cancels all of it if any of
+    /// its groups is chosen.
+    ///
+    /// Source: `memory.oom.group`.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let root = runtime.root();
+    /// root.set_oom_group(true);
+    /// root.set_oom_exempt(true);
+    /// assert!(root.oom_group() && root.oom_exempt());
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn set_oom_group(&self, together: bool) {
+        victims::marks(self.first()).set(TOGETHER, together);
+    }
+
+    /// Returns the setting of [`set_oom_group`](Self::set_oom_group).
+    pub fn oom_group(&self) -> bool {
+        victims::marks(self.first()).has(TOGETHER)
+    }
+
+    /// With true, never cancels this group and the groups below it, not even with the subtree that
+    /// they are in.
+    ///
+    /// Source: an `oom_score_adj` of -1000.
+    pub fn set_oom_exempt(&self, exempt: bool) {
+        victims::marks(self.first()).set(EXEMPT, exempt);
+    }
+
+    /// Returns the group's own setting of [`set_oom_exempt`](Self::set_oom_exempt).
+    pub fn oom_exempt(&self) -> bool {
+        victims::marks(self.first()).has(EXEMPT)
     }
 
     /// Registers `hook`, to be called when this group is chosen to give its memory back. The hook
-    /// tells the work in this group to stop.
+    /// tells the work in this group to stop. The group itself stays online: once its memory is back
+    /// it may charge again.
     ///
     /// A group can be chosen as long as it has a hook, also when it is offline. The thread whose
     /// charge does not fit calls the hook, with no lock of this crate held. Other threads may call

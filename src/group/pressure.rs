@@ -16,7 +16,7 @@ use crate::state::pressure_level::PressureLevel;
 /// [high](crate::Limits::high). A future stands still until it is polled again and goes on, or is
 /// dropped; one that is forgotten stands still for ever. These are no stalls: a charge that is
 /// refused at once, a drain of credit, delays that the caller makes itself
-/// ([`high_delay`](crate::expert::Inspect::high_delay)), reclaim for a limit that is lowered, and
+/// ([`high_delay`](crate::inspect::GroupInspector::high_delay)), reclaim for a limit that is lowered, and
 /// reclaim by [`Group::reclaim`].
 ///
 /// It prints in the form of the kernel's `memory.pressure`, with a total in microseconds.

@@ -258,7 +258,8 @@ impl Charge {
     #[must_use = "the bytes stay charged"]
     pub fn into_raw(self) -> (*const (), u64) {
         let charge = ManuallyDrop::new(self);
-        let (header, bytes) = (charge.header(), charge.bytes());
+        let header = charge.header();
+        let bytes = charge.bytes();
         if bytes > 0 {
             raw::count(header.counter(), bytes, Way::Charged);
         }

@@ -6,9 +6,10 @@ use super::limits::Limits;
 use crate::admission::lowered;
 use crate::counter::{credit, pressure_mark};
 use crate::hierarchy::setting_names::{self, SettingName};
-use crate::hierarchy::{importance, limits};
-use crate::pressure::{high, pressure_levels, stalls, throttle};
+use crate::hierarchy::{group_object, importance, limits};
+use crate::pressure::{high, observe, pressure_levels, stalls, throttle};
 use crate::reclaim::{rings, shares};
+use crate::state::applied::Settings;
 use crate::state::limits::LimitKind;
 use crate::state::name::GroupName;
 use crate::units::{IntoLimit, Limit, Percent};
@@ -30,8 +31,9 @@ impl Group {
     /// ([`Reclaim`](crate::Reclaim): foreign code runs, for at most
     /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time)). If the group
     /// [chooses](crate::OomPolicy) victims, it cancels groups, one after another, and waits for
-    /// each. It serves the charges that wait in line and fit, and refuses those that can never fit
-    /// any more. [`forced`](Self::forced) counts the bytes still above the max, and charges are
+    /// each. It serves the charges that wait in line and fit. Those below that can never fit any
+    /// more are refused before the call asks anyone, in whatever line they wait, and their error
+    /// names this group. [`forced`](Self::forced) counts the bytes still above the max, and charges are
     /// refused until enough is given back. For a high, the call drains and reclaims in the same
     /// way, as far as reclaimers give.
     /// [`GroupCounter::set_max_now`](crate::PageCounter::set_max_now) asks no reclaimer and cancels
@@ -67,20 +69,19 @@ impl Group {
             });
         }
         let setting = self.setting_of(limits, None)?;
-        if limits.share.is_some_and(|share| share > 0) {
-            rings::make_in_any_case(group);
-        }
-        self.set_kinds(group, &limits.kinds(), || match limits.share {
-            Some(share @ 1..) => shares::put(group, share),
-            Some(0) => shares::take(group, limits.soft.is_some()),
-            None if limits.soft.is_some() => shares::take(group, true),
-            None => {}
-        })?;
-        limits.set_marks(group, setting);
-        if let Some(thresholds) = limits.thresholds() {
-            pressure_levels::set(group, thresholds);
-            stalls::look_if_stalled(group);
-        }
+        let named = limits.settings();
+        self.store_limits(
+            &limits,
+            setting,
+            || named,
+            |_| {
+                let applied = &group_object::of(group).applied;
+                applied.remove(named);
+                if named.has(Settings::SOFT_OR_SHARE) {
+                    applied.remove(Settings::SOFT_OR_SHARE);
+                }
+            },
+        )?;
         let above_max = if limits.max.is_some() {
             lowered::shrink_to_max(group)
         } else {
@@ -91,6 +92,43 @@ impl Group {
         }
         throttle::shrink_to_high(group, u8::MAX);
         Ok(above_max.max(high::above(group)))
+    }
+
+    /// Stores limits: all that are due, or none. Nothing is reclaimed, and no foreign code runs.
+    /// `due` and `also` run under the tree's lock, see [`limits::set`].
+    pub(super) fn store_limits(
+        &self,
+        limits: &Limits,
+        setting: Option<SettingName>,
+        due: impl FnOnce() -> Settings,
+        also: impl FnOnce(Settings),
+    ) -> Result<(), LimitError> {
+        let group = self.first();
+        if limits.share.is_some_and(|share| share > 0) {
+            rings::make_in_any_case(group);
+        }
+        let mut is_set = Settings::NONE;
+        self.set_kinds(group, &limits.kinds(), due, |due| {
+            is_set = due;
+            let has_soft = limits.soft.is_some() && due.has(Settings::limit(LimitKind::Soft));
+            match limits.share.filter(|_| due.has(Settings::SHARE)) {
+                Some(share @ 1..) => shares::put(group, share),
+                Some(0) => shares::take(group, has_soft),
+                None if has_soft => shares::take(group, true),
+                None => {}
+            }
+            also(due);
+        })?;
+        let limits = limits.only(is_set);
+        limits.set_marks(
+            group,
+            setting.filter(|_| is_set.has(Settings::SETTING_NAME)),
+        );
+        if let Some(thresholds) = limits.thresholds() {
+            pressure_levels::set(group, thresholds);
+            stalls::look_if_stalled(group);
+        }
+        Ok(())
     }
 
     /// The name of the setting; `name` is that of a child that is to be created.
@@ -133,6 +171,43 @@ impl Group {
         self.set_limits(Limits::new().max(limit))
     }
 
+    /// Makes the limits here and below only count, or act again. It may block: in async code use a
+    /// thread for blocking work.
+    ///
+    /// A charge that the max or high there would have refused or delayed is let through. For a max,
+    /// the group of that max counts [`Event::Max`](crate::Event::Max) and
+    /// [`Event::Observed`](crate::Event::Observed). No group is asked to give anything back for
+    /// such charges. Limits above this group hold.
+    ///
+    /// The setting holds for further counters, too. Charges that wait here when it begins are made
+    /// at once. When the limits act again, bytes above a max count as if they had been
+    /// [forced](Group::forced), and reclaimers are asked for them. The call takes the tree's lock
+    /// and looks at all groups below.
+    ///
+    /// ```
+    /// # use memcg::{Event, Limits, Runtime};
+    /// let runtime = Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(100))?;
+    /// acme.set_observe_only(true);
+    /// assert!(acme.is_observe_only() && acme.create("q17", Limits::new())?.is_observe_only());
+    /// let _held = acme.charge(130)?;
+    /// assert_eq!((acme.usage(), acme.events().get(Event::Observed)), (130, 1));
+    /// acme.set_observe_only(false);
+    /// assert!(acme.charge(1).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_observe_only(&self, observe: bool) {
+        observe::set(self.first(), observe);
+        if !observe && !self.first().is_observed() {
+            lowered::shrink_all(self.first());
+        }
+    }
+
+    /// Returns true if the limits of this group or of an ancestor only count. One load.
+    pub fn is_observe_only(&self) -> bool {
+        self.first().is_observed()
+    }
+
     /// Returns the limits as they were set, percentages as percentages; `None` for an importance
     /// and a mark of reclaim that the group has not. `cover_allocations` is true if the group
     /// covers, because it or a group above has [asked](Limits::cover_allocations).
@@ -169,13 +244,13 @@ impl Group {
     }
 
     /// Returns the max in bytes, `u64::MAX` if there is none. One load.
-    /// [`Inspect`](crate::expert::Inspect) has the other limits in bytes.
+    /// [`inspect`](Self::inspect) has the other limits in bytes.
     pub fn max(&self) -> u64 {
         self.first().max()
     }
 
     /// Returns the least max of this group and its ancestors, in bytes. `u64::MAX` where none has
-    /// one. A max that is [only observed](crate::expert::Inspect::set_observe_only) refuses no
+    /// one. A max that is [only observed](Self::set_observe_only) refuses no
     /// charge and does not count. A few loads a level; each is exact.
     ///
     /// ```
@@ -218,7 +293,6 @@ impl Group {
     /// Returns live charge and credit of the subtree, in bytes: what limits compare. One load.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
     /// let root = runtime.root();
     /// let _held = root.charge(10)?;
@@ -307,7 +381,9 @@ mod tests {
 
     /// Holds amounts that go up and down, and compares the peaks with what was held.
     fn hold(runtime: &Runtime, group: &Group) {
-        let (mut held, mut most, mut seed) = (Vec::new(), 0, 7_u64);
+        let mut held = Vec::new();
+        let mut most = 0;
+        let mut seed = 7_u64;
         for _ in 0..many(5_000) {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             match seed >> 61 {
@@ -326,7 +402,8 @@ mod tests {
                 "{group:?}"
             );
         }
-        let (root, levels) = (runtime.root(), [group.clone(), runtime.root()]);
+        let root = runtime.root();
+        let levels = [group.clone(), runtime.root()];
         assert!(
             levels
                 .iter()

@@ -184,13 +184,13 @@ impl OverLimitError {
             usage: refusal.usage,
             max: refusal.max,
             is_behind: line::ahead(level) > 0,
-            stocked_bound: refusal.level.bound(),
+            stocked_bound: refusal.stocked_bound(),
             helps: Helps::of_refusal(
                 requested,
                 level,
                 (refusal.usage, refusal.max.min(USAGE_MAX)),
             ),
-            holders: holders(level),
+            holders: holders(level, refusal.usage),
             uncharged_kib: u32::try_from(group_tree::uncharged(level) >> 10).unwrap_or(u32::MAX),
         }
     }
@@ -266,9 +266,10 @@ impl OverLimitError {
     }
 
     /// Returns the groups that held most below the group when it refused: up to three of its
-    /// children and the usage of each in bytes, the largest first. It is empty for a further
+    /// children and the usage of each in bytes, the largest first, together no more than
+    /// [`usage`](Self::usage). It is empty for a further
     /// counter, and where the group has more than 256 children (use
-    /// [`top`](crate::expert::Inspect::top)). It is also empty where a group was created or went
+    /// [`top`](crate::inspect::GroupInspector::top)). It is also empty where a group was created or went
     /// offline at that moment, and where an allocator was refused inside this crate.
     ///
     /// ```
@@ -288,7 +289,7 @@ impl OverLimitError {
     }
 
     /// Returns the published bound on credit below the group when it refused, in bytes: 0, unless
-    /// the charge was above max, or in rare races.
+    /// the charge was above max, or in rare races. It is at most [`usage`](Self::usage).
     pub fn stocked_bound(&self) -> u64 {
         self.stocked_bound
     }
@@ -307,7 +308,8 @@ impl std::error::Error for OverLimitError {}
 impl OverLimitError {
     /// Usage beside max. Figures that are rounded to the same text are told by their difference.
     fn write_usage(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (usage, max) = (self.amount(self.usage), self.amount(self.max));
+        let usage = self.amount(self.usage);
+        let max = self.amount(self.max);
         let apart = self.amount(self.usage.abs_diff(self.max));
         match () {
             () if self.is_checkpoint() => write!(f, "usage is {apart} above max {max}"),
@@ -407,7 +409,8 @@ impl OverLimitError {
         let of = self
             .counter()
             .map_or(String::new(), |counter| format!(" of {counter}"));
-        let (is_memory, first) = (of.is_empty(), first.map(str::to_string));
+        let is_memory = of.is_empty();
+        let first = first.map(str::to_string);
         let setting = self
             .full()
             .and_then(setting_names::of)
@@ -452,9 +455,9 @@ const LOOKED_AT_MAX: u32 = 256;
 /// Children of one group and what they hold, the largest first.
 pub(crate) type Holders = [Option<(Group, u64)>; HOLDERS];
 
-/// Finds the children of `level` that hold most. It allocates nothing, because the caller may be an
-/// allocator. Inside another slow path it names none.
-fn holders(level: &Counter) -> Holders {
+/// Finds the children of `level` that hold most, of the usage that refused. It allocates nothing,
+/// because the caller may be an allocator. Inside another slow path it names none.
+fn holders(level: &Counter, usage: u64) -> Holders {
     let mut most: [Option<(&Counter, u64)>; HOLDERS] = [None; HOLDERS];
     if !level.is_memory()
         || !(1..=LOOKED_AT_MAX).contains(&level.child_count().get())
@@ -475,8 +478,16 @@ fn holders(level: &Counter) -> Holders {
             }
         }
     }
+    // The children are read later than `level`, and may have grown since: what they held of its
+    // usage is no more than that.
+    let mut rest = usage;
     // The lock keeps the children until this takes handles on them.
-    most.map(|held| held.map(|(child, usage)| (Group::pinned(child), usage)))
+    most.map(|held| {
+        let (child, held) = held?;
+        let held = held.min(rest);
+        rest -= held;
+        (held > 0).then(|| (Group::pinned(child), held))
+    })
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -510,7 +521,8 @@ mod tests {
     /// The answer, which the refusal prints.
     fn said(refused: Result<Charge, ChargeError>) -> Helps {
         let refused = refused.unwrap_err();
-        let (line, helps) = (refused.to_string(), refused.helps());
+        let line = refused.to_string();
+        let helps = refused.helps();
         assert!(line.contains(&format!("; {helps}")), "{line}");
         helps
     }
@@ -548,6 +560,42 @@ mod tests {
             let _held = runtime.root().force_charge(held);
             let refused = runtime.root().charge(2).unwrap_err().to_string();
             assert!(refused.contains(told), "{refused}");
+        }
+    }
+
+    /// The figures of a refusal are read one after the other, while others charge: the parts, credit
+    /// and holders, are never more than the whole.
+    #[test]
+    fn no_part_is_above_the_whole() {
+        let runtime = Runtime::builder()
+            .max(8 << 20)
+            .batch(1 << 20)
+            .adaptive(false)
+            .build()
+            .unwrap();
+        let root = runtime.root();
+        let groups = ["a", "b", "c"].map(|name| root.create(name, Limits::new()).unwrap());
+        let _held = groups
+            .each_ref()
+            .map(|group| group.charge(100 << 10).unwrap());
+        for usage in [0, 1, 22 << 10, 1 << 20, 8 << 20] {
+            let refusal = LevelRefusal {
+                level: root.first(),
+                open: 0,
+                usage,
+                max: 8 << 20,
+            };
+            let refused = OverLimitError::new(root.first(), 16 << 20, &refusal);
+            assert!(root.first().bound() > 1 << 20, "credit of three groups");
+            assert!(refused.stocked_bound() <= usage, "{refused}");
+            let held: u64 = refused.holders().map(|(_, held)| held).sum();
+            assert!(
+                held <= usage && refused.holders().all(|(_, held)| held > 0),
+                "{refused}"
+            );
+            assert_eq!(refused.holders().next().is_some(), usage > 0, "{refused}");
+            let of_counter = refusal.refused(root.first(), 16 << 20);
+            assert!(of_counter.stocked_bound <= usage, "{of_counter}");
         }
     }
 

@@ -30,7 +30,7 @@
 /// assert_eq!(root.reclaim(10)?.visited, 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "dropped, what it registered is gone"]
+#[must_use = "dropped, what it registered is gone, and `let _ =` drops it at once: bind it to a name, as in `let _registration =`"]
 pub struct Registration {
     _guard: Box<dyn Send + Sync>,
 }

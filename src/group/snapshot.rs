@@ -14,7 +14,7 @@ use super::pressure::GroupPressure;
 use crate::counter::{ledger, object};
 use crate::hierarchy::group_tree::CounterDecl;
 use crate::hierarchy::preorder::{self, Visited};
-use crate::hierarchy::{events, group_tree, limits, stats};
+use crate::hierarchy::{events, group_tree, importance, limits, stats};
 use crate::pressure::{line, pressure_levels};
 use crate::reclaim::shares;
 use crate::stat::reading::Freshness;
@@ -27,7 +27,8 @@ use crate::sync::barrier::BarrierState;
 
 /// The groups of a subtree with their figures: parents before their children, siblings in the order
 /// of their names (numbers before texts). It prints as a table of at most 80 columns with one line
-/// for each group and rounded sizes.
+/// for each group and rounded sizes. A limit, a share or an importance has a column where a group
+/// has one; the least important columns are left out where the table would be wider.
 ///
 /// [`Group::snapshot`] and [`Runtime::snapshot`](crate::Runtime::snapshot) take one.
 ///
@@ -135,12 +136,15 @@ pub struct SnapshotRow {
     /// none.
     #[cfg_attr(feature = "serde", serde(serialize_with = "limit"))]
     pub soft: u64,
-    /// The bytes that reclaim touches last.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "limit"))]
+    /// The bytes that reclaim touches last; 0 where none are protected, `u64::MAX` where all are.
     pub low: u64,
-    /// The bytes that reclaim never touches.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "limit"))]
+    /// The bytes that reclaim never touches; 0 where none are protected, `u64::MAX` where all are.
     pub min: u64,
+    /// The group's own [share](crate::Limits::share); 0 where it has none.
+    pub share: u32,
+    /// The group's own [importance](crate::Limits::importance); `None` where it has that of the
+    /// group above.
+    pub importance: Option<u8>,
     /// Bytes above max: see [`Group::forced`].
     pub forced: u64,
     /// The live share of the group's own max, in per cent, rounded down; `None` where there is no
@@ -155,7 +159,7 @@ pub struct SnapshotRow {
     /// For how long chargers of the group, and of groups below, stood still for memory.
     pub pressure: GroupPressure,
     /// Of the root: bytes that its max leaves out, because no group is charged for them. See
-    /// [`show_uncharged`](crate::expert::Inspect::show_uncharged).
+    /// [`show_uncharged`](crate::inspect::GroupInspector::show_uncharged).
     pub uncharged: u64,
     /// Pressure level of the group: see [`Group::pressure_level`].
     pub pressure_level: PressureLevel,
@@ -288,7 +292,8 @@ impl SnapshotRow {
         stats_max_error: u64,
     ) -> SnapshotRow {
         let group = &**visited.group;
-        let (live, max) = (visited.live, group.max());
+        let live = visited.live;
+        let max = group.max();
         let named =
             |(decl, counter): (&CounterDecl, _)| (decl.name.to_string(), CounterRow::read(counter));
         // Most groups never have an event.
@@ -305,13 +310,15 @@ impl SnapshotRow {
             live,
             usage: visited.usage,
             own: visited.own,
-            stocked_bound: visited.bound,
+            stocked_bound: visited.bound.min(visited.usage),
             peak: group.peaks().ever(),
             max,
             high: limits::value(group, LimitKind::High),
             soft: limits::value(group, LimitKind::Soft),
             low: limits::value(group, LimitKind::Low),
             min: limits::value(group, LimitKind::Min),
+            share: shares::of(group),
+            importance: importance::own(group),
             forced: visited.usage.saturating_sub(max),
             percent_of_max: percent(live, max),
             waiting: line::length(group),
@@ -349,10 +356,12 @@ impl SnapshotRow {
 
 impl CounterRow {
     fn read(counter: &object::Counter) -> CounterRow {
-        let (before, usage) = (counter.bound(), counter.usage());
+        let before = counter.bound();
+        let usage = counter.usage();
+        let bound = before.max(counter.bound());
         CounterRow {
             usage,
-            stocked_bound: before.max(counter.bound()),
+            stocked_bound: bound.min(usage),
             peak: counter.peaks().ever(),
             max: counter.max(),
             refused: counter.refusals(),
@@ -443,8 +452,8 @@ impl Snapshot {
     /// [`Runtime::barrier`](crate::Runtime::barrier).
     ///
     /// ```
-    /// let runtime = memcg::Runtime::builder().barrier(memcg::expert::BarrierMode::Fence).build()?;
-    /// assert_eq!(runtime.snapshot().barrier(), memcg::expert::BarrierState::Fence);
+    /// let runtime = memcg::Runtime::builder().barrier(memcg::barrier::BarrierMode::Fence).build()?;
+    /// assert_eq!(runtime.snapshot().barrier(), memcg::barrier::BarrierState::Fence);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn barrier(&self) -> BarrierState {

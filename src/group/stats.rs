@@ -48,7 +48,7 @@ impl Group {
     ///
     /// If an allocator charges groups, an exact read has the items of the [ledger](Stat::RESERVED),
     /// too. They cost what [`ledger`](Self::ledger) and
-    /// [`ledger_local`](crate::expert::Inspect::ledger_local) cost.
+    /// [`ledger_local`](crate::inspect::GroupInspector::ledger_local) cost.
     ///
     /// Source: `mem_cgroup_flush_stats` in `mm/memcontrol.c`.
     ///

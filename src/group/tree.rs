@@ -58,7 +58,7 @@ impl Group {
         name: impl IntoName<'a>,
         limits: Limits,
     ) -> Result<Group, CreateError> {
-        self.create_named(name.into_name().canonical(), limits)
+        self.create_named(name.into_name().canonical(), limits, &|_| ())
     }
 
     /// Returns the child of that name, or creates it with these limits. A child that exists keeps
@@ -106,10 +106,18 @@ impl Group {
         names::find(self.first().tree(), self.first(), name.into_name()).map(Group::from_handle)
     }
 
-    fn create_named(&self, name: GroupName<'_>, limits: Limits) -> Result<Group, CreateError> {
-        let (group, parent) = (self.first(), || self.clone());
+    /// `also` is called with the new group before another thread sees it. It may be called again,
+    /// for another object, where the first one was not needed.
+    pub(super) fn create_named(
+        &self,
+        name: GroupName<'_>,
+        limits: Limits,
+        also: &dyn Fn(&object::Counter),
+    ) -> Result<Group, CreateError> {
+        let group = self.first();
+        let parent = || self.clone();
         if let GroupName::Text(text) = name
-            && let Some(fault) = fault_of(text)
+            && let Some(fault) = NameError::of_group(text)
         {
             let name = if fault == NameError::TooLong {
                 beginning(text)
@@ -131,6 +139,7 @@ impl Group {
             if let Some(thresholds) = thresholds {
                 pressure_levels::set_unlinked(group, thresholds);
             }
+            also(group);
         };
         let settings = NewGroup {
             wanted: &limits.kinds(),
@@ -143,7 +152,7 @@ impl Group {
         loop {
             let created = create::create(group, name, &settings);
             unowned::may_have_changed();
-            return Err(match created {
+            let error = match created {
                 Ok(handle) => return Ok(Group::from_handle(handle)),
                 Err(NotCreated::Offline) => CreateError::Offline {
                     parent: parent(),
@@ -173,7 +182,8 @@ impl Group {
                 Err(NotCreated::Limit(kind, none)) => {
                     CreateError::Limit(self.limit_error(kind, none, Some(name)))
                 }
-            });
+            };
+            return Err(error);
         }
     }
 
@@ -184,19 +194,11 @@ impl Group {
         NoLimitedAncestor(percent): NoLimitedAncestor,
         name: Option<GroupName<'_>>,
     ) -> LimitError {
-        let limit = match kind {
-            LimitKind::Max => "max",
-            LimitKind::Min => "min",
-            LimitKind::Low => "low",
-            LimitKind::Soft => "soft",
-            LimitKind::High => "high",
-            LimitKind::ReclaimAbove => "reclaim_above",
-        };
         let name = name.map(|name| name.to_string());
         LimitError::NoLimitedAncestor {
             group: self.clone(),
             name,
-            limit,
+            limit: kind.name(),
             percent,
         }
     }
@@ -248,7 +250,7 @@ impl Group {
     }
 
     /// Returns the groups directly below that are online at one moment, in no order. No group is
-    /// created or goes offline while the call lists them. [`top`](crate::expert::Inspect::top)
+    /// created or goes offline while the call lists them. [`top`](crate::inspect::GroupInspector::top)
     /// holds up no thread.
     ///
     /// ```
@@ -345,15 +347,5 @@ impl Group {
     /// Returns whether the group is offline. One load.
     pub fn is_offline(&self) -> bool {
         self.first().state().is_offline()
-    }
-}
-
-fn fault_of(name: &str) -> Option<NameError> {
-    match NameError::of_printed(name) {
-        Some(fault @ (NameError::Empty | NameError::TooLong)) => Some(fault),
-        _ if name.contains('/') => Some(NameError::Slash),
-        None if name.starts_with('#') => Some(NameError::Sharp),
-        None => matches!(name, "." | "..").then_some(NameError::Dots),
-        fault => fault,
     }
 }

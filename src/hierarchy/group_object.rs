@@ -19,6 +19,7 @@ use crate::hierarchy::group_tree::{self, GroupTree};
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::stat::published::PublishedPlace;
+use crate::state::applied::Applied;
 use crate::state::events::EventsPlace;
 use crate::state::limits::Percents;
 use crate::state::name::Name;
@@ -35,6 +36,8 @@ pub(crate) struct GroupObject {
     object: CounterObject,
     state: CounterState,
     pub(crate) oom: OomMarks,
+    /// The settings that come from a spec.
+    pub(crate) applied: Applied,
     pub(crate) ring: RingPlace,
     /// The group's statistics; empty until a thread writes to it or to a group below.
     pub(crate) stats: PublishedPlace,
@@ -172,7 +175,8 @@ fn places_at(counters: usize) -> usize {
 #[allow(unsafe_code)]
 pub(crate) fn take(tree: &Tree, groups: &GroupTree) -> Result<&'static Object, NoMemory> {
     let object = objects::take(cache_of(&tree.pool))?;
-    let (first, number) = (object.first::<GroupObject>(), object.number);
+    let first = object.first::<GroupObject>();
+    let number = object.number;
     let counters = groups.counters();
     for position in 0..counters {
         // SAFETY: an object of `group_cache` for so many counters and nodes, zeroed or made, that
@@ -225,6 +229,7 @@ impl GroupObject {
             },
             state: CounterState::default(),
             oom: OomMarks::default(),
+            applied: Applied::default(),
             ring: RingPlace::new(),
             stats: PublishedPlace::default(),
             name: UnsafeCell::new(Name::NONE),
@@ -258,6 +263,7 @@ impl GroupObject {
 
     fn is_clean(&self) -> bool {
         self.oom.is_clean()
+            && self.applied.is_clean()
             && self.ring.number() == NO_RING
             && self.states().all(CounterState::is_clean)
     }
@@ -287,6 +293,7 @@ impl GroupObject {
     /// uses it.
     pub(crate) fn end(&self) {
         self.oom.reset();
+        self.applied.reset();
         self.ring.set(NO_RING);
         self.states().for_each(|state| state.percents.reset());
         self.state.setting.store(0, Ordering::Relaxed);

@@ -50,6 +50,9 @@ pub(crate) struct GroupTree {
     /// figure alone.
     pub(crate) uncharged: AtomicU64,
     pub(crate) shares: Lock<Shares>,
+    /// A spec is being applied to a group of the tree. A flag under a lock, not the lock itself:
+    /// reclaimers run meanwhile.
+    pub(crate) applying: Lock<bool>,
     /// A group has, or had, a share.
     pub(crate) any_shares: AtomicBool,
     /// A group has, or had, thresholds of pressure.
@@ -155,6 +158,7 @@ impl GroupTree {
             stalls: Lock::new(Rank::Bookkeeping, stalls),
             uncharged: AtomicU64::new(0),
             shares: Lock::new(Rank::Bookkeeping, Shares::default()),
+            applying: Lock::new(Rank::Bookkeeping, false),
             any_shares: AtomicBool::new(false),
             any_pressure: AtomicBool::new(false),
         }

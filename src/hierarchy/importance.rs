@@ -13,6 +13,11 @@ pub(crate) fn set(group: &Counter, importance: u8) {
     group_object::of(group).oom.set_importance(importance);
 }
 
+/// From here on the group has that of the group above.
+pub(crate) fn clear(group: &Counter) {
+    group_object::of(group).oom.clear_importance();
+}
+
 /// A few loads for each level up to the nearest that has one.
 pub(crate) fn of(group: &Counter) -> u8 {
     group.path_to_root().find_map(own).unwrap_or(0)
@@ -88,10 +93,8 @@ mod tests {
         let cancelled = Arc::new(Mutex::new(Vec::new()));
         let mut kept: Vec<(Charge, Registration)> = Vec::new();
         for &(name, importance, bytes) in candidates {
-            let (group, cancelled) = (
-                group(&runtime.root(), name, importance),
-                Arc::clone(&cancelled),
-            );
+            let group = group(&runtime.root(), name, importance);
+            let cancelled = Arc::clone(&cancelled);
             kept.push((
                 group.charge(Bytes(bytes)).unwrap(),
                 group.on_cancel(move |_| cancelled.lock().unwrap().push(name)),
@@ -152,7 +155,7 @@ mod tests {
         for (asks, goes) in [(1, false), (2, true)] {
             let runtime = build(100);
             let tenant = group(&runtime.root(), "tenant", 0);
-            crate::expert::Inspect::set_oom_group(&tenant, true);
+            crate::Group::set_oom_group(&tenant, true);
             let query = group(&tenant, "gold", 2);
             let _held = [tenant.charge(40).unwrap(), query.charge(60).unwrap()];
             let _hooks = [tenant.on_cancel(|_| ()), query.on_cancel(|_| ())];
@@ -499,7 +502,7 @@ mod tests {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let notes = Arc::clone(&seen);
         root.set_oom_policy(OomPolicy::by(move |candidates| {
-            let figures = |one: &crate::expert::OomCandidate| {
+            let figures = |one: &crate::OomCandidate| {
                 (
                     one.group().path(),
                     one.importance(),
@@ -543,7 +546,8 @@ mod tests {
     #[test]
     fn an_order_ends_with_the_runtime() {
         let runtime = build(100);
-        let (root, known) = (runtime.root(), Arc::new(()));
+        let root = runtime.root();
+        let known = Arc::new(());
         let holds = (root.clone(), Arc::clone(&known));
         root.set_oom_policy(OomPolicy::by(move |_| {
             (!holds.0.is_offline()).then_some(Arc::strong_count(&holds.1))

@@ -40,7 +40,11 @@ pub(crate) fn path(counter: &Counter) -> String {
 
 /// A path as an error prints it: of a long one the beginning and the end.
 pub(crate) fn shown(counter: &Counter) -> String {
-    let mut path = path(counter);
+    shortened(path(counter))
+}
+
+/// Of a long path the beginning and the end.
+pub(crate) fn shortened(mut path: String) -> String {
     if let Some(left_out) = middle(&path) {
         path.replace_range(left_out, "…");
     }

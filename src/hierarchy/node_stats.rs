@@ -188,17 +188,15 @@ impl NodeStats {
             }
         };
         let of = |scope: StatScope| stats::published(group, scope).map_or([0; 2], figures);
-        let read = || match groups.stats.nodes {
-            1 => (smallvec![of(StatScope::Group)], [0; 2]),
-            nodes => (
-                (0..nodes)
-                    .map(|node| of(StatScope::On(node as u16)))
-                    .collect(),
-                of(StatScope::Group),
-            ),
+        let nodes = groups.stats.nodes;
+        let read = || -> (SmallVec<[[i64; 2]; 8]>, [i64; 2]) {
+            if nodes == 1 {
+                return (smallvec![of(StatScope::Group)], [0; 2]);
+            }
+            let on_nodes = (0..nodes).map(|node| of(StatScope::On(node as u16)));
+            (on_nodes.collect(), of(StatScope::Group))
         };
-        let ((figures, unplaced), max_error): ((SmallVec<[[i64; 2]; 8]>, _), _) =
-            stats::read_fresh(group, freshness, read);
+        let ((figures, unplaced), max_error) = stats::read_fresh(group, freshness, read);
         NodeStats {
             nodes: groups.numa.topology.nodes().zip(figures).collect(),
             unplaced,

@@ -52,6 +52,13 @@ pub(crate) fn set(group: &Counter, name: SettingName) {
         .store(name.0.get(), Ordering::Relaxed);
 }
 
+/// From here on refusals of the group name no setting.
+pub(crate) fn clear(group: &Counter) {
+    group_object::state(group)
+        .setting
+        .store(0, Ordering::Relaxed);
+}
+
 pub(crate) fn of(group: &Counter) -> Option<SettingName> {
     NonZeroU8::new(group_object::state(group).setting.load(Ordering::Relaxed)).map(SettingName)
 }

@@ -239,14 +239,12 @@ pub(super) fn read_fresh<T>(
     let figures = figures();
     // Mutation: exact-read-does-not-look-again
     let looked = flush(group, Unlist::Never);
-    (
-        figures,
-        if looked.is_some() {
-            counted().wrapping_sub(before)
-        } else {
-            missing
-        },
-    )
+    let error = if looked.is_some() {
+        counted().wrapping_sub(before)
+    } else {
+        missing
+    };
+    (figures, error)
 }
 
 /// Flushes where more may be missing than `freshness` allows. Returns the grains that may be

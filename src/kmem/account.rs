@@ -22,7 +22,8 @@ use crate::units::{Bytes, IntoBytes};
 /// use memcg::kmem::{NodeId, Placement};
 ///
 /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
-/// let (near, far) = (NodeId::new(0), NodeId::new(1));
+/// let near = NodeId::new(0);
+/// let far = NodeId::new(1);
 /// let mut kmem = runtime.root().precharge(4_096)?.account(&Placement::on(near, 4_096));
 /// assert_eq!(kmem.migrated(Some(near), Some(far), 1_000), 1_000); // its owner has moved a part of it
 /// let now = runtime.root().numa_stat(Stat::KERNEL, memcg::Freshness::Exact);
@@ -30,7 +31,7 @@ use crate::units::{Bytes, IntoBytes};
 /// assert_eq!((kmem.group(), kmem.stat()), (runtime.root(), Stat::KERNEL));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "dropped at once it gives the bytes back at once"]
+#[must_use = "dropped at once it gives the bytes back at once, and `let _ =` drops it at once: bind it to a name, as in `let _held =`"]
 pub struct Kmem {
     // The order of the drops.
     pub(super) accounts: Accounts,
@@ -46,7 +47,8 @@ impl Kmem {
             charge,
             tiers,
         };
-        let (held, bytes) = (kmem.charge.bytes(), placement.bytes());
+        let held = kmem.charge.bytes();
+        let bytes = placement.bytes();
         if bytes > held {
             kmem.charge.force_grow(Bytes(bytes - held));
         }
@@ -75,7 +77,8 @@ impl Kmem {
     /// Charges the tiers as the account says by now. `unplaced` bytes were on no node before.
     pub(super) fn settle_tiers(&mut self, unplaced: u64) {
         if !self.numa().tiers.is_empty() {
-            let (group, placement) = (self.group(), self.placement());
+            let group = self.group();
+            let placement = self.placement();
             self.tiers.settle(&group, unplaced, &placement);
         }
     }
@@ -165,7 +168,8 @@ impl Kmem {
     ) -> Result<u64, ChargeError> {
         let Bytes(bytes) = bytes.into_bytes();
         let group = self.group();
-        let (of, into) = (self.accounts.scope(from), self.accounts.scope(to));
+        let of = self.accounts.scope(from);
+        let into = self.accounts.scope(to);
         let bytes = self.accounts.on(of).min(bytes);
         if of != into {
             let admitted = self
@@ -189,7 +193,8 @@ impl Kmem {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn relocate(&mut self, placement: &Placement) {
-        let (mut left, unplaced) = (self.bytes(), self.unplaced());
+        let mut left = self.bytes();
+        let unplaced = self.unplaced();
         let mut wanted: SmallVec<[(StatScope, u64); 4]> = SmallVec::new();
         let mut want =
             |scope: StatScope, bytes: u64| match wanted.iter_mut().find(|(of, _)| *of == scope) {
@@ -262,7 +267,8 @@ impl Kmem {
     ///
     /// let runtime = memcg::Runtime::builder().build()?;
     /// let one = || runtime.root().precharge(10).map(|held| held.account(&Placement::on(NodeId::new(0), 10)));
-    /// let (mut all, other) = (one()?, one()?);
+    /// let mut all = one()?;
+    /// let other = one()?;
     /// assert!(all.merge(other).is_ok());
     /// assert_eq!(all.bytes(), 20);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -291,7 +297,8 @@ impl Kmem {
     /// use memcg::kmem::{NodeId, Placement};
     ///
     /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
-    /// let (one, other) = (runtime.root().create("one", Limits::new())?, runtime.root().create("other", Limits::new())?);
+    /// let one = runtime.root().create("one", Limits::new())?;
+    /// let other = runtime.root().create("other", Limits::new())?;
     /// let mut kmem = one.precharge(10)?.account(&Placement::on(NodeId::new(1), 10));
     /// kmem.transfer(&other)?;
     /// assert_eq!((one.live(), other.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).get(NodeId::new(1))), (0, 10));

@@ -124,7 +124,8 @@ impl Accounts {
 
     /// Moves at most so many bytes from one node to another. Returns how many.
     pub(super) fn migrated(&mut self, from: Option<NodeId>, to: Option<NodeId>, bytes: u64) -> u64 {
-        let (of, into) = (self.scope(from), self.scope(to));
+        let of = self.scope(from);
+        let into = self.scope(to);
         if of == into {
             return self.on(of).min(bytes);
         }

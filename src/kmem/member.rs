@@ -31,7 +31,8 @@ struct Membership {
 /// use memcg::{Limits, Runtime};
 ///
 /// let runtime = Runtime::builder().build()?;
-/// let (one, other) = (runtime.root().create("one", Limits::new())?, runtime.root().create("other", Limits::new())?);
+/// let one = runtime.root().create("one", Limits::new())?;
+/// let other = runtime.root().create("other", Limits::new())?;
 /// let mut member = Member::of(&one);
 /// let mover = member.mover();
 /// std::thread::scope(|scope| {

@@ -19,7 +19,8 @@ use crate::sync::model_failed;
 /// use memcg::{CounterConfig, PageCounter, Stat};
 /// use memcg::kmem::{NodeId, Placement};
 ///
-/// let (near, far) = (NodeId::new(0), NodeId::new(1));
+/// let near = NodeId::new(0);
+/// let far = NodeId::new(1);
 /// let memory = PageCounter::root(CounterConfig::bytes().max(1 << 20).nodes(2));
 /// let precharge = memory.precharge(4_096)?; // before the allocation: it may be refused
 /// let mut held = precharge.account(&Placement::on(near, 4_000)); // after it: never
@@ -30,7 +31,7 @@ use crate::sync::model_failed;
 /// assert_eq!((memory.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).sum(), memory.live()), (0, 0));
 /// # Ok::<(), memcg::errors::CounterChargeError>(())
 /// ```
-#[must_use = "dropped at once it gives the units back at once"]
+#[must_use = "dropped at once it gives the units back at once, and `let _ =` drops it at once: bind it to a name, as in `let _held =`"]
 pub struct NodeAccount {
     counter: PageCounter,
     units: u64,
@@ -81,7 +82,8 @@ impl NodeAccount {
     pub fn account_as(mut self, stat: Stat, placement: &Placement) -> NodeAccount {
         self.accounts.take_off();
         self.accounts.stat = stat;
-        let (held, units) = (self.units, placement.bytes());
+        let held = self.units;
+        let units = placement.bytes();
         self.counter.force_charge(units.saturating_sub(held));
         self.units = units;
         self.accounts.account_all(placement, units);

@@ -25,7 +25,7 @@ use crate::units::Bytes;
 /// assert_eq!((kmem.bytes(), runtime.root().live()), (832, 832));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "dropped at once it gives the bytes back at once"]
+#[must_use = "dropped at once it gives the bytes back at once, and `let _ =` drops it at once: bind it to a name, as in `let _held =`"]
 #[derive(Debug)]
 pub struct Precharge {
     pub(super) charge: Charge,

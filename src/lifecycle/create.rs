@@ -40,17 +40,22 @@ impl From<NoMemory> for NotCreated {
     }
 }
 
-/// Create the root group of a new tree: one counter for each configuration. The tree behaves as the
-/// first one says.
+/// Create the root group of a new tree: one counter for each configuration, of which the first one,
+/// that of memory, may cover. The tree behaves as the first configuration says.
 pub(crate) fn root_group(
     groups: GroupConfig,
     configs: &[CounterConfig],
+    covers: bool,
 ) -> Result<Handle, NoMemory> {
-    let (align, groups) = (groups.settings.pool_align, GroupTree::new(groups));
+    let align = groups.settings.pool_align;
+    let groups = GroupTree::new(groups);
     let pool = group_object::group_cache(groups.counters(), groups.stats.nodes, align);
     let tree = &Tree::new(configs[0].clone(), pool, Some(Box::new(groups)));
     let groups = group_tree::shared(tree);
-    let inits = configs.iter().map(|config| Init::root(tree, config));
+    let inits = configs.iter().enumerate().map(|(number, config)| Init {
+        covers: covers && number == 0,
+        ..Init::root(tree, config)
+    });
     let group = start_group(tree, groups, Name::NONE, inits)?;
     // The root counts the events for which other groups have no memory.
     group

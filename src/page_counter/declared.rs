@@ -52,7 +52,7 @@ impl Extension for Declarations {
             numa,
         };
         let _path = SlowPath::enter();
-        let root = create::root_group(groups, slice::from_ref(config))
+        let root = create::root_group(groups, slice::from_ref(config), false)
             .unwrap_or_else(|refused| refused.abort());
         root.into_raw().header
     }

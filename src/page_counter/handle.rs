@@ -188,7 +188,8 @@ impl PageCounter {
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
-    /// let (web, import) = (machine.child(), machine.child());
+    /// let web = machine.child();
+    /// let import = machine.child();
     /// web.force_charge(3);
     /// import.force_charge(4);
     /// assert_eq!((machine.usage(), web.parent()), (7, Some(machine.clone())));
@@ -533,7 +534,6 @@ impl<K> PageCounter<K> {
     /// counter whose credit is out of reach (see [`Counts::refused_in_transit`]) keeps its batch.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// let job = machine.child();
@@ -563,7 +563,6 @@ impl<K> PageCounter<K> {
     /// other threads charge. The drain is complete where no thread charges meanwhile.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// let job = machine.child();

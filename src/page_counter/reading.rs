@@ -15,7 +15,6 @@ impl<K> PageCounter<K> {
     /// Returns live charge and credit of the subtree, in units: what limits compare. One load.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// job.charge(10)?; // takes a batch
@@ -34,7 +33,6 @@ impl<K> PageCounter<K> {
     /// never negative.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// job.charge(10)?;
@@ -58,7 +56,6 @@ impl<K> PageCounter<K> {
     /// open stocks of the subtree of threads that touched them x 2 batches. One load.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// assert_eq!(job.stocked_bound(), 0, "no thread has charged yet");
@@ -249,7 +246,8 @@ pub struct Counts {
 /// use memcg::{CounterConfig, PageCounter};
 ///
 /// let job = PageCounter::root(CounterConfig::new().batch(0));
-/// let (minute, hour) = (job.peak_window(), job.peak_window());
+/// let minute = job.peak_window();
+/// let hour = job.peak_window();
 /// job.force_charge(80);
 /// job.uncharge(80);
 /// minute.reset();

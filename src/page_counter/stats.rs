@@ -77,7 +77,6 @@ impl<K> PageCounter<K> {
     /// whether it flushed.
     ///
     /// ```
-    /// # use memcg::expert::Inspect as _;
     /// # use memcg::{CounterConfig, PageCounter, Stat};
     /// let machine = PageCounter::root(CounterConfig::new().statistics());
     /// machine.stat_add(Stat::SLAB, 1 << 30);

@@ -35,7 +35,8 @@ pub(crate) fn turn(mut job: Background) -> Option<Background> {
             level.tree().close_below(level);
         }
         if over(level) > 0 {
-            let (before, comes) = (over(level), one_round(level));
+            let before = over(level);
+            let comes = one_round(level);
             job.unseen = if over(level) < before {
                 0
             } else {
@@ -55,7 +56,8 @@ pub(crate) fn turn(mut job: Background) -> Option<Background> {
         if !marks::arm(level) {
             return None;
         }
-        (job.pause, job.unseen) = (Duration::ZERO, 0);
+        job.pause = Duration::ZERO;
+        job.unseen = 0;
     }
 }
 

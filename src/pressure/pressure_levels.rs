@@ -156,7 +156,6 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
     use super::*;
-    use crate::expert::FixedBatch as _;
     use crate::{Bytes, Group, GroupName, Limit, Limits, PressureLevel, Runtime};
 
     fn group() -> (Runtime, Group) {

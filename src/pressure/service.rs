@@ -43,8 +43,9 @@ pub(crate) fn serve(scheduled: *const ()) {
 
 /// Serve these levels, and those that the thread schedules meanwhile.
 fn serve_levels(mut levels: Scheduled) {
-    let (mut wakers, mut notifications, mut listened) =
-        (Wakers::default(), Notifications::new(), Listening::new());
+    let mut wakers = Wakers::default();
+    let mut notifications = Notifications::new();
+    let mut listened = Listening::new();
     let mut is_scheduled_here = false;
     while levels.first().is_some() {
         let entered = Entered::enter();
@@ -85,7 +86,8 @@ fn serve_levels(mut levels: Scheduled) {
 
 /// Call the listeners of a level whose event has happened.
 fn call_listeners(level: Handle) {
-    let (mut wakers, mut notifications) = (Wakers::default(), Notifications::new());
+    let mut wakers = Wakers::default();
+    let mut notifications = Notifications::new();
     {
         let _path = SlowPath::enter();
         listeners::collect(&level, &mut wakers, Some(&mut notifications));

@@ -61,7 +61,8 @@ fn with<R>(tree: &Tree, work: impl FnOnce(&mut Started) -> R) -> R {
 pub(crate) fn make_room(level: &Counter, bytes: u64, importance: u8, promised: bool) {
     leave(level, importance, |job| {
         if bytes >= job.bytes {
-            (job.bytes, job.promised) = (bytes, promised);
+            job.bytes = bytes;
+            job.promised = promised;
         }
     });
 }
@@ -139,10 +140,8 @@ pub(crate) fn leave_service(tree: &Arc<Tree>, service: LeftService) -> Result<()
 
 /// Leaves the calls of a level's listeners to a thread. `Err`: the system has none.
 pub(crate) fn leave_listeners(listened: Listened) -> Result<(), Listened> {
-    let (tree, key) = (
-        listened.level.incarnation().tree.counted(),
-        listened.level.key(),
-    );
+    let tree = listened.level.incarnation().tree.counted();
+    let key = listened.level.key();
     let needless = with(&tree, |started| {
         if !started.runs(&tree, Duty::Listeners) {
             return Err(listened);
@@ -176,7 +175,8 @@ impl Started {
         if self.over {
             return false;
         }
-        let (helper, tree) = (&mut self.threads[duty as usize].helper, Arc::clone(tree));
+        let helper = &mut self.threads[duty as usize].helper;
+        let tree = Arc::clone(tree);
         let name = match duty {
             Duty::Jobs => "memcg-reclaim",
             Duty::Listeners => "memcg-listeners",
@@ -553,7 +553,8 @@ mod tests {
                 leave(&mut started, busy);
                 leave(&mut started, other);
             }
-            let (busy, other) = (busy.first().key(), other.first().key());
+            let busy = busy.first().key();
+            let other = other.first().key();
             assert_eq!(taken, [busy, busy, other]);
         }
     }
@@ -564,7 +565,8 @@ mod tests {
     fn levels_are_left_to_the_thread_that_is_free() {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new()).unwrap();
-        let (level, tree) = (group.first(), group.first().incarnation().tree.counted());
+        let level = group.first();
+        let tree = group.first().incarnation().tree.counted();
         with(&tree, |started| started.threads = [idle(), idle()]);
         make_room(level, 1, 0, false);
         assert!(
@@ -603,7 +605,8 @@ mod tests {
     fn jobs_and_background_take_turns() {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new()).unwrap();
-        let (level, now) = (group.first(), Instant::now());
+        let level = group.first();
+        let now = Instant::now();
         let mut started = Started {
             threads: [idle(), Running::default()],
             ..Started::default()

@@ -67,7 +67,8 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
     let mut fruitless = 0;
     let mut stall = None;
     loop {
-        let (mut asked, mut freed) = (false, 0);
+        let mut asked = false;
+        let mut freed = 0;
         for level in levels_that_delay(group).collect::<SmallVec<[&Counter; 4]>>() {
             if !registrations::any_below(level) {
                 continue;

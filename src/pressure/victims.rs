@@ -77,6 +77,21 @@ pub(crate) fn set_policy(group: &Counter, OomOrder { policy, order }: OomOrder) 
     drop(dropped);
 }
 
+/// The group's own policy, with the order that the service gave it.
+pub(crate) fn policy_of(group: &Counter) -> OomOrder {
+    let _path = SlowPath::enter();
+    let oom = table(group.tree()).lock();
+    let is_own = |(of, _): &&(Stale, _)| *of == Stale::new(group);
+    OomOrder {
+        policy: marks(group).policy(),
+        order: oom
+            .orders
+            .iter()
+            .find(is_own)
+            .map(|(_, order)| Arc::clone(order)),
+    }
+}
+
 /// The runtime is gone: what its orders hold goes, perhaps the tree's last handles. The caller
 /// holds no lock.
 pub(crate) fn forget_orders(tree: &Tree) {
@@ -678,7 +693,7 @@ impl Chosen<'_> {
         let mut wakers = Wakers::default();
         let is_hit = |group: &Counter| self.victim.includes(group);
         let path = SlowPath::enter();
-        expel(self.unit.tree(), Decision::Cancelled, is_hit, &mut wakers);
+        expel(&self.unit, Decision::Cancelled, is_hit, &mut wakers);
         // Those of other trees have other groups.
         let tree = self.unit.tree();
         delays::end(|group| ptr::eq(group.tree(), tree) && is_hit(group));

@@ -4,9 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Runtime;
-use crate::counter::config::{BATCH_MAX, CounterConfig, FixedBatch};
+use crate::counter::config::{BATCH_MAX, CounterConfig};
 use crate::counter::slow_path::SlowPath;
-use crate::group::{Counter, Group};
+use crate::group::{Counter, Group, LimitError, Limits};
 use crate::hierarchy::group_tree::{CounterDecl, GroupConfig, GroupSettings};
 use crate::lifecycle::create;
 use crate::numa::config::{Numa, NumaConfig};
@@ -39,7 +39,7 @@ const COUNTERS_MAX: usize = 1_024;
 #[derive(Clone, Debug)]
 #[must_use = "`build` makes the runtime"]
 pub struct RuntimeBuilder {
-    max: Limit,
+    limits: Limits,
     /// Of memory; the other counters have no budget.
     config: CounterConfig,
     settings: GroupSettings,
@@ -63,6 +63,8 @@ pub struct RuntimeBuilder {
 pub enum BuildError {
     /// The root's max was a percentage, and the root has no ancestor to take it of.
     PercentOfNothing,
+    /// Another limit of the root does not hold.
+    Limits(LimitError),
     /// The batch is too large: two batches must stay far below what a counter can hold.
     BatchTooLarge(Bytes),
     /// The budget for credit is above the root's max.
@@ -115,6 +117,7 @@ impl fmt::Display for BuildError {
             Self::PercentOfNothing => f.write_str(
                 "the root's max is a percentage, and nothing is above the root: give it bytes",
             ),
+            Self::Limits(inner) => fmt::Display::fmt(inner, f),
             Self::BatchTooLarge(inner) => {
                 write!(
                     f,
@@ -179,7 +182,7 @@ impl std::error::Error for BuildError {}
 impl RuntimeBuilder {
     pub(super) fn new() -> Self {
         RuntimeBuilder {
-            max: Limit::Unlimited,
+            limits: Limits::new(),
             config: CounterConfig::bytes(),
             settings: GroupSettings::DEFAULT,
             counters: Vec::new(),
@@ -189,17 +192,33 @@ impl RuntimeBuilder {
         }
     }
 
-    /// Sets the max of the root; no max by default.
+    /// Sets the max of the root; no max by default. It is [`limits`](Self::limits) with a max alone,
+    /// and leaves the other limits as they are.
     pub fn max(mut self, limit: impl IntoLimit) -> Self {
-        self.max = limit.into_limit();
+        self.limits = self.limits.max(limit);
+        self
+    }
+
+    /// Sets the limits of the root: none by default. They take the place of those that were set
+    /// before, the max among them. A share has no meaning for a root, which has no siblings.
+    ///
+    /// ```
+    /// use memcg::{Limit, Limits, Runtime};
+    ///
+    /// let limits = Limits::new().max(Limit::gib(2)).high(Limit::mib(1900)).pressure_levels(80, 95);
+    /// let runtime = Runtime::builder().limits(limits).build()?;
+    /// assert_eq!((runtime.root().max(), runtime.root().inspect().high()), (2 << 30, 1900 << 20));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
         self
     }
 
     /// Sets the bytes that a thread charges in advance, 256 KiB by default, at most 1 TiB. An
-    /// [adaptive](crate::expert::FixedBatch) stock begins with fewer. 0 switches the stock off.
+    /// [adaptive](Self::adaptive) stock begins with fewer. 0 switches the stock off.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).adaptive(false).build()?;
     /// let _held = runtime.root().charge(10)?;
     /// assert_eq!(runtime.root().usage(), 10);
@@ -210,11 +229,31 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets whether stocks adapt (default), or are always open and take whole batches.
+    ///
+    /// A stock that adapts closes near a limit and opens again with room. Near is less than 4
+    /// batches of room at any level, room is 16; both grow with the number of threads above two. It
+    /// also begins small: a thread charges a 64th of a batch in advance, four times as much with
+    /// each further refill, up to the batch. [`Runtime::release_idle_credit`] has it begin again. So a thread that charged little and sleeps leaves little behind. The
+    /// kernel's stock is always open and takes whole batches: figures of usage are round then, and
+    /// a comparison with the kernel is fair. The [bound](crate::PageCounter::stocked_bound) is the
+    /// same.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().adaptive(false).build()?;
+    /// let _held = runtime.root().charge(10)?;
+    /// assert_eq!(runtime.root().usage(), 262_144, "the first charge takes a batch");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn adaptive(mut self, adaptive: bool) -> Self {
+        self.config.adaptive = adaptive;
+        self
+    }
+
     /// Sets the most bytes that may be stranded as credit, over all threads and groups; a sixteenth
     /// of the root's max by default. At the budget each charge walks the tree for itself.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// let budget = memcg::Bytes(512 << 10);
     /// let runtime = memcg::Runtime::builder().budget(budget).adaptive(false).build()?;
     /// let _held = runtime.root().charge(10)?;
@@ -237,8 +276,8 @@ impl RuntimeBuilder {
     /// Sets the barrier pair of charges and drains.
     ///
     /// ```
-    /// let runtime = memcg::Runtime::builder().barrier(memcg::expert::BarrierMode::Fence).build()?;
-    /// assert_eq!(runtime.barrier(), memcg::expert::BarrierState::Fence);
+    /// let runtime = memcg::Runtime::builder().barrier(memcg::barrier::BarrierMode::Fence).build()?;
+    /// assert_eq!(runtime.barrier(), memcg::barrier::BarrierState::Fence);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn barrier(mut self, mode: BarrierMode) -> Self {
@@ -390,11 +429,10 @@ impl RuntimeBuilder {
     /// Source: `MEMCG_MAX_HIGH_DELAY_JIFFIES`.
     ///
     /// ```
-    /// # use memcg::expert::Inspect as _;
     /// let runtime = memcg::Runtime::builder().delay_max(std::time::Duration::from_millis(100)).build()?;
     /// let acme = runtime.root().create("acme", memcg::Limits::new().high(1))?;
     /// let _held = acme.force_charge(1 << 30);
-    /// assert_eq!(acme.high_delay(1 << 20), std::time::Duration::from_millis(100));
+    /// assert_eq!(acme.inspect().high_delay(1 << 20), std::time::Duration::from_millis(100));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn delay_max(mut self, time: Duration) -> Self {
@@ -464,18 +502,26 @@ impl RuntimeBuilder {
                 stats,
                 numa,
             };
-            create::root_group(groups, &configs)
+            create::root_group(groups, &configs, self.limits.cover_allocations)
                 .map_err(|NoMemory { bytes }| BuildError::Memory(Bytes(bytes as u64)))?
         };
-        Ok(Runtime::new(Group::from_handle(root)))
+        let runtime = Runtime::new(Group::from_handle(root));
+        // The root has its max from the start: the credit of threads is a part of it.
+        let mut rest = self.limits;
+        rest.max = None;
+        if rest != Limits::new() {
+            let root = runtime.root();
+            root.set_limits(rest).map_err(BuildError::Limits)?;
+        }
+        Ok(runtime)
     }
 
     /// Returns the max of the root, and the nodes.
     fn check(&self) -> Result<(u64, Topology), BuildError> {
-        let max = match self.max {
-            Limit::Percent(_) => return Err(BuildError::PercentOfNothing),
-            Limit::Bytes(bytes) => Bytes(bytes),
-            Limit::Unlimited => Bytes(u64::MAX),
+        let max = match self.limits.max {
+            Some(Limit::Percent(_)) => return Err(BuildError::PercentOfNothing),
+            Some(Limit::Bytes(bytes)) => Bytes(bytes),
+            Some(Limit::Unlimited) | None => Bytes(u64::MAX),
         };
         if self.config.batch > BATCH_MAX {
             return Err(BuildError::BatchTooLarge(Bytes(self.config.batch)));
@@ -519,12 +565,5 @@ impl RuntimeBuilder {
             });
         }
         Ok(())
-    }
-}
-
-impl FixedBatch for RuntimeBuilder {
-    fn adaptive(mut self, adaptive: bool) -> Self {
-        self.config.adaptive = adaptive;
-        self
     }
 }

@@ -231,7 +231,7 @@ impl Runtime {
     /// No guarantee depends on it: a charge that needs the credit of a sleeping thread gets it
     /// without this. What it changes is [`usage`](crate::Group::usage), and how often a limit has
     /// to drain. The stocks of threads stay open, and a thread that wakes up refills its own with
-    /// its next charge. A [central stock](crate::expert::CentralStock) that has not changed closes,
+    /// its next charge. A [central stock](crate::CentralStock) that has not changed closes,
     /// and its part of the budget is free. A thread that charges and uncharges the same amount,
     /// over and over, may look idle; it then refills once, in every third call at most.
     ///
@@ -352,20 +352,19 @@ impl Runtime {
     }
 
     /// Keeps the last `most` refusals and victims from now on, for
-    /// [`incidents`](crate::expert::Inspect::incidents). 0, the default, keeps none. More than
+    /// [`incidents`](crate::inspect::GroupInspector::incidents). 0, the default, keeps none. More than
     /// 65,536 are not kept.
     ///
     /// A charge that is refused then takes one lock more and makes two paths. Where an allocator
     /// charges inside another call of this crate, it keeps no incident.
     ///
     /// ```
-    /// # use memcg::expert::Inspect as _;
     /// let runtime = memcg::Runtime::builder().max(100).build()?;
     /// assert!(runtime.root().charge(101).is_err());
     /// runtime.keep_incidents(1);
     /// assert!(runtime.root().charge(102).is_err());
     /// assert!(runtime.root().charge(103).is_err());
-    /// let kept = runtime.root().incidents();
+    /// let kept = runtime.root().inspect().incidents();
     /// assert_eq!(kept.iter().map(|kept| (kept.number, kept.requested)).collect::<Vec<_>>(), [(2, 103)]);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
@@ -398,7 +397,7 @@ impl Runtime {
     /// and allocates.
     ///
     /// ```
-    /// let runtime = memcg::Runtime::builder().pool_align(memcg::expert::PoolAlign::Packed).build()?;
+    /// let runtime = memcg::Runtime::builder().pool_align(memcg::footprint::PoolAlign::Packed).build()?;
     /// let _query = runtime.root().create("q17", memcg::Limits::new())?;
     /// let pools = runtime.pools();
     /// let groups = &pools.rows()[0];

@@ -67,7 +67,8 @@ impl RuntimeBuilder {
     /// ```
     /// use memcg::kmem::{Bound, NodeId, Placement};
     ///
-    /// let (fast, slow) = (NodeId::new(0), NodeId::new(1));
+    /// let fast = NodeId::new(0);
+    /// let slow = NodeId::new(1);
     /// let mut builder = memcg::Runtime::builder().nodes(2);
     /// let toptier = builder.tier("toptier", [fast]);
     /// let runtime = builder.build()?;

@@ -316,12 +316,9 @@ impl PublishedStats {
             level
                 .touched
                 .fetch_or(1 << stat.number(), Ordering::Release);
-            let figures =
-                level
-                    .pair(stat.number())
-                    .into_iter()
-                    .take(if above == 0 { 2 } else { 1 });
-            for figure in figures {
+            let counts = if above == 0 { 2 } else { 1 };
+            for figure in level.pair(stat.number()).into_iter().take(counts) {
+                // Release (E22): as in `publish`.
                 // Mutation: e22-nested-account-without-release
                 figure.fetch_add(delta.cast_unsigned(), Ordering::Release);
             }

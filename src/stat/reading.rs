@@ -105,7 +105,8 @@ impl Stats {
         };
         for (number, published) in published.enumerate() {
             for item in published.touched() {
-                let (stat, more) = (items.stat(item), published.figures(item));
+                let stat = items.stat(item);
+                let more = published.figures(item);
                 match stats
                     .figures
                     .iter_mut()

@@ -23,6 +23,18 @@ impl LimitKind {
         LimitKind::High,
         LimitKind::ReclaimAbove,
     ];
+
+    /// As the fields of [`Limits`](crate::Limits) are called.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            LimitKind::Max => "max",
+            LimitKind::Min => "min",
+            LimitKind::Low => "low",
+            LimitKind::Soft => "soft",
+            LimitKind::High => "high",
+            LimitKind::ReclaimAbove => "reclaim_above",
+        }
+    }
 }
 
 /// The percentages that a counter's limits were set to, plus 1; 0 where a limit was set to a

@@ -1,6 +1,7 @@
 //! The state of each policy for a counter, a group or a tree: one leaf file for each, without the
 //! policy's algorithm.
 
+pub(crate) mod applied;
 pub(crate) mod callback;
 pub(crate) mod events;
 pub(crate) mod history;

@@ -50,6 +50,10 @@ pub enum OomPolicy {
     /// The group below that is furthest above its share is cancelled, and the charge waits for its
     /// memory; then the next one; where no candidate is left it is refused.
     ///
+    /// Groups below inherit it, so one that reaches its *own* max may be the victim itself:
+    /// [`Group::set_oom_policy`](crate::Group::set_oom_policy) says what to set where it shall not
+    /// be. A victim may charge again once its memory is back.
+    ///
     /// No group is cancelled in vain: where free room, what reclaimers have promised and all that
     /// the candidates hold together are less than what is wanted, the charge is refused at once.
     /// What a charge asks for counts as its own group's in the choice, so a group that asks for
@@ -107,12 +111,24 @@ impl OomPolicy {
     }
 }
 
+impl OomPolicy {
+    /// As a file has it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            OomPolicy::Inherit => "inherit",
+            OomPolicy::Refuse => "refuse",
+            OomPolicy::Choose => "choose",
+        }
+    }
+}
+
 type AnyOrder = dyn Fn(&[OomCandidate]) -> Option<usize> + Send + Sync;
 
 pub(crate) type Order = Foreign<Box<AnyOrder>>;
 
 /// A policy, or an order of choice that a service gives itself: see [`OomPolicy::by`] for an
 /// example.
+#[derive(Clone)]
 pub struct OomOrder {
     pub(crate) policy: OomPolicy,
     pub(crate) order: Option<Arc<Order>>,
@@ -133,7 +149,7 @@ debug_figures!(OomOrder, |order| policy: order.policy, is_by: order.order.is_som
 /// those of one look.
 ///
 /// ```
-/// use memcg::expert::OomCandidate;
+/// use memcg::OomCandidate;
 ///
 /// // Queries of tenants that are furthest above their share, and of these the one that asks for most.
 /// fn order(candidates: &[OomCandidate]) -> Option<usize> {
@@ -275,6 +291,12 @@ impl OomMarks {
         let _ = self
             .0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
+    }
+
+    /// The group has the importance of the group above again.
+    pub(crate) fn clear_importance(&self) {
+        self.0
+            .fetch_and((1 << IMPORTANCE_SHIFT) - 1, Ordering::Relaxed);
     }
 
     pub(crate) fn has(&self, mark: u16) -> bool {

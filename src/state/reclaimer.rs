@@ -19,7 +19,11 @@ use crate::thread::foreign::{Calls, Foreign, Panicked};
 /// The thread may hold locks of *yours*: whatever it held when it charged. So charge before you
 /// lock, as here; then the reclaimer may lock. Where some thread does charge under the lock, the
 /// reclaimer takes it with `try_lock`. A reclaimer that finds it taken frees nothing: a charge may
-/// then be refused although the cache has memory to give.
+/// then be refused although the cache has memory to give. A thread that waits for its own lock so hangs;
+/// a build with debug assertions says so within a second: an
+/// [`Event::ReclaimStuck`](crate::Event::ReclaimStuck) at the reclaimer's group, and a line of the
+/// crate `tracing` (feature `tracing`, target `memcg::reclaim`), or of standard error where no
+/// subscriber reads it.
 ///
 /// A panic is caught, reported as [`Event::Panic`](crate::Event::Panic) and in
 /// [`ReclaimReport::panics`](crate::figures::ReclaimReport::panics), and counts as nothing freed. A

@@ -27,7 +27,8 @@ fn a_guard_turns_over_while_its_group_is_claimed() {
     let (claimer, at_claimer) = channel();
     let (turner, at_turner) = channel();
     let claims = thread::spawn(move || {
-        let (turner_1, turner_2) = (turner.clone(), turner);
+        let turner_1 = turner.clone();
+        let turner_2 = turner;
         let at_claimer = std::rc::Rc::new(at_claimer);
         let waits = at_claimer.clone();
         at("claimed", move || {
@@ -171,7 +172,8 @@ fn a_listing_goes_on_while_children_come_and_go() {
     let steps = 20;
     let each = go.len() / steps;
     for step in 0..steps as u64 {
-        let (gone, root) = (go.split_off(go.len() - each), root.clone());
+        let gone = go.split_off(go.len() - each);
+        let root = root.clone();
         at("between children", move || {
             gone.iter().for_each(|child| child.offline().unwrap());
             (0..100).for_each(|number| {

@@ -6,7 +6,6 @@ use super::common::{end, group};
 use super::loom_stat::bare;
 use super::{beside, build, model, model_without_pair, race};
 use crate::counter::slow_path::SlowPath;
-use crate::expert::FixedBatch as _;
 use crate::group::Group;
 use crate::kmem::{Kmem, Member, NodeId, Placement};
 use crate::{Bytes, Freshness, Runtime, Stat};

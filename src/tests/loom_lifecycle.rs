@@ -7,7 +7,6 @@ use super::common::{end, group};
 use super::schedules::EVER;
 use super::{beside, build, large_model_without_pair, model, model_without_pair, race, with_group};
 use crate::counter::incarnation::State;
-use crate::expert::FixedBatch as _;
 use crate::lifecycle::unowned;
 use crate::thread;
 use crate::{Bytes, Charge, Counter, Group, Limits, Percent, Runtime, RuntimeBuilder};

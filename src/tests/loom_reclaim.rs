@@ -8,8 +8,6 @@ use std::sync::{Arc, Mutex};
 use super::common::{end, group};
 use super::loom_lifecycle::bare;
 use super::{beside, build, model, model_without_pair, race};
-use crate::expert::FixedBatch as _;
-use crate::expert::Inspect as _;
 use crate::reclaim::excess;
 use crate::sync::AtomicU64;
 use crate::{
@@ -34,7 +32,10 @@ fn loom_crossing_vs_crossing() {
         let first = group.charge(1).unwrap();
         let second = race(first, drop, || group.charge(1).unwrap()).1;
         assert_eq!(
-            (group.is_in_excess(), root.descendants_in_excess()),
+            (
+                group.inspect().is_in_excess(),
+                root.inspect().descendants_in_excess()
+            ),
             (false, 0)
         );
         drop(second);
@@ -53,11 +54,14 @@ fn loom_crossing_vs_soft_limit() {
         )
         .1;
         assert_eq!(
-            (group.is_in_excess(), root.descendants_in_excess()),
+            (
+                group.inspect().is_in_excess(),
+                root.inspect().descendants_in_excess()
+            ),
             (true, 1)
         );
         drop(held);
-        assert_eq!(root.descendants_in_excess(), 0);
+        assert_eq!(root.inspect().descendants_in_excess(), 0);
     });
 }
 
@@ -69,10 +73,10 @@ fn loom_share_vs_looks() {
         let [a, b] = ["a", "b"].map(|name| root.create(name, Limits::new().share(1)).unwrap());
         let change = |a: Group| {
             a.set_limits(Limits::new().share(3)).unwrap();
-            a.soft()
+            a.inspect().soft()
         };
-        assert_eq!(race(a.clone(), change, || b.soft()).0, 6);
-        assert_eq!([a.soft(), b.soft()], [6, 2]);
+        assert_eq!(race(a.clone(), change, || b.inspect().soft()).0, 6);
+        assert_eq!([a.inspect().soft(), b.inspect().soft()], [6, 2]);
     });
 }
 
@@ -84,14 +88,14 @@ fn loom_share_vs_soft_limit() {
         let [a, b] = ["a", "b"].map(|name| root.create(name, Limits::new().share(1)).unwrap());
         let divide = || {
             a.set_limits(Limits::new().share(3)).unwrap();
-            b.soft()
+            b.inspect().soft()
         };
         race(
             a.clone(),
             |a| a.set_limits(Limits::new().soft(7)).unwrap(),
             divide,
         );
-        let figures = (a.limits().share, a.soft(), b.soft());
+        let figures = (a.limits().share, a.inspect().soft(), b.inspect().soft());
         assert!(
             [(Some(3), 6, 2), (None, 7, 8)].contains(&figures),
             "{figures:?}"
@@ -109,9 +113,12 @@ fn loom_share_vs_offline() {
         race(
             gone.clone(),
             |gone| gone.offline().unwrap(),
-            || stays.soft(),
+            || stays.inspect().soft(),
         );
-        assert_eq!([gone.soft(), stays.soft()], [u64::MAX, 8]);
+        assert_eq!(
+            [gone.inspect().soft(), stays.inspect().soft()],
+            [u64::MAX, 8]
+        );
     });
 }
 
@@ -127,12 +134,18 @@ fn loom_crossing_vs_offline() {
         )
         .0;
         assert_eq!(
-            (root.descendants_in_excess(), excess::children(root.first())),
+            (
+                root.inspect().descendants_in_excess(),
+                excess::children(root.first())
+            ),
             (0, 0)
         );
         drop(held);
         assert_eq!(
-            (root.descendants_in_excess(), excess::children(root.first())),
+            (
+                root.inspect().descendants_in_excess(),
+                excess::children(root.first())
+            ),
             (0, 0)
         );
     });
@@ -152,15 +165,18 @@ fn loom_crossing_vs_last_uncharge() {
         let children = || excess::children(root.first());
         assert_eq!(
             (
-                next.is_in_excess(),
-                root.descendants_in_excess(),
+                next.inspect().is_in_excess(),
+                root.inspect().descendants_in_excess(),
                 children()
             ),
             (false, 0, 0)
         );
         let held = next.charge(1).unwrap();
         assert_eq!(
-            (next.is_in_excess(), root.descendants_in_excess()),
+            (
+                next.inspect().is_in_excess(),
+                root.inspect().descendants_in_excess()
+            ),
             (true, 1)
         );
         drop(held);

@@ -16,7 +16,8 @@ fn shuttle_members_are_moved() {
         let mut threads = Threads::new();
         for _ in 0..3 {
             let mut member = Member::of(&root);
-            let (mover, to) = (member.mover(), second.clone());
+            let mover = member.mover();
+            let to = second.clone();
             threads.add((), move |()| {
                 for _ in 0..2 {
                     drop(member.group().charge(1).unwrap());

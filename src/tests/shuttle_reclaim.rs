@@ -100,10 +100,8 @@ fn victims(names: &[&str], each: u64) {
     let mut victims = Vec::new();
     for name in names {
         let hog = root.create(name, Limits::new()).unwrap();
-        let (held, cancelled) = (
-            hog.charge(Bytes(each)).unwrap(),
-            Arc::new(AtomicBool::new(false)),
-        );
+        let held = hog.charge(Bytes(each)).unwrap();
+        let cancelled = Arc::new(AtomicBool::new(false));
         let ends = cancelled.clone();
         let thread = shuttle::thread::spawn(move || {
             while !ends.load(Ordering::SeqCst) {
@@ -113,7 +111,8 @@ fn victims(names: &[&str], each: u64) {
         });
         let unpark = thread.thread().clone();
         hooks.push(hog.on_cancel({
-            let (cancelled, unpark) = (cancelled.clone(), unpark.clone());
+            let cancelled = cancelled.clone();
+            let unpark = unpark.clone();
             move |_| {
                 cancelled.store(true, Ordering::SeqCst);
                 unpark.unpark();

@@ -115,7 +115,8 @@ fn shuttle_accounts_on_nodes_add_up() {
                 .unwrap()
                 .account(&Placement::on(node, 4_096))
         };
-        let (held, kept) = ([account(near), account(far)], account(far));
+        let held = [account(near), account(far)];
+        let kept = account(far);
         let mut threads = Threads::new();
         for kmem in held {
             threads.add(kmem, drop);

@@ -136,7 +136,8 @@ fn shuttle_waiters_of_groups_that_go_offline() {
         let mut threads = Threads::new();
         for thread in 0..4 {
             let group = root.create(&format!("q{thread}"), Limits::new()).unwrap();
-            let (goes, refused) = (group.clone(), refused.clone());
+            let goes = group.clone();
+            let refused = refused.clone();
             threads.add((), move |()| {
                 match group.charge_with(1, OnFull::Wait(EVER)) {
                     Ok(charge) => drop(charge),
@@ -168,7 +169,8 @@ fn shuttle_waits_at_random() {
         let notified = Arc::new(AtomicU64::new(0));
         let mut threads = Threads::new();
         for thread in 0..5 {
-            let (tenants, notified) = (tenants.clone(), notified.clone());
+            let tenants = tenants.clone();
+            let notified = notified.clone();
             threads.add((), move |()| {
                 let mut group = tenants[thread % 2].clone();
                 for op in 0..6 {

@@ -246,7 +246,8 @@ impl<T> ChargedVec<T> {
         // A wait for what can come only once this vector is gone would not end.
         let room = group.effective_max().saturating_sub(self.charge().bytes());
         let can_fit = |items: usize| bytes_of::<T>(items) <= room;
-        let (needed, half_more) = (self.needed(more), self.half_more(more));
+        let needed = self.needed(more);
+        let half_more = self.half_more(more);
         let items = if can_fit(half_more) {
             half_more
         } else {
@@ -578,7 +579,8 @@ mod tests {
         let rest = Arc::new(Rest(Mutex::new(group.force_charge(1 << 20))));
         let _registration = group.register_reclaimer(rest, Priority::NORMAL);
         let mut vec = ChargedVec::new(&group);
-        let (mut grown, mut capacity) = (0, 0);
+        let mut grown = 0;
+        let mut capacity = 0;
         for item in 0..many(10_000) {
             vec.push(item).unwrap();
             grown += usize::from(vec.capacity() != capacity);
@@ -607,7 +609,8 @@ mod tests {
             );
         }
         let begun = Instant::now();
-        let (mut charge, wait) = (held, Duration::from_secs(600));
+        let mut charge = held;
+        let wait = Duration::from_secs(600);
         std::thread::scope(|scope| {
             let reserve = scope.spawn(|| vec.reserve_with(50, OnFull::Wait(wait)));
             while group.waiting_count() == 0 && !reserve.is_finished() {

@@ -10,11 +10,13 @@
 //! * `edges`: threads that begin and end, calls of the system that fail;
 //! * `page_counter`: nodes, statistics and names of counters alone;
 //! * `refusals`: what a charge that is refused prints;
+//! * `spec`: a tree of groups from a file, applied as a whole;
 //! * `snapshot`: all groups with their figures, and the table of them;
 //! * `incidents`: the last refusals and victims;
 //! * `misuse`: wrong use of counters; `bad_input`: names, limits and configurations that do not
 //!   hold;
-//! * `pools`: with feature `tracing`, an event for each object that is taken, and for each drain.
+//! * `pools`: with feature `tracing`, an event for each object that is taken, and for each drain;
+//!   `refused`: and for refusals, in bounds.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -35,4 +37,7 @@ mod page_counter;
 #[cfg(feature = "tracing")]
 mod pools;
 mod refusals;
+#[cfg(feature = "tracing")]
+mod refused;
 mod snapshot;
+mod spec;

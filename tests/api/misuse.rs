@@ -5,7 +5,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use memcg::expert::{FaultKind, FixedBatch, Verdict};
+use memcg::inspect::{FaultKind, Verdict};
 use memcg::{CounterConfig, CounterId, PageCounter};
 
 /// Runs `other` again and again on threads of its own for as long as `work` takes.
@@ -143,7 +143,8 @@ fn a_smaller_batch_bounds_what_is_stocked() {
                 }
             },
         );
-        let (stocked, bound) = (counter.stocked(), counter.stocked_bound());
+        let stocked = counter.stocked();
+        let bound = counter.stocked_bound();
         assert!(stocked <= bound, "round {round}: {stocked} of {bound}");
         let verdict = counter.verify();
         assert!(verdict.is_ok(), "round {round}: {verdict}");

@@ -1,7 +1,6 @@
 //! Counters alone with nodes, statistics and names: what their configuration declares, and what it
 //! does not.
 
-use memcg::expert::FixedBatch;
 use memcg::kmem::{NodeId, Placement, Topology};
 use memcg::{CounterConfig, Freshness, PageCounter, Stat, Unit};
 
@@ -41,10 +40,8 @@ fn statistics_of_a_tree_are_sums_over_its_counters() {
         (figures(&web), figures(&import), figures(&machine)),
         ((2_000, 2_000), (1_000, 1_000), (3_000, 0))
     );
-    let (stale, near) = (
-        machine.read(Freshness::Stale),
-        machine.read(Freshness::Within(0)),
-    );
+    let stale = machine.read(Freshness::Stale);
+    let near = machine.read(Freshness::Within(0));
     assert!(stale.get(rows).abs_diff(3_000) <= stale.max_error() && near.get(rows) == 3_000);
     drop(web);
     assert_eq!(
@@ -93,10 +90,8 @@ fn a_clone_of_a_configuration_knows_what_was_declared_before() {
     let mut ours = CounterConfig::new();
     let rows = ours.stat("rows", Unit::Events);
     let mut theirs = ours.clone();
-    let (pages, bytes) = (
-        ours.stat("pages", Unit::Events),
-        theirs.stat("bytes", Unit::Bytes),
-    );
+    let pages = ours.stat("pages", Unit::Events);
+    let bytes = theirs.stat("bytes", Unit::Bytes);
     let trees = [ours, theirs].map(PageCounter::root);
     let read = |tree: &PageCounter| {
         [rows, pages, bytes]

@@ -7,7 +7,6 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use memcg::expert::FixedBatch;
 use memcg::{Limits, Runtime, Stat};
 
 type Fields = BTreeMap<&'static str, String>;

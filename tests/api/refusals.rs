@@ -5,7 +5,6 @@ use std::error::Error;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::expert::FixedBatch;
 use memcg::{
     Bytes, Charge, ChargeError, Counter, CounterConfig, Group, Limit, Limits, OnFull, OomPolicy,
     PageCounter, Priority, Runtime, Unit,
@@ -197,7 +196,8 @@ fn inside_reclaim() {
     let (acme, query, _held) = full(&runtime);
     let said = Arc::new(Mutex::new(String::new()));
     let _registration = {
-        let (query, said) = (query.clone(), Arc::clone(&said));
+        let query = query.clone();
+        let said = Arc::clone(&said);
         let asks = call(move |_, _| {
             *lock(&said) = query
                 .charge(Bytes(3 * KIB))
@@ -253,7 +253,8 @@ fn a_stock_is_named_where_it_may_have_credit() {
         .expect("a name");
     let queries = ["a", "b"].map(|name| create(&acme, name));
     let _held = queries.each_ref().map(|query| charge(query, KIB));
-    let (usage, open) = (acme.usage(), refused(&queries[0], 11 * KIB).to_string());
+    let usage = acme.usage();
+    let open = refused(&queries[0], 11 * KIB).to_string();
     assert_eq!(
         (usage, acme.usage()),
         (8 * KIB, 8 * KIB),
@@ -262,7 +263,7 @@ fn a_stock_is_named_where_it_may_have_credit() {
     let start = "/acme refused 11 KiB for /acme/a: short by 9 KiB, usage 8 KiB of max 10 KiB";
     assert!(
         open.starts_with(&format!(
-            "{start}, at most 16 KiB of it unused credit; most in"
+            "{start}, at most 8 KiB of it unused credit; most in"
         )),
         "{open}"
     );
@@ -280,7 +281,8 @@ fn a_stock_is_named_where_it_may_have_credit() {
 fn counters() {
     let top = PageCounter::root(CounterConfig::new().batch(0).max(100));
     let job = top.child();
-    let (at, of) = (top.id(), job.id());
+    let at = top.id();
+    let of = job.id();
     let refused = job.charge(120).expect_err("no room");
     let text = format!(
         "{at} refused 120 for {of}: short by 20, max 100; to fit, raise its max or charge less"
@@ -325,7 +327,7 @@ fn a_refusal_names_the_setting_of_its_group_alone() {
             group.offline().expect("no children");
         } else {
             let said = format!(
-                "no setting's name for \"{number}\" in /: a process keeps 255 names of settings"
+                "cannot name a setting for \"{number}\" in /: a process keeps 255 names of settings"
             );
             assert_eq!(created.expect_err("too many names").to_string(), said);
         }

@@ -4,7 +4,6 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use memcg::expert::Inspect;
 use memcg::figures::{Snapshot, SnapshotRow};
 use memcg::{Bytes, Charge, Event, Group, GroupName, Limit, Limits, Unit};
 
@@ -76,9 +75,9 @@ fn all_columns() {
     let waiters = [in_line(&acme, KIB), in_line(&acme, KIB)];
     let text = "\
 path     live  %max     max   high    low  forced  waiting  events
-/      12 KiB     -       -      -    0 B     0 B        0  max 2, overcharge 1
+/      12 KiB     -       -      -      -     0 B        0  max 2, overcharge 1
 /acme  12 KiB  120%  10 KiB  9 KiB  4 KiB   2 KiB        2  max 2, overcharge 1
-/idle     0 B     -       -      -    0 B     0 B        0
+/idle     0 B     -       -      -      -     0 B        0
 ";
     let snapshot = runtime.snapshot();
     assert!(
@@ -89,6 +88,50 @@ path     live  %max     max   high    low  forced  waiting  events
     assert_prints(&snapshot, text);
     drop((waiters, forced, idle, acme));
     assert_empty(&runtime);
+}
+
+/// What a group has set has a column, and JSON has it. A low or a min may be all that there is.
+#[test]
+fn what_is_set_is_shown() {
+    let runtime = build(bare().max(Limit::mib(64)));
+    let root = runtime.root();
+    let part = Limits::new().soft(Limit::mib(4)).min(Limit::mib(1));
+    let whole = Limits::new()
+        .low(Limit::Unlimited)
+        .min(Limit::Unlimited)
+        .importance(3);
+    let _groups = [
+        ("a", part),
+        ("b", Limits::new().share(1).importance(0)),
+        ("c", whole),
+    ]
+    .map(|(name, limits)| root.create(name, limits).expect("a name"));
+    let text = "\
+path  live  %max     max    soft  share  low    min  importance
+/      0 B    0%  64 MiB       -      -    -      -           -
+/a     0 B     -       -   4 MiB      -    -  1 MiB           -
+/b     0 B     -       -  64 MiB      1    -      -           0
+/c     0 B     -       -       -      -  max    max           3
+";
+    assert_prints(&runtime.snapshot(), text);
+    let snapshot = runtime.snapshot();
+    let [_, a, b, c] = snapshot.rows() else {
+        panic!("four groups")
+    };
+    assert_eq!((a.share, a.importance), (0, None));
+    assert_eq!((b.share, b.importance), (1, Some(0)));
+    assert_eq!((c.low, c.min), (u64::MAX, u64::MAX));
+    #[cfg(feature = "serde")]
+    {
+        let json = serde_json::to_value(&snapshot).expect("plain figures");
+        assert_eq!(
+            (&json[3]["low"], &json[3]["min"]),
+            (&u64::MAX.into(), &u64::MAX.into())
+        );
+        assert_eq!((&json[0]["low"], &json[2]["share"]), (&0.into(), &1.into()));
+        assert_eq!(json[2]["importance"], 0);
+        assert!(json[1]["importance"].is_null());
+    }
 }
 
 /// Columns of limits go first, then the beginning of a path, then the end of the events.
@@ -154,7 +197,8 @@ fn parents_first_and_siblings_by_name() {
     let name = |parent: &Group, name: GroupName<'_>| {
         parent.create(name, Limits::new()).expect("a free name")
     };
-    let (b, a) = (create(&root, "b"), create(&root, "a"));
+    let b = create(&root, "b");
+    let a = create(&root, "a");
     let groups = [
         name(&root, GroupName::Unnamed),
         name(&root, GroupName::Number(10)),
@@ -261,19 +305,22 @@ fn each_figure_is_the_groups() {
             );
             assert_eq!(
                 (row.max, row.high, row.low),
-                (group.max(), group.high(), group.low()),
+                (group.max(), group.inspect().high(), group.inspect().low()),
                 "{}",
                 row.path
             );
             assert_eq!(
                 (row.soft, row.min),
-                (group.soft(), group.min()),
+                (group.inspect().soft(), group.inspect().min()),
                 "{}",
                 row.path
             );
             assert_eq!(
                 (row.own, row.stocked_bound),
-                (Some(group.live_local()), group.memory().stocked_bound()),
+                (
+                    Some(group.inspect().live_local()),
+                    group.memory().stocked_bound()
+                ),
                 "{}",
                 row.path
             );
@@ -464,15 +511,17 @@ fn while_groups_come_and_go() {
             .map(|number| create(&tenants[number % 2], &format!("stay{number}")))
             .collect();
         let _held: Vec<_> = stays.iter().map(|group| charge(group, 100)).collect();
-        let (next, at_work, seen) = (
-            AtomicU64::new(1),
-            AtomicUsize::new(4),
-            AtomicBool::new(false),
-        );
-        let (mut charged, mut meanwhile) = (0, 0);
+        let next = AtomicU64::new(1);
+        let at_work = AtomicUsize::new(4);
+        let seen = AtomicBool::new(false);
+        let mut charged = 0;
+        let mut meanwhile = 0;
         std::thread::scope(|scope| {
             for thread in 0..4 {
-                let (tenant, next, at_work, seen) = (&tenants[thread % 2], &next, &at_work, &seen);
+                let tenant = &tenants[thread % 2];
+                let next = &next;
+                let at_work = &at_work;
+                let seen = &seen;
                 scope.spawn(move || {
                     come_and_go(tenant, next, seen);
                     at_work.fetch_sub(1, Ordering::Relaxed);

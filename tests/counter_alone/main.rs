@@ -34,9 +34,11 @@ pub use counter::config::CounterConfig;
 pub use error::{CounterChargeError, CounterId, CounterLimitError};
 pub use page_counter::{Counts, PageCounter, PeakWindow};
 
-pub mod expert {
-    pub use crate::counter::config::FixedBatch;
+pub mod inspect {
     pub use crate::counter::verify::{Fault, FaultKind, Verdict};
+}
+
+pub mod barrier {
     pub use crate::sync::barrier::{BarrierMode, BarrierState};
 }
 

@@ -7,10 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::expert::{CentralStock, FixedBatch as _, Inspect as _};
 use memcg::{
-    Bytes, Charge, Event, Group, Limits, OnFull, PressureLevel, Priority, Reclaim, ReclaimContext,
-    Runtime,
+    Bytes, CentralStock, Charge, Event, Group, Limits, OnFull, PressureLevel, Priority, Reclaim,
+    ReclaimContext, Runtime,
 };
 
 const KIB: u64 = 1 << 10;
@@ -249,7 +248,11 @@ fn high() {
         let _held = queue.charge(Bytes(250 * KIB)).unwrap();
         assert_eq!(queue.live(), EMPTY + 250 * KIB);
         assert_eq!(queue.events().get(Event::High), 0, "{place:?}");
-        assert_eq!(queue.high_delay(Bytes(BATCH)), Duration::ZERO, "{place:?}");
+        assert_eq!(
+            queue.inspect().high_delay(Bytes(BATCH)),
+            Duration::ZERO,
+            "{place:?}"
+        );
         assert!(queue.below_high().wait(Duration::ZERO), "{place:?}");
     }
 }
@@ -261,7 +264,7 @@ fn the_delay_above_high() {
     let bare = Runtime::builder().batch(0).build().unwrap();
     let same = bare.root().create("same", limits).unwrap();
     let _held = same.force_charge(Bytes(EMPTY + 600 * KIB));
-    let expected = same.high_delay(Bytes(KIB));
+    let expected = same.inspect().high_delay(Bytes(KIB));
     assert!(expected > Duration::from_millis(100), "{expected:?}");
     assert!(
         expected < Duration::from_secs(1),
@@ -273,7 +276,11 @@ fn the_delay_above_high() {
         let _held = queue
             .charge_with(Bytes(600 * KIB), OnFull::Reclaim)
             .unwrap();
-        assert_eq!(queue.high_delay(Bytes(KIB)), expected, "{place:?}");
+        assert_eq!(
+            queue.inspect().high_delay(Bytes(KIB)),
+            expected,
+            "{place:?}"
+        );
     }
 }
 

@@ -52,7 +52,8 @@ fn three() -> (Runtime, Group, Group) {
 fn a_thread_in_line_counts_at_each_level() {
     for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 100);
-        let (group, beside) = (create(&top, "q"), create(&top, "beside"));
+        let group = create(&top, "q");
+        let beside = create(&top, "beside");
         let held = group.force_charge(100);
         assert_eq!(group.pressure(), GroupPressure::default());
         let waiter = blocked(&group, 10, &top);
@@ -207,7 +208,8 @@ fn victims_are_waited_for() {
     ));
     let top = limited(&runtime.root(), "top", 100);
     top.set_oom_policy(OomPolicy::Choose);
-    let (group, hog) = (create(&top, "q"), create(&top, "hog"));
+    let group = create(&top, "q");
+    let hog = create(&top, "hog");
     let _hook = hog.on_cancel(|_| thread::sleep(NAP));
     let _held = hog.force_charge(100);
     assert!(group.charge(1).is_err());

@@ -245,7 +245,8 @@ fn charged_by_two() {
     });
     runtime.settle();
     flat.end("half of them by two threads", &runtime);
-    let (barriers, releases) = (runtime.counts().barriers, flat.groups.div_ceil(2));
+    let barriers = runtime.counts().barriers;
+    let releases = flat.groups.div_ceil(2);
     println!(
         "{:.2} barriers for {RELEASES} releases",
         (barriers * RELEASES) as f64 / releases as f64

@@ -5,8 +5,8 @@
 
 use std::thread;
 
-use memcg::expert::CentralStock;
-use memcg::expert::OwnBytes;
+use memcg::CentralStock;
+use memcg::footprint::OwnBytes;
 use memcg::{Group, Limits, Runtime, Stat};
 
 use crate::support::alone::resident;
@@ -133,7 +133,8 @@ fn threads_in_turn_take_no_more() {
             })
         };
         (0..THREADS / 100).for_each(|_| one());
-        let (own, before) = (runtime.own_bytes(), resident());
+        let own = runtime.own_bytes();
+        let before = resident();
         (THREADS / 100..THREADS).for_each(|_| one());
         assert_eq!(runtime.own_bytes(), own);
         let grown = resident().saturating_sub(before);

@@ -8,8 +8,7 @@
 use std::collections::HashMap;
 use std::sync::mpsc::sync_channel;
 
-use memcg::expert::BarrierMode;
-use memcg::expert::Inspect as _;
+use memcg::barrier::BarrierMode;
 use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat, Unit};
 
 use crate::support::alone::alone;
@@ -104,8 +103,8 @@ fn the_next_group_in_the_same_memory_reads_zero() {
                                     .expect("no panic");
                             }
                             match round % 7 {
-                                0 => group.flush(),
-                                1 => (0..6).for_each(|_| root.flush()),
+                                0 => group.inspect().flush(),
+                                1 => (0..6).for_each(|_| root.inspect().flush()),
                                 2 => drop(group.read(Freshness::Exact)),
                                 _ => {}
                             }

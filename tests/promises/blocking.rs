@@ -1,5 +1,5 @@
-//! A function that may block says so in the first line of its documentation, with what to use in
-//! async code.
+//! A function that may block says so in the first paragraph of its documentation, with what to use
+//! in async code.
 
 use std::fs;
 use std::path::Path;
@@ -71,18 +71,23 @@ const MAY_BLOCK: &[(&str, &[&str])] = &[
 /// Calls that do neither, and say so.
 const NEVER_BLOCKS: &[(&str, &[&str])] = &[("group/charge_with.rs", &["Start,", "Now,"])];
 
-/// The first line of the documentation of what starts at this line.
-fn first_line<'a>(lines: &[&'a str], at: usize) -> &'a str {
-    let is_doc = |line: &&&str| line.starts_with("///");
+/// The first paragraph of the documentation of what starts at this line.
+fn first_paragraph(lines: &[&str], at: usize) -> String {
     let above = lines[..at]
         .iter()
         .rev()
         .take_while(|line| line.starts_with("///") || line.starts_with("#["));
-    above.filter(is_doc).last().copied().unwrap_or_default()
+    let mut docs: Vec<&str> = above
+        .filter_map(|line| line.strip_prefix("///"))
+        .map(str::trim)
+        .collect();
+    docs.reverse();
+    let paragraph = docs.split(|line| line.is_empty()).next();
+    paragraph.unwrap_or_default().join(" ")
 }
 
-/// Lines of these files that start such a call without one of `words` in the first line of its
-/// documentation.
+/// Lines of these files that start such a call without one of `words` in the first paragraph of
+/// its documentation.
 fn silent(list: &[(&str, &[&str])], words: &[&str]) -> Vec<String> {
     let mut silent = Vec::new();
     for (file, starts) in list {
@@ -96,7 +101,8 @@ fn silent(list: &[(&str, &[&str])], words: &[&str]) -> Vec<String> {
             let at = lines.iter().position(|line| {
                 line.starts_with(start) || line.starts_with(&start.replace('(', "<"))
             });
-            let first = first_line(&lines, at.unwrap_or_else(|| panic!("no {start} in {file}")));
+            let at = at.unwrap_or_else(|| panic!("no {start} in {file}"));
+            let first = first_paragraph(&lines, at);
             if !words.iter().any(|word| first.contains(word)) {
                 silent.push(format!("{file}: {start}: {first}"));
             }

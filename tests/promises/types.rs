@@ -8,12 +8,13 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use memcg::CentralStock;
 use memcg::allocator::Owner;
 use memcg::errors::{
     CreateError, LimitError, MergeError, NameError, OfflineError, PushError, SplitError,
 };
-use memcg::expert::{CentralStock, Verdict};
 use memcg::figures::{Counts, Events, Item, PeakWindow, Snapshot, SnapshotRow, Stats};
+use memcg::inspect::Verdict;
 use memcg::kmem::{
     Bound, Kmem, Member, Mover, NodeAccount, PackedKmem, Placement, Precharge, Topology,
 };
@@ -169,16 +170,18 @@ fn errors_box() {
             .create(if refuse == 1 { "" } else { "q" }, Limits::new())?;
         let mut charge = group.charge(15)?;
         let part = charge.split(if refuse == 2 { 16 } else { 5 })?;
-        group.set_max(if refuse == 3 {
+        let max = if refuse == 3 {
             "200%".parse::<Limit>()?
         } else {
             Limit::Unlimited
-        })?;
-        charge.merge(if refuse == 4 {
+        };
+        group.set_max(max)?;
+        let merged = if refuse == 4 {
             runtime.root().charge(1)?
         } else {
             part
-        })?;
+        };
+        charge.merge(merged)?;
         if refuse == 5 {
             runtime.root().offline()?
         } else {

@@ -5,6 +5,7 @@
 //! * `counters`, `protection`: trees of counters; `lifecycle`, `reclaim`, `stats`: groups;
 //! * `stalls`: for how long chargers stand still, by a clock of the test;
 //! * `paths`: each group online has a path of its own;
+//! * `specs`: trees of groups from files;
 //! * `units`: sizes and limits as text; `corpus`: the inputs that the fuzz targets have found.
 
 mod corpus;
@@ -14,6 +15,7 @@ mod oracle;
 mod paths;
 mod protection;
 mod reclaim;
+mod specs;
 mod stalls;
 mod stats;
 mod units;

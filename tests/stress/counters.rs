@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
-use memcg::expert::{BarrierMode, FixedBatch};
+use memcg::barrier::BarrierMode;
 use memcg::{CounterConfig, PageCounter};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -99,7 +99,9 @@ impl Node {
             return false;
         }
         let counter = &self.counter;
-        let (forced, max, usage) = (counter.forced(), counter.max(), counter.usage());
+        let forced = counter.forced();
+        let max = counter.max();
+        let usage = counter.usage();
         if forced_charges.still() != Some(still) {
             return false;
         }
@@ -195,12 +197,10 @@ impl Tree {
         assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
         for (node, &live) in self.nodes.iter().zip(&live) {
             let counter = &node.counter;
-            let (usage, stocked, forced, max) = (
-                counter.usage(),
-                counter.stocked(),
-                counter.forced(),
-                counter.max(),
-            );
+            let usage = counter.usage();
+            let stocked = counter.stocked();
+            let forced = counter.forced();
+            let max = counter.max();
             assert_eq!(
                 (counter.live(), usage),
                 (live, live + stocked),
@@ -242,14 +242,13 @@ impl Tree {
         if margin > 1 << 40 {
             return;
         }
-        counter
-            .charge(margin)
-            .unwrap_or_else(|refused| panic!("{margin} are left: {refused}"));
-        counter.uncharge(margin);
-        let refused = counter
-            .charge(margin + 1)
-            .expect_err("one more than is left");
-        assert!(refused.usage + margin + 1 > refused.max, "{refused}");
+        for charge in [PageCounter::charge, PageCounter::try_charge] {
+            charge(counter, margin)
+                .unwrap_or_else(|refused| panic!("{margin} are left: {refused}"));
+            counter.uncharge(margin);
+            let refused = charge(counter, margin + 1).expect_err("one more than is left");
+            assert!(refused.usage + margin + 1 > refused.max, "{refused}");
+        }
     }
 
     /// A leaf goes, sometimes with units still charged to it, and another takes its place.
@@ -350,7 +349,12 @@ impl Lane {
 
     fn charge(&mut self, stress: &Stress, tree: &Tree, index: usize) {
         let units = self.units();
-        match tree.nodes[index].counter.charge(units) {
+        let charge = if self.rng.random_bool(0.3) {
+            PageCounter::try_charge
+        } else {
+            PageCounter::charge
+        };
+        match charge(&tree.nodes[index].counter, units) {
             Ok(()) => self.keep(stress, &tree.nodes[index], index, units),
             Err(refused) => {
                 assert_eq!(

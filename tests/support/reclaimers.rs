@@ -245,7 +245,8 @@ impl Crowded {
         assert_eq!(set(&self.group, Limit::Bytes(20 * MIB)), 0);
         assert!(self.log.is_empty(), "it fits as it is");
         assert_eq!(set(&self.group, Limit::Bytes(mebibytes * MIB)), 0);
-        let (usage, live) = (self.group.usage(), self.group.live());
+        let usage = self.group.usage();
+        let live = self.group.live();
         assert!(
             usage <= mebibytes * MIB && live >= (mebibytes - 1) * MIB,
             "{live}"

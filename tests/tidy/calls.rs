@@ -27,6 +27,8 @@ pub(crate) struct Call {
 /// Index of a type in [`Types`].
 type TypeId = usize;
 type Set = BTreeSet<TypeId>;
+/// Items by the file that defines them and the name there.
+type Items = BTreeSet<(usize, String)>;
 
 #[derive(Clone)]
 struct Function {
@@ -76,7 +78,7 @@ struct Reader<'a> {
     of: &'a Crate<'a>,
     texts: BTreeMap<usize, Rc<Text>>,
     types: Types,
-    found: RefCell<BTreeMap<(ModuleId, Vec<String>), BTreeSet<(usize, String)>>>,
+    found: RefCell<BTreeMap<(ModuleId, Vec<String>), Items>>,
 }
 
 const KEYWORDS: &[&str] = &[
@@ -140,6 +142,28 @@ impl Text {
             };
         }
         range.end
+    }
+
+    /// What commas outside of brackets and of generic arguments part.
+    fn parts(&self, range: Range) -> Vec<Range> {
+        let mut parts = Vec::new();
+        let mut from = range.start;
+        while from < range.end {
+            let (mut to, mut depth) = (from, 0);
+            while to < range.end && (depth > 0 || self.word(to) != ",") {
+                match self.word(to) {
+                    "(" | "[" | "{" => to = self.behind(to) - 1,
+                    "<" => depth += 1,
+                    // The head of an arrow closes nothing.
+                    ">" if self.word(to - 1) != "-" => depth -= 1,
+                    _ => {}
+                }
+                to += 1;
+            }
+            parts.push(from..to);
+            from = to + 1;
+        }
+        parts
     }
 
     /// True for the brace of a body, which ends a condition.
@@ -211,7 +235,7 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    fn items(&self, module: ModuleId, path: &[String]) -> BTreeSet<(usize, String)> {
+    fn items(&self, module: ModuleId, path: &[String]) -> Items {
         let key = (module, path.to_vec());
         if let Some(found) = self.found.borrow().get(&key) {
             return found.clone();
@@ -305,29 +329,16 @@ impl<'a> Reader<'a> {
                 self.types.all[id].payload = self.named(text, open..text.behind(open), place);
             }
             ("struct" | "union", "{" | "(") => {
-                let end = text.behind(open) - 1;
-                let (mut from, mut number) = (open + 1, 0);
-                while from < end {
-                    let mut to = from;
-                    let mut depth = 0;
-                    while to < end && (depth > 0 || text.word(to) != ",") {
-                        match text.word(to) {
-                            "(" | "[" | "{" => to = text.behind(to) - 1,
-                            "<" => depth += 1,
-                            ">" if text.word(to - 1) != "-" => depth -= 1,
-                            _ => {}
-                        }
-                        to += 1;
-                    }
-                    let colon = text.find(from..to, |at| text.word(at) == ":");
-                    let (name, from_type) = if colon < to {
-                        (text.word(colon - 1).to_owned(), colon)
+                let parts = text.parts(open + 1..text.behind(open) - 1);
+                for (number, part) in parts.into_iter().enumerate() {
+                    let colon = text.find(part.clone(), |at| text.word(at) == ":");
+                    let (name, of) = if colon < part.end {
+                        (text.word(colon - 1).to_owned(), colon..part.end)
                     } else {
-                        (number.to_string(), from)
+                        (number.to_string(), part)
                     };
-                    let set = self.named(text, from_type..to, place);
+                    let set = self.named(text, of, place);
                     self.types.all[id].fields.insert(name, set);
-                    (from, number) = (to + 1, number + 1);
                 }
             }
             _ => {}
@@ -552,27 +563,14 @@ impl Body<'_, '_> {
 
     fn bind_parameters(&mut self, range: Range, otherwise: &Set) {
         let text = self.text;
-        let mut from = range.start;
-        while from < range.end {
-            let mut to = from;
-            let mut depth = 0;
-            while to < range.end && (depth > 0 || text.word(to) != ",") {
-                match text.word(to) {
-                    "(" | "[" | "{" => to = text.behind(to) - 1,
-                    "<" => depth += 1,
-                    ">" if text.word(to - 1) != "-" => depth -= 1,
-                    _ => {}
-                }
-                to += 1;
-            }
-            let colon = text.find(from..to, |at| text.word(at) == ":");
-            if colon < to {
-                let set = self.reader.named(text, colon..to, self.place);
-                self.bind(from..colon, &set);
+        for part in text.parts(range) {
+            let colon = text.find(part.clone(), |at| text.word(at) == ":");
+            if colon < part.end {
+                let set = self.reader.named(text, colon..part.end, self.place);
+                self.bind(part.start..colon, &set);
             } else {
-                self.bind(from..to, otherwise);
+                self.bind(part, otherwise);
             }
-            from = to + 1;
         }
     }
 
@@ -759,7 +757,7 @@ impl Body<'_, '_> {
                     self.read(at + 1..close - 1, &Set::new());
                     at = close;
                 }
-                "." if text.word(at + 1) != "." && text.word(at + 1) != "" => {
+                "." if !matches!(text.word(at + 1), "." | "") => {
                     let name = text.word(at + 1).to_owned();
                     let mut next = at + 2;
                     if text.is(next, &["::", "<"]) {

@@ -50,7 +50,8 @@ pub(crate) fn through_and_beside(of: &Crate) -> (usize, Vec<String>) {
     // The prelude has the macro, too.
     for source in of.sources.iter().filter(|source| !source.is_in("tests")) {
         let (code, _) = split(source.production());
-        let (tokens, lines) = (tokens_at(&code), Lines::of(&code));
+        let tokens = tokens_at(&code);
+        let lines = Lines::of(&code);
         for words in tokens
             .windows(2)
             .filter(|words| (words[0].1, words[1].1) == ("thread_local", "!"))

@@ -36,9 +36,12 @@ fn programs(folder: &str) -> Vec<String> {
             .to_string_lossy()
             .into_owned()
     });
-    let program = |name: String| match root().join(folder).join(&name).join("main.rs").exists() {
-        true => Some(format!("{name}/main.rs")),
-        false => name.ends_with(".rs").then_some(name),
+    let program = |name: String| {
+        if root().join(folder).join(&name).join("main.rs").exists() {
+            Some(format!("{name}/main.rs"))
+        } else {
+            name.ends_with(".rs").then_some(name)
+        }
     };
     names.filter_map(program).collect()
 }

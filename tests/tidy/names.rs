@@ -142,7 +142,8 @@ impl<'a> Crate<'a> {
     fn read_file(&mut self, source: usize, module: ModuleId, folder: &str) {
         let text = self.sources[source].production();
         let (code, _) = split(text);
-        let (tokens, lines) = (tokens_at(&code), Lines::of(&code));
+        let tokens = tokens_at(&code);
+        let lines = Lines::of(&code);
         let mut within = vec![(module, 0)];
         let mut depth = 0;
         let mut at = 0;
@@ -404,7 +405,9 @@ fn is_definition(kind: &str, name: &str) -> bool {
 /// condition or brace, and nothing where that is no path.
 pub(crate) fn implemented(tokens: &[(usize, &str)]) -> Vec<String> {
     let mut path: Vec<String> = Vec::new();
-    let (mut depth, mut whole, mut before) = (0, false, "");
+    let mut depth = 0;
+    let mut whole = false;
+    let mut before = "";
     for &(_, token) in tokens {
         match token {
             "<" | "(" | "[" => depth += 1,

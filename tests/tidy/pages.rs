@@ -21,7 +21,8 @@ struct Span<'a> {
 
 /// The code spans of a page, blocks of code aside.
 fn spans(page: &str) -> Vec<Span<'_>> {
-    let (mut spans, mut in_block) = (Vec::new(), false);
+    let mut spans = Vec::new();
+    let mut in_block = false;
     let mut before = String::new();
     for (number, line) in page.lines().enumerate() {
         if line.trim_start().starts_with("```") {
@@ -297,7 +298,8 @@ fn each_file_that_a_page_names_exists() {
 
 #[test]
 fn each_model_and_edge_that_a_page_names_exists() {
-    let (models, table) = (models_written(), edge_table());
+    let models = models_written();
+    let table = edge_table();
     let faults: Vec<String> = pages()
         .iter()
         .flat_map(|page| missing_models(page, &models, &table))

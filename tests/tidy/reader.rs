@@ -168,7 +168,8 @@ pub(crate) fn split(text: &str) -> (String, String) {
         at += len;
     }
     for (at, _) in text.match_indices('\n') {
-        (code[at], comments[at]) = (b'\n', b'\n');
+        code[at] = b'\n';
+        comments[at] = b'\n';
     }
     let string = |bytes| String::from_utf8(bytes).expect("blanks and whole characters");
     (string(code), string(comments))

@@ -77,6 +77,9 @@ pub(crate) fn faults(readme: &str, list: &str, run: &str) -> Vec<String> {
     let (printed, listed) = (commands(readme), listed(list));
     let names: BTreeSet<String> = listed.iter().map(|(command, _)| command.clone()).collect();
     let mut faults = Vec::new();
+    if !readme.contains(&format!("```sh\n{}\n```\n", TRY.join("\n"))) {
+        faults.push(format!("README.md does not print {TRY:?} in one block"));
+    }
     faults.extend(
         printed
             .difference(&names)
@@ -105,6 +108,9 @@ pub(crate) fn faults(readme: &str, list: &str, run: &str) -> Vec<String> {
     }
     faults
 }
+
+/// What README has a newcomer run: the main job, and the tests.
+const TRY: [&str; 2] = ["cargo run --release --example tenants", "cargo test"];
 
 /// README and the chapters of the book, one after the other.
 fn pages() -> String {
@@ -140,6 +146,7 @@ fn a_command_that_nothing_runs_is_found() {
     let list = "# of these\n\ncargo a | one |\ncargo b --x -- y | readme | --z\n.ci/c | one |\ncargo h | two |\n\
                 cargo i | series |\ncargo j | series |\n";
     let found = [
+        "README.md does not print [\"cargo run --release --example tenants\", \"cargo test\"] in one block",
         "no step runs `(cd f && cargo g)`: .ci/readme.txt does not list it",
         "no step runs `N=1 cargo e`: .ci/readme.txt does not list it",
         "no page prints `cargo h`, which .ci/readme.txt lists",

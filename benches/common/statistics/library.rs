@@ -2,7 +2,6 @@
 
 #![cfg(not(loom))]
 
-use memcg::expert::Inspect as _;
 use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat};
 
 use super::shape::Shape;
@@ -66,7 +65,7 @@ impl Statistics for Library {
     }
 
     fn flush(&self, group: usize) {
-        self.groups[group].flush();
+        self.groups[group].inspect().flush();
     }
 
     fn events(&self) -> Events {

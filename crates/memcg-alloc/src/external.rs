@@ -22,19 +22,17 @@ use memcg::allocator::Owner;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn charge_external(bytes: usize) -> External {
-    External {
-        owner: if bytes > 0 {
-            Owner::charge(bytes)
-        } else {
-            Owner::NONE
-        },
-        bytes,
-    }
+    let owner = if bytes > 0 {
+        Owner::charge(bytes)
+    } else {
+        Owner::NONE
+    };
+    External { owner, bytes }
 }
 
 /// The charge for memory that no allocator of the program hands out: see [`charge_external`].
 #[derive(Debug)]
-#[must_use = "dropped at once it pays for nothing"]
+#[must_use = "dropped at once it pays for nothing, and `let _ =` drops it at once: bind it to a name, as in `let _paid =`"]
 pub struct External {
     owner: Owner,
     bytes: usize,

@@ -373,7 +373,8 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
     #[inline(never)]
     #[allow(unsafe_code)]
     unsafe fn move_between(&self, object: *mut u8, old: Layout, size: usize) -> *mut u8 {
-        let (was_owned, is_owned) = (Self::owns(old.size()), Self::owns(size));
+        let was_owned = Self::owns(old.size());
+        let is_owned = Self::owns(size);
         let layout = |owned: bool, layout: Layout| {
             if owned {
                 word::with_word(layout)

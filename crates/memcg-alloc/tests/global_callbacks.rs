@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect as _;
 use memcg::{
     Event, Group, InGroup, Limits, OnFull, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime,
 };
@@ -163,7 +162,7 @@ fn a_guards_memory_is_no_groups() {
             ["outer", "inner"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
         let of_groups = outer.run(|| {
             let groups = (inner.enter(), inner.enter());
-            let of_groups = [&outer, &inner].map(Group::allocated_local);
+            let of_groups = [&outer, &inner].map(|group| group.inspect().allocated_local());
             drop(groups);
             of_groups
         });
@@ -197,7 +196,7 @@ fn a_waiting_threads_memory_is_no_groups() {
                 std::thread::yield_now();
             }
             while !for_event.is_finished() {
-                assert_eq!(own.allocated_local(), 0);
+                assert_eq!(own.inspect().allocated_local(), 0);
             }
             drop(held);
             in_line.join().unwrap().unwrap();
@@ -299,9 +298,11 @@ fn hooks_of_victims_allocate_and_free() {
         let held = Arc::new(Mutex::new(
             hog.run(|| (0..100).map(|_| bytes(1, 10_000)).collect::<Vec<_>>()),
         ));
-        let (called, dropped) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let called = Arc::new(AtomicU64::new(0));
+        let dropped = Arc::new(AtomicU64::new(0));
         let hook = hog.on_cancel({
-            let (held, called) = (Arc::clone(&held), Arc::clone(&called));
+            let held = Arc::clone(&held);
+            let called = Arc::clone(&called);
             let dropped = Dropped(hog.clone(), Arc::clone(&dropped));
             move |cancel| {
                 let group = cancel.group();

@@ -49,7 +49,8 @@ struct Known {
 
 impl Queued {
     pub(crate) fn new(queue: Queue) -> Arc<Queued> {
-        let (refusals, attempts) = (Mutex::default(), Mutex::default());
+        let refusals = Mutex::default();
+        let attempts = Mutex::default();
         Arc::new(Queued {
             queue,
             refusals,
@@ -117,10 +118,12 @@ impl Queued {
     /// beside another one: a query that is refused alone does not run again.
     pub(crate) fn longest_wait(&self, level: &Group) -> Duration {
         let is_last = |known: &Known| known.is_last_try || known.cannot_run_again;
-        let of = |known: &Known| match is_last(known) || !self.queue.has_run_beside(known.id, level)
-        {
-            true => Duration::MAX,
-            false => (known.begun.elapsed() / WAITS_PART).saturating_sub(known.waited),
+        let of = |known: &Known| {
+            if is_last(known) || !self.queue.has_run_beside(known.id, level) {
+                Duration::MAX
+            } else {
+                (known.begun.elapsed() / WAITS_PART).saturating_sub(known.waited)
+            }
         };
         self.attempts()
             .iter()
@@ -161,7 +164,9 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     pub(crate) fn new(queued: &Arc<Queued>, place: Place, cannot_run_again: bool) -> Attempt {
-        let (id, is_last_try, begun) = (place.id(), place.is_last_try(), Instant::now());
+        let id = place.id();
+        let is_last_try = place.is_last_try();
+        let begun = Instant::now();
         let waited = Duration::ZERO;
         queued.attempts().push(Known {
             id,

@@ -184,10 +184,11 @@ impl PoolConfig {
     }
 
     pub(crate) fn patience_or_default(&self) -> Duration {
-        self.patience.unwrap_or(if self.spill_on_demand {
+        let default = if self.spill_on_demand {
             PATIENCE
         } else {
             Duration::ZERO
-        })
+        };
+        self.patience.unwrap_or(default)
     }
 }

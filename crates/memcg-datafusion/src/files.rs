@@ -102,7 +102,8 @@ struct CountedFiles {
 impl TempFileFactory for CountedFiles {
     fn create_temp_file(&self, description: &str) -> Result<Arc<dyn SpillFile>> {
         let file = self.disk.create_tmp_file(description)?;
-        let (group, counter) = (self.group.clone(), self.counter);
+        let group = self.group.clone();
+        let counter = self.counter;
         Ok(Arc::new(CountedFile {
             file,
             bytes: Arc::new(FileBytes {

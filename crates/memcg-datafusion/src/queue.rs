@@ -230,7 +230,8 @@ impl State {
             most,
             ended_well: 0,
         });
-        (width.most, width.ended_well) = (width.most.min(most), 0);
+        width.most = width.most.min(most);
+        width.ended_well = 0;
     }
 
     /// Forgets the widths of levels below which no query runs or waits.
@@ -268,7 +269,8 @@ impl State {
     /// of these queries, and of those that hold rows back: they look again.
     fn advance(&mut self, patience: Duration) -> Vec<Arc<AtomicWaker>> {
         let now = Instant::now();
-        let (mut wakes, mut behind) = (std::mem::take(&mut self.holding), Vec::<GroupId>::new());
+        let mut wakes = std::mem::take(&mut self.holding);
+        let mut behind = Vec::<GroupId>::new();
         let mut at = 0;
         while at < self.waiting.len() {
             if self.waiting[at].is_over {
@@ -338,7 +340,8 @@ impl Refused {
     fn look(&mut self, now: Instant) {
         let held = self.held();
         if held < self.least {
-            (self.least, self.moved) = (held, now);
+            self.least = held;
+            self.moved = now;
         }
     }
 
@@ -627,7 +630,8 @@ impl Place {
         } else {
             0
         };
-        let (level, own) = (level.clone(), own.clone());
+        let level = level.clone();
+        let own = own.clone();
         Some(OfOthers {
             level,
             own,
@@ -759,7 +763,8 @@ impl Place {
         {
             width.ended_well += 1;
             if width.ended_well >= WELL * width.most {
-                (width.most, width.ended_well) = (width.most + 1, 0);
+                width.most += 1;
+                width.ended_well = 0;
             }
         }
     }

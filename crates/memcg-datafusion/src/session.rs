@@ -118,7 +118,7 @@ impl InGroupSession for SessionContext {
 /// Keep it until the last row is read. The drop takes the query's group offline, and what still
 /// runs ends with [`Ended`](crate::Ended). Reservations of such work stay charged until they are
 /// dropped.
-#[must_use = "dropped at once, the query's group goes offline at once"]
+#[must_use = "dropped at once, the query's group goes offline at once, and `let _ =` drops it at once: bind it to a name"]
 pub struct QuerySession {
     context: SessionContext,
     /// Taken by the drop.

@@ -130,7 +130,8 @@ impl HostTrigger {
         stall: Duration,
         window: Duration,
     ) -> Result<HostTrigger, HostError> {
-        let (stall_us, window_us) = (stall.as_micros(), window.as_micros());
+        let stall_us = stall.as_micros();
+        let window_us = window.as_micros();
         let fault = |source| HostError::Trigger {
             path: path.clone(),
             stall_us,

@@ -63,7 +63,8 @@ impl HostReclaimer {
     /// Asks for memory when processes have lost `stall` within `window` because memory is short.
     /// 100 ms in 2 s by default: a window of whole two seconds needs no capability.
     pub fn stall(mut self, stall: Duration, window: Duration) -> HostReclaimer {
-        (self.stall, self.window) = (stall, window);
+        self.stall = stall;
+        self.window = window;
         self
     }
 
@@ -131,7 +132,8 @@ impl HostReclaimer {
                         trigger = None;
                         total = self.lost();
                         let mut state = lock(shown);
-                        (state.by, state.fault) = (StallSource::Totals, Some(fault.to_string()));
+                        state.by = StallSource::Totals;
+                        state.fault = Some(fault.to_string());
                         continue;
                     }
                 },
@@ -179,7 +181,8 @@ impl HostReclaimer {
         };
         let mut state = lock(shown);
         state.stalls += u64::from(stalled);
-        (state.level, state.fault) = (look.level, look.fault);
+        state.level = look.level;
+        state.fault = look.fault;
         if let Some(freed) = freed.filter(|_| want > 0) {
             state.rounds += 1;
             state.asked = state.asked.saturating_add(want);

@@ -76,6 +76,45 @@ fn a_max_follows_the_limit() {
     drop(registration);
 }
 
+/// A charge that waits is not lost to a limit that falls for a moment. Once the limit has stood for a
+/// second, it can never fit.
+#[test]
+fn a_dip_loses_no_wait() {
+    let layout = Layout::new("docker_v2");
+    let host = Host::at(layout.root());
+    let runtime = Runtime::builder()
+        .batch(Bytes(0))
+        .build()
+        .expect("no odd setting");
+    let root = runtime.root();
+    let follow = host
+        .follow(&root, percent(50), PERIOD)
+        .expect("a readable layout");
+    let half = root
+        .create("half", Limits::new().max(Limit::percent(50)))
+        .expect("a free name");
+    let _held = half.charge(Bytes(40 * MIB)).expect("64 MiB");
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let begun = Instant::now();
+            let time = memcg::OnFull::Wait(Duration::from_secs(600));
+            let refused = half.charge_with(Bytes(45 * MIB), time).expect_err("held");
+            (begun.elapsed(), refused.to_string())
+        });
+        wait_for("it waits", || half.waiting_count() == 1);
+        layout.write(MAX, "104857600\n");
+        follows(&follow, "the max falls", |state| state.max == 50 * MIB);
+        layout.write(MAX, "268435456\n");
+        follows(&follow, "it was a dip", |state| state.max == 128 * MIB);
+        assert_eq!(half.waiting_count(), 1);
+        layout.write(MAX, "104857600\n");
+        follows(&follow, "the max falls", |state| state.max == 50 * MIB);
+        let (waited, refused) = waits.join().expect("no panic");
+        assert!(waited >= Duration::from_secs(1));
+        assert!(refused.starts_with("/half refused 45 MiB"), "{refused}");
+    });
+}
+
 /// An unknown limit is not trusted to be more.
 #[test]
 fn a_limit_that_cannot_be_read_raises_no_max() {

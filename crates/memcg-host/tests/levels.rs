@@ -173,10 +173,8 @@ fn each_level_of_version_1() {
         "pod/memory.limit_in_bytes",
         980,
     );
-    let (large, both) = (
-        limit("pod/memory.limit_in_bytes", 1100),
-        limit("pod/memory.memsw.limit_in_bytes", 1100),
-    );
+    let large = limit("pod/memory.limit_in_bytes", 1100);
+    let both = limit("pod/memory.memsw.limit_in_bytes", 1100);
     asks(
         "with swap",
         &[SYSTEM, V1, &large, &both, &full, &none, &own],
@@ -589,7 +587,8 @@ fn a_hook_of_any_kind() {
     let root = runtime.root();
     let held: Arc<Mutex<Option<memcg_host::Follow>>> = Arc::default();
     let (sender, calls) = mpsc::channel();
-    let (of_hook, percent) = (Arc::clone(&held), Percent::new(100).expect("at most 100"));
+    let of_hook = Arc::clone(&held);
+    let percent = Percent::new(100).expect("at most 100");
     let follower = Host::at(layout.root())
         .follower(percent)
         .period(PERIOD)

@@ -85,7 +85,8 @@ struct Cache(Mutex<Vec<(Vec<u8>, Charge)>>);
 
 impl Reclaim for Cache {
     fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
-        let (mut blocks, mut freed) = (self.0.lock().expect("no panic"), 0);
+        let mut blocks = self.0.lock().expect("no panic");
+        let mut freed = 0;
         while freed < want
             && let Some((_, charge)) = blocks.pop()
         {
@@ -117,7 +118,8 @@ fn service(follows: bool) {
     let root = runtime.root();
     let cache = Arc::new(Cache(Mutex::default()));
     let _registration = root.register_reclaimer(cache.clone(), Priority::NORMAL);
-    let (mut shown, mut fills) = (0, false);
+    let mut shown = 0;
+    let mut fills = false;
     loop {
         match said.try_recv() {
             Ok(_) => fills = true,
@@ -610,8 +612,10 @@ fn a_neighbour_fills_the_group_above() -> bool {
     let Some(pod) = ControlGroup::limited("pod") else {
         return false;
     };
-    let (own, beside) = (pod.below("own"), pod.below("beside"));
-    let (mut service, mut neighbour) = (own.start("gives"), beside.start("grows"));
+    let own = pod.below("own");
+    let beside = pod.below("beside");
+    let mut service = own.start("gives");
+    let mut neighbour = beside.start("grows");
     service.wait_for("full");
     neighbour.wait_for("held");
     for _ in 1..STEPS {
@@ -665,7 +669,8 @@ fn the_kernels_trigger() -> bool {
         println!("no pressure stall information here: {fault}");
         return false;
     }
-    let (stall, window) = (Duration::from_millis(150), Duration::from_secs(2));
+    let stall = Duration::from_millis(150);
+    let window = Duration::from_secs(2);
     for (stall, window) in [
         (window * 2, window),
         (stall, Duration::from_secs(60)),

@@ -126,7 +126,8 @@ fn tenant(root: &Group, name: &str) -> Result<Group, Box<dyn Error>> {
 
 fn run(runtime: &Runtime) -> Result<(), Box<dyn Error>> {
     let root = runtime.root();
-    let (acme, globex) = (tenant(&root, "acme")?, tenant(&root, "globex")?);
+    let acme = tenant(&root, "acme")?;
+    let globex = tenant(&root, "globex")?;
 
     let mut rows = KmemVec::<u64>::with_capacity_in(1 << 20, &acme)?;
     show("8 MiB of rows for acme, none written yet", runtime);
@@ -190,7 +191,8 @@ fn run(runtime: &Runtime) -> Result<(), Box<dyn Error>> {
         store.remove(*document);
     }
     let compaction = store.compact();
-    let (moved, nodes) = (compaction.moved, compaction.moved_nodes);
+    let moved = compaction.moved;
+    let nodes = compaction.moved_nodes;
     let freed = Bytes(compaction.freed as u64);
     show(
         &format!(

@@ -178,10 +178,8 @@ impl Endpoint {
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
         let wake = Arc::new(wake);
-        let (sets, results) = (
-            mpsc::sync_channel(SETS_MAX),
-            Arc::new(Mutex::new(Vec::new())),
-        );
+        let sets = mpsc::sync_channel(SETS_MAX);
+        let results = Arc::new(Mutex::new(Vec::new()));
         let setter = Setter {
             runtime: self.runtime.clone(),
             sets: sets.1,

@@ -4,7 +4,6 @@
 use std::fmt::Write;
 
 use memcg::errors::{LimitError, ParseLimitError};
-use memcg::expert::Inspect;
 use memcg::figures::Events;
 use memcg::kmem::NumaTable;
 use memcg::{Group, Limit, Limits, Runtime};
@@ -176,18 +175,18 @@ impl File {
         match self {
             File::Current => number(group.usage()),
             File::Peak => number(group.peak()),
-            File::Min => number(group.min()),
-            File::Low => number(group.low()),
-            File::High => number(group.high()),
+            File::Min => number(group.inspect().min()),
+            File::Low => number(group.inspect().low()),
+            File::High => number(group.inspect().high()),
             File::Max => number(group.max()),
-            File::Soft => number(group.soft()),
+            File::Soft => number(group.inspect().soft()),
             File::Stat => stat(group),
             File::NumaStat => NumaTable::of(group).to_string(),
             File::Events => events(&group.events()),
             File::EventsLocal => events(&group.events().local()),
             File::Pressure => group.pressure().to_string(),
             File::Live => number(group.live()),
-            File::Own => number(group.live_local()),
+            File::Own => number(group.inspect().live_local()),
             File::StockedBound => number(group.memory().stocked_bound()),
             File::Waiting => number(group.waiting_count() as u64),
             File::Refused => number(group.refused_count()),
@@ -297,11 +296,10 @@ pub fn read(runtime: &Runtime, path: &str, name: &str) -> Result<String, FileErr
 /// [`FileError`]. The old limit holds.
 ///
 /// ```
-/// use memcg::expert::Inspect as _;
 ///
 /// let runtime = memcg::Runtime::builder().build()?;
 /// memcg_observe::write(&runtime, "/", "memory.high", "64M")?;
-/// assert_eq!(runtime.root().high(), 64 << 20);
+/// assert_eq!(runtime.root().inspect().high(), 64 << 20);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn write(runtime: &Runtime, path: &str, name: &str, text: &str) -> Result<(), FileError> {

@@ -82,9 +82,10 @@ async fn metrics(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Respo
         .filter_map(|value| value.to_str().ok());
     let wants_text = wants_text(&accepted.collect::<Vec<_>>().join(","));
     let read = move |exposition: &Exposition| {
-        let (kind, text) = match wants_text {
-            true => (TEXT_CONTENT_TYPE, exposition.text()),
-            false => (CONTENT_TYPE, exposition.openmetrics()),
+        let (kind, text) = if wants_text {
+            (TEXT_CONTENT_TYPE, exposition.text())
+        } else {
+            (CONTENT_TYPE, exposition.openmetrics())
         };
         (
             [(header::CONTENT_TYPE, kind), (header::VARY, "accept")],

@@ -144,12 +144,18 @@ pub struct Row {
     /// The soft limit in bytes; `u64::MAX` where there is none.
     #[serde(with = "limit")]
     pub soft: u64,
-    /// The bytes that reclaim touches last.
-    #[serde(with = "limit")]
+    /// The bytes that reclaim touches last; 0 where none are protected, `u64::MAX` where all are.
+    #[serde(deserialize_with = "limit::deserialize")]
     pub low: u64,
-    /// The bytes that reclaim never touches.
-    #[serde(with = "limit")]
+    /// The bytes that reclaim never touches; 0 where none are protected, `u64::MAX` where all are.
+    #[serde(deserialize_with = "limit::deserialize")]
     pub min: u64,
+    /// The group's own share; 0 where it has none.
+    #[serde(default)]
+    pub share: u32,
+    /// The group's own importance; `None` where it has that of the group above.
+    #[serde(default)]
+    pub importance: Option<u8>,
     /// Charges in line.
     pub waiting: u64,
     /// Charges refused because this group was full.

@@ -57,7 +57,8 @@ fn callback<T>(
     source: &Weak<Source>,
     observe: impl Fn(&Figures, &dyn AsyncInstrument<T>) + Send + Sync + 'static,
 ) -> impl Fn(&dyn AsyncInstrument<T>) + Send + Sync + 'static {
-    let (source, had) = (source.clone(), AtomicU64::new(0));
+    let source = source.clone();
+    let had = AtomicU64::new(0);
     move |instrument| {
         if let Some(source) = source.upgrade() {
             observe(&source.next(&had), instrument);

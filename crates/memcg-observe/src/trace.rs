@@ -88,12 +88,14 @@ impl Rate {
     /// Returns the count and the times of the line that is to be written now, if one is.
     fn add(&mut self, count: u64, times: u64, now: Instant) -> Option<(u64, u64)> {
         // Threads may come in another order than the counts.
-        (self.times, self.count) = (self.times.saturating_add(times), self.count.max(count));
+        self.times = self.times.saturating_add(times);
+        self.count = self.count.max(count);
         if self
             .begun
             .is_none_or(|begun| now.saturating_duration_since(begun) >= SECOND)
         {
-            (self.begun, self.lines) = (Some(now), 0);
+            self.begun = Some(now);
+            self.lines = 0;
         }
         if self.lines >= TRACED_A_SECOND {
             return None;
@@ -116,7 +118,7 @@ fn report_at_rate(rate: &Mutex<Rate>, happened: &Happened) {
 fn report(event: Event, group: &str, count: u64, times: u64) {
     let name = event.name();
     match event {
-        Event::Oom | Event::OomKill | Event::OomGroupKill | Event::Panic => {
+        Event::Oom | Event::OomKill | Event::OomGroupKill | Event::Panic | Event::ReclaimStuck => {
             tracing::warn!(target: "memcg", event = name, group, count, times);
         }
         Event::Low | Event::TimedOut | Event::Overcharge => {
@@ -132,7 +134,8 @@ mod tests {
 
     #[test]
     fn so_many_lines_a_second_and_nothing_lost() {
-        let (mut rate, begun) = (Rate::default(), Instant::now());
+        let mut rate = Rate::default();
+        let begun = Instant::now();
         let mut lines = Vec::new();
         // A thousand within a second, then one an hour later.
         lines.extend(

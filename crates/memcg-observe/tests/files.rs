@@ -5,7 +5,6 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Event, Limits, Runtime, Stat};
 use memcg_observe::{File, FileError, json, read, write};
 
@@ -145,7 +144,9 @@ fn pressure_has_the_form_of_the_kernel() {
     ]
     .map(|text| shares(&text));
     for (at, name) in ["some", "full"].into_iter().enumerate() {
-        let ((said, averages, total), least, most) = (&text[at], before[at].2, after[at].2);
+        let (said, averages, total) = &text[at];
+        let least = before[at].2;
+        let most = after[at].2;
         assert_eq!(said, name);
         assert!(
             averages
@@ -242,10 +243,10 @@ fn limits_are_written() {
     }
     let limits = [
         query.max(),
-        query.high(),
-        query.soft(),
-        query.low(),
-        query.min(),
+        query.inspect().high(),
+        query.inspect().soft(),
+        query.inspect().low(),
+        query.inspect().min(),
     ];
     assert_eq!(
         limits,

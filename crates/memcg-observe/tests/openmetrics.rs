@@ -7,7 +7,6 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use memcg::allocator::Owner;
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime, Stat, Unit};
 use memcg_observe::Exposition;
 use openmetrics_parser::openmetrics::parse_openmetrics;
@@ -92,7 +91,7 @@ fn figures_of_groups() {
     acme.stat_add(Stat::ANON, 4_096);
     acme.stat_add(Stat::WORKINGSET_REFAULT, 3);
     acme.stat_add(slept, 1_500_000_000);
-    acme.flush();
+    acme.inspect().flush();
     let mut waits = pin!(query.charge_async(Bytes(KIB)));
     assert!(
         waits
@@ -258,8 +257,11 @@ fn limits_that_are_not_set_and_large_ones() {
     let acme = runtime.root().create("acme", limits).expect("a free name");
     let exposition = Exposition::new(&runtime);
     let samples = parsed(&exposition);
-    for absent in ["memcg_low_bytes", "memcg_min_bytes", "memcg_soft_bytes"] {
-        assert!(!samples.contains_key(absent), "{absent}");
+    assert!(!samples.contains_key("memcg_soft_bytes"));
+    for all in ["memcg_low_bytes", "memcg_min_bytes"] {
+        assert_eq!(samples[all].len(), 1, "the root protects nothing");
+        let figure = one(&samples, all, &[("group", "/acme")]);
+        assert_eq!(figure, i64::MAX as f64, "all that a group can hold");
     }
     assert_eq!(
         one(&samples, "memcg_max_bytes", &[("group", "/acme")]),
@@ -280,16 +282,22 @@ fn limits_that_are_not_set_and_large_ones() {
         }
     }
     drop(acme);
-    // In JSON it is null, and a file has the kernel's word.
+    // In JSON no limit is null, and a file has the kernel's word.
     let row = &serde_json::from_str::<serde_json::Value>(&memcg_observe::json(&runtime.snapshot()))
         .expect("JSON")["rows"][1];
     let figures = ["max", "high", "soft", "low", "min"].map(|name| row[name].as_u64());
     assert_eq!(
         figures,
-        [Some(u64::MAX - 1), Some(1 << 40), None, None, None],
+        [
+            Some(u64::MAX - 1),
+            Some(1 << 40),
+            None,
+            Some(u64::MAX),
+            Some(u64::MAX)
+        ],
         "{row}"
     );
-    assert!(row["low"].is_null(), "{row}");
+    assert!(row["soft"].is_null(), "{row}");
     assert_eq!(
         memcg_observe::read(&runtime, "/acme", "memory.low").expect("a file"),
         "max\n"

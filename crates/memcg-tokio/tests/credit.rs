@@ -100,10 +100,8 @@ fn no_charge_of_a_neighbour_is_refused_for_credit() {
         .enable_time()
         .build()
         .unwrap();
-    let (in_flight, done) = (
-        Arc::new(Semaphore::new(IN_FLIGHT as usize)),
-        Arc::new(AtomicU32::new(0)),
-    );
+    let in_flight = Arc::new(Semaphore::new(IN_FLIGHT as usize));
+    let done = Arc::new(AtomicU32::new(0));
     let received = async {
         let (sender, mut receiver) = channel(&queue);
         for _ in 0..IN_FLIGHT {
@@ -119,7 +117,8 @@ fn no_charge_of_a_neighbour_is_refused_for_credit() {
         drop(beside().expect("what is not held"));
         assert_eq!(queue.memory().stocked(), 0, "it had to drain the credit");
         for _ in 0..4 {
-            let (sender, in_flight) = (sender.clone(), Arc::clone(&in_flight));
+            let sender = sender.clone();
+            let in_flight = Arc::clone(&in_flight);
             tokio::spawn(async move {
                 for _ in 0..MESSAGES / 4 {
                     in_flight.acquire().await.unwrap().forget();
@@ -129,7 +128,8 @@ fn no_charge_of_a_neighbour_is_refused_for_credit() {
         }
         drop(sender);
         let receives = tokio::spawn({
-            let (in_flight, done) = (Arc::clone(&in_flight), Arc::clone(&done));
+            let in_flight = Arc::clone(&in_flight);
+            let done = Arc::clone(&done);
             async move {
                 while receiver.recv().await.is_some() {
                     in_flight.add_permits(1);

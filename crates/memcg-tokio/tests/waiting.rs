@@ -26,7 +26,7 @@ struct Message {
 }
 
 impl Weigh for Message {
-    fn weigh(&self) -> usize {
+    fn heap_bytes(&self) -> usize {
         self.bytes - message_overhead::<Message>()
     }
 }
@@ -112,7 +112,8 @@ fn those_that_wait_are_served_in_their_order() {
             .map(|number| (number, waits(&sender, number, size(number))))
             .collect();
         assert_eq!(group.waiting_count(), 1);
-        let (mut received, mut sent) = (Vec::new(), vec![0, 1]);
+        let mut received = Vec::new();
+        let mut sent = vec![0, 1];
         while let Some(number) = receive(&mut receiver) {
             received.push(number);
             sent.extend(settle(&mut sends));
@@ -377,7 +378,8 @@ fn a_waker_may_drop_the_next_send() {
         let sender = sender.clone();
         Box::pin(async move { assert!(sender.send(Message { number, bytes }).await.is_ok()) })
     };
-    let (mut first, mut next) = (sending(0, SIZE), sending(1, 300));
+    let mut first = sending(0, SIZE);
+    let mut next = sending(1, 300);
     let drops = Arc::new(Drops(Mutex::new(None)));
     let waker = Waker::from(Arc::clone(&drops));
     for _ in 0..3 {
@@ -655,13 +657,11 @@ async fn time_is_over_for_each_by_itself() {
     let tasks: Vec<_> = (1..)
         .zip(times)
         .map(|(number, time)| {
-            let (sender, message) = (
-                sender.clone(),
-                Message {
-                    number,
-                    bytes: SIZE,
-                },
-            );
+            let sender = sender.clone();
+            let message = Message {
+                number,
+                bytes: SIZE,
+            };
             tokio::spawn(async move {
                 match time {
                     Some(time) => {

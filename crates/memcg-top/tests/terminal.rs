@@ -223,7 +223,8 @@ fn in_a_terminal_of_80_by_24() {
 /// Passes on questions and answers between the clients of `path` and the service, and keeps the
 /// questions.
 fn listens_in(path: &Path, service: &Path) -> Arc<Mutex<Vec<Value>>> {
-    let (listener, service) = (UnixListener::bind(path).unwrap(), service.to_path_buf());
+    let listener = UnixListener::bind(path).unwrap();
+    let service = service.to_path_buf();
     let questions = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&questions);
     // It ends with the test.
@@ -328,7 +329,8 @@ fn it_asks_for_what_it_shows() {
         (101..=100 + 3 * page).contains(&deepest),
         "{second:?} of pages of {page}"
     );
-    let (asked, samples) = (first.len() + second.len(), samples());
+    let asked = first.len() + second.len();
+    let samples = samples();
     assert!(
         (samples..=samples + 1).contains(&asked),
         "{asked} questions, {samples} samples"

@@ -163,7 +163,9 @@ impl Account {
             .as_ref()
             .map(|promise| Line(Arc::clone(promise.ledger())));
         let has_answered = false;
-        let (come, request, failed) = (0, 0, None);
+        let come = 0;
+        let request = 0;
+        let failed = None;
         let state = State {
             charge,
             promise,

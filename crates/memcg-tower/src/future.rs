@@ -180,7 +180,8 @@ where
                     drop(line);
                     match charged {
                         Ok(charged) => {
-                            let (charged, order) = (Some(charged), Some(order));
+                            let charged = Some(charged);
+                            let order = Some(order);
                             let charged = Box::new(Charged {
                                 charged,
                                 inner,
@@ -257,7 +258,8 @@ where
         let order = match said {
             Ok(Some(tenant)) => Order::new(tenant, &request, &settings),
             Ok(None) => {
-                let (charged, order) = (None, None);
+                let charged = None;
+                let order = None;
                 return Stage::Readies {
                     charged: Box::new(Charged {
                         charged,
@@ -273,7 +275,8 @@ where
         let refusal = match order {
             Ok(order) if settings.patience.is_zero() => match order.charge_at_once() {
                 Ok(charged) => {
-                    let (charged, order) = (Some(charged), Some(order));
+                    let charged = Some(charged);
+                    let order = Some(order);
                     return Stage::Readies {
                         charged: Box::new(Charged {
                             charged,

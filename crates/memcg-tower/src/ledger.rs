@@ -178,7 +178,8 @@ impl Ledger {
     }
 
     fn refusal(&self, group: &Group, bytes: u64, promised: u64) -> String {
-        let (usage, max) = (self.tenant.usage(), self.tenant.effective_max());
+        let usage = self.tenant.usage();
+        let max = self.tenant.effective_max();
         let missing = usage
             .saturating_add(promised)
             .saturating_add(bytes)

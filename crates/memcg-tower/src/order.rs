@@ -246,8 +246,11 @@ impl Order {
         request: &mut Request<B>,
         settings: &Arc<Settings>,
     ) -> (Hold, Option<Arc<Account>>) {
-        let (response, window, settings) = (self.response, self.window, Arc::clone(settings));
-        let (has_ended, has_extension) = (self.body == Kind::Ended, self.has_extension);
+        let response = self.response;
+        let window = self.window;
+        let settings = Arc::clone(settings);
+        let has_ended = self.body == Kind::Ended;
+        let has_extension = self.has_extension;
         if has_ended && !has_extension {
             return (
                 Hold::Alone(Alone {

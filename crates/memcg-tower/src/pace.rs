@@ -84,7 +84,8 @@ mod tests {
     #[test]
     fn bytes_buy_time() {
         let mut settings = Settings::new();
-        (settings.body_timeout, settings.least_rate) = (Duration::from_secs(30), 500);
+        settings.body_timeout = Duration::from_secs(30);
+        settings.least_rate = 500;
         let mut pace = Pace::default();
         assert_eq!(pace.left(0, &settings), Duration::from_secs(30));
         assert_eq!(

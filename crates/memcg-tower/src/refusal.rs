@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use http::StatusCode;
 use memcg::errors::CreateError;
-use memcg::expert::Inspect as _;
 use memcg::{ChargeError, Group, PressureLevel};
 
 use crate::figures::Kind;
@@ -119,7 +118,7 @@ impl Refusal {
             ChargeError::TimedOut { waited, .. } => *waited,
             _ => patience,
         };
-        let delay = tenant.high_delay(memcg::Bytes(bytes));
+        let delay = tenant.inspect().high_delay(memcg::Bytes(bytes));
         Refusal {
             kind,
             status,
@@ -136,8 +135,10 @@ impl Refusal {
         bytes: u64,
         waited: Duration,
     ) -> Refusal {
-        let retry_after = Some(retry_after(waited, tenant.high_delay(memcg::Bytes(bytes))));
-        let (kind, status) = (Kind::TenantFull, StatusCode::TOO_MANY_REQUESTS);
+        let delay = tenant.inspect().high_delay(memcg::Bytes(bytes));
+        let retry_after = Some(retry_after(waited, delay));
+        let kind = Kind::TenantFull;
+        let status = StatusCode::TOO_MANY_REQUESTS;
         Refusal {
             kind,
             status,
@@ -156,7 +157,8 @@ impl Refusal {
             pressure.name()
         );
         let retry_after = Some(retry_after(Duration::ZERO, Duration::ZERO));
-        let (kind, status) = (Kind::Shed, StatusCode::SERVICE_UNAVAILABLE);
+        let kind = Kind::Shed;
+        let status = StatusCode::SERVICE_UNAVAILABLE;
         Refusal {
             kind,
             status,
@@ -169,7 +171,8 @@ impl Refusal {
     /// A body has outgrown what it had promised.
     pub(crate) fn of_outgrown(refused: &str, group: &Group) -> Refusal {
         let text = format!("the body is larger than what was promised for it: {refused}");
-        let (kind, status) = (Kind::Outgrown, StatusCode::PAYLOAD_TOO_LARGE);
+        let kind = Kind::Outgrown;
+        let status = StatusCode::PAYLOAD_TOO_LARGE;
         Refusal {
             kind,
             status,
@@ -209,7 +212,8 @@ impl Refusal {
             }
             _ => None,
         };
-        let (text, group) = (refused.to_string(), Some(tenant.path()));
+        let text = refused.to_string();
+        let group = Some(tenant.path());
         Refusal {
             kind: Kind::NoGroup,
             status: StatusCode::SERVICE_UNAVAILABLE,

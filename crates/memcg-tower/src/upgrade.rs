@@ -179,7 +179,8 @@ fn serve(
         opened: Arc::clone(opened),
         head: HEAD,
     };
-    let (opened, given) = (Arc::clone(opened), Arc::clone(given));
+    let opened = Arc::clone(opened);
+    let given = Arc::clone(given);
     let service = service_fn(move |request: Request<Incoming>| {
         let before = lock(&given).replace(hyper::upgrade::on(request));
         drop(before);

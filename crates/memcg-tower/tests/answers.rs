@@ -497,11 +497,13 @@ impl hyper::body::Body for Ended {
 #[tokio::test]
 async fn a_body_that_has_ended_reserves_and_holds_nothing() {
     let scene = Scene::new();
-    let (acme, (kept, mut bodies)) = (scene.acme.clone(), mpsc::unbounded_channel());
+    let acme = scene.acme.clone();
+    let (kept, mut bodies) = mpsc::unbounded_channel();
     let service = scene
         .layer()
         .layer(service_fn(move |request: Request<InBody>| {
-            let (acme, kept) = (acme.clone(), kept.clone());
+            let acme = acme.clone();
+            let kept = kept.clone();
             async move {
                 assert_eq!(acme.live(), OVERHEAD + RESPONSE);
                 kept.send(request.into_body()).unwrap();
@@ -534,7 +536,8 @@ async fn a_window_bounds_the_charge_of_a_body_that_is_passed_on() {
             .layer(service_fn(move |request: Request<InBody>| {
                 let acme = acme.clone();
                 async move {
-                    let (mut body, mut sum) = (request.into_body(), 0);
+                    let mut body = request.into_body();
+                    let mut sum = 0;
                     while let Some(frame) = body.frame().await {
                         sum += frame.unwrap().into_data().map_or(0, |data| data.len());
                         assert_eq!(acme.live(), OVERHEAD + RESPONSE + 8192);
@@ -777,15 +780,8 @@ async fn a_handler_that_ends_otherwise_gives_back() {
     let service = scene
         .layer()
         .layer(service_fn(|request: Request<InBody>| async move {
-            if request
-                .into_body()
-                .collect()
-                .await
-                .unwrap()
-                .to_bytes()
-                .len()
-                == 1
-            {
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            if body.len() == 1 {
                 panic!("a handler of the test");
             }
             std::future::pending::<Answer>().await

@@ -102,7 +102,8 @@ async fn a_handler_that_answers_before_it_has_read_is_charged() {
                 let mut body = request.into_body().into_data_stream();
                 let mut released = released.clone();
                 let answer = stream::once(async move {
-                    let (mut whole, mut frames) = (Vec::new(), Vec::new());
+                    let mut whole = Vec::new();
+                    let mut frames = Vec::new();
                     while let Some(Ok(frame)) = body.next().await {
                         if copies {
                             whole.extend_from_slice(&frame)

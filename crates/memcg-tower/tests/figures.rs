@@ -27,7 +27,8 @@ fn asks_later(
     scene: &Scene,
     told: &watch::Receiver<bool>,
 ) -> AdmissionLayer<impl Fn(&Request<Body>) -> Verdict + use<>> {
-    let (tenants, told) = ([scene.acme.clone(), scene.globex.clone()], told.clone());
+    let tenants = [scene.acme.clone(), scene.globex.clone()];
+    let told = told.clone();
     let classify = move |request: &Request<Body>| {
         let name = request.uri().path().trim_start_matches('/').to_owned();
         let tenant = tenants
@@ -382,7 +383,8 @@ async fn the_time_to_come_back_is_spread() {
 /// The future of a classifier is dropped with its request.
 #[tokio::test]
 async fn a_classifier_ends_with_its_request() {
-    let (asked, never) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let never = Arc::new(Notify::new());
     struct Asks(Arc<AtomicUsize>);
     impl Drop for Asks {
         fn drop(&mut self) {
@@ -392,7 +394,8 @@ async fn a_classifier_ends_with_its_request() {
     let counts = Arc::clone(&asked);
     let layer = AdmissionLayer::new(move |_: &Request<Body>| {
         counts.fetch_add(1, Ordering::Relaxed);
-        let (asks, never) = (Asks(Arc::clone(&counts)), Arc::clone(&never));
+        let asks = Asks(Arc::clone(&counts));
+        let never = Arc::clone(&never);
         Verdict::later(async move {
             never.notified().await;
             drop(asks);

@@ -77,7 +77,8 @@ impl Drop for Runs {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_runs_is_within_the_max_on_all_threads() {
     let scene = Scene::new();
-    let (running, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicUsize::new(0)));
+    let running = Arc::new(AtomicU64::new(0));
+    let ended = Arc::new(AtomicUsize::new(0));
     let layer = scene.layer().patience(Duration::from_secs(60));
     let figures = layer.figures();
     let service = {
@@ -101,7 +102,8 @@ async fn what_runs_is_within_the_max_on_all_threads() {
     };
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
-            let (service, ended) = (service.clone(), Arc::clone(&ended));
+            let service = service.clone();
+            let ended = Arc::clone(&ended);
             tokio::spawn(async move {
                 for step in 0..EACH {
                     // Above what promises nothing, and so that one to ten of them fit.

@@ -108,7 +108,8 @@ impl Display for What {
 
 impl fmt::Debug for GroupLimiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (group, bytes) = (self.group.path(), self.bytes());
+        let group = self.group.path();
+        let bytes = self.bytes();
         f.debug_struct("GroupLimiter")
             .field("group", &group)
             .field("bytes", &bytes)
@@ -173,7 +174,8 @@ impl GroupLimiter {
     /// ```
     pub fn instances(mut self, counter: Counter, most: usize) -> Result<GroupLimiter, ChargeError> {
         let [charge] = self.group.charge_set(&[(counter, most as u64)])?;
-        (self.instances, self.most_instances) = (charge, most);
+        self.instances = charge;
+        self.most_instances = most;
         Ok(self)
     }
 
@@ -245,7 +247,8 @@ impl GroupLimiter {
     }
 
     fn offline(&self) -> ChargeError {
-        let (group, counter) = (self.group.clone(), Counter::MEMORY);
+        let group = self.group.clone();
+        let counter = Counter::MEMORY;
         ChargeError::Offline {
             group,
             counter,

@@ -83,8 +83,9 @@ impl Reclaim for Inner {
     /// enough.
     fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
         let _alone = self.resizes.lock().unwrap_or_else(PoisonError::into_inner);
-        let (weight, mut freed, mut spared) =
-            (self.cache.weight(), 0, want.saturating_mul(4).max(LIGHT));
+        let weight = self.cache.weight();
+        let mut freed = 0;
+        let mut spared = want.saturating_mul(4).max(LIGHT);
         loop {
             self.spared.0.store(spared, Ordering::Relaxed);
             let before = self.cache.weight();

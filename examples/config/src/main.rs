@@ -1,5 +1,5 @@
-//! Limits from a file that is read again while the program runs. A file that is wrong changes
-//! nothing.
+//! A tree of groups from a file that is read again while the program runs. A file that is wrong
+//! changes nothing.
 //!
 //! ```text
 //! cargo run -p memcg-examples-config [FILE [SECONDS]]
@@ -7,7 +7,7 @@
 
 mod settings;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,14 +17,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use memcg::errors::SpecError;
+use memcg::figures::GroupChange;
 use memcg::{
-    Bytes, ChargeError, Charged, Group, Limit, Limits, Percent, Priority, Reclaim, ReclaimContext,
+    ApplyOptions, ChargeError, Charged, Group, GroupSpec, Priority, Reclaim, ReclaimContext,
     Registration, Runtime,
 };
-use settings::{Settings, SettingsError, read};
+use settings::{SettingsError, parse, read};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const PRINT_EVERY: Duration = Duration::from_secs(1);
+const AS_THEY_WERE: &str = "the limits stay as they were";
 const ENTRY: usize = 64 << 10;
 /// The bytes that a tenant needs as long as it is there: no reclaimer gives them.
 const PINNED: usize = 1 << 20;
@@ -34,7 +37,8 @@ struct Cache(Mutex<VecDeque<Charged<Vec<u8>>>>);
 
 impl Reclaim for Cache {
     fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
-        let (mut entries, mut freed) = (self.0.lock().unwrap(), 0);
+        let mut entries = self.0.lock().unwrap();
+        let mut freed = 0;
         while freed < want
             && let Some(entry) = entries.pop_front()
         {
@@ -53,6 +57,7 @@ struct Args {
     seconds: u64,
 }
 
+/// A group of the file that is online, and its cache.
 struct Tenant {
     group: Group,
     _reclaimer: Registration,
@@ -73,70 +78,33 @@ fn work(group: &Group, cache: &Cache, stop: &AtomicBool) {
 }
 
 // ANCHOR: apply
-/// Sets all limits, or none: one that the file does not name gets its default.
-fn apply(group: &Group, limits: &Limits) -> Result<(), Box<dyn Error>> {
-    let [elevated, critical] =
-        [limits.elevated, limits.critical].map(|percent| percent.map_or(0, Percent::get));
-    let whole = Limits::new()
-        .pressure_levels(elevated, critical)
-        .share(limits.share.unwrap_or(0))
-        .min(limits.min.unwrap_or(Limit::Bytes(0)))
-        .low(limits.low.unwrap_or(Limit::Bytes(0)))
-        .soft(limits.soft.unwrap_or(Limit::Unlimited))
-        .high(limits.high.unwrap_or(Limit::Unlimited))
-        .max(limits.max.unwrap_or(Limit::Unlimited));
-    group.set_limits(whole)?; // has memory reclaimed
-    let above = group.usage().saturating_sub(group.max());
-    if above > 0 {
-        let (path, max) = (group.path(), Bytes(group.max()));
-        println!(
-            "{path} holds {} above its max {max}: it gets nothing until it gives them back",
-            Bytes(above)
-        );
+/// Brings the tree to what the file says, or changes nothing. Groups come and go, and each that
+/// comes starts to work.
+fn update(
+    runtime: &Runtime,
+    tenants: &mut Vec<Tenant>,
+    spec: &GroupSpec,
+    start: impl Fn(Group, Arc<Cache>),
+) -> Result<(), SpecError> {
+    let changes = spec.apply_with(&runtime.root(), ApplyOptions::new().prune(true))?;
+    print!("{changes}");
+    tenants.retain(|tenant| !tenant.group.is_offline()); // its thread sees it, and ends
+    for GroupChange { group, .. } in changes.created {
+        let cache = Arc::new(Cache::default());
+        let reclaimer = group.register_reclaimer(cache.clone(), Priority::NORMAL);
+        start(group.clone(), cache);
+        tenants.push(Tenant {
+            group,
+            _reclaimer: reclaimer,
+        });
     }
     Ok(())
 }
 // ANCHOR_END: apply
 
-/// Brings the tree to what the file says: tenants come, go, and get their limits.
-fn update(
-    runtime: &Runtime,
-    tenants: &mut BTreeMap<String, Tenant>,
-    settings: &Settings,
-    start: impl Fn(Group, Arc<Cache>),
-) -> Result<(), Box<dyn Error>> {
-    apply(&runtime.root(), &Limits::new().max(settings.max))?;
-    for (name, limits) in &settings.tenants {
-        if let Some(tenant) = tenants.get(name) {
-            apply(&tenant.group, limits.get_ref())?;
-            continue;
-        }
-        let group = runtime.root().create(name.as_str(), *limits.get_ref())?;
-        let cache = Arc::new(Cache::default());
-        let reclaimer =
-            group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
-        start(group.clone(), cache);
-        tenants.insert(
-            name.clone(),
-            Tenant {
-                group,
-                _reclaimer: reclaimer,
-            },
-        );
-    }
-    tenants.retain(|name, tenant| {
-        let stays = settings.tenants.contains_key(name);
-        if !stays {
-            tenant.group.offline_tree(); // its thread sees it, and ends
-        }
-        stays
-    });
-    Ok(())
-}
-
 // ANCHOR: reload
-/// The settings of the file, if they are not the same as before.
-fn changed(file: &Path, before: &mut Option<String>) -> Result<Option<Settings>, SettingsError> {
+/// The tree of the file, if it is not the same as before.
+fn changed(file: &Path, before: &mut Option<String>) -> Result<Option<GroupSpec>, SettingsError> {
     let text = match read(file) {
         Ok(text) => Some(text),
         Err(_) if before.is_none() => return Ok(None), // said already
@@ -149,10 +117,7 @@ fn changed(file: &Path, before: &mut Option<String>) -> Result<Option<Settings>,
         return Ok(None);
     }
     *before = text; // also where it is wrong: one message for each change
-    before
-        .as_deref()
-        .map(|text| Settings::parse(file, text))
-        .transpose()
+    before.as_deref().map(|text| parse(file, text)).transpose()
 }
 // ANCHOR_END: reload
 
@@ -169,10 +134,11 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Box<dyn Error>> {
     let Args { file, seconds } = Args::parse();
     let text = read(&file)?;
-    let first = Settings::parse(&file, &text)?;
+    let first = parse(&file, &text)?;
     let mut before = Some(text);
-    let runtime = Runtime::builder().max(first.max).build()?;
-    let (mut tenants, stop) = (BTreeMap::new(), AtomicBool::new(false));
+    let runtime = Runtime::builder().build()?;
+    let mut tenants = Vec::new();
+    let stop = AtomicBool::new(false);
     println!("{seconds} s; the limits follow {}", file.display());
 
     let result = thread::scope(|scope| {
@@ -181,16 +147,19 @@ fn run() -> Result<(), Box<dyn Error>> {
             |group: Group, cache: Arc<Cache>| drop(scope.spawn(move || work(&group, &cache, stop)));
         let mut follow = || {
             update(&runtime, &mut tenants, &first, start)?;
-            let (began, mut next) = (Instant::now(), PRINT_EVERY);
+            let began = Instant::now();
+            let mut next = PRINT_EVERY;
             while began.elapsed() < Duration::from_secs(seconds) {
                 thread::sleep(LOOK_EVERY);
                 match changed(&file, &mut before) {
                     Ok(None) => {}
-                    Ok(Some(settings)) => {
+                    Ok(Some(spec)) => {
                         println!("{} has changed", file.display());
-                        update(&runtime, &mut tenants, &settings, start)?;
+                        if let Err(error) = update(&runtime, &mut tenants, &spec, start) {
+                            println!("{error}; {AS_THEY_WERE}");
+                        }
                     }
-                    Err(error) => println!("{error}; the limits stay as they were"),
+                    Err(error) => println!("{error}; {AS_THEY_WERE}"),
                 }
                 if began.elapsed() >= next {
                     println!("{}", runtime.snapshot());

@@ -130,8 +130,9 @@ impl Reclaim for Buffer {
 
     /// It is written as a whole, by a task.
     fn start(&self, _: u64, context: &ReclaimContext<'_>) {
-        let (database, charge, later) =
-            (self.database.clone(), self.charge.clone(), context.later());
+        let database = self.database.clone();
+        let charge = self.charge.clone();
+        let later = context.later();
         self.runtime.spawn(async move {
             // Entries that come from now on stay charged.
             let written = lock(&charge).take();

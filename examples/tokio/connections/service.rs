@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use memcg::errors::{CreateError, OfflineError};
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, ChargeError, Charged, Group, Limit, Limits, Runtime, Stat, Unit};
 use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -272,14 +271,14 @@ impl<'a> Connection<'a> {
     /// its window closes, and the peer stops sending. How long to wait for the next look says the
     /// kernel's formula: it grows with what the tenant is above, and with what is asked for.
     async fn hold_back(&self, bytes: u64) {
-        let mut delay = self.group.high_delay(Bytes(bytes));
+        let mut delay = self.group.inspect().high_delay(Bytes(bytes));
         if delay.is_zero() {
             return;
         }
         let began = Instant::now();
         while !delay.is_zero() {
             sleep(delay).await;
-            delay = self.group.high_delay(Bytes(bytes));
+            delay = self.group.inspect().high_delay(Bytes(bytes));
         }
         self.group.stat_add(self.service.items.held_back, 1);
         let time = i64::try_from(began.elapsed().as_nanos()).unwrap_or(i64::MAX);

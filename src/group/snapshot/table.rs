@@ -6,7 +6,7 @@ use super::SnapshotRow;
 use crate::group::ledger::Ledger;
 use crate::stat::Unit;
 use crate::stat::item::InUnit;
-use crate::units::Bytes;
+use crate::units::{Bytes, Limit};
 
 /// The width of a terminal.
 const WIDTH: usize = 80;
@@ -21,6 +21,18 @@ const GAP: &str = "  ";
 
 /// For a limit that the group does not have.
 const NONE: &str = "-";
+
+/// Columns that are left out where the table would be too wide, the first one first.
+const SPARE: [&str; 8] = [
+    "importance",
+    "share",
+    "min",
+    "soft",
+    "low",
+    "high",
+    "max",
+    "%max",
+];
 
 /// Prints the rows with the columns that every table has, with those of the limits, figures and
 /// events that some row has, and with those of `stats`.
@@ -61,8 +73,22 @@ impl Table<'_> {
         if any(|row| row.high < u64::MAX) {
             columns.push(self.column("high", |row| limit(row.high)));
         }
+        if any(|row| row.soft < u64::MAX) {
+            columns.push(self.column("soft", |row| limit(row.soft)));
+        }
+        if any(|row| row.share > 0) {
+            columns.push(self.column("share", |row| {
+                some(Some(row.share).filter(|share| *share > 0))
+            }));
+        }
         if any(|row| row.low > 0) {
-            columns.push(self.column("low", |row| Bytes(row.low).to_string()));
+            columns.push(self.column("low", |row| protected(row.low)));
+        }
+        if any(|row| row.min > 0) {
+            columns.push(self.column("min", |row| protected(row.min)));
+        }
+        if any(|row| row.importance.is_some()) {
+            columns.push(self.column("importance", |row| some(row.importance)));
         }
         if any(|row| row.forced > 0) {
             columns.push(self.column("forced", |row| Bytes(row.forced).to_string()));
@@ -111,7 +137,7 @@ impl fmt::Display for Table<'_> {
 
         let mut columns = self.figures();
         let width = |columns: &[Column]| columns.iter().map(|column| column.width).sum::<usize>();
-        for spare in ["low", "high", "max", "%max"] {
+        for spare in SPARE {
             if width(&columns) + path_longest.min(PATH_LEAST) + events_least > WIDTH {
                 columns.retain(|column| column.head != spare);
             }
@@ -200,6 +226,19 @@ fn limit(bytes: u64) -> String {
     } else {
         Bytes(bytes).to_string()
     }
+}
+
+/// Of bytes that reclaim spares: none, so many, or all.
+fn protected(bytes: u64) -> String {
+    match bytes {
+        0 => NONE.to_string(),
+        u64::MAX => Limit::Unlimited.to_string(),
+        bytes => Bytes(bytes).to_string(),
+    }
+}
+
+fn some<T: ToString>(value: Option<T>) -> String {
+    value.map_or(NONE.to_string(), |value| value.to_string())
 }
 
 fn figure(figure: i64, unit: Unit) -> String {

@@ -1,8 +1,7 @@
 //! Configurations of a runtime that do not hold, and the largest one.
 
-use memcg::expert::FixedBatch;
 use memcg::kmem::NodeId;
-use memcg::{BuildError, Bytes, Limit, Runtime, RuntimeBuilder, Unit};
+use memcg::{BuildError, Bytes, Limit, Limits, Runtime, RuntimeBuilder, Unit};
 
 use super::assert_says;
 
@@ -43,6 +42,11 @@ fn configurations_that_do_not_hold() {
     for (builder, error, text) in [
         (
             Runtime::builder().max(percent),
+            BuildError::PercentOfNothing,
+            "the root's max is a percentage, and nothing is above the root: give it bytes",
+        ),
+        (
+            Runtime::builder().limits(Limits::new().low(10).max(percent)),
             BuildError::PercentOfNothing,
             "the root's max is a percentage, and nothing is above the root: give it bytes",
         ),
@@ -140,6 +144,29 @@ fn configurations_that_do_not_hold() {
         let found = builder.build().expect_err(text);
         assert_eq!(found, error);
         assert_says(&found, text);
+    }
+}
+
+#[test]
+fn limits_of_the_root_that_do_not_hold() {
+    let part = Limit::percent(10);
+    for (limits, text) in [
+        (
+            Limits::new().max(100).low(part),
+            "cannot set low 10% for /: no group above has a max; set one, or bytes here",
+        ),
+        (
+            Limits::new().reclaim_above(part),
+            "cannot set reclaim_above 10% for /: no group above has a max; set one, or bytes here",
+        ),
+        (
+            Limits::new().setting(""),
+            "cannot name a setting for /: a name is not empty",
+        ),
+    ] {
+        let error = Runtime::builder().limits(limits).build().expect_err(text);
+        assert!(matches!(error, BuildError::Limits(_)), "{error}");
+        assert_says(&error, text);
     }
 }
 

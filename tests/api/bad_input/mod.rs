@@ -6,7 +6,6 @@ mod configurations;
 use std::error::Error;
 
 use memcg::errors::{CreateError, LimitError, NameError};
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Charge, ChargeError, Counter, Group, Limit, Limits, Runtime};
 
 const USAGE_MAX: u64 = (1 << 63) - 1;
@@ -154,7 +153,10 @@ fn names_that_are_none() {
         } else {
             name.to_string()
         };
-        assert_says(&error, &format!("no group {beginning:?} in /acme: {text}"));
+        assert_says(
+            &error,
+            &format!("cannot create {beginning:?} in /acme: {text}"),
+        );
         match error {
             CreateError::Name {
                 parent,
@@ -203,7 +205,7 @@ fn names_that_are_none() {
     assert_says(
         &error,
         &format!(
-            "no group \"{name}…\" in /acme: the name is taken; get_or_create returns that group"
+            "cannot create \"{name}…\" in /acme: the name is taken; get_or_create returns that group"
         ),
     );
     // The first keeps its limits.
@@ -226,7 +228,10 @@ fn a_parent_that_is_offline() {
     let gone = held.acme.create("gone", Limits::new()).expect("a name");
     gone.offline().expect("no children");
     let error = gone.create("late", Limits::new()).expect_err("offline");
-    assert_says(&error, "no group \"late\" in /acme/gone: it is offline");
+    assert_says(
+        &error,
+        "cannot create \"late\" in /acme/gone: /acme/gone is offline",
+    );
     assert!(
         matches!(error, CreateError::Offline { parent, name } if parent == gone && name == "late")
     );
@@ -252,7 +257,7 @@ fn the_most_groups() {
             assert_says(
                 &error,
                 &format!(
-                    "no group {name:?} in /: there are 4 groups, as many as groups_max allows"
+                    "cannot create {name:?} in /: there are 4 groups, as many as groups_max allows"
                 ),
             );
             assert!(matches!(error, CreateError::Full { parent, most: 4, .. } if parent == root));
@@ -317,14 +322,16 @@ fn a_percentage_of_nothing() {
         let error = error.expect_err("no ancestor has a max");
         assert_says(
             &error,
-            &format!("no {name} 10% for /acme: no group above has a max; set one, or bytes here"),
+            &format!(
+                "cannot set {name} 10% for /acme: no group above has a max; set one, or bytes here"
+            ),
         );
         assert!(
             matches!(error, LimitError::NoLimitedAncestor { group, limit, .. } if group == acme && limit == name)
         );
     }
     assert_eq!(
-        (acme.max(), acme.min(), acme.low()),
+        (acme.max(), acme.inspect().min(), acme.inspect().low()),
         (10, 0, 0),
         "the old ones hold"
     );
@@ -564,10 +571,8 @@ fn taking_the_root_offline() {
     );
     held.assert_whole();
     let runtime = Runtime::builder().build().expect("a configuration");
-    let (root, a) = (
-        runtime.root(),
-        runtime.root().create("a", Limits::new()).expect("a name"),
-    );
+    let root = runtime.root();
+    let a = runtime.root().create("a", Limits::new()).expect("a name");
     root.offline_tree();
     assert_eq!(
         (a.is_offline(), root.is_offline(), root.children().len()),
@@ -594,7 +599,7 @@ fn taking_the_root_offline() {
         .expect_err("its parent is offline");
     assert_says(
         &error,
-        "no group \"c\" in /b: its runtime is gone, and it is offline",
+        "cannot create \"c\" in /b: its runtime is gone, and /b is offline",
     );
 }
 

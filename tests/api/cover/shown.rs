@@ -1,4 +1,4 @@
-use memcg::expert::{FaultKind, Inspect};
+use memcg::inspect::FaultKind;
 use memcg::{BuildError, Freshness, Group, Limits, Runtime, Stat, Unit};
 
 use super::{Object, assert_figures, covering, group, runtime};
@@ -19,20 +19,27 @@ fn a_subtree_has_what_its_groups_have() {
     assert_figures(&acme, [260, 200, 260, 60]);
     assert_figures(&runtime.root(), [260, 200, 260, 60]);
     assert_eq!(
-        (acme.allocated_local(), queries[0].allocated_local()),
+        (
+            acme.inspect().allocated_local(),
+            queries[0].inspect().allocated_local()
+        ),
         (0, 130)
     );
-    assert_eq!(runtime.root().ledger_local().allocated(), 0);
-    let (ours, object) = (acme.charge(1_000).unwrap(), Object::of(&acme, 7));
+    assert_eq!(runtime.root().inspect().ledger_local().allocated(), 0);
+    let ours = acme.charge(1_000).unwrap();
+    let object = Object::of(&acme, 7);
     // Beside its own bytes what the group that went offline left behind, and nothing of the other
     // one.
-    let local = acme.ledger_local();
+    let local = acme.inspect().ledger_local();
     assert_eq!(
         (local.reserved(), local.allocated(), local.unpaid()),
         (1_100, 137, 30)
     );
     assert_eq!(
-        (acme.live_local(), queries[0].ledger_local()),
+        (
+            acme.inspect().live_local(),
+            queries[0].inspect().ledger_local()
+        ),
         (1_137, queries[0].ledger())
     );
     drop((object, ours));
@@ -97,7 +104,7 @@ fn a_dying_group_leaves_its_objects_to_a_group_online() {
     };
     assert_eq!(
         (
-            acme.ledger_local().allocated(),
+            acme.inspect().ledger_local().allocated(),
             acme.ledger().allocated(),
             row(&runtime)
         ),
@@ -114,10 +121,8 @@ fn objects_of_a_dying_group_are_paid_for() {
     let acme = group(&runtime, "acme");
     let query = covering(&acme, "query");
     let parts = ["one", "two"].map(|name| query.create(name, Limits::new()).unwrap());
-    let (charge, objects) = (
-        query.charge(100).unwrap(),
-        parts.each_ref().map(|part| Object::of(part, 70)),
-    );
+    let charge = query.charge(100).unwrap();
+    let objects = parts.each_ref().map(|part| Object::of(part, 70));
     for part in &parts {
         part.offline().unwrap();
         for level in [&query, &acme, &runtime.root()] {
@@ -126,7 +131,10 @@ fn objects_of_a_dying_group_are_paid_for() {
         }
     }
     assert_eq!(
-        (query.ledger_local(), acme.ledger_local().allocated()),
+        (
+            query.inspect().ledger_local(),
+            acme.inspect().ledger_local().allocated()
+        ),
         (query.ledger(), 0)
     );
     drop((charge, objects));

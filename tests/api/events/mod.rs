@@ -69,7 +69,9 @@ impl Recorder {
     }
 
     fn note(&self, happened: &Happened) {
-        let (event, count, times) = (happened.event(), happened.count(), happened.times());
+        let event = happened.event();
+        let count = happened.count();
+        let times = happened.times();
         let notified = Notified {
             group: happened.group().path(),
             event,

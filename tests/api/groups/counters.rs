@@ -1,6 +1,5 @@
 //! Counters beside memory: a set is charged as one, a refusal says which counter was full.
 
-use memcg::expert::{FixedBatch, Inspect};
 use memcg::{
     Bytes, Charge, ChargeError, Counter, CounterConfig, Freshness, Group, Limit, Limits,
     PageCounter, Runtime, RuntimeBuilder, Stat,
@@ -179,11 +178,10 @@ fn a_group_stays_until_its_last_counter_is_free() {
 /// A counter is one builder's: another's of the same number is not taken for it.
 #[test]
 fn a_counter_of_another_builder_is_unknown() {
-    let (mut ours, mut theirs) = (Runtime::builder(), Runtime::builder());
-    let (spill, swap) = (
-        ours.counter("spill", memcg::Unit::Bytes),
-        theirs.counter("swap", memcg::Unit::Bytes),
-    );
+    let mut ours = Runtime::builder();
+    let mut theirs = Runtime::builder();
+    let spill = ours.counter("spill", memcg::Unit::Bytes);
+    let swap = theirs.counter("swap", memcg::Unit::Bytes);
     let [ours, theirs] = [ours, theirs].map(|builder| builder.build().expect("a configuration"));
     assert_eq!(
         ours.root().counter(spill).expect("declared").name(),
@@ -231,11 +229,11 @@ fn a_group_in_excess_is_so_for_memory_alone() {
     let held = group
         .charge_set(&[(Counter::MEMORY, 10), (spill, 10)])
         .expect("room");
-    assert_eq!(runtime.root().descendants_in_excess(), 1);
+    assert_eq!(runtime.root().inspect().descendants_in_excess(), 1);
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
     drop(held);
-    assert_eq!(runtime.root().descendants_in_excess(), 0);
+    assert_eq!(runtime.root().inspect().descendants_in_excess(), 0);
 }
 
 /// Each figure of a counter alone, and the same figure of a group's counter.

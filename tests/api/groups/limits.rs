@@ -2,14 +2,47 @@
 //! group.
 
 use memcg::errors::LimitError;
-use memcg::expert::FixedBatch;
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Group, Limit, Limits, Runtime};
 
 use super::{Other, assert_sound, bare, build, charge, create, kinds, left_empty};
 
 fn percent(text: &str) -> Limit {
     text.parse().expect("a percentage")
+}
+
+/// The builder sets all limits of the root, that it covers among them.
+#[test]
+#[allow(unsafe_code)]
+fn limits_of_the_root() {
+    let limits = Limits::new()
+        .max(1_000)
+        .high(900)
+        .low(20)
+        .min(10)
+        .soft(500)
+        .reclaim_above(percent("80%"))
+        .importance(4)
+        .pressure_levels(50, 70)
+        .setting("limit.0")
+        .cover_allocations();
+    let runtime = build(bare().limits(limits));
+    let root = runtime.root();
+    assert_eq!(root.limits(), limits);
+    let _held = root.charge(300).expect("it fits");
+    let object = root.run(|| memcg::allocator::Owner::charge(400));
+    assert_eq!((root.live(), root.ledger().unpaid()), (400, 100));
+    let query = create(&root, "q");
+    assert!(query.limits().cover_allocations);
+    // SAFETY: it owns what it charged.
+    unsafe { object.uncharge(400) };
+    assert_eq!(root.live(), 300);
+    assert_sound(&runtime);
+    // The last call holds.
+    assert_eq!(build(bare().limits(limits).max(7)).root().max(), 7);
+    assert_eq!(
+        build(bare().max(7).limits(Limits::new())).root().max(),
+        u64::MAX
+    );
 }
 
 /// All limits that are named are set, or none, whichever of them is refused. A limit that is not
@@ -27,10 +60,8 @@ fn limits_are_set_together_or_not_at_all() {
             "more is above high than above max"
         );
         assert_eq!(group.limits(), set);
-        let (other, part) = (
-            Limits::new().min(6).low(7).soft(8).high(90).max(100),
-            Limit::percent(10),
-        );
+        let other = Limits::new().min(6).low(7).soft(8).high(90).max(100);
+        let part = Limit::percent(10);
         for refused in [
             other.min(part),
             other.low(part),
@@ -141,7 +172,7 @@ fn percentages_follow_the_nearest_max_above() {
     let query = free
         .create("q", Limits::new().max(percent("20%")).min(percent("5%")))
         .expect("acme has a max");
-    let figures = |group: &Group| (group.max(), group.min(), group.low());
+    let figures = |group: &Group| (group.max(), group.inspect().min(), group.inspect().low());
     assert_eq!(
         (figures(&acme), figures(&free), figures(&query)),
         ((500, 0, 100), (u64::MAX, 0, 0), (100, 25, 0))
@@ -226,7 +257,10 @@ fn a_percentage_without_a_limited_ancestor() {
             .expect_err("no max above"),
         "low",
     );
-    assert_eq!((acme.max(), acme.min(), acme.low()), (u64::MAX, 0, 0));
+    assert_eq!(
+        (acme.max(), acme.inspect().min(), acme.inspect().low()),
+        (u64::MAX, 0, 0)
+    );
     assert_eq!(
         acme.limits(),
         Limits::new()
@@ -279,10 +313,10 @@ fn protection_is_told_to_the_parent() {
         };
         assert_eq!(told(), (50, acme.usage().min(90)));
         root.set_max(400).expect("a number");
-        assert_eq!((told().0, acme.min()), (20, 20));
+        assert_eq!((told().0, acme.inspect().min()), (20, 20));
         acme.set_limits(Limits::new().min(Limit::Unlimited))
             .expect("all of it");
-        assert_eq!((told().0, acme.min()), (acme.usage(), u64::MAX));
+        assert_eq!((told().0, acme.inspect().min()), (acme.usage(), u64::MAX));
         assert_sound(&runtime);
         drop(held);
         root.memory().drain();
@@ -314,7 +348,8 @@ fn a_budget_bounds_what_is_stranded() {
             if number % 3 == 0 {
                 group.offline().expect("no children");
             }
-            let (stocked, bound) = (root.memory().stocked(), root.memory().stocked_bound());
+            let stocked = root.memory().stocked();
+            let bound = root.memory().stocked_bound();
             assert!(
                 stocked <= bound && bound <= budget,
                 "{stocked} of {bound} of {budget}"

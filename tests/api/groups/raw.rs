@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use memcg::expert::{FaultKind, FixedBatch};
+use memcg::inspect::FaultKind;
 use memcg::{Bytes, Charge, ChargeError, Group, Runtime};
 
 use super::{bare, build, charge, create, fixed, left_empty};

@@ -94,7 +94,7 @@ fn a_number_and_its_text_are_one_name() {
         let error = root.create(taken, Limits::new()).expect_err("taken");
         assert_eq!(
             error.to_string(),
-            "no group \"17\" in /: the name is taken; get_or_create returns that group"
+            "cannot create \"17\" in /: the name is taken; get_or_create returns that group"
         );
     }
     let other = root.create("017", Limits::new()).expect("another name");

@@ -7,7 +7,6 @@
 
 use std::alloc::Layout;
 
-use memcg::expert::FixedBatch;
 use memcg::kmem::{Bound, Kmem, NodeId, Placement, Topology};
 use memcg::{Bytes, Freshness, Group, Limits, Runtime, Stat};
 

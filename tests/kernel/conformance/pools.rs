@@ -1,8 +1,7 @@
 //! Statements 101 and 102: objects of groups and of their parts, and where they come from. The
 //! sizes of the patch series are reckoned in `src/pool/shape.rs`.
 
-use memcg::expert::Inspect as _;
-use memcg::expert::{PoolAlign, PoolRow};
+use memcg::footprint::{PoolAlign, PoolRow};
 use memcg::kmem::NodeId;
 use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat};
 
@@ -70,9 +69,9 @@ fn s101_what_is_taken_again_is_as_new() {
             let group = root.create("q", Limits::new()).expect("room");
             let new = (
                 group.max(),
-                group.min(),
-                group.low(),
-                group.high(),
+                group.inspect().min(),
+                group.inspect().low(),
+                group.inspect().high(),
                 group.live(),
                 group.peak(),
             );
@@ -157,7 +156,8 @@ fn s102_the_table_is_printed() {
         .create("q", Limits::new())
         .expect("room")
         .stat_add(Stat::ANON, 1);
-    let (pools, text) = (runtime.pools(), runtime.pools().to_string());
+    let pools = runtime.pools();
+    let text = runtime.pools().to_string();
     let lines: Vec<Vec<&str>> = text
         .lines()
         .map(|line| line.split_whitespace().collect())

@@ -236,7 +236,8 @@ fn test_percpu_basic(cell: Cell) {
             (child, percpu, hold(&parent, Stat::SLAB, 1_024))
         })
         .collect();
-    let (percpu, slab) = (stat(&parent, Stat::PERCPU), stat(&parent, Stat::SLAB));
+    let percpu = stat(&parent, Stat::PERCPU);
+    let slab = stat(&parent, Stat::SLAB);
     assert!(
         percpu >= 1_000 * 64 && slab == 1_000 * 1_024,
         "{percpu} and {slab}"

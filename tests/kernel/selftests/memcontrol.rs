@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Event, Group, Limit, Limits, Registration, Stat};
 
 use super::pages::{Page, PageCache};
@@ -53,7 +52,7 @@ fn alloc_pagecache_50m_check(group: &Group) -> bool {
 /// of them stay.
 #[track_caller]
 fn alloc_pagecache_max_30m(group: &Group) -> (Other, Registration, Arc<PageCache>) {
-    assert!(group.high() == 30 * MIB || group.max() == 30 * MIB);
+    assert!(group.inspect().high() == 30 * MIB || group.max() == 30 * MIB);
     let process = Other::spawn();
     let (registration, cache) = PageCache::of(group);
     process
@@ -102,7 +101,7 @@ fn test_memcg_current_peak(cell: Cell) {
 fn test_memcg_high(cell: Cell) {
     let runtime = cell.build();
     let group = create(&runtime.root(), "memcg_test", Limits::new());
-    assert_eq!(group.high(), u64::MAX);
+    assert_eq!(group.inspect().high(), u64::MAX);
     group
         .set_limits(Limits::new().high(Limit::Bytes(30 * MIB)))
         .expect("a number");
@@ -128,9 +127,10 @@ const BATCH: u64 = 64 * PAGE;
 fn alloc_anon_mlock(group: &Group, killed: &AtomicBool, delayed: Sender<()>) {
     let mut held = Vec::new();
     while held.len() as u64 * BATCH < 200 * MIB && !killed.load(Ordering::Relaxed) {
-        let (noticed, began) = (count(group, Event::High), Instant::now());
+        let noticed = count(group, Event::High);
+        let began = Instant::now();
         held.push(group.charge(Bytes(BATCH)).expect("max is far away"));
-        let delay = group.high_delay(Bytes(BATCH));
+        let delay = group.inspect().high_delay(Bytes(BATCH));
         if count(group, Event::High) > noticed && delay > Duration::from_millis(10) {
             assert!(
                 began.elapsed() >= delay,
@@ -154,7 +154,8 @@ fn test_memcg_high_sync(cell: Cell) {
         .expect("a number");
     group.set_max(Limit::Bytes(140 * MIB)).expect("a number");
     let before = group.events();
-    let (killed, (delayed, says_so)) = (AtomicBool::new(false), channel());
+    let killed = AtomicBool::new(false);
+    let (delayed, says_so) = channel();
     std::thread::scope(|scope| {
         let process = scope.spawn(|| alloc_anon_mlock(&group, &killed, delayed));
         let noticed = before.wait(Event::High, PATIENCE);

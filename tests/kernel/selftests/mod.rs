@@ -135,10 +135,8 @@ pub(crate) fn assert_current(group: &Group, expected: u64, percent: u64) {
 /// to be exact is no further off than it says.
 #[track_caller]
 pub(crate) fn stat(group: &Group, stat: Stat) -> u64 {
-    let (shown, exact) = (
-        group.read(Freshness::Threshold),
-        group.read(Freshness::Exact).get(stat),
-    );
+    let shown = group.read(Freshness::Threshold);
+    let exact = group.read(Freshness::Exact).get(stat);
     assert!(
         shown.get(stat).abs_diff(exact) <= shown.max_error_of(stat),
         "{shown:?}, exactly {exact}"

@@ -40,8 +40,10 @@ fn freed_elsewhere_it_leaves_the_nodes_where_it_lay() {
         let mut held = Vec::new();
         let mut expected = [[0_i64; 4]; 2];
         for round in 0..60_usize {
-            let (at, bytes) = (round % 2, 1 + round as u64 * 13 % 5_000);
-            let (first, second) = (round % 4, (round / 3) % 4);
+            let at = round % 2;
+            let bytes = 1 + round as u64 * 13 % 5_000;
+            let first = round % 4;
+            let second = (round / 3) % 4;
             let placement = placed(&[(first as u16, bytes), (second as u16, 10)]);
             expected[at][first] += bytes.cast_signed();
             expected[at][second] += 10;
@@ -117,7 +119,8 @@ fn strangers_do_not_become_one() {
             .expect("room")
             .account_as(Stat::SLAB, &placed(&[(0, 7)]));
         for stranger in [hold(&beside, &placed(&[(0, 7)])), as_slab] {
-            let (whose, what) = (stranger.group(), stranger.stat());
+            let whose = stranger.group();
+            let what = stranger.stat();
             let back = all.merge(stranger).expect_err("a stranger");
             assert_eq!(
                 (back.group(), back.stat(), back.placement()),

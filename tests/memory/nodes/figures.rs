@@ -1,6 +1,5 @@
 //! Figures of memory on nodes: sums, by which readers, how exactly, on which nodes.
 
-use memcg::expert::Inspect;
 use memcg::{BuildError, Freshness, Group, Runtime, Stat};
 
 use super::{Other, assert_sums, hold, left_empty, machine, node, placed, runtimes, scattered};
@@ -10,7 +9,7 @@ use crate::support::trees::{bare, build, create, stocked};
 #[track_caller]
 fn assert_machine_wide(runtime: &Runtime, stat: Stat) {
     let root = runtime.root();
-    let groups: Vec<Group> = root.descendants().chain([root.clone()]).collect();
+    let groups: Vec<Group> = root.inspect().descendants().chain([root.clone()]).collect();
     let now = root.numa_stat(stat, Freshness::Exact);
     for of in runtime.topology().nodes() {
         let sum: i64 = groups
@@ -197,10 +196,8 @@ fn other_reads_have_all_nodes() {
                 .all(|row| row.stats.get("kernel") == Some(&4_321)),
             "{table}"
         );
-        let (exact, within) = (
-            group.read(Freshness::Exact),
-            group.read(Freshness::Within(0)),
-        );
+        let exact = group.read(Freshness::Exact);
+        let within = group.read(Freshness::Within(0));
         assert_eq!(
             (
                 exact.get(Stat::KERNEL),
@@ -217,7 +214,7 @@ fn other_reads_have_all_nodes() {
             ),
             (4_321, 0)
         );
-        group.flush();
+        group.inspect().flush();
         assert_eq!(
             root.read(Freshness::Stale).get(Stat::KERNEL),
             4_321,

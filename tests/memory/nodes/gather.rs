@@ -134,10 +134,8 @@ fn each_page_is_looked_up_once() {
         );
         let mut bytes = [0_u64; 4];
         for number in first..first + pages {
-            let (start, end) = (
-                range.start.max(number * PAGE),
-                range.end.min((number + 1) * PAGE),
-            );
+            let start = range.start.max(number * PAGE);
+            let end = range.end.min((number + 1) * PAGE);
             bytes[number % 3] += (end - start) as u64;
         }
         assert_eq!(figures(&placement), bytes, "{pages} pages");

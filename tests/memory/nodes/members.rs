@@ -20,7 +20,8 @@ fn what_was_charged_stays() {
         let mover = member.mover();
         let other = Other::spawn();
         let first = hold(member.group(), &placed(&[(0, 10), (1, 20)]));
-        let (theirs, to) = (mover.clone(), b.clone());
+        let theirs = mover.clone();
+        let to = b.clone();
         other.run(move || theirs.move_to(&to)).expect("online");
         let second = hold(member.group(), &placed(&[(0, 1), (1, 2)]));
         assert_eq!(
@@ -110,8 +111,11 @@ fn moved_while_it_charges() {
         let held: Vec<Vec<Kmem>> = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..MEMBERS)
                 .map(|at| {
-                    let (groups, known, begun, done, movers) =
-                        (&groups, &known[at], &begun[at], &done, movers.clone());
+                    let groups = &groups;
+                    let known = &known[at];
+                    let begun = &begun[at];
+                    let done = &done;
+                    let movers = movers.clone();
                     scope.spawn(move || {
                         let mut member = Member::of(&groups[0]);
                         movers.send((at, member.mover())).expect("the mover waits");

@@ -30,7 +30,6 @@ mod tiers;
 mod transfer;
 mod updates;
 
-use memcg::expert::Inspect;
 use memcg::kmem::{Kmem, NodeId, NodeStats, Placement, Topology};
 use memcg::{Bytes, Freshness, Group, Runtime, RuntimeBuilder, Stat};
 
@@ -107,12 +106,15 @@ pub(crate) fn local<const N: usize>(group: &Group) -> [i64; N] {
 #[track_caller]
 pub(crate) fn assert_sums(runtime: &Runtime) {
     let items: Vec<Stat> = runtime.items().map(|item| item.stat).collect();
-    for group in runtime.root().descendants().chain([runtime.root()]) {
+    for group in runtime
+        .root()
+        .inspect()
+        .descendants()
+        .chain([runtime.root()])
+    {
         for &item in &items {
-            let (by_node, whole) = (
-                group.numa_stat(item, Freshness::Exact),
-                group.read(Freshness::Exact),
-            );
+            let by_node = group.numa_stat(item, Freshness::Exact);
+            let whole = group.read(Freshness::Exact);
             assert_eq!(
                 by_node.sum(),
                 whole.get(item),
@@ -165,7 +167,8 @@ pub(crate) fn kinds(nodes: usize) -> impl Iterator<Item = RuntimeBuilder> {
 impl Other {
     /// Holds there.
     pub(crate) fn hold(&self, group: &Group, placement: &Placement) -> Kmem {
-        let (group, placement) = (group.clone(), placement.clone());
+        let group = group.clone();
+        let placement = placement.clone();
         self.run(move || hold(&group, &placement))
     }
 }

@@ -48,7 +48,8 @@ fn a_drain_does_not_take_it() {
         let group = create(&root, "q");
         let other = Other::spawn();
         let precharge = group.precharge(6_000).expect("room");
-        let (theirs, ours) = (group.clone(), root.clone());
+        let theirs = group.clone();
+        let ours = root.clone();
         other.run(move || {
             for _ in 0..10 {
                 theirs.memory().drain();

@@ -119,7 +119,8 @@ fn a_reclaimer_may_move_what_it_has() {
             }
             // Half its size, once it has gone.
             let Some(full) = held.pop() else { return };
-            let (group, half) = (full.group(), full.bytes() / 2);
+            let group = full.group();
+            let half = full.bytes() / 2;
             drop(full);
             let small = group
                 .precharge(Bound::from(Bytes(half)).within(&[node(1)]))

@@ -54,11 +54,12 @@ impl NodeOf for Chunk {
                 .topology
                 .node_of_processor((page - BASE) / self.unit)
                 .unwrap_or(node(self.metadata));
-            *found = PageNode::On(if page < self.metadata_at() {
+            let on = if page < self.metadata_at() {
                 of
             } else {
                 node(self.metadata)
-            });
+            };
+            *found = PageNode::On(on);
         }
     }
 }

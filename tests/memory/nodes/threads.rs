@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
-use memcg::expert::FixedBatch;
 use memcg::kmem::NumaTable;
 use memcg::kmem::{Bound, Kmem, NodeId, Placement};
 use memcg::{Bytes, Counter, Freshness, Group, GroupId, Limit, Runtime, Stat};
@@ -231,7 +230,8 @@ impl World {
             .collect();
         let mut by_node: HashMap<NodeId, i64> = HashMap::new();
         let mut by_group: HashMap<GroupId, u64> = HashMap::new();
-        let (mut unplaced, mut on_tier) = (0_i64, 0_i64);
+        let mut unplaced = 0_i64;
+        let mut on_tier = 0_i64;
         for kmem in &held {
             let placement = kmem.placement();
             assert_eq!(placement.bytes(), kmem.bytes());
@@ -320,7 +320,8 @@ fn epoch(seed: u64, ops: u64) {
         .map(|seed| Mutex::new(SmallRng::seed_from_u64(seed)))
         .collect();
     let work = |thread: usize| {
-        let (mut held, mut rng) = (lock(&lanes[thread]), lock(&rngs[thread]));
+        let mut held = lock(&lanes[thread]);
+        let mut rng = lock(&rngs[thread]);
         (0..ops).for_each(|_| world.step(thread, &mut held, &mut rng));
     };
     stretches(THREADS, POINTS, seed, work, || {
@@ -356,21 +357,21 @@ fn a_reader_beside_writers() {
         let root = runtime.root();
         let group = create(&root, "q");
         // Bytes by node, before they are accounted and after.
-        let (begun, done) = (
-            [(); 3].map(|()| AtomicI64::new(0)),
-            [(); 3].map(|()| AtomicI64::new(0)),
-        );
+        let begun = [(); 3].map(|()| AtomicI64::new(0));
+        let done = [(); 3].map(|()| AtomicI64::new(0));
         let over = AtomicBool::new(false);
         let _held: Vec<Kmem> = std::thread::scope(|scope| {
             let writers: Vec<_> = (0..2_u64)
                 .map(|seed| {
-                    let (begun, done, group) = (&begun, &done, &group);
+                    let begun = &begun;
+                    let done = &done;
+                    let group = &group;
                     scope.spawn(move || {
                         let mut rng = SmallRng::seed_from_u64(seed);
                         let mut all = group.precharge(0).expect("room").account(&Placement::new());
                         for _ in 0..ROUNDS {
-                            let (of, bytes) =
-                                (rng.random_range(0..3_usize), rng.random_range(1..9_000_i64));
+                            let of = rng.random_range(0..3_usize);
+                            let bytes = rng.random_range(1..9_000_i64);
                             begun[of].fetch_add(bytes, Ordering::SeqCst);
                             let more = super::hold(
                                 group,
@@ -396,16 +397,14 @@ fn a_reader_beside_writers() {
                             "{before:?} {now:?} {after:?}"
                         );
                         // A figure that only grows is never less above, on any node, nor in all.
-                        let (below, above) = (
-                            group.numa_stat(Stat::KERNEL, Freshness::Stale),
-                            root.numa_stat(Stat::KERNEL, Freshness::Stale),
-                        );
+                        let below = group.numa_stat(Stat::KERNEL, Freshness::Stale);
+                        let above = root.numa_stat(Stat::KERNEL, Freshness::Stale);
                         assert!(
                             below.iter().all(|(node, bytes)| above.get(node) >= bytes),
                             "{below} below {above}"
                         );
-                        let (below, above) =
-                            (group.read(Freshness::Stale), root.read(Freshness::Stale));
+                        let below = group.read(Freshness::Stale);
+                        let above = root.read(Freshness::Stale);
                         assert!(above.get(Stat::KERNEL) >= below.get(Stat::KERNEL));
                         let before = done.each_ref().map(|sum| sum.load(Ordering::SeqCst));
                         let stale = of.numa_stat(Stat::KERNEL, Freshness::Stale);

@@ -10,8 +10,10 @@ use crate::support::trees::{assert_sound, bare, build, create};
 /// R{A{B, C}, D}
 fn tree(runtime: &Runtime) -> [Group; 5] {
     let root = runtime.root();
-    let (a, d) = (create(&root, "a"), create(&root, "d"));
-    let (b, c) = (create(&a, "b"), create(&a, "c"));
+    let a = create(&root, "a");
+    let d = create(&root, "d");
+    let b = create(&a, "b");
+    let c = create(&a, "c");
     [root, a, b, c, d]
 }
 

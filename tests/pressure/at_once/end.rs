@@ -52,8 +52,10 @@ fn a_listener_that_blocks_holds_up_no_reclaim() {
     let (cache, _registration) = Cache::of(&group, 10 * KIB, &log);
     let (of_other, _other_registration) = Cache::of(&other, 10 * KIB, &log);
     let (go_on, blocks) = mpsc::channel::<()>();
-    let (blocks, calls) = (Mutex::new(blocks), Arc::new(AtomicU64::new(0)));
-    let (count, times) = (Arc::clone(&calls), Arc::new(AtomicU64::new(0)));
+    let blocks = Mutex::new(blocks);
+    let calls = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&calls);
+    let times = Arc::new(AtomicU64::new(0));
     let all = Arc::clone(&times);
     let _listener = group.on_event(Event::Max, move |happened| {
         count.fetch_add(1, Ordering::SeqCst);

@@ -258,7 +258,8 @@ fn inside_it_nothing_starts() {
     let held = Mutex::new(Some(charge(&group, 60 * KIB)));
     let _rest = charge(&group, 40 * KIB);
     let inside = Arc::new(AtomicU64::new(0));
-    let (seen, of) = (Arc::clone(&inside), group.clone());
+    let seen = Arc::clone(&inside);
+    let of = group.clone();
     let (reclaimer, _registration) = register(&group, move |_| {
         let refused = of.charge_with(Bytes(10 * KIB), OnFull::Start);
         assert!(matches!(refused, Err(ChargeError::InReclaim(_))));

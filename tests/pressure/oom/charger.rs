@@ -25,7 +25,8 @@ fn charges_that_wait_in_the_victim() {
     for runtime in runtimes() {
         let (domain, victims) = domain(&runtime);
         domain.set_oom_policy(memcg::OomPolicy::Refuse);
-        let (victim, other) = (create(&domain, "victim"), create(&domain, "other"));
+        let victim = create(&domain, "victim");
+        let other = create(&domain, "other");
         let below = create(&victim, "below");
         let _hook = victims.obedient(&victim, 60 * KIB);
         let held = charge(&other, 40 * KIB);

@@ -78,7 +78,8 @@ fn of_the_group_that_refused() {
     for builder in kinds() {
         let runtime = left_empty(builder.build().expect("a configuration that holds"));
         let top = limited(&runtime.root(), "top", 10 * KIB);
-        let (group, victim) = (limited(&top, "q", 100 * KIB), create(&top, "victim"));
+        let group = limited(&top, "q", 100 * KIB);
+        let victim = create(&top, "victim");
         group.set_oom_policy(OomPolicy::Choose);
         let victims = Victims::default();
         let _hook = victims.obedient(&victim, 8 * KIB);
@@ -95,7 +96,8 @@ fn of_the_group_that_refused() {
 fn not_for_what_can_never_fit() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let (victims, victim) = (Victims::default(), create(&group, "victim"));
+        let victims = Victims::default();
+        let victim = create(&group, "victim");
         let _hook = victims.obedient(&victim, 8 * KIB);
         for bytes in [10 * KIB + 1, 1 << 40, u64::MAX] {
             assert!(matches!(
@@ -113,7 +115,8 @@ fn not_for_what_can_never_fit() {
 fn not_for_force() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let (victims, victim) = (Victims::default(), create(&group, "victim"));
+        let victims = Victims::default();
+        let victim = create(&group, "victim");
         let _hook = victims.obedient(&victim, 8 * KIB);
         drop(group.force_charge(Bytes(100 * KIB)));
         assert!(victims.take().is_empty());
@@ -155,7 +158,8 @@ fn not_for_further_counters() {
 fn not_for_an_overcharge() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let (victims, victim) = (Victims::default(), create(&group, "victim"));
+        let victims = Victims::default();
+        let victim = create(&group, "victim");
         let _hook = victims.obedient(&victim, 10 * KIB);
         assert!(matches!(
             group.try_charge(Bytes(8 * KIB)),

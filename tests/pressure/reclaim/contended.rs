@@ -22,7 +22,8 @@ fn at_once(work: impl Fn(usize) + Sync) {
     let start = Barrier::new(THREADS);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (start, work) = (&start, &work);
+            let start = &start;
+            let work = &work;
             scope.spawn(move || {
                 start.wait();
                 work(thread);
@@ -34,7 +35,8 @@ fn at_once(work: impl Fn(usize) + Sync) {
 /// Each thread finds the same bytes above min; together they may not take them twice.
 #[test]
 fn min_is_kept_a_group_that_asks() {
-    let (usage, min) = (1_000 * KIB, 900 * KIB);
+    let usage = 1_000 * KIB;
+    let min = 900 * KIB;
     for _ in 0..20 {
         let runtime = left_empty(build(bare().max(Limit::Bytes(usage))));
         let kept = create_with(
@@ -94,7 +96,8 @@ fn a_cache_at_work_is_not_one_without_memory() {
         Limits::new().low(Limit::Bytes(100 * KIB)),
     );
     let (kept, _kept_registration) = Cache::of(&protected, 100 * KIB, &Log::default());
-    let (open, busy) = (create(&root, "open"), create(&root, "busy"));
+    let open = create(&root, "open");
+    let busy = create(&root, "busy");
     let cache = tries(&open, 2_000);
     let _registration = open.register_reclaimer(cache.clone(), Priority::NORMAL);
     let refused = AtomicU64::new(0);
@@ -128,12 +131,16 @@ fn undelayed_does_not_wait_for_a_round_of_others() {
         Limits::new().low(Limit::Bytes(100 * KIB)),
     );
     let (kept, _kept_registration) = Cache::of(&protected, 100 * KIB, &Log::default());
-    let (open, busy) = (create(&root, "open"), create(&root, "busy"));
+    let open = create(&root, "open");
+    let busy = create(&root, "busy");
     let cache = Cache::alone(&open, 100 * KIB, &Log::default());
-    let (begun, end) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let begun = Arc::new(Barrier::new(2));
+    let end = Arc::new(Barrier::new(2));
     let entered = AtomicU64::new(0);
     let _registration = {
-        let (cache, begun, end) = (Arc::clone(&cache), Arc::clone(&begun), Arc::clone(&end));
+        let cache = Arc::clone(&cache);
+        let begun = Arc::clone(&begun);
+        let end = Arc::clone(&end);
         let reclaimer = call(move |want, _| {
             if entered.fetch_add(1, Ordering::SeqCst) > 0 {
                 return 0;
@@ -189,11 +196,14 @@ fn a_future_asks_again_when_others_have() {
     );
     let (kept, _kept_registration) = Cache::of(&protected, 100 * KIB, &Log::default());
     let full = create_with(&root, "full", Limits::new().max(Limit::Bytes(100 * KIB)));
-    let (_held, busy) = (charge(&full, 100 * KIB), create(&root, "busy"));
-    let (begun, end) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let _held = charge(&full, 100 * KIB);
+    let busy = create(&root, "busy");
+    let begun = Arc::new(Barrier::new(2));
+    let end = Arc::new(Barrier::new(2));
     let entered = AtomicU64::new(0);
     let _registration = {
-        let (begun, end) = (Arc::clone(&begun), Arc::clone(&end));
+        let begun = Arc::clone(&begun);
+        let end = Arc::clone(&end);
         let reclaimer = call(move |_, _| {
             if entered.fetch_add(1, Ordering::SeqCst) == 0 {
                 begun.wait();
@@ -206,7 +216,8 @@ fn a_future_asks_again_when_others_have() {
     std::thread::scope(|scope| {
         let refused = scope.spawn(|| full.charge(Bytes(KIB)));
         begun.wait();
-        let (mut future, came) = (Polled::new(busy.charge_async(Bytes(KIB))), Instant::now());
+        let mut future = Polled::new(busy.charge_async(Bytes(KIB)));
+        let came = Instant::now();
         assert!(future.poll().is_pending());
         std::thread::sleep(Duration::from_millis(10));
         let waits = future.wakes() == 0 || came.elapsed() >= Duration::from_secs(1);

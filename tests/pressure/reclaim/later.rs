@@ -224,13 +224,15 @@ fn others_do_not_pay_for_what_is_owed() {
     for round in 0..20 {
         // Time without end: the charge can only be admitted by the answer.
         let runtime = build(bare().max(Limit::Bytes(32 * MIB)));
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let over = create_with(&root, "over", soft(0));
         let plain = create(&root, "plain");
         let (others, _registration) = Cache::of(&plain, 16 * MIB, &log);
         let made = asynchronous(&over, 16 * MIB, 1);
         std::thread::scope(|scope| {
-            let (cache, questions) = (&made.cache, made.questions);
+            let cache = &made.cache;
+            let questions = made.questions;
             let answers = scope.spawn(move || {
                 let mut answered = 0;
                 for question in questions {
@@ -260,7 +262,8 @@ fn others_do_not_pay_for_what_is_owed() {
 #[test]
 fn others_pay_when_the_time_is_over() {
     let runtime = build(impatient().max(Limit::Bytes(32 * MIB)));
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let over = create_with(&root, "over", soft(0));
     let plain = create(&root, "plain");
     let (_others, _registration) = Cache::of(&plain, 16 * MIB, &log);
@@ -290,7 +293,8 @@ fn a_max_tells_what_is_owed() {
     let runtime = build(bare());
     let root = runtime.root();
     let top = create(&root, "top");
-    let (over, plain) = (create_with(&top, "over", soft(0)), create(&top, "plain"));
+    let over = create_with(&top, "over", soft(0));
+    let plain = create(&top, "plain");
     let (others, _registration) = Cache::of(&plain, 16 * MIB, &Log::default());
     let made = asynchronous(&over, 16 * MIB, 1);
     let mut rounds = 0;

@@ -26,7 +26,8 @@ fn liar(
     let cache = Cache::alone(group, bytes, &Log::default());
     let calls = Arc::new(AtomicU64::new(0));
     let reclaimer = {
-        let (cache, calls) = (Arc::clone(&cache), Arc::clone(&calls));
+        let cache = Arc::clone(&cache);
+        let calls = Arc::clone(&calls);
         call_of(reclaimable, move |want, _| {
             calls.fetch_add(1, Ordering::SeqCst);
             cache.evict(frees(want));
@@ -72,7 +73,8 @@ fn a_claim_of_nothing_admits_no_group() {
 #[test]
 fn too_much_at_once_ends_the_walk() {
     for runtime in runtimes() {
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let first = create_with(&root, "first", soft(0));
         let (cache, calls, _registration) =
             liar(&first, 8 * MIB, 8 * MIB, |_| u64::MAX, |_| 8 * MIB);
@@ -125,7 +127,8 @@ fn a_wrong_estimate_refuses_no_group() {
 fn what_it_frees_elsewhere_is_nothing_here() {
     for runtime in runtimes() {
         let root = runtime.root();
-        let (group, elsewhere) = (full(&root), create(&root, "elsewhere"));
+        let group = full(&root);
+        let elsewhere = create(&root, "elsewhere");
         let cache = Cache::alone(&elsewhere, 64 * MIB, &Log::default());
         let pinned = charge(&group, 16 * MIB);
         let _registration = {

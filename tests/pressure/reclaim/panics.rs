@@ -60,7 +60,8 @@ struct Made {
 }
 
 fn panics(group: &Group, bytes: u64, at: Where) -> Made {
-    let (on, calls) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(0)));
+    let on = Arc::new(AtomicBool::new(true));
+    let calls = Arc::new(AtomicU64::new(0));
     let cache = Cache::alone(group, bytes, &Log::default());
     let reclaimer = Panics {
         at,

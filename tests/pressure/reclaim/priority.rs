@@ -73,7 +73,8 @@ fn equals_come_before_the_next() {
 #[test]
 fn a_priority_means_nothing_to_other_groups() {
     let runtime = build(bare());
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let caches = [("x", Priority::LOW), ("y", Priority::HIGH)]
         .map(|(name, priority)| Cache::at(&create(&root, name), 32 * MIB, priority, &log));
     root.reclaim(Bytes(32 * MIB))

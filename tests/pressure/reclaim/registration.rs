@@ -22,7 +22,8 @@ const ROUNDS: u64 = if cfg!(debug_assertions) {
 #[test]
 fn registered_twice_is_asked_until_both_are_gone() {
     let runtime = build(bare());
-    let (group, log) = (create(&runtime.root(), "q"), Log::default());
+    let group = create(&runtime.root(), "q");
+    let log = Log::default();
     let (cache, first) = Cache::of(&group, 8 * MIB, &log);
     let second = group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::HIGH);
     assert_eq!(Arc::strong_count(&cache), 3);
@@ -54,11 +55,9 @@ fn no_call_after_the_drop() {
     let runtime = build(bare());
     let group = create(&runtime.root(), "q");
     let _held = charge(&group, MIB);
-    let (stop, late, calls) = (
-        AtomicBool::new(false),
-        Arc::new(AtomicU64::new(0)),
-        Arc::new(AtomicU64::new(0)),
-    );
+    let stop = AtomicBool::new(false);
+    let late = Arc::new(AtomicU64::new(0));
+    let calls = Arc::new(AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -70,7 +69,9 @@ fn no_call_after_the_drop() {
         }
         for round in 0..ROUNDS {
             let gone = Arc::new(AtomicBool::new(false));
-            let (seen, late, calls) = (Arc::clone(&gone), Arc::clone(&late), Arc::clone(&calls));
+            let seen = Arc::clone(&gone);
+            let late = Arc::clone(&late);
+            let calls = Arc::clone(&calls);
             let registration = group.register_reclaimer(
                 call(move |_, _| {
                     calls.fetch_add(1, Ordering::SeqCst);
@@ -139,7 +140,8 @@ fn the_drop_waits_for_a_call() {
 #[test]
 fn the_parent_inherits() {
     for runtime in runtimes() {
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let a = create(&root, "a");
         let b = create(&a, "b");
         let c = create(&b, "c");
@@ -193,7 +195,8 @@ fn the_parent_inherits() {
 #[test]
 fn the_nearest_that_is_online_inherits_from_a_tree() {
     let runtime = build(bare());
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let top = create(&root, "top");
     let below = create(&top, "below");
     let deep = create(&below, "deep");
@@ -221,7 +224,8 @@ fn the_nearest_that_is_online_inherits_from_a_tree() {
 #[test]
 fn registered_with_a_group_that_is_offline() {
     let runtime = left_empty(build(bare()));
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let group = create(&root, "q");
     let cache = Cache::alone(&group, 2 * MIB, &log);
     group.offline().expect("no children");
@@ -240,7 +244,8 @@ fn registered_with_a_group_that_is_offline() {
 #[test]
 fn the_next_of_the_name_does_not_inherit() {
     let runtime = build(bare());
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let first = create(&root, "q");
     let (cache, _registration) = Cache::of(&first, 2 * MIB, &log);
     first.offline().expect("no children");
@@ -263,7 +268,8 @@ fn the_next_of_the_name_does_not_inherit() {
 fn a_registration_outlives_what_it_was_made_with() {
     for order in 0..4 {
         let runtime = build(bare());
-        let (group, log) = (create(&runtime.root(), "q"), Log::default());
+        let group = create(&runtime.root(), "q");
+        let log = Log::default();
         let (cache, registration) = Cache::of(&group, MIB, &log);
         let alive = Arc::downgrade(&cache);
         match order {
@@ -282,20 +288,20 @@ fn a_registration_outlives_what_it_was_made_with() {
 #[test]
 fn the_tree_may_go_under_the_walk() {
     for runtime in runtimes() {
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let top = create(&root, "top");
         let made = Arc::new(Mutex::new(Vec::new()));
         let once = Arc::new(AtomicBool::new(false));
         let mut gone = Vec::new();
         for number in 0..8 {
-            let (parent, old) = (create(&top, &number.to_string()), Log::default());
+            let parent = create(&top, &number.to_string());
+            let old = Log::default();
             let leaf = create(&parent, "leaf");
-            let (root, log, made, once) = (
-                root.clone(),
-                log.clone(),
-                Arc::clone(&made),
-                Arc::clone(&once),
-            );
+            let root = root.clone();
+            let log = log.clone();
+            let made = Arc::clone(&made);
+            let once = Arc::clone(&once);
             let cache = Cache::alone(&leaf, 4 * MIB, &old);
             let reclaimer = call(move |_, context| {
                 if once.swap(true, Ordering::SeqCst) {

@@ -23,7 +23,8 @@ fn limited(root: &Group) -> Group {
 fn no_group_is_asked_once_the_time_is_over() {
     for builder in kinds() {
         let runtime = build(builder.reclaim_time(Duration::from_millis(2)));
-        let (group, log) = (limited(&runtime.root()), Log::default());
+        let group = limited(&runtime.root());
+        let log = Log::default();
         let calls = Arc::new(AtomicU64::new(0));
         let _slow = {
             let calls = Arc::clone(&calls);
@@ -49,7 +50,8 @@ fn no_group_is_asked_once_the_time_is_over() {
 #[test]
 fn the_report_says_so() {
     let runtime = build(bare().reclaim_time(Duration::from_millis(2)));
-    let (group, log) = (limited(&runtime.root()), Log::default());
+    let group = limited(&runtime.root());
+    let log = Log::default();
     let slow = Cache::alone(&group, 8 * MIB, &log);
     let _registered = {
         let slow = Arc::clone(&slow);
@@ -76,7 +78,8 @@ fn the_report_says_so() {
 #[test]
 fn one_that_is_in_time_says_so_too() {
     let runtime = build(bare());
-    let (group, log) = (limited(&runtime.root()), Log::default());
+    let group = limited(&runtime.root());
+    let log = Log::default();
     let (_cache, _registration) = Cache::of(&group, 8 * MIB, &log);
     for want in [MIB, 100 * MIB] {
         let report = group.reclaim(Bytes(want)).expect("not inside a reclaimer");

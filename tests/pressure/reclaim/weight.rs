@@ -32,7 +32,8 @@ impl Reclaim for ByItem {
 #[test]
 fn the_subtree_is_flushed_and_the_root_is_not() {
     let runtime = build(bare().stat_batch(0));
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let top = create(&root, "top");
     let beside = create(&root, "beside");
     let groups = ["small", "large"].map(|name| create(&top, name));

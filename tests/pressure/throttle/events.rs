@@ -20,7 +20,8 @@ fn once_for_a_charge_and_a_level() {
         let root = runtime.root();
         let top = with_high(&root, "top", 8 * MIB);
         let inner = with_high(&top, "inner", 4 * MIB);
-        let (leaf, beside) = (create(&inner, "leaf"), create(&top, "beside"));
+        let leaf = create(&inner, "leaf");
+        let beside = create(&top, "beside");
         let levels = [&root, &top, &inner, &leaf, &beside];
         let first = charge(&leaf, 4 * MIB);
         assert_eq!(levels.map(local), [0; 5], "at high is not above it");

@@ -16,9 +16,11 @@ use super::{
 fn those_below_the_level_that_is_above() {
     for builder in undelayed() {
         let runtime = build(builder);
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let top = with_high(&root, "top", 16 * MIB);
-        let (one, other) = (create(&top, "one"), create(&top, "other"));
+        let one = create(&top, "one");
+        let other = create(&top, "other");
         let (inside, _inside) = Cache::of(&one, 16 * MIB, &log);
         let (outside, _outside) = Cache::of(&root, 16 * MIB, &log);
         assert!(log.is_empty(), "not above yet");
@@ -49,7 +51,8 @@ fn those_below_the_level_that_is_above() {
 fn at_each_level_that_is_above() {
     for builder in undelayed() {
         let runtime = build(builder);
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let top = with_high(&root, "top", 32 * MIB);
         let inner = with_high(&top, "inner", 16 * MIB);
         let beside = create(&top, "beside");

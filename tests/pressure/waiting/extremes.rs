@@ -50,10 +50,8 @@ fn zero_bytes_wait_for_no_charge() {
 #[test]
 fn more_than_there_can_be() {
     for runtime in runtimes() {
-        let (limited, free) = (
-            limited(&runtime.root(), "limited", KIB),
-            create(&runtime.root(), "free"),
-        );
+        let limited = limited(&runtime.root(), "limited", KIB);
+        let free = create(&runtime.root(), "free");
         for group in [&limited, &free] {
             for bytes in [u64::MAX, u64::MAX - 1, 1 << 63] {
                 let errors = [

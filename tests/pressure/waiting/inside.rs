@@ -11,12 +11,11 @@ use super::{KIB, Polled, WATCHDOG, call, charge, full, limited, lock, runtimes, 
 fn refused_at_once() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let (asked, errors) = (
-            Arc::new(AtomicU64::new(0)),
-            Arc::new(Mutex::new(Vec::new())),
-        );
+        let asked = Arc::new(AtomicU64::new(0));
+        let errors = Arc::new(Mutex::new(Vec::new()));
         let _registration = {
-            let (asked, errors) = (Arc::clone(&asked), Arc::clone(&errors));
+            let asked = Arc::clone(&asked);
+            let errors = Arc::clone(&errors);
             let reclaimer = call(move |_, context| {
                 let group = context.group();
                 asked.fetch_add(1, Ordering::SeqCst);

@@ -81,7 +81,8 @@ fn whatever_is_given_back() {
         let swap = builder.counter("swap", memcg::Unit::Bytes);
         let runtime = left_empty(build(builder));
         let group = limited(&runtime.root(), "q", 8 * KIB);
-        let (below, other) = (create(&group, "below"), create(&runtime.root(), "other"));
+        let below = create(&group, "below");
+        let other = create(&runtime.root(), "other");
         let ways: [(&str, Way); 7] = [
             ("drop", |held, _| drop(held)),
             ("shrink", |mut held, other| {

@@ -22,12 +22,12 @@ struct Later {
 
 fn later(group: &Group, bytes: u64) -> Later {
     let cache = Cache::alone(group, bytes, &Log::default());
-    let (gives, asked) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicU64::new(0)),
-    );
+    let gives = Arc::new(AtomicBool::new(false));
+    let asked = Arc::new(AtomicU64::new(0));
     let reclaimer = {
-        let (cache, gives, asked) = (Arc::clone(&cache), Arc::clone(&gives), Arc::clone(&asked));
+        let cache = Arc::clone(&cache);
+        let gives = Arc::clone(&gives);
+        let asked = Arc::clone(&asked);
         call(move |want, _| {
             asked.fetch_add(1, Ordering::SeqCst);
             if gives.load(Ordering::SeqCst) {
@@ -222,7 +222,8 @@ fn a_reclaimer_need_not_stand_in_line() {
         let cache = Cache::alone(&group, 80 * KIB, &Log::default());
         let gives = Arc::new(AtomicBool::new(false));
         let _registration = {
-            let (cache, gives) = (Arc::clone(&cache), Arc::clone(&gives));
+            let cache = Arc::clone(&cache);
+            let gives = Arc::clone(&gives);
             let reclaimer = call(move |want, context| {
                 if !gives.load(Ordering::SeqCst) {
                     return 0;

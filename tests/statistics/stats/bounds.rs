@@ -4,7 +4,6 @@
 //! covered the group, and half a batch for each thread and group that are listed. `read()` flushes
 //! where that is above their number times the batch.
 
-use memcg::expert::Inspect as _;
 use memcg::figures::Stats;
 use memcg::{Freshness, Group, Runtime, Stat, Unit};
 use rand::rngs::SmallRng;
@@ -191,7 +190,8 @@ impl Attack {
             stats.push(builder.stat(&format!("item{number}"), unit));
         }
         let runtime = build(builder);
-        let (mut groups, mut parents) = (vec![runtime.root()], vec![0]);
+        let mut groups = vec![runtime.root()];
+        let mut parents = vec![0];
         while groups.len() < GROUPS {
             // Rather deep than wide.
             let parent = rng.random_range(groups.len().saturating_sub(3)..groups.len());
@@ -260,10 +260,8 @@ impl Attack {
     }
 
     fn step(&mut self) {
-        let (thread, group) = (
-            self.rng.random_range(0..THREADS),
-            self.rng.random_range(0..GROUPS),
-        );
+        let thread = self.rng.random_range(0..THREADS);
+        let group = self.rng.random_range(0..GROUPS);
         match self.rng.random_range(0..100) {
             // In most cases each looks at the others' work.
             0..70 => {
@@ -276,14 +274,14 @@ impl Attack {
                 self.written.insert((self.threads[thread], group));
             }
             // Of one in the middle of the tree, or of a leaf.
-            70..85 => self.groups[group].flush(),
+            70..85 => self.groups[group].inspect().flush(),
             85..90 => {
                 let group = self.groups[group].clone();
                 self.others[thread].run(move || drop(group.read(Freshness::Threshold)));
             }
             // Every thread goes idle and off the lists.
             90..92 => let_idle(&self.runtime),
-            92 => (0..6).for_each(|_| self.groups[group].flush()),
+            92 => (0..6).for_each(|_| self.groups[group].inspect().flush()),
             93..95 => {
                 self.others[thread] = Other::spawn();
                 self.threads[thread] = self.begun;
@@ -302,7 +300,8 @@ impl Attack {
     fn check(&self, group: usize, stats: &Stats) {
         for (item, &stat) in self.stats.iter().enumerate() {
             assert_honest(stats, stat, self.truth(group, item));
-            let (own, local) = (self.own[group][item], stats.local(stat));
+            let own = self.own[group][item];
+            let local = stats.local(stat);
             assert!(
                 own.abs_diff(local) <= stats.max_error_of(stat),
                 "{stat:?}: {own} of its own was read as {local}"
@@ -390,7 +389,7 @@ fn a_busy_child_does_not_hide_from_its_parent() {
         }
         if round % 100 == 50 {
             // Counts that a flush of the child alone takes over are not missing above.
-            child.flush();
+            child.inspect().flush();
         }
         if round % 37 == 0 {
             let read = parent.read(Freshness::Threshold);

@@ -1,6 +1,5 @@
 //! The charge code's own counts, against those of the counters.
 
-use memcg::expert::FixedBatch;
 use memcg::{Bytes, Freshness, Group, Runtime, RuntimeBuilder, Stat};
 
 use super::{Other, assert_exact, build, charge, create};
@@ -18,7 +17,8 @@ fn own(group: &Group, stat: Stat) -> i64 {
 fn refills_and_returns_are_counted() {
     for builder in [fixed(), fixed().audit(true)] {
         let runtime = build(builder);
-        let (root, other) = (runtime.root(), Other::spawn());
+        let root = runtime.root();
+        let other = Other::spawn();
         let group = create(&root, "q");
         let events = || {
             (
@@ -53,17 +53,16 @@ fn refills_and_returns_are_counted() {
 #[test]
 fn charges_that_wander_are_counted_where_they_are_made() {
     let runtime = build(fixed());
-    let (root, other) = (runtime.root(), Other::spawn());
+    let root = runtime.root();
+    let other = Other::spawn();
     let group = create(&root, "q");
     const ROUNDS: i64 = 100;
     for _ in 0..ROUNDS {
         let held: Vec<_> = (0..64).map(|_| charge(&group, 1)).collect();
         other.run(move || drop(held));
     }
-    let (refills, returns) = (
-        own(&group, Stat::STOCK_REFILL),
-        own(&group, Stat::STOCK_RETURN),
-    );
+    let refills = own(&group, Stat::STOCK_REFILL);
+    let returns = own(&group, Stat::STOCK_RETURN);
     assert_eq!(refills, ROUNDS, "64 bytes are a batch");
     assert!(
         (ROUNDS - 3..=ROUNDS).contains(&returns),

@@ -31,7 +31,8 @@ fn the_largest_numbers_are_read_as_they_are() {
 fn what_overflows_comes_back() {
     for builder in kinds() {
         let runtime = build(builder);
-        let (root, other) = (runtime.root(), Other::spawn());
+        let root = runtime.root();
+        let other = Other::spawn();
         let [a, b] = ["a", "b"].map(|name| create(&root, name));
         for round in 0..3 {
             for delta in [i64::MAX, i64::MAX, i64::MAX, 17] {
@@ -72,10 +73,8 @@ fn a_bound_does_not_wrap() {
         for builder in kinds() {
             for threads in 1..=4 {
                 let runtime = build(builder.clone());
-                let (root, others) = (
-                    runtime.root(),
-                    (0..threads).map(|_| Other::spawn()).collect::<Vec<_>>(),
-                );
+                let root = runtime.root();
+                let others = (0..threads).map(|_| Other::spawn()).collect::<Vec<_>>();
                 let [top, below] = [create(&root, "top"), create(&create(&root, "way"), "below")];
                 let mut sum = 0_i64;
                 // The signs of the first five balance, so that no sum leaves the range of a figure.

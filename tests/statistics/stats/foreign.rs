@@ -37,8 +37,10 @@ fn assert_foreign(runtime: &Runtime, group: &Group, stat: Stat) {
 
 #[test]
 fn an_item_of_another_builder_counts_nothing() {
-    let ((ours, our), (theirs, their)) = (with(&["rows", "hits"]), with(&["rows", "hits", "more"]));
-    let (ours, theirs) = (build(ours), build(theirs));
+    let (ours, our) = with(&["rows", "hits"]);
+    let (theirs, their) = with(&["rows", "hits", "more"]);
+    let ours = build(ours);
+    let theirs = build(theirs);
     for stat in &their {
         // On cells that are not there yet, and on cells that are.
         assert_foreign(&ours, &ours.root(), *stat);
@@ -80,7 +82,8 @@ fn an_item_declared_on_a_clone_is_the_clones_alone() {
     let (mut one, before) = with(&["rows"]);
     let two = one.clone();
     let late = one.stat("late", Unit::Events);
-    let (one, two) = (build(one), build(two));
+    let one = build(one);
+    let two = build(two);
     one.root().stat_add(late, 11);
     assert_exact(&one.root(), late, 11, 11);
     assert_foreign(&two, &two.root(), late);
@@ -95,12 +98,11 @@ fn an_item_declared_on_a_clone_is_the_clones_alone() {
 fn clones_declare_items_of_their_own() {
     let (mut one, _) = with(&["rows"]);
     let mut two = one.clone();
-    let (bytes, events) = (
-        one.stat("late", Unit::Bytes),
-        two.stat("late", Unit::Events),
-    );
+    let bytes = one.stat("late", Unit::Bytes);
+    let events = two.stat("late", Unit::Events);
     assert_ne!(bytes, events);
-    let (one, two) = (build(one), build(two));
+    let one = build(one);
+    let two = build(two);
     assert_foreign(&two, &two.root(), bytes);
     assert_foreign(&one, &one.root(), events);
     one.root().stat_add(bytes, 11);

@@ -28,8 +28,7 @@ mod visits;
 
 use std::time::{Duration, Instant};
 
-use memcg::expert::BarrierMode;
-use memcg::expert::Inspect as _;
+use memcg::barrier::BarrierMode;
 use memcg::{Bytes, Freshness, Group, Runtime, RuntimeBuilder, Stat};
 
 pub(crate) use crate::support::trees::{build, charge, create};
@@ -73,7 +72,8 @@ pub(crate) fn assert_exact(group: &Group, stat: Stat, subtree: i64, local: i64) 
 /// A figure's distance from the truth is within the read's error.
 #[track_caller]
 pub(crate) fn assert_honest(stats: &memcg::figures::Stats, stat: Stat, truth: i64) {
-    let (found, bound) = (stats.get(stat), stats.max_error_of(stat));
+    let found = stats.get(stat);
+    let bound = stats.max_error_of(stat);
     assert!(
         truth.abs_diff(found) <= bound,
         "{stat:?}: {truth} was read as {found} with an error of at most {bound}"
@@ -88,7 +88,7 @@ pub(crate) fn let_idle(runtime: &Runtime) {
         .expect("a period");
     eventually("a flush with nothing to visit", || {
         let before = runtime.counts().flush_visits;
-        runtime.root().flush();
+        runtime.root().inspect().flush();
         runtime.counts().flush_visits == before
     });
     runtime.stop_flusher();

@@ -12,7 +12,8 @@ const STAT: Stat = Stat::SLAB;
 fn what_the_last_holder_wrote_is_with_the_parent() {
     for builder in kinds() {
         let runtime = build(builder);
-        let (root, others) = (runtime.root(), [Other::spawn(), Other::spawn()]);
+        let root = runtime.root();
+        let others = [Other::spawn(), Other::spawn()];
         let acme = create(&root, "acme");
         acme.stat_add(STAT, 1_000_000);
         let mut sum = 0;

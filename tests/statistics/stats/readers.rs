@@ -1,6 +1,5 @@
 //! The write path, and what the readers make of it.
 
-use memcg::expert::Inspect as _;
 use memcg::{Freshness, Runtime, Stat};
 
 use super::{Other, assert_exact, build, create, kinds, let_idle};
@@ -12,7 +11,8 @@ fn a_subtree_is_the_sum_of_its_groups() {
     const DEPTH: i64 = 60;
     for builder in kinds() {
         let runtime = build(builder);
-        let (root, other) = (runtime.root(), Other::spawn());
+        let root = runtime.root();
+        let other = Other::spawn();
         let mut levels = vec![root.clone()];
         for depth in 1..DEPTH {
             let level = create(&levels[levels.len() - 1], &depth.to_string());
@@ -33,7 +33,8 @@ fn a_subtree_is_the_sum_of_its_groups() {
 fn an_addition_of_zero_makes_no_writer() {
     for builder in kinds() {
         let runtime = build(builder);
-        let (root, other) = (runtime.root(), Other::spawn());
+        let root = runtime.root();
+        let other = Other::spawn();
         let group = create(&root, "q");
         let add_zero = || {
             other.add(&group, Stat::ANON, 0);
@@ -85,7 +86,7 @@ fn only_a_flush_publishes() {
         "as exact as was asked for"
     );
     assert_eq!(runtime.counts().flushes, before.flushes);
-    b.flush();
+    b.inspect().flush();
     assert_eq!(stale(), [2, 0, 2]);
     assert_eq!(
         a.read(Freshness::Within(31)).get(Stat::WORKINGSET_REFAULT),
@@ -101,7 +102,8 @@ fn only_a_flush_publishes() {
 fn a_flush_of_everything_reaches_every_group() {
     for builder in kinds() {
         let runtime = build(builder);
-        let (root, other) = (runtime.root(), Other::spawn());
+        let root = runtime.root();
+        let other = Other::spawn();
         let groups: Vec<_> = (0..50)
             .map(|number| create(&root, &number.to_string()))
             .collect();
@@ -112,7 +114,7 @@ fn a_flush_of_everything_reaches_every_group() {
             }
         }
         let before = runtime.counts().flushes;
-        root.flush();
+        root.inspect().flush();
         assert_eq!(runtime.counts().flushes - before, 1);
         for (number, group) in (1..).zip(&groups) {
             let stale = group.read(Freshness::Stale);

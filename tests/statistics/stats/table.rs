@@ -26,13 +26,12 @@ fn printed(snapshot: &Snapshot, items: &[&str], path: &str) -> [Vec<String>; 2] 
 #[test]
 fn rows_hold_what_was_written_exactly() {
     for mut builder in kinds() {
-        let (rows, wait) = (
-            builder.stat("rows", Unit::Events),
-            builder.stat("wait", Unit::Nanoseconds),
-        );
+        let rows = builder.stat("rows", Unit::Events);
+        let wait = builder.stat("wait", Unit::Nanoseconds);
         let idle = builder.stat("idle", Unit::Events);
         let runtime = build(builder);
-        let (root, other) = (runtime.root(), Other::spawn());
+        let root = runtime.root();
+        let other = Other::spawn();
         let acme = create(&root, "acme");
         let [query, gone] = ["q17", "gone"].map(|name| create(&acme, name));
         query.stat_add(rows, 7);

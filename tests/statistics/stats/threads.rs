@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 
-use memcg::expert::Inspect as _;
 use memcg::{Freshness, Group, Stat};
 
 use super::{assert_exact, assert_honest, build, charge, create, kinds};
@@ -31,7 +30,7 @@ impl Drop for AtExit {
             self.group.read(Freshness::Exact).get(Stat::KERNEL) >= 3 * self.delta,
             "its own are there"
         );
-        self.group.flush();
+        self.group.inspect().flush();
     }
 }
 

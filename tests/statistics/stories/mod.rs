@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
-use memcg::expert::Inspect as _;
 use memcg::{Freshness, Group, Limits, Runtime, Stat};
 use unified::UnifiedSkip;
 
@@ -91,14 +90,15 @@ impl Statistics for Library {
     }
 
     fn flush_under_way(&self) -> Box<dyn Any> {
-        let (root, stop) = (self.groups[0].clone(), Arc::new(AtomicBool::new(false)));
+        let root = self.groups[0].clone();
+        let stop = Arc::new(AtomicBool::new(false));
         let (begun, begins) = sync_channel(0);
         let flushing = Flushing {
             stop: Arc::clone(&stop),
             thread: Some(std::thread::spawn(move || {
                 begun.send(()).expect("a thread waits for the first");
                 while !stop.load(Ordering::Relaxed) {
-                    root.flush();
+                    root.inspect().flush();
                 }
             })),
         };

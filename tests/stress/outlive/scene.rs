@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::expert::{BarrierMode, FixedBatch, PoolAlign};
+use memcg::barrier::BarrierMode;
+use memcg::footprint::PoolAlign;
 use memcg::kmem::Member;
 use memcg::kmem::{NodeId, Placement};
 use memcg::{
@@ -199,7 +200,8 @@ impl Scene {
                 group.events().local()
             }),
             13 => {
-                let (token, tally) = (self.token(), Arc::clone(&self.tally));
+                let token = self.token();
+                let tally = Arc::clone(&self.tally);
                 Thing::Listener(group.on_event(Event::Max, move |happened| {
                     let _token = &token;
                     assert!(happened.times() > 0);
@@ -207,7 +209,8 @@ impl Scene {
                 }))
             }
             14 => {
-                let (token, tally) = (self.token(), Arc::clone(&self.tally));
+                let token = self.token();
+                let tally = Arc::clone(&self.tally);
                 Thing::Hook(group.on_cancel(move |why| {
                     let _token = &token;
                     tally.cancelled.fetch_add(1, Ordering::Relaxed);

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use memcg::errors::CreateError;
-use memcg::expert::Inspect;
 use memcg::figures::{Events, PeakWindow};
 use memcg::kmem::{Kmem, Member, Mover, NodeId, PackedKmem, Placement, Precharge};
 use memcg::{
@@ -165,7 +164,8 @@ impl Thing {
 
 /// A charge becomes another.
 fn turn(mut charge: Charge, heap: &Heap, rng: &mut SmallRng) -> Option<Charge> {
-    let (bytes, had) = (rng.random_range(0..200), charge.bytes());
+    let bytes = rng.random_range(0..200);
+    let had = charge.bytes();
     let group = charge.group();
     assert!(group.path().starts_with('/'));
     match rng.random_range(0..9) {
@@ -241,7 +241,7 @@ fn use_group(group: &Group, scene: &Scene, heap: &Heap, rng: &mut SmallRng) {
             assert!(group.read(Freshness::Exact).get(Stat::FILE) > 0);
         }
         8 => {
-            let below: Vec<Group> = group.descendants().collect();
+            let below: Vec<Group> = group.inspect().descendants().collect();
             assert!(
                 below
                     .iter()
@@ -262,7 +262,7 @@ fn use_group(group: &Group, scene: &Scene, heap: &Heap, rng: &mut SmallRng) {
         }
         _ => drop(std::hint::black_box((
             group.live(),
-            group.live_local(),
+            group.inspect().live_local(),
             group.peak(),
             group.snapshot(usize::MAX),
         ))),

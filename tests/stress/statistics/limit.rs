@@ -36,11 +36,13 @@ fn a_limit_on_a_statistic_overshoots_by_the_writers_in_flight_at_most() {
             })
             .collect();
         let stat = [Stat::ANON, Stat::WORKINGSET_REFAULT][round % 2];
-        let (limit, added) = (300 * delta + delta / 2, AtomicU64::new(0));
+        let limit = 300 * delta + delta / 2;
+        let added = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for own in &own {
                 // Half of them in the same group.
-                let (all, own) = (&all, if round % 3 == 0 { &all } else { own });
+                let all = &all;
+                let own = if round % 3 == 0 { all } else { own };
                 let added = &added;
                 scope.spawn(move || {
                     added.fetch_add(add_up_to(limit, all, own, stat, delta), Ordering::SeqCst)
@@ -67,7 +69,8 @@ fn one_writer_at_a_time_keeps_a_limit_exactly() {
     let stat = Stat::ANON;
     for round in 1..=100_i64 {
         let limit = round * 1_000;
-        let (group, top) = (all.clone(), all.clone());
+        let group = all.clone();
+        let top = all.clone();
         let child = std::thread::spawn(move || {
             let child = group
                 .create("child", Limits::new())

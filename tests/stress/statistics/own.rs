@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
-use memcg::expert::Inspect as _;
 use memcg::{Freshness, Group, Limits, Runtime, Stat, Unit};
 
 use super::{Done, ops};
@@ -34,15 +33,17 @@ fn a_flush_shows_nothing_below_before_it_shows_above() {
     let writes = ops() / 50;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let (levels, done) = (&levels, &done);
+        let levels = &levels;
+        let done = &done;
         scope.spawn(move || {
             let _done = Done(done);
             for _ in 0..writes {
                 levels[DEPTH].stat_add(stat, 1);
-                levels[DEPTH].flush();
+                levels[DEPTH].inspect().flush();
             }
         });
-        let (mut looks, mut last) = (0, 0);
+        let mut looks = 0;
+        let mut last = 0;
         while !done.load(Ordering::SeqCst) {
             let mut below = 0;
             for level in [DEPTH, DEPTH - 1, DEPTH / 2, 1, 0] {
@@ -99,7 +100,8 @@ struct AtExit {
 
 impl Drop for AtExit {
     fn drop(&mut self) {
-        let (stat, root) = (self.tree.stats[self.thread], &self.tree.groups[0]);
+        let stat = self.tree.stats[self.thread];
+        let root = &self.tree.groups[0];
         let before = root.read(Freshness::Exact).get(stat);
         for (number, group) in (1..).zip(&self.tree.groups[1..]) {
             self.meet.wait();

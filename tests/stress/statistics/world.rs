@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use memcg::barrier::BarrierMode;
 use memcg::errors::CreateError;
-use memcg::expert::BarrierMode;
-use memcg::expert::Inspect as _;
 use memcg::{Charge, Freshness, Group, Limits, Runtime, Stat, Unit};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -175,7 +174,7 @@ impl World {
         }
         let stale = rng.random_bool(0.3);
         if stale {
-            self.runtime.root().flush();
+            self.runtime.root().inspect().flush();
         }
         let mut held: Vec<Known> = self
             .passing

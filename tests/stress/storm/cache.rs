@@ -90,7 +90,9 @@ impl Cache {
         let shelf = Arc::new(Shelf {
             held: Mutex::new(group.force_charge(0)),
         });
-        let (held, due, naps) = (Arc::clone(&shelf), Arc::clone(due), AtomicU64::new(nap_max));
+        let held = Arc::clone(&shelf);
+        let due = Arc::clone(due);
+        let naps = AtomicU64::new(nap_max);
         let reclaimer = Reclaimer {
             shelf: held,
             character,

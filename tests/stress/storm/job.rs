@@ -75,12 +75,10 @@ impl Job {
     ) -> Self {
         let held = Arc::<Held>::default();
         let hook = with_hook.then(|| {
-            let (held, stopped, calls, id) = (
-                Arc::clone(&held),
-                Arc::clone(stopped),
-                Arc::clone(calls),
-                group.id(),
-            );
+            let held = Arc::clone(&held);
+            let stopped = Arc::clone(stopped);
+            let calls = Arc::clone(calls);
+            let id = group.id();
             group.on_cancel(move |cancel: &Cancel| {
                 assert_eq!(cancel.group().id(), id, "the hook of another group");
                 let asks = cancel.wanted() > 0;

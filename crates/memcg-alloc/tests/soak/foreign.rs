@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use memcg::expert::{OomCandidate, OomOrder};
 use memcg::{
     Cancel, ChargeError, Event, Group, Happened, Later, Priority, Reclaim, ReclaimCause,
     ReclaimContext,
 };
+use memcg::{OomCandidate, OomOrder};
 use memcg::{OomPolicy, Registration};
 
 use crate::known_group::KnownGroup;
@@ -280,7 +280,8 @@ pub(crate) fn reclaimer(
 
 /// Registers a hook that has the group give back what it holds: at once, later, or never.
 pub(crate) fn hook(shared: &Arc<Shared>, known: &Arc<KnownGroup>, group: &Group) -> Registration {
-    let (shared, known) = (Arc::clone(shared), Arc::clone(known));
+    let shared = Arc::clone(shared);
+    let known = Arc::clone(known);
     let end = shared.draw().is_multiple_of(6).then(|| PanicsAtTheEnd {
         shared: Arc::clone(&shared),
         counts: true,

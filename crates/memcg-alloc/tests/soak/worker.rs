@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use memcg::expert::CentralStock;
+use memcg::CentralStock;
 use memcg::kmem::{Bound, NodeId, Placement};
 use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Counter, Group, InGroup, OnFull, Stat};
 use rand::rngs::SmallRng;
@@ -211,7 +211,8 @@ impl<'a> Worker<'a> {
     }
 
     fn wait_async(&mut self, known: &Arc<KnownGroup>, group: &Group) {
-        let (bytes, patience) = (Bytes(self.bytes()), self.time());
+        let bytes = Bytes(self.bytes());
+        let patience = self.time();
         let mut future = group.charge_async(bytes);
         if self.rng.random_bool(0.3) {
             future = future.undelayed();
@@ -266,7 +267,8 @@ impl<'a> Worker<'a> {
         let Holding::Charge(mut charge) = holding else {
             return self.put(known, holding);
         };
-        let (held, bytes) = (charge.bytes(), self.bytes() / 4);
+        let held = charge.bytes();
+        let bytes = self.bytes() / 4;
         match self.rng.random_range(0..8) {
             0 => drop(charge.grow(Bytes(bytes))),
             1 => drop(charge.shrink(Bytes(bytes))),
@@ -311,8 +313,10 @@ impl<'a> Worker<'a> {
             return self.charge(known, group);
         }
         for _ in 0..self.rng.random_range(1..8) {
-            let (size, align) = (self.size(), 1 << self.rng.random_range(0..7));
-            let (is_buffer, zeroed) = (self.rng.random(), self.rng.random());
+            let size = self.size();
+            let align = 1 << self.rng.random_range(0..7);
+            let is_buffer = self.rng.random();
+            let zeroed = self.rng.random();
             let make = || {
                 if is_buffer {
                     Holding::Buffer(bytes(1, size))
@@ -406,7 +410,9 @@ impl<'a> Worker<'a> {
         let Holding::Kmem(mut kmem) = holding else {
             return self.put(known, holding);
         };
-        let (from, to, bytes) = (self.node(), self.node(), Bytes(self.bytes()));
+        let from = self.node();
+        let to = self.node();
+        let bytes = Bytes(self.bytes());
         let moved = match self.rng.random_range(0..5) {
             0 => kmem.migrated(from, to, bytes),
             1 => kmem.migrate(from, to, bytes).unwrap_or(0),
@@ -514,7 +520,8 @@ impl<'a> Worker<'a> {
 
     /// A thread that ends has left credit behind.
     fn short_thread(&mut self, known: &Arc<KnownGroup>, group: &Group) {
-        let (world, seed) = (self.world, self.rng.random());
+        let world = self.world;
+        let seed = self.rng.random();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut worker = Worker::new(world, seed);

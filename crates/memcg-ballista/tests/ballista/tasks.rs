@@ -6,7 +6,6 @@ use std::time::Duration;
 use ballista_executor::execution_engine::DefaultExecutionEngine;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
 use datafusion::prelude::SessionContext;
-use memcg::expert::Inspect;
 use memcg::{Group, Limits, OomPolicy, Runtime};
 use memcg_ballista::GroupEngine;
 use memcg_datafusion::{GroupPool, PoolConfig, Queue};
@@ -92,10 +91,8 @@ async fn a_task_has_its_place() {
 async fn the_metrics_are_those_of_the_plan() {
     let runtime = runtime(64 * MIB);
     let _gold = tenants(&runtime, [("gold", Limits::new())]);
-    let (engine, plain) = (
-        GroupEngine::new(&runtime.root()),
-        DefaultExecutionEngine::new(),
-    );
+    let engine = GroupEngine::new(&runtime.root());
+    let plain = DefaultExecutionEngine::new();
     let session = session_of("gold");
     let mut seen = Vec::new();
     for engine in [
@@ -345,7 +342,8 @@ async fn tenants_without_a_group() {
             .expect("no group")
             .to_string()
     };
-    let (unnamed, silver) = (session_of(""), session_of("silver"));
+    let unnamed = session_of("");
+    let silver = session_of("silver");
     let none = error(&unnamed, fed_sort(&unnamed).await.1);
     assert!(
         none.contains("the session names no tenant: set memcg.tenant"),

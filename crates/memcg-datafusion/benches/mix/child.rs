@@ -225,12 +225,12 @@ pub(crate) fn run(mix: &Mix) -> std::result::Result<(), Box<dyn Error>> {
     let queue = Queue::new(ATTEMPTS, PATIENCE);
     let memory = Memory::new(mix, &queue)?;
     let base = memory.base(&tables, mix.limit)?;
-    let (most, ends) = (
-        Arc::new(AtomicU64::new(0)),
-        Arc::new(AtomicBool::new(false)),
-    );
+    let most = Arc::new(AtomicU64::new(0));
+    let ends = Arc::new(AtomicBool::new(false));
     if let Memory::Flat(pool) = &memory {
-        let (pool, most, ends) = (Arc::clone(pool), Arc::clone(&most), Arc::clone(&ends));
+        let pool = Arc::clone(pool);
+        let most = Arc::clone(&most);
+        let ends = Arc::clone(&ends);
         std::thread::spawn(move || watch(pool, most, ends));
     }
     let tokio = tokio::runtime::Builder::new_multi_thread()
@@ -244,7 +244,8 @@ pub(crate) fn run(mix: &Mix) -> std::result::Result<(), Box<dyn Error>> {
     let ended: Vec<_> = tokio.block_on(
         futures::stream::iter(order)
             .map(|number| {
-                let (kind, tenant) = (number % KINDS.len(), number / KINDS.len() % 2);
+                let kind = number % KINDS.len();
+                let tenant = number / KINDS.len() % 2;
                 let session = memory.session(&base, tenant, number as u64);
                 let copy = folder.join(number.to_string());
                 async move {

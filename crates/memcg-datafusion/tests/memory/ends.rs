@@ -20,7 +20,8 @@ const SORT: &str = "SELECT key, text, id FROM endless ORDER BY text";
 /// error and gives all back, and the query that needed the memory gets it.
 #[tokio::test(flavor = "current_thread")]
 async fn a_victim_on_a_current_thread_runtime() {
-    let (session, runtime) = (session(2), runtime());
+    let session = session(2);
+    let runtime = runtime();
     let acme = runtime.root().create("acme", limit(2 * MIB)).unwrap();
     acme.set_oom_policy(OomPolicy::Choose);
     let feed = fed(&session, "endless");
@@ -59,7 +60,8 @@ async fn a_victim_on_a_current_thread_runtime() {
 /// A session that is dropped ends what it runs, also while that waits for rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_goes_ends_its_query() {
-    let (session, runtime) = (session(2), runtime());
+    let session = session(2);
+    let runtime = runtime();
     let feed = fed(&session, "endless");
     let query = session
         .for_query(&runtime.root(), 17, Limits::new(), &PoolConfig::new())
@@ -128,7 +130,8 @@ impl Drop for PanicsAgain {
 /// value that panics, too.
 #[tokio::test(flavor = "current_thread")]
 async fn a_waker_that_panics_keeps_no_other_stream_asleep() {
-    let (session, runtime) = (session(2), runtime());
+    let session = session(2);
+    let runtime = runtime();
     let query = session
         .for_query(&runtime.root(), 17, Limits::new(), &PoolConfig::new())
         .unwrap();
@@ -170,7 +173,8 @@ async fn a_waker_that_panics_keeps_no_other_stream_asleep() {
 /// meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_aborted_query_gives_all_back() {
-    let (session, runtime) = (session(2), runtime());
+    let session = session(2);
+    let runtime = runtime();
     let feed = fed(&session, "endless");
     let query = session
         .for_query(
@@ -198,7 +202,8 @@ async fn an_aborted_query_gives_all_back() {
 /// it. What is reserved does not count, and neither does another query's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_query_that_allocates_what_it_does_not_reserve() {
-    let (session, runtime) = (session(2), runtime());
+    let session = session(2);
+    let runtime = runtime();
     let config = PoolConfig::new().max_unreserved(2 * MIB as usize);
     let queries = [1, 2].map(|name| {
         session

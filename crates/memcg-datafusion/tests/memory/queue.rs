@@ -45,7 +45,8 @@ struct Held {
 }
 
 async fn held(attempts: u32, patience: Duration) -> Held {
-    let (session, runtime) = (session_of(1, 30), runtime());
+    let session = session_of(1, 30);
+    let runtime = runtime();
     let acme = runtime.root().create("acme", limit(MAX)).unwrap();
     let queue = Queue::new(attempts, patience);
     let config = PoolConfig::new().queue(&queue);
@@ -208,7 +209,8 @@ async fn its_own_max_is_not_waited_for() {
 /// refusal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_does_not_fit_alone_is_refused() {
-    let (session, runtime) = (session_of(1, 200), runtime());
+    let session = session_of(1, 200);
+    let runtime = runtime();
     let acme = runtime.root().create("acme", limit(MIB)).unwrap();
     let queue = Queue::new(3, LONG);
     let query = session
@@ -230,7 +232,8 @@ async fn what_does_not_fit_alone_is_refused() {
 /// also where the pool is less so: after a refusal the query would not run again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn alone_a_growth_waits_for_memory_of_its_own() {
-    let (session, runtime) = (session_of(1, 1), runtime());
+    let session = session_of(1, 1);
+    let runtime = runtime();
     let acme = runtime.root().create("acme", limit(MAX)).unwrap();
     let config = PoolConfig::new()
         .patience(Duration::from_secs(1))

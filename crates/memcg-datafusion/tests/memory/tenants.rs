@@ -60,7 +60,9 @@ async fn a_hundred_queries_add_up() {
             .for_query(tenant, u64::from(number), Limits::new(), &config)
             .unwrap();
         let asked = random.random_range(0..QUERIES.len());
-        let (path, expected, done) = (tenant.path(), Arc::clone(&expected), Arc::clone(&done));
+        let path = tenant.path();
+        let expected = Arc::clone(&expected);
+        let done = Arc::clone(&done);
         let task = tokio::spawn(async move {
             match query.sql(QUERIES[asked]).await.unwrap().collect().await {
                 Ok(rows) => {

@@ -37,7 +37,8 @@ static OF_RUNTIMES: LazyLock<Mutex<Arc<[PerCpuAllocator]>>> =
 /// let root = runtime.root();
 /// let allocator = PerCpuAllocator::new(&root, PerCpuShape::new().with_unit(64 << 10))?;
 /// let counters = allocator.allocate(Layout::new::<[u64; 100]>(), &root)?;
-/// let (data, words) = (800 * runtime.topology().processor_count() as u64, 800);
+/// let data = 800 * runtime.topology().processor_count() as u64;
+/// let words = 800;
 /// assert_eq!((counters.charged(), root.live()), (data + words, data + words));
 /// assert_eq!(root.numa_stat(Stat::PERCPU, memcg::Freshness::Exact).sum() as u64, counters.charged());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -55,7 +56,8 @@ impl PerCpuAllocator {
     ///
     /// [`KmemError::Capacity`] for a chunk larger than memory can be.
     pub fn new(group: &Group, shape: PerCpuShape) -> Result<PerCpuAllocator, KmemError> {
-        let (topology, node_of) = (Topology::of(group), node_of(group));
+        let topology = Topology::of(group);
+        let node_of = node_of(group);
         let plan = Plan::new(shape, topology, node_of.page_size())?;
         let one_node = topology.nodes().next().filter(|_| topology.is_one_node());
         Ok(PerCpuAllocator {

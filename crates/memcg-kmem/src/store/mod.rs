@@ -100,7 +100,8 @@ impl KmemStore {
     /// Makes a store without pages, for the groups of the runtime of `group`.
     pub fn new_in(group: &Group) -> Self {
         let root = group.ancestors().last().unwrap_or_else(|| group.clone());
-        let (page_bytes, nodes) = (page_size(), Topology::of(&root).nodes().len());
+        let page_bytes = page_size();
+        let nodes = Topology::of(&root).nodes().len();
         KmemStore {
             root,
             page_bytes,
@@ -324,7 +325,8 @@ impl KmemStore {
                 max: u32::MAX.into(),
             });
         }
-        let (mut new_entries, mut new_pages) = (Vec::new(), Vec::new());
+        let mut new_entries = Vec::new();
+        let mut new_pages = Vec::new();
         let reserved = new_entries
             .try_reserve_exact(entries)
             .and_then(|()| new_pages.try_reserve_exact(pages));

@@ -129,7 +129,8 @@ fn loom_store_room_vs_read() {
         let root = runtime.root();
         let store = Arc::new(KmemStore::new_in(&root));
         let insert = |byte: u8, len: usize| store.insert(&root, &vec![byte; len]).unwrap();
-        let (hole, key) = (insert(0, 80), insert(1, 8));
+        let hole = insert(0, 80);
+        let key = insert(1, 8);
         // Most of the rest of the page: less is left than the thread below asks for.
         let rest =
             store.max_len() - (KmemStore::object_bytes(80) + KmemStore::object_bytes(8)) as usize;

@@ -24,10 +24,8 @@ fn shuttle_objects_of_a_slab() {
         let slab = Arc::new(KmemSlab::new_in(&root));
         let mut threads = Threads::new();
         for thread in 0..4_u64 {
-            let (slab, group) = (
-                slab.clone(),
-                root.create(&format!("q{thread}"), Limits::new()).unwrap(),
-            );
+            let slab = slab.clone();
+            let group = root.create(&format!("q{thread}"), Limits::new()).unwrap();
             threads.add(slab.insert(&group, thread).unwrap(), move |early| {
                 let late = slab.insert(&group, thread + 10).unwrap();
                 assert_eq!((*early, *late), (thread, thread + 10));
@@ -56,10 +54,8 @@ fn shuttle_strings_of_a_store() {
         let store = Arc::new(KmemStore::new_in(&root));
         let mut threads = Threads::new();
         for thread in 0..4_u8 {
-            let (store, group) = (
-                store.clone(),
-                root.create(&format!("q{thread}"), Limits::new()).unwrap(),
-            );
+            let store = store.clone();
+            let group = root.create(&format!("q{thread}"), Limits::new()).unwrap();
             threads.add((), move |()| {
                 let keys = [8, 64].map(|len| store.insert(&group, &vec![thread; len]).unwrap());
                 for (key, len) in keys.into_iter().zip([8, 64]) {

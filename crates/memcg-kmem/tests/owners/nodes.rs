@@ -39,7 +39,8 @@ pub(crate) enum Next {
 
 impl Nodes {
     pub(crate) fn new(next: Next) -> Arc<Nodes> {
-        let (calls, looked_up) = (AtomicU64::new(0), AtomicU64::new(0));
+        let calls = AtomicU64::new(0);
+        let looked_up = AtomicU64::new(0);
         Arc::new(Nodes {
             page: page(),
             pages: Mutex::default(),

@@ -26,13 +26,12 @@ fn hold(nodes: usize) -> Held {
         .node_of(node_of)
         .build()
         .expect("some nodes");
-    let (root, group) = (
-        runtime.root(),
-        runtime.root().create("q17", Limits::new()).expect("a name"),
-    );
+    let root = runtime.root();
+    let group = runtime.root().create("q17", Limits::new()).expect("a name");
     let mut vec = KmemVec::with_capacity_in(10, &group).expect("no limit");
     vec.push(7).expect("room");
-    let (slab, store) = (KmemSlab::new_in(&root), KmemStore::new_in(&root));
+    let slab = KmemSlab::new_in(&root);
+    let store = KmemStore::new_in(&root);
     let object = slab.insert(&group, [7; 4]).expect("no limit");
     let key = store.insert(&group, b"compressed").expect("no limit");
     let copies = PerCpu::new_with_in(&group, |_| 7).expect("no limit");

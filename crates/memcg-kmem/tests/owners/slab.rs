@@ -75,12 +75,10 @@ fn each_group_pays_to_the_byte_for_its_objects() {
 fn figures_follow_from_the_type() {
     fn check<T>(root: &Group) -> (u64, usize) {
         let slab = KmemSlab::<T>::new_in(root);
-        let (object, slots, bytes) = (
-            slab.object_bytes(),
-            slab.objects_per_page(),
-            slab.page_bytes(),
-        );
-        assert!(slots > 0 && bytes % page() == 0);
+        let object = slab.object_bytes();
+        let slots = slab.objects_per_page();
+        let bytes = slab.page_bytes();
+        assert!(slots > 0 && bytes.is_multiple_of(page()));
         assert!(
             object * slots as u64 <= bytes as u64,
             "{object} B, {slots} in {bytes} B"

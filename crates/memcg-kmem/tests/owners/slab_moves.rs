@@ -95,7 +95,8 @@ fn nothing_is_lost_while_everything_moves() {
     thread::scope(|scope| {
         let workers: Vec<_> = (0..3_usize)
             .map(|worker| {
-                let (slab, root) = (&slab, &root);
+                let slab = &slab;
+                let root = &root;
                 scope.spawn(move || {
                     let mut objects: Vec<KmemBox<[u64; 6]>> = Vec::new();
                     for round in 0..40 {

@@ -253,7 +253,9 @@ fn nothing_is_lost_while_everything_moves() {
             .collect();
         let movers: Vec<_> = (0..2)
             .map(|mover| {
-                let (over, nodes, store) = (&over, &nodes, &store);
+                let over = &over;
+                let nodes = &nodes;
+                let store = &store;
                 scope.spawn(move || {
                     for round in mover.. {
                         if over.load(Ordering::Relaxed) {

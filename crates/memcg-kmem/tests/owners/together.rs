@@ -27,8 +27,9 @@ fn a_group_goes_offline_while_it_allocates() {
         let tenant = parent.create("tenant", Limits::new()).unwrap();
         let held = thread::scope(|scope| {
             let worker = scope.spawn(|| {
-                let (mut objects, mut keys, mut vec) =
-                    (Vec::new(), Vec::new(), KmemVec::new_in(&tenant));
+                let mut objects = Vec::new();
+                let mut keys = Vec::new();
+                let mut vec = KmemVec::new_in(&tenant);
                 let refused = (0..).find_map(|number| {
                     // To a node where it has no part yet, more often than not.
                     let on = node(number / 8 % 3);
@@ -72,11 +73,12 @@ fn a_group_goes_offline_while_it_allocates() {
         let accounted = parent.numa_stat(Stat::SLAB, Freshness::Exact).sum()
             + parent.numa_stat(Stat::KERNEL, Freshness::Exact).sum();
         // With the parent offline as well some may be accounted above it.
-        assert!(if round % 3 == 0 {
+        let holds = if round % 3 == 0 {
             accounted <= charged as i64
         } else {
             accounted == charged as i64
-        });
+        };
+        assert!(holds);
         kept.push(held);
         if round % 10 == 9 {
             nodes.shift(round / 10 % 3, (round / 10 + 1) % 3);

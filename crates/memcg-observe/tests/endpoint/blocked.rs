@@ -39,7 +39,8 @@ fn a_limit_that_takes_long() {
             .create(name, Limits::new())
             .expect("a free name")
     };
-    let (full, other) = (group("full"), group("other"));
+    let full = group("full");
+    let other = group("other");
     let held = full.force_charge(Bytes(1_000));
     let (begun, begins) = mpsc::channel();
     let (goes, go) = mpsc::channel();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use memcg::expert::CentralStock;
+use memcg::CentralStock;
 use memcg::{Bytes, Charge, ChargeError, Charged, Group, IntoBytes, OnFull, Weigh};
 use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;
@@ -212,7 +212,8 @@ impl<T> Sender<T> {
 
     /// Does what [`charge_missed`](Self::charge_missed) does, for at most `time`.
     async fn charge_in_time(&self, bytes: Bytes, time: Duration) -> Result<Charge, SendError<()>> {
-        let (begun, mut over) = (Instant::now(), pin!(sleep(time)));
+        let begun = Instant::now();
+        let mut over = pin!(sleep(time));
         if let Some(charge) = self.charge_in_turn(bytes).await {
             return Ok(charge);
         }
@@ -266,7 +267,8 @@ impl<T> Sender<T> {
         &self,
         charge: impl Future<Output = Result<Charge, ChargeError>>,
     ) -> Result<Charge, SendError<()>> {
-        let (mut charge, mut closed) = (pin!(charge), pin!(self.messages.closed()));
+        let mut charge = pin!(charge);
+        let mut closed = pin!(self.messages.closed());
         poll_fn(|context| match charge.as_mut().poll(context) {
             Poll::Ready(charged) => {
                 Poll::Ready(charged.map_err(|refusal| SendError::Refused((), refusal)))
@@ -282,7 +284,7 @@ impl<T> Sender<T> {
 
 /// Bytes that a message is charged for.
 fn cost<T: Weigh>(message: &T) -> Bytes {
-    Bytes(message.weigh().saturating_add(message_overhead::<T>()) as u64)
+    Bytes(message.heap_bytes().saturating_add(message_overhead::<T>()) as u64)
 }
 
 impl<T: Weigh> Sender<T> {
@@ -413,7 +415,8 @@ pub struct WeakSender<T> {
 impl<T> WeakSender<T> {
     /// Returns a sender, `None` where the last one is gone.
     pub fn upgrade(&self) -> Option<Sender<T>> {
-        let (stock, waiters) = (self.stock.clone(), Arc::clone(&self.waiters));
+        let stock = self.stock.clone();
+        let waiters = Arc::clone(&self.waiters);
         Some(Sender {
             messages: self.messages.upgrade()?,
             stock,

@@ -16,9 +16,9 @@ use crate::text;
 pub(super) fn page(frame: &mut Frame<'_>, app: &App, path: &str, area: Rect, theme: Theme) {
     let [title, figures, plot, holders] = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Length(8),
+        Constraint::Length(9),
         Constraint::Fill(1),
-        Constraint::Length(5.min(area.height.saturating_sub(15))),
+        Constraint::Length(5.min(area.height.saturating_sub(16))),
     ])
     .areas(area);
     frame.render_widget(Paragraph::new(text::clean(path)).style(BOLD), title);
@@ -88,7 +88,8 @@ fn incidents_of(incidents: &[Incident], now: u64) -> Vec<TextLine<'static>> {
                 text::clean(counter)
             ),
         };
-        let (group, limited) = (text::clean(group), text::clean(limited));
+        let group = text::clean(group);
+        let limited = text::clean(limited);
         let what = match kind.as_str() {
             "victim" => format!("cancelled {group} for {amount}"),
             "timed_out" => format!("timed out: {amount} to {group}"),
@@ -169,7 +170,21 @@ fn figures_of(seen: &Seen, has_gone: bool) -> Vec<TextLine<'static>> {
             "refused/s",
             refused,
         ),
+        pair(
+            "share",
+            above_zero(row.share),
+            "important",
+            row.importance.map_or("-".into(), |of| of.to_string()),
+        ),
     ]
+}
+
+fn above_zero(share: u32) -> String {
+    if share == 0 {
+        "-".into()
+    } else {
+        share.to_string()
+    }
 }
 
 /// The events that have happened, the newest first.

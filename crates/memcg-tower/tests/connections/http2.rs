@@ -166,7 +166,8 @@ async fn a_stream_that_goes_in_its_answer_leaves_nothing() {
     for least in (0..LARGE).step_by(LARGE / 32) {
         let response = requests.send_request(get(&server, "/large")).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
-        let (mut body, mut came) = (response.into_body(), 0);
+        let mut body = response.into_body();
+        let mut came = 0;
         while came < least {
             came += body
                 .frame()
@@ -208,11 +209,9 @@ async fn a_connection_that_goes_takes_all_its_streams() {
     )
     .await;
     let mut streams = vec![requests.send_request(get(&server, "/never"))];
-    let (taken, frames, fit) = (
-        Arc::default(),
-        2 * WINDOW as usize / FRAME,
-        FIT - LARGE / MIB,
-    );
+    let taken = Arc::default();
+    let frames = 2 * WINDOW as usize / FRAME;
+    let fit = FIT - LARGE / MIB;
     let running = 2 + fit;
     for _ in 0..fit {
         streams.push(requests.send_request(upload(&server, stops_after(frames, &taken))));

@@ -82,10 +82,8 @@ impl Server {
         socket.set_send_buffer_size(SEND_BUFFER).unwrap();
         socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let listener = socket.listen(1024).unwrap();
-        let (address, connections) = (
-            listener.local_addr().unwrap(),
-            Arc::new(AtomicUsize::new(0)),
-        );
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
         let accepted = Arc::clone(&connections);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
@@ -114,9 +112,11 @@ impl Server {
         });
         let ends = Arc::new(AtomicBool::new(false));
         let sampler = std::thread::spawn({
-            let (ends, groups) = (Arc::clone(&ends), [acme.clone(), globex.clone()]);
+            let ends = Arc::clone(&ends);
+            let groups = [acme.clone(), globex.clone()];
             move || {
-                let (mut samples, mut most) = (0, 0);
+                let mut samples = 0;
+                let mut most = 0;
                 loop {
                     for group in &groups {
                         let usage = group.usage();

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
-use memcg::expert::{BarrierMode, FixedBatch, Inspect};
+use memcg::barrier::BarrierMode;
 use memcg::figures::ReclaimReport;
 use memcg::{
     Bytes, ChargeError, Group, Later, Limit, Limits, Priority, Reclaim, Registration, Runtime,
@@ -359,10 +359,8 @@ impl Run {
         self.at = String::from("end");
         self.verify();
         let due = std::mem::take(&mut lock(&self.findings).due);
-        let (cast, held) = (
-            std::mem::take(&mut self.books.cast),
-            std::mem::take(&mut self.books.held),
-        );
+        let cast = std::mem::take(&mut self.books.cast);
+        let held = std::mem::take(&mut self.books.held);
         let registrations: Vec<_> = cast
             .iter()
             .map(|cast| lock(&cast.registration).take())
@@ -381,7 +379,11 @@ impl Run {
             "a group is left"
         );
         assert_eq!(
-            (root.usage(), root.forced(), root.descendants_in_excess()),
+            (
+                root.usage(),
+                root.forced(),
+                root.inspect().descendants_in_excess()
+            ),
             (0, 0, 0),
             "bytes are left"
         );

@@ -1,0 +1,627 @@
+//! A spec is applied: checked, stored, and only then is anything reclaimed.
+//!
+//! 1. Check the whole spec, beside the groups that exist. Nothing is changed yet.
+//! 2. Store what grants more, from the top down; then what grants less and what is a percentage,
+//!    from the top down; then create what is missing. All this is quick and runs no foreign code.
+//! 3. Reclaim below what was lowered, from the bottom up, so that a tenant's own caches give before
+//!    a group above asks all of them.
+//!
+//! A journal takes it all back if a step fails. In between, a charge is refused only where the old
+//! limits or the new ones refuse it: each limit goes from its old value to the new one in one step,
+//! those that rise first.
+//!
+//! Others may set limits meanwhile. A limit is stored, and taken back, under the tree's lock, only
+//! where it is still this spec's to set: see [`Applied`](crate::state::applied::Applied).
+
+use super::super::error::{CreateError, LimitError};
+use super::super::handle::Group;
+use super::super::limits::Limits;
+use super::changes::{GroupChange, SpecChanges};
+use super::{ApplyOptions, GroupSpec, SpecError, SpecPath};
+use crate::admission::lowered;
+use crate::counter::object::Counter;
+use crate::counter::slow_path::SlowPath;
+use crate::hierarchy::{group_object, group_tree, importance, limits, setting_names};
+use crate::pressure::{throttle, victims};
+use crate::state::applied::{Applied, Settings};
+use crate::state::limits::LimitKind;
+use crate::state::name::GroupName;
+use crate::state::oom::{OomOrder, OomPolicy};
+use crate::units::{Limit, Percent};
+
+fn applied(group: &Group) -> &Applied {
+    &group_object::of(group.first()).applied
+}
+
+impl GroupSpec {
+    /// Brings `group` and the groups below it to what this spec says: all of it, or nothing if a
+    /// part is refused. Creates the groups that are missing, and returns what has changed. It may
+    /// block: in async code call it on a thread for blocking work.
+    ///
+    /// * A limit that the spec names is set, whoever has set it before.
+    /// * A limit that it does not name is unset if an earlier spec has set it, and nobody else has
+    ///   set it since. One that the program has set stays, and so does a max that follows the host,
+    ///   or a soft limit that is a share. The same holds for a policy.
+    /// * A group that the spec does not name stays as it is, with all its limits.
+    ///   [`ApplyOptions::prune`] takes those offline that an earlier spec created.
+    /// * Where the spec says [`OomPolicy::Choose`], an [order](OomPolicy::by) of the service's own
+    ///   stays.
+    ///
+    /// The spec is checked before anything changes. Then limits that rise are stored, from the top
+    /// down, and those that are lowered; missing groups are created; then the bytes above lowered
+    /// limits are reclaimed as [`Group::set_limits`] does, from the bottom up. If a group still
+    /// holds more than its lowered max, that is an error (unless the options
+    /// [say otherwise](ApplyOptions::keep_excess)), and all earlier limits are back: but for one
+    /// that somebody else has set meanwhile. Groups that the call created go offline again. What
+    /// reclaim has freed, and a group that was cancelled as a victim, do not come back.
+    ///
+    /// It costs a look at each group of the spec, and for each limit that changes what
+    /// [`Group::set_limits`] costs: a spec that changes nothing sets nothing. It blocks where a
+    /// max or a high is lowered below usage, for at most
+    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time) each, and for the victims of a policy
+    /// that chooses. Charges go on meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`SpecError`]. One spec at a time is applied in a runtime; another call meanwhile returns
+    /// [`SpecError::Busy`].
+    ///
+    /// ```
+    /// use memcg::{GroupSpec, Limits, Runtime};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let spec = |limits| GroupSpec::new().group("acme", GroupSpec::new().limits(limits));
+    /// spec(Limits::new().max(100).high(80)).apply(&runtime.root())?;
+    /// let acme = runtime.group("/acme").unwrap();
+    /// acme.set_limits(Limits::new().low(20))?; // by the program
+    ///
+    /// let changes = spec(Limits::new().max(200)).apply(&runtime.root())?;
+    /// assert_eq!(changes.to_string(), "/acme: high 80 B -> none, max 100 B -> 200 B\n", "low stays");
+    ///
+    /// let _held = acme.charge(150)?;
+    /// let refused = spec(Limits::new().max(100)).apply(&runtime.root()).unwrap_err();
+    /// assert!(refused.to_string().starts_with("/acme holds 50 B above max 100 B"));
+    /// assert_eq!(acme.max(), 200, "as it was");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn apply(&self, group: &Group) -> Result<SpecChanges, SpecError> {
+        self.apply_with(group, ApplyOptions::new())
+    }
+
+    /// Does what [`apply`](Self::apply) does, with options.
+    ///
+    /// # Errors
+    ///
+    /// As [`apply`](Self::apply).
+    pub fn apply_with(
+        &self,
+        group: &Group,
+        options: ApplyOptions,
+    ) -> Result<SpecChanges, SpecError> {
+        let top = if group.parent().is_none() {
+            String::new()
+        } else {
+            group.path()
+        };
+        let path = SpecPath::of(&top);
+        self.check_at(&path)?;
+        if group.is_offline() {
+            return Err(SpecError::Offline {
+                group: group.clone(),
+            });
+        }
+        let _alone = Alone::begin(group).ok_or(SpecError::Busy)?;
+        let above = group.first().path_to_root().skip(1);
+        let limited = above.map(|level| level.max()).find(|&max| max < u64::MAX);
+        let mut plan = Plan::default();
+        plan.add(self, "", 0, Some(group.clone()), limited, &path)?;
+        let mut changes = SpecChanges::default();
+        if let Err(error) = plan.carry_out(options, &mut changes) {
+            plan.take_back();
+            return Err(error);
+        }
+        plan.report(&mut changes);
+        if options.prune {
+            plan.prune(&mut changes);
+        }
+        Ok(changes)
+    }
+}
+
+/// While it lives no other spec is applied in the runtime.
+struct Alone<'a>(&'a Group);
+
+impl Alone<'_> {
+    fn begin(group: &Group) -> Option<Alone<'_>> {
+        let _path = SlowPath::enter();
+        let was_busy = std::mem::replace(&mut *group_tree::of(group.first()).applying.lock(), true);
+        (!was_busy).then_some(Alone(group))
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        let _path = SlowPath::enter();
+        *group_tree::of(self.0.first()).applying.lock() = false;
+    }
+}
+
+/// The groups of a spec, parents first, and what was done to them.
+#[derive(Default)]
+struct Plan<'a> {
+    groups: Vec<Planned<'a>>,
+    journal: Vec<Done>,
+}
+
+struct Planned<'a> {
+    spec: &'a GroupSpec,
+    name: &'a str,
+    /// The place of its parent in the plan; that of the first is its own.
+    parent: usize,
+    /// `None`: it is missing.
+    group: Option<Group>,
+    /// What it was before, if it existed.
+    target: Option<Target>,
+}
+
+/// A group that existed: what it was, and what it is to be.
+struct Target {
+    before: Limits,
+    /// With the order that the service gave it.
+    policy_before: OomOrder,
+    applied_before: Settings,
+    /// Max and high in bytes.
+    bytes_before: [u64; 2],
+    /// The values to be stored, defaults for those that are unset among them.
+    limits: Limits,
+    /// What the spec names.
+    named: Settings,
+    /// What an earlier spec named, and this one does not.
+    dropped: Settings,
+    /// Of both: what is not yet as it is to be.
+    differs: Settings,
+}
+
+/// A step that can be taken back.
+enum Done {
+    /// The group at that place of the plan was created.
+    Created(usize),
+    /// These settings of the group at that place were stored.
+    Stored(usize, Settings),
+}
+
+const MAX: Settings = Settings::limit(LimitKind::Max);
+
+impl Target {
+    fn new(group: &Group, spec: &GroupSpec) -> Result<Target, SpecError> {
+        if spec.limits.cover_allocations && group.first().cover().is_none() {
+            return Err(SpecError::Limit(LimitError::CoversNot {
+                group: group.clone(),
+            }));
+        }
+        let (before, applied) = (group.limits(), applied(group).get());
+        // The root has no siblings, and so no share.
+        let here = |settings: Settings| {
+            settings.without(Settings::SHARE.only_if(group.parent().is_none()))
+        };
+        let named = here(spec.settings());
+        let dropped = applied.without(named).without(Settings::CREATED);
+        let mut limits = spec.limits.only(here(Settings::ALL));
+        if limits.share.is_some_and(|share| share > 0) {
+            limits.soft = None;
+        }
+        // A soft limit that takes the place of a share unsets it, and a share a soft limit.
+        let replaced = Settings::SOFT_OR_SHARE.only_if(named.has(Settings::SOFT_OR_SHARE));
+        let limits = limits.filled(dropped.without(replaced));
+        let mut target = Target {
+            before,
+            policy_before: victims::policy_of(group.first()),
+            applied_before: applied,
+            bytes_before: bytes_of(group),
+            limits,
+            named,
+            dropped,
+            differs: Settings::NONE,
+        };
+        target.differs = target.differences(spec);
+        Ok(target)
+    }
+
+    fn policy_before(&self) -> OomPolicy {
+        self.policy_before.policy
+    }
+
+    fn differences(&self, spec: &GroupSpec) -> Settings {
+        let (before, limits, dropped) = (&self.before, &self.limits, self.dropped);
+        let has_share = before.share.is_some_and(|share| share > 0);
+        let kinds = before.kinds().into_iter().zip(limits.kinds());
+        let kinds = kinds.map(|((kind, before), (_, wanted))| {
+            let gives_share_up = kind == LimitKind::Soft && has_share;
+            let differs = wanted.is_some() && (before != wanted || gives_share_up);
+            Settings::limit(kind).only_if(differs)
+        });
+        let percent = |percent: Option<Percent>| percent.map_or(0, Percent::get);
+        let policy = spec.oom_policy.unwrap_or_default();
+        let is_named_or_dropped = |setting| self.named.and(dropped).has(setting);
+        let others = [
+            (
+                Settings::SHARE,
+                limits
+                    .share
+                    .is_some_and(|share| share != before.share.unwrap_or(0)),
+            ),
+            (
+                Settings::ELEVATED,
+                limits.elevated.is_some() && percent(limits.elevated) != percent(before.elevated),
+            ),
+            (
+                Settings::CRITICAL,
+                limits.critical.is_some() && percent(limits.critical) != percent(before.critical),
+            ),
+            (
+                Settings::IMPORTANCE,
+                is_named_or_dropped(Settings::IMPORTANCE) && limits.importance != before.importance,
+            ),
+            (
+                Settings::SETTING_NAME,
+                is_named_or_dropped(Settings::SETTING_NAME) && limits.setting != before.setting,
+            ),
+            (
+                Settings::OOM_POLICY,
+                is_named_or_dropped(Settings::OOM_POLICY) && policy != self.policy_before(),
+            ),
+        ];
+        let others = others.map(|(setting, differs)| setting.only_if(differs));
+        kinds.chain(others).fold(Settings::NONE, Settings::and)
+    }
+
+    /// What is stored in the second pass: a max or a high that is lowered, and percentages, of which
+    /// a max above may have been one of the former.
+    fn later(&self) -> Settings {
+        let is_lowered = |kind: LimitKind, limit| match (kind, limit) {
+            (LimitKind::Max, Limit::Bytes(bytes)) => bytes < self.bytes_before[0],
+            (LimitKind::High, Limit::Bytes(bytes)) => bytes < self.bytes_before[1],
+            (_, limit) => matches!(limit, Limit::Percent(_)),
+        };
+        self.limits
+            .kinds()
+            .into_iter()
+            .map(|(kind, limit)| {
+                Settings::limit(kind).only_if(limit.is_some_and(|limit| is_lowered(kind, limit)))
+            })
+            .fold(Settings::NONE, Settings::and)
+    }
+
+    /// Takes back what was stored of these settings. What somebody else has set since stays.
+    fn take_back(&self, group: &Group, which: Settings) {
+        let (first, applied) = (group.first(), applied(group));
+        let (touched, differs) = (
+            self.named.and(self.dropped).among(which),
+            with_pair(self.differs.among(which)),
+        );
+        let before = self.before;
+        let has_share = before.share.is_some_and(|share| share > 0);
+        let before = Limits {
+            soft: before.soft.filter(|_| !has_share),
+            ..before.filled(touched.and(differs)).only(differs)
+        };
+        let is_as_stored = |kind, limit: Option<Limit>| {
+            !differs.has(Settings::limit(kind))
+                || limit.is_none_or(|limit| limits::set_to(first, kind) == limit)
+        };
+        let due = || {
+            let others = applied.get().differing(self.named).among(touched);
+            let changed = self
+                .limits
+                .kinds()
+                .into_iter()
+                .map(|(kind, limit)| Settings::limit(kind).only_if(!is_as_stored(kind, limit)));
+            with_pair(touched.without(changed.fold(others, Settings::and)))
+        };
+        let store = |only: Settings| {
+            let mut stored = Settings::NONE;
+            let also = |due: Settings| {
+                let due = due.among(only);
+                applied.add(due.among(self.applied_before));
+                applied.remove(due.without(self.applied_before));
+                stored = due;
+            };
+            let name = before.setting_if_valid();
+            let done = group.store_limits(&before.only(only), name, || due().among(only), also);
+            done.map(|()| stored)
+        };
+        // Together; one by one where the program has unset the max that a percentage was taken of.
+        let stored = store(Settings::ALL).unwrap_or_else(|_| {
+            Settings::each()
+                .filter_map(|setting| store(setting).ok())
+                .fold(Settings::NONE, Settings::and)
+        });
+        let stored = stored.among(differs);
+        set_importance_and_name(group, &before, stored);
+        if stored.has(Settings::OOM_POLICY) {
+            victims::set_policy(first, self.policy_before.clone());
+        }
+    }
+}
+
+fn bytes_of(group: &Group) -> [u64; 2] {
+    [LimitKind::Max, LimitKind::High].map(|kind| limits::value(group.first(), kind))
+}
+
+impl<'a> Plan<'a> {
+    /// Adds a group and those below. `limited`: the max that its percentages will be taken of, in
+    /// bytes.
+    fn add(
+        &mut self,
+        spec: &'a GroupSpec,
+        name: &'a str,
+        parent: usize,
+        group: Option<Group>,
+        limited: Option<u64>,
+        path: &SpecPath<'_>,
+    ) -> Result<(), SpecError> {
+        let is_dropped = |group: &Group| applied(group).get().has(MAX);
+        let max = match (spec.limits.max, &group) {
+            (Some(max), _) => max,
+            (None, Some(group)) if !is_dropped(group) => {
+                limits::set_to(group.first(), LimitKind::Max)
+            }
+            (None, _) => Limit::Unlimited,
+        };
+        let max = match max {
+            Limit::Bytes(bytes) => Some(bytes),
+            Limit::Unlimited => None,
+            // If nothing above has a max any more, it keeps the bytes that it has.
+            Limit::Percent(percent) => limited
+                .map(|of| percent.of(of))
+                .or_else(|| group.as_ref().map(Group::max)),
+        };
+        for (kind, limit) in spec.limits.kinds() {
+            let own = max.filter(|_| kind == LimitKind::ReclaimAbove);
+            if let Some(Limit::Percent(percent)) = limit
+                && own.or(limited).is_none()
+            {
+                return Err(SpecError::PercentOfNothing {
+                    path: path.to_string(),
+                    limit: kind.name(),
+                    percent,
+                });
+            }
+        }
+        let target = group.as_ref().map(|group| Target::new(group, spec));
+        let place = self.groups.len();
+        self.groups.push(Planned {
+            spec,
+            name,
+            parent,
+            target: target.transpose()?,
+            group: group.clone(),
+        });
+        for (name, below) in &spec.groups {
+            let child = group.as_ref().and_then(|group| group.child(name));
+            self.add(
+                below,
+                name,
+                place,
+                child,
+                max.or(limited),
+                &path.below(name)?,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn carry_out(
+        &mut self,
+        options: ApplyOptions,
+        changes: &mut SpecChanges,
+    ) -> Result<(), SpecError> {
+        let places = 0..self.groups.len();
+        for place in places.clone() {
+            self.store(place, |target| Settings::ALL.without(target.later()))?;
+        }
+        for place in places.clone() {
+            self.store(place, Target::later)?;
+        }
+        for place in places.clone() {
+            self.create(place)?;
+        }
+        for place in places.rev() {
+            let planned = &self.groups[place];
+            if let (Some(target), Some(group)) = (&planned.target, &planned.group) {
+                let excess = shrink(group, target);
+                if excess > 0 && !options.keep_excess {
+                    return Err(SpecError::AboveMax {
+                        group: group.clone(),
+                        max: group.max(),
+                        excess,
+                    });
+                }
+                if excess > 0 {
+                    changes.above_max.push((group.clone(), excess));
+                }
+            }
+        }
+        let mut groups = self
+            .groups
+            .iter()
+            .filter_map(|planned| planned.group.as_ref());
+        match groups.find(|group| group.is_offline()) {
+            Some(group) => Err(SpecError::Offline {
+                group: group.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Stores those settings that `which` names, if the group existed.
+    fn store(
+        &mut self,
+        place: usize,
+        which: impl Fn(&Target) -> Settings,
+    ) -> Result<(), SpecError> {
+        let planned = &self.groups[place];
+        let (Some(target), Some(group)) = (&planned.target, &planned.group) else {
+            return Ok(());
+        };
+        let (which, applied) = (which(target), applied(group));
+        let (named, dropped) = (target.named.among(which), target.dropped.among(which));
+        let (differs, marked) = (target.differs.among(which), applied.get());
+        if differs.is_empty() && named.without(marked).is_empty() && !marked.has(dropped) {
+            return Ok(());
+        }
+        let mut stored = Settings::NONE;
+        group
+            .store_limits(
+                &target.limits.only(differs),
+                target.limits.setting_if_valid(),
+                // What somebody else has set since the plan is no more the spec's to unset.
+                || named.and(dropped.among(applied.get())),
+                |due| {
+                    applied.add(due.among(named));
+                    applied.remove(due.among(dropped));
+                    stored = due;
+                },
+            )
+            .map_err(SpecError::Limit)?;
+        let unset = stored.among(dropped).among(differs);
+        set_importance_and_name(group, &Limits::new(), unset);
+        if stored.among(differs).has(Settings::OOM_POLICY) {
+            let policy = planned.spec.oom_policy.unwrap_or_default();
+            victims::set_policy(group.first(), policy.into());
+        }
+        self.journal.push(Done::Stored(place, which));
+        Ok(())
+    }
+
+    /// Creates the group, if it is missing. Its parent comes before it.
+    fn create(&mut self, place: usize) -> Result<(), SpecError> {
+        let planned = &self.groups[place];
+        let (None, Some(parent)) = (&planned.group, &self.groups[planned.parent].group) else {
+            return Ok(());
+        };
+        let spec = planned.spec;
+        let mark = |group: &Counter| {
+            let object = group_object::of(group);
+            object.applied.add(spec.settings().and(Settings::CREATED));
+            object.oom.set_policy(spec.oom_policy.unwrap_or_default());
+        };
+        let name = GroupName::Text(planned.name).canonical();
+        match parent.create_named(name, spec.limits, &mark) {
+            Ok(group) => {
+                self.groups[place].group = Some(group);
+                self.journal.push(Done::Created(place));
+                Ok(())
+            }
+            // The program was faster: its group is one that exists.
+            Err(CreateError::Taken { group }) => {
+                let target = Target::new(&group, spec)?;
+                let planned = &mut self.groups[place];
+                (planned.target, planned.group) = (Some(target), Some(group));
+                self.store(place, |_| Settings::ALL)
+            }
+            Err(error) => Err(SpecError::Create(error)),
+        }
+    }
+
+    /// Takes all back that was done, the last step first: so limits rise before others fall again.
+    fn take_back(&mut self) {
+        for done in std::mem::take(&mut self.journal).into_iter().rev() {
+            match done {
+                Done::Created(place) => {
+                    if let Some(group) = &self.groups[place].group {
+                        group.offline_tree();
+                    }
+                }
+                Done::Stored(place, which) => {
+                    let planned = &self.groups[place];
+                    if let (Some(target), Some(group)) = (&planned.target, &planned.group) {
+                        target.take_back(group, which);
+                    }
+                }
+            }
+        }
+    }
+
+    fn report(&self, changes: &mut SpecChanges) {
+        for planned in &self.groups {
+            let Some(group) = &planned.group else {
+                continue;
+            };
+            let Some(target) = &planned.target else {
+                changes.created.push(GroupChange {
+                    group: group.clone(),
+                    before: Limits::new().filled(Settings::ALL),
+                    after: group.limits(),
+                    oom_policy: Some((OomPolicy::Inherit, group.oom_policy())),
+                });
+                continue;
+            };
+            let differs = with_pair(target.differs);
+            let only = |limits: Limits| Limits {
+                cover_allocations: false,
+                ..limits.only(differs)
+            };
+            let change = GroupChange {
+                group: group.clone(),
+                before: only(target.before),
+                after: only(group.limits()),
+                oom_policy: differs
+                    .has(Settings::OOM_POLICY)
+                    .then(|| (target.policy_before(), group.oom_policy())),
+            };
+            if change.is_any() {
+                changes.changed.push(change);
+            }
+        }
+    }
+
+    fn prune(&self, changes: &mut SpecChanges) {
+        for planned in self
+            .groups
+            .iter()
+            .filter(|planned| planned.target.is_some())
+        {
+            for child in planned.group.iter().flat_map(Group::children) {
+                let is_named = planned.spec.groups.contains_key(&*child.name());
+                if !is_named && applied(&child).get().has(Settings::CREATED) {
+                    child.offline_tree();
+                    changes.removed.push(child);
+                }
+            }
+        }
+    }
+}
+
+/// Either takes the other's place, so both are taken back and shown together.
+fn with_pair(settings: Settings) -> Settings {
+    settings.and(Settings::SOFT_OR_SHARE.only_if(settings.has(Settings::SOFT_OR_SHARE)))
+}
+
+/// Of these settings, those that are missing from `limits` are unset. Neither has a value for that.
+fn set_importance_and_name(group: &Group, limits: &Limits, settings: Settings) {
+    if settings.has(Settings::IMPORTANCE) && limits.importance.is_none() {
+        importance::clear(group.first());
+    }
+    if settings.has(Settings::SETTING_NAME) && limits.setting_name().is_none() {
+        setting_names::clear(group.first());
+    }
+}
+
+/// Reclaims what is above a max or a high that was lowered. Returns the bytes that stay above the
+/// max.
+fn shrink(group: &Group, target: &Target) -> u64 {
+    let ([max, high], [max_before, high_before]) = (bytes_of(group), target.bytes_before);
+    let mut excess = 0;
+    if max < max_before {
+        excess = lowered::shrink_to_max(group.first());
+        // A max that is only observed asks no group for anything.
+        if group.first().is_observed() {
+            excess = 0;
+        }
+    }
+    if high < high_before {
+        throttle::shrink_to_high(group.first(), u8::MAX);
+    }
+    excess
+}
