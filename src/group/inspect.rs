@@ -163,9 +163,9 @@ impl GroupInspector<'_> {
 
     /// Returns the delay of a charge of `bytes` that walks the tree now: the greatest delay among
     /// this group and its ancestors. Charges do not sleep for 10 ms or less. The call costs a few
-    /// loads a level. Above a high the call takes the tree's lock and counts credit out; where credit
-    /// alone may be above, it drains that, which takes a barrier. That it does not do inside a reclaimer,
-    /// where credit counts.
+    /// loads a level. Above a high it takes the tree's lock and counts credit out; where credit may
+    /// be all that is above, it drains that, which takes a barrier. Inside a reclaimer it does
+    /// neither, and credit counts.
     ///
     /// Source: `calculate_high_delay` in `mm/memcontrol.c`.
     ///
