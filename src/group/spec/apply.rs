@@ -110,7 +110,7 @@ impl GroupSpec {
                 group: group.clone(),
             });
         }
-        let _alone = Alone::begin(group).ok_or(SpecError::Busy)?;
+        let _turn = ApplyTurn::begin(group).ok_or(SpecError::Busy)?;
         let above = group.first().path_to_root().skip(1);
         let limited = above.map(|level| level.max()).find(|&max| max < u64::MAX);
         let mut plan = Plan::default();
@@ -129,17 +129,17 @@ impl GroupSpec {
 }
 
 /// While it lives no other spec is applied in the runtime.
-struct Alone<'a>(&'a Group);
+struct ApplyTurn<'a>(&'a Group);
 
-impl Alone<'_> {
-    fn begin(group: &Group) -> Option<Alone<'_>> {
+impl ApplyTurn<'_> {
+    fn begin(group: &Group) -> Option<ApplyTurn<'_>> {
         let _path = SlowPath::enter();
         let was_busy = std::mem::replace(&mut *group_tree::of(group.first()).applying.lock(), true);
-        (!was_busy).then_some(Alone(group))
+        (!was_busy).then_some(ApplyTurn(group))
     }
 }
 
-impl Drop for Alone<'_> {
+impl Drop for ApplyTurn<'_> {
     fn drop(&mut self) {
         let _path = SlowPath::enter();
         *group_tree::of(self.0.first()).applying.lock() = false;
@@ -161,11 +161,11 @@ struct Planned<'a> {
     /// `None`: it is missing.
     group: Option<Group>,
     /// What it was before, if it existed.
-    target: Option<Target>,
+    target: Option<GroupTarget>,
 }
 
 /// A group that existed: what it was, and what it is to be.
-struct Target {
+struct GroupTarget {
     before: Limits,
     /// With the order that the service gave it.
     policy_before: OomOrder,
@@ -192,8 +192,8 @@ enum Done {
 
 const MAX: Settings = Settings::limit(LimitKind::Max);
 
-impl Target {
-    fn new(group: &Group, spec: &GroupSpec) -> Result<Target, SpecError> {
+impl GroupTarget {
+    fn new(group: &Group, spec: &GroupSpec) -> Result<GroupTarget, SpecError> {
         if spec.limits.cover_allocations && group.first().cover().is_none() {
             return Err(SpecError::Limit(LimitError::CoversNot {
                 group: group.clone(),
@@ -213,7 +213,7 @@ impl Target {
         // A soft limit that takes the place of a share unsets it, and a share a soft limit.
         let replaced = Settings::SOFT_OR_SHARE.only_if(named.has(Settings::SOFT_OR_SHARE));
         let limits = limits.filled(dropped.without(replaced));
-        let mut target = Target {
+        let mut target = GroupTarget {
             before,
             policy_before: victims::policy_of(group.first()),
             applied_before: applied,
@@ -388,7 +388,7 @@ impl<'a> Plan<'a> {
                 });
             }
         }
-        let target = group.as_ref().map(|group| Target::new(group, spec));
+        let target = group.as_ref().map(|group| GroupTarget::new(group, spec));
         let place = self.groups.len();
         self.groups.push(Planned {
             spec,
@@ -421,7 +421,7 @@ impl<'a> Plan<'a> {
             self.store(place, |target| Settings::ALL.without(target.later()))?;
         }
         for place in places.clone() {
-            self.store(place, Target::later)?;
+            self.store(place, GroupTarget::later)?;
         }
         for place in places.clone() {
             self.create(place)?;
@@ -458,7 +458,7 @@ impl<'a> Plan<'a> {
     fn store(
         &mut self,
         place: usize,
-        which: impl Fn(&Target) -> Settings,
+        which: impl Fn(&GroupTarget) -> Settings,
     ) -> Result<(), SpecError> {
         let planned = &self.groups[place];
         let (Some(target), Some(group)) = (&planned.target, &planned.group) else {
@@ -515,7 +515,7 @@ impl<'a> Plan<'a> {
             }
             // The program was faster: its group is one that exists.
             Err(CreateError::Taken { group }) => {
-                let target = Target::new(&group, spec)?;
+                let target = GroupTarget::new(&group, spec)?;
                 let planned = &mut self.groups[place];
                 (planned.target, planned.group) = (Some(target), Some(group));
                 self.store(place, |_| Settings::ALL)
@@ -610,7 +610,7 @@ fn set_importance_and_name(group: &Group, limits: &Limits, settings: Settings) {
 
 /// Reclaims what is above a max or a high that was lowered. Returns the bytes that stay above the
 /// max.
-fn shrink(group: &Group, target: &Target) -> u64 {
+fn shrink(group: &Group, target: &GroupTarget) -> u64 {
     let ([max, high], [max_before, high_before]) = (bytes_of(group), target.bytes_before);
     let mut excess = 0;
     if max < max_before {
