@@ -41,6 +41,11 @@ const LAPS_MAX: u32 = 6;
 /// Longer than any thread waits: points in time have an end.
 pub(crate) const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
 
+/// The earlier one of a time and the end of the caller's time, if that has one.
+pub(crate) fn earlier(time: Instant, end: Option<Instant>) -> Instant {
+    end.map_or(time, |end| end.min(time))
+}
+
 /// Reclaimers of one group, and what each says it could free.
 type Ready = SmallVec<[(Arc<Reclaimer>, u64); 2]>;
 
@@ -80,7 +85,10 @@ pub(crate) type HasEnded = fn(&Counter) -> bool;
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     cause: ReclaimCause,
+    /// When the time of reclaim is over. A look at shares moves it: that is no time of reclaim.
     pub(crate) deadline: Instant,
+    /// When the caller's time is over.
+    end: Option<Instant>,
     /// Promises took too long. Else a round leaves other groups alone, as long as a group in excess
     /// owes memory.
     pub(crate) lapsed: bool,
@@ -112,12 +120,22 @@ impl<'a> Request<'a> {
         Request {
             cause,
             deadline,
+            end: None,
             lapsed: false,
             waits: true,
             unseen: 0,
             asked: false,
             ends_with: None,
             breaks_low: Some(u8::MAX),
+        }
+    }
+
+    /// The caller's time ends then, if it has an end.
+    pub(crate) fn until(self, end: Option<Instant>) -> Self {
+        Request {
+            deadline: earlier(self.deadline, end),
+            end,
+            ..self
         }
     }
 
@@ -175,7 +193,10 @@ pub(crate) fn run(target: &Counter, want: u64, request: &mut Request<'_>) -> Opt
     if want == 0 {
         return None;
     }
-    shares::look(target.tree());
+    request.deadline = earlier(
+        request.deadline + shares::look(target.tree()),
+        request.end,
+    );
     context::in_hook(|| {
         let mut round = Round {
             target,
