@@ -12,8 +12,8 @@ use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::events;
 use crate::pressure::line;
 use crate::pressure::victims;
-use crate::reclaim::repeat::{ROUNDS_MAX, deadline, deadline_from, earlier, may_call_out, spare};
-use crate::reclaim::round::{Request, owed};
+use crate::reclaim::repeat::{ROUNDS_MAX, deadline, deadline_from, may_call_out, spare};
+use crate::reclaim::round::{Request, earlier, owed};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
 use crate::state::reclaimer::ReclaimCause;
@@ -53,8 +53,8 @@ pub(super) fn reclaim_for<'a>(
         let mut since = None;
         let new = || {
             let begun = *since.insert(Instant::now());
-            let deadline = earlier(deadline_from(level, begun), end);
-            Request::new(ReclaimCause::Full, deadline)
+            Request::new(ReclaimCause::Full, deadline_from(level, begun))
+                .until(end)
                 .waits(may_block)
                 .ends_with(group, victims::ends(group))
         };

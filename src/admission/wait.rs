@@ -15,8 +15,8 @@ use crate::pressure::line::{self, Ticket};
 use crate::pressure::stalls::Stall;
 use crate::pressure::wakers::{park_until, parked_waker};
 use crate::pressure::{started, victims};
-use crate::reclaim::repeat::{deadline, earlier, may_call_out};
-use crate::reclaim::round::Request;
+use crate::reclaim::repeat::{deadline, may_call_out};
+use crate::reclaim::round::{Request, earlier};
 use crate::reclaim::{registrations, round};
 use crate::state::reclaimer::ReclaimCause;
 use crate::state::waiting::Decision;
@@ -185,8 +185,8 @@ impl InLine {
         if !registrations::any_below(level) || !fits_ever(group, self.ticket.bytes) {
             return;
         }
-        let end = earlier(deadline(level), self.time.reclaim_end());
-        let mut request = Request::new(ReclaimCause::Full, end)
+        let mut request = Request::new(ReclaimCause::Full, deadline(level))
+            .until(self.time.reclaim_end())
             .waits(waits)
             .ends_with(group, victims::ends(group));
         let adds = cover::rise_at(group, self.ticket.bytes, level);

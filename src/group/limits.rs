@@ -159,8 +159,10 @@ impl Limits {
     /// where memory is short. Victims are chosen by it, too.
     ///
     /// A sibling that comes, goes or changes costs one lock. Reclaim, and each reader of a soft
-    /// limit, then sets the parts anew: two locks and a step for each sibling that has a share. It
-    /// looks at each parent of shares after a max has moved anywhere, and where shares are nested.
+    /// limit, then sets the parts anew: a step for each sibling that has a share. After a max has
+    /// moved it is a step for each parent of shares there and below, and one for each group whose
+    /// part has moved. 64 steps at a time hold the lock of the tree, and none of that time counts
+    /// against [`reclaim_time`](crate::RuntimeBuilder::reclaim_time).
     ///
     /// ```
     /// # use memcg::Limits;

@@ -14,6 +14,7 @@ use crate::counter::{at_limit, handle, look, marks};
 use crate::hierarchy::{group_object, group_tree};
 use crate::state::applied::Settings;
 use crate::state::limits::{LimitKind, Percents};
+use crate::sync::Ordering;
 use crate::units::{Limit, Percent};
 
 /// The limit is this percentage, and no ancestor has a max.
@@ -177,12 +178,16 @@ enum Moves {
     ByItself,
 }
 
-/// Before the max of memory moves.
+/// The max of memory moves, under the tree's lock.
 fn note_move(counter: &Counter, bytes: u64, moves: Moves) {
     if !counter.is_memory() {
         return;
     }
-    let mut waiting = group_tree::of(counter).waiting.lock();
+    let groups = group_tree::of(counter);
+    if groups.any_shares.load(Ordering::Relaxed) {
+        groups.shares.lock().max_moved(counter);
+    }
+    let mut waiting = groups.waiting.lock();
     match moves {
         Moves::ByProgram => waiting.falls.forget(counter),
         Moves::ByItself if bytes < counter.admits() => waiting.falls.note(counter),

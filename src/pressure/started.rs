@@ -219,9 +219,8 @@ impl Started {
 
     /// Lists a level once.
     fn list(&mut self, job: Background) {
-        let is_it = |other: &Background| other.level == job.level;
-        if !self.over && !self.background.iter().any(is_it) {
-            self.background.push(job);
+        if !self.over {
+            self.background.add(job);
         }
     }
 
@@ -230,8 +229,7 @@ impl Started {
         if self.was_background && !self.jobs.is_empty() {
             return None;
         }
-        let first = (0..self.background.len()).min_by_key(|&at| self.background[at].at)?;
-        (self.background[first].at <= now).then(|| self.background.swap_remove(first))
+        self.background.take_due(now)
     }
 
     /// Next work of the thread. When it runs foreign code it has left no service that the other
@@ -252,12 +250,7 @@ impl Started {
         };
         let running = &mut self.threads[duty as usize];
         running.is_busy = next.is_some();
-        let later = self
-            .background
-            .iter()
-            .filter(|_| duty == Duty::Jobs)
-            .map(|job| job.at)
-            .min();
+        let later = self.background.first().filter(|_| duty == Duty::Jobs);
         next.unwrap_or_else(|| match later {
             // The thread stays as long as a level is listed.
             Some(at) => NextJob::Sleep(at.saturating_duration_since(now)),
@@ -709,7 +702,11 @@ mod tests {
             (vec![true, false, true, false], 1)
         );
         started.jobs = Turns::default();
-        started.background[0].at = now + 2 * LINGER;
+        started.background.clear();
+        started.list(Background {
+            at: now + 2 * LINGER,
+            ..background
+        });
         assert!(
             matches!(started.next(Duty::Jobs, now), NextJob::Sleep(time) if time == 2 * LINGER)
         );
@@ -721,7 +718,7 @@ mod tests {
         started.background.clear();
         started.list(background);
         assert!(
-            matches!(started.next(Duty::Jobs, now), NextJob::End) && started.background.is_empty()
+            matches!(started.next(Duty::Jobs, now), NextJob::End) && started.background.len() == 0
         );
     }
 }

@@ -16,9 +16,7 @@ use crate::pressure::high::{
 use crate::pressure::stalls::Stall;
 use crate::pressure::started;
 use crate::pressure::victims::{self, has_ended};
-use crate::reclaim::repeat::{
-    ROUNDS_MAX, deadline, deadline_from, earlier, may_call_out, shrink, spare,
-};
+use crate::reclaim::repeat::{ROUNDS_MAX, deadline, deadline_from, may_call_out, shrink, spare};
 use crate::reclaim::round::{Request, TIME_MAX};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
@@ -85,8 +83,8 @@ fn throttle(group: &Counter, bytes: u64, waits: bool, end: Option<Instant>) -> D
             let request = request.get_or_insert_with(|| {
                 let begun = Instant::now();
                 stall = stand_still(group, begun);
-                let deadline = earlier(deadline_from(group, begun), end);
-                Request::new(ReclaimCause::High, deadline)
+                Request::new(ReclaimCause::High, deadline_from(group, begun))
+                    .until(end)
                     .waits(waits)
                     .ends_with(group, victims::ends(group))
             });

@@ -1,6 +1,7 @@
 //! Victims: for a group its policy and marks, for a tree its cancel hooks and the victims that
 //! charges wait for.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use smallvec::SmallVec;
@@ -314,7 +315,10 @@ impl OomMarks {
 
 #[derive(Default)]
 pub(crate) struct Oom {
-    pub(crate) hooks: Vec<Arc<Callback<CancelInfo>>>,
+    /// In the order in which they came, each with a number.
+    pub(crate) hooks: BTreeMap<u64, Arc<Callback<CancelInfo>>>,
+    /// Hooks that there were.
+    pub(crate) numbers: u64,
     pub(crate) victims: Vec<Arc<Victim>>,
     /// Orders that services give themselves, each with the group that has it. It may be gone by
     /// now.

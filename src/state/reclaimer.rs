@@ -68,9 +68,10 @@ pub trait Reclaim: Send + Sync {
     /// is believed as far as it shows: in what this thread uncharged meanwhile, or in the usage of
     /// the group under pressure.
     ///
-    /// A reclaimer that frees nothing is passed over in the next round, and in the next 3, 7 … 63
-    /// if that goes on, while its group does not grow. Where nothing else is left a round asks it
-    /// all the same; after six fruitless calls in a row only each eighth round does.
+    /// After a reclaimer that frees nothing others are asked before it, as long as its group does
+    /// not grow: for 1 ms, then 2, 4 … 64 ms if that goes on. What it said is true for a time: a
+    /// charge that would be refused asks it all the same, unless it has said so within the last
+    /// 4 ms, and within eight times as long as it took to find out.
     ///
     /// Memory that takes time to free: see [`ReclaimContext::promise`].
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64;

@@ -239,8 +239,6 @@ pub(crate) struct Stocks {
     pub(crate) claims: SmallVec<[Claim; 8]>,
     /// A limit has been set to a percentage.
     pub(crate) percents: bool,
-    /// The number of times that a max was set.
-    pub(crate) max_moves: u64,
     /// Stocks of groups that went offline.
     pub(crate) pending_close: Vec<Kept>,
     /// The number of groups with a stock in that queue.
