@@ -3,8 +3,8 @@
 
 use super::loom_exceeded::with_max;
 use super::{build, model, model_without_pair, race};
-use crate::counter::slow_path::SlowPath;
 use crate::CentralStock;
+use crate::counter::slow_path::SlowPath;
 use crate::pressure::pressure_levels;
 use crate::{Bytes, Charge, Event, Group, Limit, Limits, PressureLevel, Runtime};
 
