@@ -71,7 +71,7 @@
 //! | say whose work runs | [`Group::run`], [`Group::enter`] ([`EnterGuard`]); [`InGroup`] for futures ([`Grouped`]); [`Group::checkpoint`] stops it ([`CheckpointFuture`]) |
 //! | keep a value with its charge | [`Charged`], [`ChargedVec`]; [`Weigh`] says what a value holds |
 //! | charge | [`Charge`]; [`ChargeFuture`] waits in async code; [`CounterKey`] for counters beside memory; [`OnFull`]; [`RawCharges`] keep no guard |
-//! | learn why not | [`ChargeError`], [`OverLimitError`] |
+//! | learn why not | [`ChargeError`] ([`ChargeErrorKind`]), [`OverLimitError`] |
 //! | give memory back under pressure | [`Reclaim`], [`ReclaimContext`], [`ReclaimPriority`], [`ReclaimPromise`]; [`OomPolicy`] ([`OomOrder`], [`OomCandidate`]), [`CancelInfo`] |
 //! | be told | [`Event`], [`EventFuture`], [`EventInfo`]; a [`Registration`] keeps what is registered |
 //! | work below high alone | [`Group::below_high`] ([`BelowHighFuture`]) |
@@ -253,9 +253,9 @@ mod tests;
 pub use counter::config::CounterConfig;
 pub use error::CounterId;
 pub use group::{
-    ApplyOptions, BelowHighFuture, CentralStock, Charge, ChargeError, ChargeFuture,
-    CheckpointFuture, CounterKey, EnterGuard, EventFuture, Group, GroupCounter, GroupId,
-    GroupScope, GroupSpec, Grouped, InGroup, Limits, OnFull, OverLimitError, RawCharges,
+    ApplyOptions, BelowHighFuture, CentralStock, Charge, ChargeError, ChargeErrorKind,
+    ChargeFuture, CheckpointFuture, CounterKey, EnterGuard, EventFuture, Group, GroupCounter,
+    GroupId, GroupScope, GroupSpec, Grouped, InGroup, Limits, OnFull, OverLimitError, RawCharges,
     Registration,
 };
 pub use page_counter::PageCounter;

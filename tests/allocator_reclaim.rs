@@ -9,9 +9,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use memcg::{
-    Bytes, Charge, ChargeError, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority, Runtime,
-};
+use memcg::{Bytes, Charge, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
 
 const MAX: u64 = 1 << 20;
 
@@ -38,8 +36,8 @@ unsafe impl GlobalAlloc for Asking {
         {
             let count = match group.charge(Bytes(layout.size() as u64)) {
                 Ok(_) => &ADMITTED,
-                Err(ChargeError::Limit(_)) => &REFUSED,
-                Err(ChargeError::InReclaim(_)) => &INSIDE,
+                Err(error) if error.is_in_reclaim() => &INSIDE,
+                Err(error) if error.is_over_limit() => &REFUSED,
                 Err(_) => &OTHERWISE,
             };
             count.fetch_add(1, Ordering::Relaxed);

@@ -30,8 +30,10 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`ChargeError::Limit`] names the counter and the group that was full.
-    /// [`ChargeError::UnknownCounter`] names a counter that this runtime does not have.
+    /// [`ChargeErrorKind::OverLimit`](crate::ChargeErrorKind::OverLimit): the refusal names the
+    /// counter and the group that was full.
+    /// [`ChargeErrorKind::OtherRuntime`](crate::ChargeErrorKind::OtherRuntime) for a counter that
+    /// this runtime does not have.
     ///
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
@@ -84,7 +86,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// As [`charge_set`](Self::charge_set), and [`ChargeError::WouldBlock`] as
+    /// As [`charge_set`](Self::charge_set), and [`WouldBlock`](crate::ChargeErrorKind::WouldBlock) as
     /// [`try_charge`](Self::try_charge).
     ///
     /// ```

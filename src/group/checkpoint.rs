@@ -49,9 +49,10 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`ChargeError::Limit`], which asks for 0 bytes, says which group is above its max.
-    /// [`ChargeError::Cancelled`]: the group was chosen to give its memory back.
-    /// [`ChargeError::InReclaim`] says to a reclaimer what `Limit` says.
+    /// [`ChargeErrorKind::OverLimit`](crate::ChargeErrorKind::OverLimit), which asks for 0 bytes,
+    /// says which group is above its max.
+    /// [`ChargeErrorKind::Cancelled`](crate::ChargeErrorKind::Cancelled): the group was chosen to
+    /// give its memory back.
     ///
     /// ```
     /// use memcg::{Charge, ChargeError, Group, Limits, Runtime};
@@ -97,7 +98,8 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// As [`checkpoint`](Self::checkpoint), and [`ChargeError::WouldBlock`] where what was about to
+    /// As [`checkpoint`](Self::checkpoint), and
+    /// [`ChargeErrorKind::WouldBlock`](crate::ChargeErrorKind::WouldBlock) where what was about to
     /// come has not come in time.
     ///
     /// ```

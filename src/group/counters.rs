@@ -2,7 +2,7 @@
 //! call charges a set.
 
 use super::counter::CounterKey;
-use super::error::{ChargeError, LimitError};
+use super::error::{ChargeError, LimitError, Repr};
 use super::events::Events;
 use super::handle::Group;
 use crate::admission::lowered;
@@ -38,7 +38,8 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`ChargeError::UnknownCounter`] where this runtime has no such counter.
+    /// [`ChargeErrorKind::OtherRuntime`](crate::ChargeErrorKind::OtherRuntime) where this runtime
+    /// has no such counter.
     ///
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
@@ -90,10 +91,11 @@ impl Group {
     #[cold]
     #[inline(never)]
     pub(super) fn unknown_counter_slow(&self, counter: CounterKey) -> ChargeError {
-        ChargeError::UnknownCounter {
+        Repr::UnknownCounter {
             group: self.clone(),
             counter: counter.number,
         }
+        .into()
     }
 
     /// Sets limits of a counter of this group: all that are due, or none. Returns the usage above a

@@ -35,7 +35,7 @@ use crate::units::{Bytes, IntoBytes};
 ///     let tenant = runtime.root().create("acme", Limits::new())?;
 ///     let held = tenant.charge_async(80).await?;
 ///     let late = tenant.charge_async(30).timeout(Duration::from_millis(5)).await;
-///     assert!(matches!(late, Err(ChargeError::TimedOut { .. })));
+///     assert!(matches!(&late, Err(error) if error.is_timeout()));
 ///     let waits = tokio::spawn(tenant.charge_async(30));
 ///     tokio::task::yield_now().await;
 ///     drop(held);
@@ -65,8 +65,8 @@ enum Stage {
 
 impl ChargeFuture {
     /// Gives the charge up where it is not made `time` after the first poll. The future then
-    /// returns [`ChargeError::TimedOut`], and the group that refused counts
-    /// [`Event::TimedOut`](crate::Event::TimedOut).
+    /// returns [`ChargeErrorKind::TimedOut`](crate::ChargeErrorKind::TimedOut), and the group that
+    /// refused counts [`Event::TimedOut`](crate::Event::TimedOut).
     ///
     /// A charge that was made in time holds, also if the future is polled later. The delay above a
     /// [high](crate::Limits::high) ends with the time, too: a charge that was made then returns.
@@ -83,10 +83,9 @@ impl ChargeFuture {
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// let _held = root.charge(80)?;
-    /// let Err(ChargeError::TimedOut { refusal, .. }) = root.charge_async(30).timeout(Duration::from_millis(5)).await else {
-    ///     panic!("20 bytes are left");
-    /// };
-    /// assert_eq!((refusal.group(), refusal.requested()), (&root, 30));
+    /// let late = root.charge_async(30).timeout(Duration::from_millis(5)).await.expect_err("20 bytes are left");
+    /// assert_eq!((late.is_timeout(), late.requested()), (true, 30));
+    /// assert_eq!(late.over_limit().unwrap().group(), &root);
     /// assert_eq!(root.events().get(Event::TimedOut), 1);
     /// # Ok(())
     /// # }
@@ -111,7 +110,7 @@ impl ChargeFuture {
     /// let _held = root.charge(80)?;
     /// let patience = tokio::time::sleep(Duration::from_millis(5));
     /// let refused = root.charge_async(30).until(patience).await.unwrap_err();
-    /// assert!(matches!(refused, ChargeError::TimedOut { .. }));
+    /// assert!(refused.is_timeout());
     /// # Ok(())
     /// # }
     /// ```
@@ -273,8 +272,9 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// As [`charge`](Self::charge), and at once in line as soon as the group goes offline
-    /// or is cancelled. [`ChargeError::TimedOut`] only where the future has a time limit.
+    /// As [`charge`](Self::charge), and at once in line as soon as the group goes offline or is
+    /// cancelled. [`ChargeErrorKind::TimedOut`](crate::ChargeErrorKind::TimedOut) only where the
+    /// future has a time limit.
     ///
     /// ```
     /// # use memcg::Runtime;

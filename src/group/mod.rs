@@ -52,8 +52,10 @@ pub use checkpoint::CheckpointFuture;
 pub use counter::CounterKey;
 pub use counters::GroupCounter;
 pub use current::EnterGuard;
+pub(crate) use error::Repr;
 pub use error::{
-    ChargeError, CreateError, LimitError, NameError, OfflineError, ReclaimError, SplitError,
+    ChargeError, ChargeErrorKind, CreateError, LimitError, NameError, OfflineError, ReclaimError,
+    SplitError,
 };
 pub use events::{EventFuture, Events};
 pub use future::ChargeFuture;

@@ -156,7 +156,7 @@ impl RawCharges<'_> {
     /// let sorter = Arc::new(Sorter::default());
     /// let _registration = root.register_reclaimer(sorter.clone(), ReclaimPriority::NORMAL);
     /// root.raw().charge_with(80, OnFull::Start)?;
-    /// assert!(matches!(root.raw().charge_with(30, OnFull::Start), Err(ChargeError::WouldBlock(_))));
+    /// assert!(matches!(root.raw().charge_with(30, OnFull::Start), Err(error) if error.is_would_block()));
     /// assert_eq!(sorter.wanted.load(Ordering::Relaxed), 10);
     /// root.raw().uncharge(80); // it spills
     /// root.raw().charge_with(30, OnFull::Start)?;

@@ -134,7 +134,7 @@ pub(super) fn amount(counter: Option<&Counter>, amount: u64) -> String {
 /// let runtime = Runtime::builder().build()?;
 /// let acme = runtime.root().create("acme", Limits::new().max(512 << 20))?;
 /// let query = acme.create("q17", Limits::new())?;
-/// let ChargeError::Limit(refusal) = query.charge(1 << 30).unwrap_err() else { panic!() };
+/// let Some(refusal) = query.charge(1 << 30).unwrap_err().over_limit().cloned() else { panic!() };
 /// let line = "/acme refused 1 GiB for /acme/q17: short by 512 MiB, max 512 MiB; \
 ///             neither waiting nor reclaim can help; to fit, raise max of /acme or charge less";
 /// assert_eq!(refusal.to_string(), line);
@@ -277,7 +277,7 @@ impl OverLimitError {
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let [hog, query] = ["hog", "q17"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
     /// let _held = hog.charge(90)?;
-    /// let ChargeError::Limit(refusal) = query.charge(20).unwrap_err() else { panic!() };
+    /// let Some(refusal) = query.charge(20).unwrap_err().over_limit().cloned() else { panic!() };
     /// assert_eq!(refusal.holders().collect::<Vec<_>>(), [(&hog, 90)]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

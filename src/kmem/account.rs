@@ -144,7 +144,8 @@ impl Kmem {
     ///
     /// # Errors
     ///
-    /// [`ChargeError::Limit`] of a tier's counter; nothing has changed.
+    /// [`ChargeErrorKind::OverLimit`](crate::ChargeErrorKind::OverLimit) of a tier's counter;
+    /// nothing has changed.
     ///
     /// ```
     /// use memcg::kmem::{NodeId, Placement};

@@ -11,7 +11,7 @@
 //! Source: `current_objcg_update` in `mm/memcontrol.c`, where a tag on the pointer does what this
 //! count does; and "memcg: convert task->objcg to a per-node objcgs array" (Butt, 2026).
 
-use crate::group::{ChargeError, CounterKey, Group};
+use crate::group::{ChargeError, CounterKey, Group, Repr};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{Arc, AtomicU64, Ordering};
 
@@ -119,8 +119,9 @@ impl KmemMover {
     ///
     /// # Errors
     ///
-    /// [`ChargeError::OtherRuntime`] for a group of another runtime, [`ChargeError::Offline`] for
-    /// one that is offline.
+    /// [`ChargeErrorKind::OtherRuntime`](crate::ChargeErrorKind::OtherRuntime) for a group of
+    /// another runtime, [`ChargeErrorKind::Offline`](crate::ChargeErrorKind::Offline) for one that
+    /// is offline.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -131,17 +132,19 @@ impl KmemMover {
     pub fn move_to(&self, group: &Group) -> Result<(), ChargeError> {
         let from = self.0.group.lock().clone();
         if !std::ptr::eq(from.first().tree(), group.first().tree()) {
-            return Err(ChargeError::OtherRuntime {
+            return Err(Repr::OtherRuntime {
                 from,
                 to: group.clone(),
-            });
+            }
+            .into());
         }
         if group.is_offline() {
-            return Err(ChargeError::Offline {
+            return Err(Repr::Offline {
                 group: group.clone(),
                 counter: CounterKey::MEMORY,
                 requested: 0,
-            });
+            }
+            .into());
         }
         let mut to = group.clone();
         // Mutation: e29-move-counted-before-the-group

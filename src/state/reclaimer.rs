@@ -13,8 +13,8 @@ use crate::thread::foreign::{Calls, Foreign, Panicked};
 ///
 /// Called by the thread whose charge does not fit, on that thread, with no lock of this crate held;
 /// by several threads at once if need be. It may use the whole crate; only its charges are refused
-/// at once where they do not fit, with [`ChargeError::InReclaim`](crate::ChargeError::InReclaim),
-/// and [`Group::reclaim`](crate::Group::reclaim) is refused: reclaim does not nest.
+/// at once where they do not fit ([`is_in_reclaim`](crate::ChargeError::is_in_reclaim)), and
+/// [`Group::reclaim`](crate::Group::reclaim) is refused: reclaim does not nest.
 ///
 /// The thread may hold locks of *yours*: whatever it held when it charged. So charge before you
 /// lock, as here; then the reclaimer may lock. Where some thread does charge under the lock, the
@@ -123,7 +123,7 @@ pub trait Reclaim: Send + Sync {
     /// let registration = root.register_reclaimer(Arc::new(Cache { held, evictor }), ReclaimPriority::NORMAL);
     /// let charge = loop {
     ///     match root.charge_with(30, OnFull::Start) {
-    ///         Err(ChargeError::WouldBlock(_)) => std::thread::sleep(Duration::from_millis(1)), // or do something else
+    ///         Err(error) if error.is_would_block() => std::thread::sleep(Duration::from_millis(1)), // or do something else
     ///         ended => break ended?,
     ///     }
     /// };

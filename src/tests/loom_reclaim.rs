@@ -329,7 +329,8 @@ fn loom_refusal_vs_raised_max() {
         let (_runtime, root) = build(bare().max(1));
         let set = || root.set_max(4).unwrap();
         match race(root.clone(), |root| root.charge(2), set).0 {
-            Err(ChargeError::Limit(refusal)) => {
+            Err(error) if error.is_over_limit() => {
+                let refusal = error.over_limit().expect("a refusal");
                 assert_eq!((refusal.max(), refusal.usage()), (1, 0), "{refusal}")
             }
             charged => drop(charged.unwrap()),

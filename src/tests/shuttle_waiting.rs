@@ -141,7 +141,7 @@ fn shuttle_waiters_of_groups_that_go_offline() {
             threads.add((), move |()| {
                 match group.charge_with(1, OnFull::Wait(EVER)) {
                     Ok(charge) => drop(charge),
-                    Err(ChargeError::Offline { .. }) => {
+                    Err(error) if error.is_offline() => {
                         drop(refused.fetch_add(1, Ordering::Relaxed))
                     }
                     Err(error) => panic!("{error}"),

@@ -160,9 +160,7 @@ fn a_further_counter_of_things() {
         &gone,
         "/q18 is offline: 2 of descriptors refused; charge a group that is online",
     );
-    assert!(
-        matches!(gone, ChargeError::Offline { counter, requested: 2, .. } if counter == descriptors)
-    );
+    assert!(gone.is_offline() && gone.requested() == 2);
 }
 
 /// A charge waits for memory that may come; one that has waited is told to wait longer.
@@ -184,7 +182,7 @@ fn charges_that_do_not_wait_and_that_have() {
     let error = query
         .charge_with(Bytes(3 * KIB), OnFull::Now)
         .expect_err("no room");
-    assert!(matches!(error, ChargeError::WouldBlock(_)));
+    assert!(error.is_would_block());
     let helps = "memory may come, and this charge does not wait for it; reclaim can help; to fit, wait in line \
                  (OnFull::Wait, charge_async), release memory in /acme or raise max of /acme";
     assert_prints(&error, &format!("{FULL}; {helps}"));

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use datafusion_common::DataFusionError;
 use futures::task::AtomicWaker;
-use memcg::{ChargeError, Group};
+use memcg::{ChargeError, ChargeErrorKind, Group};
 
 /// Why a query has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,9 +68,9 @@ impl EndedError {
 
     /// End that a refused charge tells of, if the group takes no charges any more.
     pub(crate) fn from_charge(error: &ChargeError) -> Option<EndedError> {
-        let reason = match error {
-            ChargeError::Cancelled { .. } => EndReason::Cancelled,
-            ChargeError::Offline { .. } => EndReason::Offline,
+        let reason = match error.kind() {
+            ChargeErrorKind::Cancelled => EndReason::Cancelled,
+            ChargeErrorKind::Offline => EndReason::Offline,
             _ => return None,
         };
         Some(EndedError {

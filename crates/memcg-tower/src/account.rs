@@ -303,7 +303,9 @@ impl Account {
         };
         // In a poll: reclaimers run on this thread only where nothing else makes room.
         let charge = match self.group.try_charge(Bytes(due)) {
-            Err(ChargeError::WouldBlock(_)) => self.group.charge_with(Bytes(due), OnFull::Reclaim),
+            Err(error) if error.is_would_block() => {
+                self.group.charge_with(Bytes(due), OnFull::Reclaim)
+            }
             charged => charged,
         };
         let charge = charge.map_err(|refused| refused.to_string())?;

@@ -114,10 +114,7 @@ impl Refusal {
         } else {
             (RefusalKind::TenantFull, StatusCode::TOO_MANY_REQUESTS)
         };
-        let waited = match refused {
-            ChargeError::TimedOut { waited, .. } => *waited,
-            _ => patience,
-        };
+        let waited = refused.waited().unwrap_or(patience);
         let delay = tenant.inspect().high_delay(memcg::Bytes(bytes));
         Refusal {
             kind,

@@ -212,7 +212,8 @@ impl GroupLimiter {
     ///
     /// # Errors
     ///
-    /// [`ChargeError`], as [`Group::checkpoint`], and [`ChargeError::Offline`].
+    /// [`ChargeError`], as [`Group::checkpoint`], and
+    /// [`ChargeErrorKind::Offline`](memcg::ChargeErrorKind::Offline).
     ///
     /// ```
     /// use memcg::{ChargeError, Limits, Runtime};
@@ -235,28 +236,17 @@ impl GroupLimiter {
     /// acme.offline()?;
     /// engine.increment_epoch(); // a thread of the host does it, every few milliseconds
     /// let trap = spin.call(&mut store, ()).unwrap_err();
-    /// assert!(matches!(trap.downcast_ref(), Some(ChargeError::Offline { .. })));
+    /// assert!(matches!(trap.downcast_ref::<ChargeError>(), Some(error) if error.is_offline()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn check(&self) -> Result<(), ChargeError> {
-        if self.group.is_offline() {
-            return Err(self.offline());
-        }
+        // No bytes are charged, and refused where the group is offline.
+        self.group.raw().charge(0)?;
         let look = self.group.run(Group::checkpoint_async);
         match pin!(look).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(ended) => ended,
             // Memory is about to come, or the group is above its high: neither ends a guest.
             Poll::Pending => Ok(()),
-        }
-    }
-
-    fn offline(&self) -> ChargeError {
-        let group = self.group.clone();
-        let counter = CounterKey::MEMORY;
-        ChargeError::Offline {
-            group,
-            counter,
-            requested: 0,
         }
     }
 
@@ -405,10 +395,7 @@ impl GroupLimiter {
 
 /// True if the group takes no charges any more, so that its guests have to end.
 fn is_end(error: &ChargeError) -> bool {
-    matches!(
-        error,
-        ChargeError::Cancelled { .. } | ChargeError::Offline { .. }
-    )
+    error.is_cancelled() || error.is_offline()
 }
 
 impl Drop for GroupLimiter {

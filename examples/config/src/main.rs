@@ -20,7 +20,7 @@ use clap::Parser;
 use memcg::errors::SpecError;
 use memcg::figures::GroupChange;
 use memcg::{
-    ApplyOptions, ChargeError, Charged, Group, GroupSpec, Reclaim, ReclaimContext, ReclaimPriority,
+    ApplyOptions, Charged, Group, GroupSpec, Reclaim, ReclaimContext, ReclaimPriority,
     Registration, Runtime,
 };
 use settings::{SettingsError, parse, read};
@@ -69,7 +69,7 @@ fn work(group: &Group, cache: &Cache, stop: &AtomicBool) {
     while !stop.load(Relaxed) {
         match Charged::make(group, ENTRY, || vec![0; ENTRY]) {
             Ok(entry) => cache.0.lock().unwrap().push_back(entry),
-            Err(ChargeError::Offline { .. }) => break,
+            Err(error) if error.is_offline() => break,
             Err(_) => {} // not cached
         }
         thread::sleep(Duration::from_millis(1));

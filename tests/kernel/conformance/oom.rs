@@ -39,7 +39,7 @@ fn local(group: &Group, event: Event) -> u64 {
 #[track_caller]
 fn assert_cancelled(result: Result<(), ChargeError>, of: &Group) {
     match result {
-        Err(ChargeError::Cancelled { group, .. }) => assert_eq!(&group, of),
+        Err(error) if error.is_cancelled() => assert_eq!(error.group(), of),
         other => panic!("{other:?}"),
     }
 }

@@ -59,8 +59,7 @@ mod swap;
 use std::time::Duration;
 
 use memcg::{
-    Bytes, ChargeError, Event, Freshness, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder,
-    StatKey,
+    Bytes, Event, Freshness, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder, StatKey,
 };
 
 use crate::support::processes::Process;
@@ -156,7 +155,7 @@ pub(crate) fn alloc_anon(group: &Group, bytes: u64) -> bool {
     let process = Process::below(group, "alloc_anon");
     let lived = match process.allocate_by(PAGE, bytes) {
         Ok(()) => true,
-        Err(ChargeError::Cancelled { .. }) => {
+        Err(error) if error.is_cancelled() => {
             process.wait_until_dead();
             false
         }

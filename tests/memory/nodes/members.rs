@@ -4,9 +4,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
+use memcg::Group;
 use memcg::kmem::Kmem;
 use memcg::kmem::KmemMember;
-use memcg::{ChargeError, Group};
 
 use super::{Other, hold, left_empty, local, on, placed, runtimes};
 use crate::support::trees::{build, create};
@@ -47,15 +47,13 @@ fn where_it_may_not_go() {
     let mut member = KmemMember::of(&a);
     let mover = member.mover();
     match mover.move_to(&elsewhere.root()) {
-        Err(ChargeError::OtherRuntime { from, to }) => {
-            assert_eq!((from, to), (a.clone(), elsewhere.root()))
+        Err(error) if error.is_other_runtime() => {
+            assert_eq!(error.group(), &a);
+            assert_eq!(error.to_string(), "/a and / belong to two runtimes");
         }
         other => panic!("{other:?}"),
     }
-    assert!(matches!(
-        mover.move_to(&gone),
-        Err(ChargeError::Offline { .. })
-    ));
+    assert!(matches!(mover.move_to(&gone), Err(error) if error.is_offline()));
     assert_eq!(*member.group(), a);
     // Offline while it is there: it is moved on.
     a.offline().expect("no children");

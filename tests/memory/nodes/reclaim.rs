@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use memcg::kmem::{Kmem, Placement, PrechargeBound};
-use memcg::{Bytes, ChargeError, Freshness, Reclaim, ReclaimContext, ReclaimPriority, StatKey};
+use memcg::{Bytes, Freshness, Reclaim, ReclaimContext, ReclaimPriority, StatKey};
 
 use super::{Other, assert_sums, hold, left_empty, node, on, placed, scattered};
 use crate::support::trees::{build, create};
@@ -89,7 +89,7 @@ fn a_precharge_asks_reclaimers() {
             assert_sums(&runtime);
         }
         assert!(cache.bytes() <= 1_000);
-        assert!(matches!(group.precharge(2_000), Err(ChargeError::Limit(_))));
+        assert!(matches!(group.precharge(2_000), Err(error) if error.is_over_limit()));
         assert_eq!(
             (on(&group), runtime.counts().nested_stats),
             ([9 * 600, 0, 9 * 400], 0)

@@ -35,7 +35,8 @@ fn forced(group: &Group, tier: CounterKey) -> u64 {
 
 fn is_refused_by_tier<T: std::fmt::Debug>(refused: Result<T, ChargeError>, by: &Group) -> bool {
     match refused {
-        Err(ChargeError::Limit(refusal)) => {
+        Err(error) if error.is_over_limit() => {
+            let refusal = error.over_limit().expect("a refusal");
             refusal.counter() == Some("toptier") && refusal.group() == by
         }
         _ => false,
@@ -85,7 +86,7 @@ fn a_tier_is_asked_where_the_memory_may_lie() {
         group.set_max(5_100).expect("a limit");
         let refused = group.precharge(60);
         assert!(
-            matches!(&refused, Err(ChargeError::Limit(refusal)) if refusal.counter().is_none()),
+            matches!(&refused, Err(error) if error.over_limit().is_some_and(|refusal| refusal.counter().is_none())),
             "{refused:?}"
         );
         drop(refused);
@@ -157,7 +158,7 @@ fn it_follows_to_another_group() {
         a.set_max(99).expect("a limit");
         let refused = kmem.transfer(&a);
         assert!(
-            matches!(&refused, Err(ChargeError::Limit(refusal)) if refusal.counter().is_none()),
+            matches!(&refused, Err(error) if error.over_limit().is_some_and(|refusal| refusal.counter().is_none())),
             "{refused:?}"
         );
         drop(refused);

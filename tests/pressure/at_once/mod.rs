@@ -32,7 +32,7 @@ pub(crate) const QUICK: Duration = Duration::from_secs(WATCHDOG.as_secs() / 2);
 #[track_caller]
 pub(crate) fn would_block(ended: Result<Charge, ChargeError>) -> OverLimitError {
     match ended {
-        Err(ChargeError::WouldBlock(refusal)) => refusal,
+        Err(error) if error.is_would_block() => error.over_limit().expect("a refusal").clone(),
         other => panic!("{other:?}"),
     }
 }
@@ -40,7 +40,7 @@ pub(crate) fn would_block(ended: Result<Charge, ChargeError>) -> OverLimitError 
 #[track_caller]
 pub(crate) fn refused(ended: Result<Charge, ChargeError>) -> OverLimitError {
     match ended {
-        Err(ChargeError::Limit(refusal)) => refusal,
+        Err(error) if error.is_over_limit() => error.over_limit().expect("a refusal").clone(),
         other => panic!("{other:?}"),
     }
 }
@@ -49,7 +49,9 @@ pub(crate) fn refused(ended: Result<Charge, ChargeError>) -> OverLimitError {
 #[track_caller]
 pub(crate) fn not_made(ended: Result<Charge, ChargeError>) -> OverLimitError {
     match ended {
-        Err(ChargeError::Limit(refusal) | ChargeError::WouldBlock(refusal)) => refusal,
+        Err(error) if error.is_over_limit() || error.is_would_block() => {
+            error.over_limit().expect("a refusal").clone()
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -68,7 +70,7 @@ pub(crate) fn charged_in_the_end(group: &Group, bytes: u64) -> Charge {
                 charge = Some(made);
                 true
             }
-            Err(ChargeError::WouldBlock(_)) => false,
+            Err(error) if error.is_would_block() => false,
             Err(other) => panic!("{other}"),
         }
     });

@@ -5,8 +5,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use memcg::{
-    Bytes, Charge, ChargeError, Charged, ChargedVec, CounterConfig, CounterKey, Event, Group,
-    Limits, OnFull, OomPolicy, PageCounter, ReclaimPriority,
+    Bytes, Charge, Charged, ChargedVec, CounterConfig, CounterKey, Event, Group, Limits, OnFull,
+    OomPolicy, PageCounter, ReclaimPriority,
 };
 
 use super::{
@@ -295,18 +295,15 @@ fn what_a_refusal_says() {
     let group = limited(&runtime.root(), "q", 10 * KIB);
     let held: Charge = charge(&group, 10 * KIB);
     let refused = |bytes| group.try_charge(Bytes(bytes)).expect_err("full");
-    assert!(matches!(refused(1), ChargeError::Limit(_)));
+    assert!(refused(1).is_over_limit());
     let registration = group.register_reclaimer(call(|_, _| 0), ReclaimPriority::NORMAL);
-    assert!(matches!(refused(1), ChargeError::WouldBlock(_)));
-    assert!(
-        matches!(refused(11 * KIB), ChargeError::Limit(_)),
-        "it never fits"
-    );
+    assert!(refused(1).is_would_block());
+    assert!(refused(11 * KIB).is_over_limit(), "it never fits");
     drop(registration);
-    assert!(matches!(refused(1), ChargeError::Limit(_)));
+    assert!(refused(1).is_over_limit());
     assert_eq!((group.refused_count(), local(&group, Event::Max)), (4, 0));
     group.offline_tree();
-    assert!(matches!(refused(1), ChargeError::Offline { .. }));
+    assert!(refused(1).is_offline());
     drop(held);
 }
 

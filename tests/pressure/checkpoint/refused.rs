@@ -121,7 +121,7 @@ fn a_checkpoint_inside_reclaim() {
             self.1
                 .lock()
                 .unwrap()
-                .push(matches!(inside, Err(ChargeError::InReclaim(_))));
+                .push(matches!(&inside, Err(error) if error.is_in_reclaim()));
             0
         }
     }

@@ -116,7 +116,7 @@ fn what_is_asked_for_counts_as_held() {
         let held = charge(&asks, 5 * KIB);
         let _hooks = [victims.stubborn(&asks), victims.obedient(&other, 10 * KIB)];
         let error = asks.charge(Bytes(90 * KIB)).expect_err("it is the victim");
-        assert!(matches!(error, ChargeError::Cancelled { .. }), "{error}");
+        assert!(error.is_cancelled(), "{error}");
         let told = victims.take();
         assert_eq!(
             told.iter()

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memcg::{
-    Bytes, ChargeError, Group, Limit, Limits, OnFull, Reclaim, ReclaimContext, ReclaimPriority,
-    ReclaimPromise, Registration,
+    Bytes, Group, Limit, Limits, OnFull, Reclaim, ReclaimContext, ReclaimPriority, ReclaimPromise,
+    Registration,
 };
 
 use super::{
@@ -134,7 +134,7 @@ fn undelayed_does_not_wait_for_an_answer() {
         let error = group
             .charge_with(Bytes(MIB), OnFull::Reclaim)
             .expect_err("nothing is freed yet");
-        let ChargeError::WouldBlock(refusal) = &error else {
+        let Some(refusal) = error.over_limit() else {
             panic!("{error}")
         };
         assert_eq!(refusal.group(), &group);
@@ -143,10 +143,7 @@ fn undelayed_does_not_wait_for_an_answer() {
         }
     };
     assert!(
-        matches!(
-            group.charge_with(Bytes(MIB), OnFull::Reclaim),
-            Err(ChargeError::WouldBlock(_))
-        ),
+        matches!(group.charge_with(Bytes(MIB), OnFull::Reclaim), Err(error) if error.is_would_block()),
         "the answer is due"
     );
     question.report(made.cache.evict(MIB));

@@ -16,7 +16,8 @@ fn set_max(group: &Group, bytes: u64) {
 #[track_caller]
 fn assert_never(error: ChargeError, level: &Group, bytes: u64) {
     match error {
-        ChargeError::Limit(refusal) => {
+        error if error.is_over_limit() => {
+            let refusal = error.over_limit().expect("a refusal");
             assert_eq!((refusal.group(), refusal.requested()), (level, bytes))
         }
         other => panic!("{other}"),

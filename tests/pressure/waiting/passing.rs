@@ -4,7 +4,7 @@
 use std::sync::Barrier;
 use std::thread;
 
-use memcg::{Bytes, ChargeError, Group, OnFull};
+use memcg::{Bytes, Group, OnFull};
 
 use super::{
     KIB, Waiter, admitted, assert_woken, build, charge, create, in_line, kinds, left_empty,
@@ -18,7 +18,7 @@ fn pass(group: &Group, bytes: u64) -> u64 {
     loop {
         match group.charge(Bytes(bytes)) {
             Ok(charge) => drop(charge),
-            Err(ChargeError::Limit(_)) => return passed,
+            Err(error) if error.is_over_limit() => return passed,
             Err(other) => panic!("{other}"),
         }
         passed += 1;

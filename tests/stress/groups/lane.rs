@@ -75,7 +75,8 @@ impl Lane {
 
     pub(crate) fn refused(&mut self, error: &ChargeError) {
         match error {
-            ChargeError::Limit(refusal) => {
+            error if error.is_over_limit() => {
+                let refusal = error.over_limit().expect("a refusal");
                 assert!(
                     refusal.usage().saturating_add(refusal.requested()) > refusal.max(),
                     "{refusal}"
@@ -83,7 +84,7 @@ impl Lane {
                 self.refusals += 1;
                 (0..4).for_each(|_| drop(self.pick()));
             }
-            ChargeError::Offline { group, .. } => assert!(group.is_offline()),
+            error if error.is_offline() => assert!(error.group().is_offline()),
             other => panic!("{other}"),
         }
     }

@@ -215,7 +215,7 @@ fn use_group(group: &Group, scene: &Scene, heap: &Heap, rng: &mut SmallRng) {
         0 => heap.put(Thing::Group(group.clone())),
         1 | 2 => match group.charge(bytes) {
             Ok(charge) => heap.put(Thing::Charge(charge)),
-            Err(ChargeError::Offline { .. }) => assert!(group.is_offline()),
+            Err(error) if error.is_offline() => assert!(group.is_offline()),
             Err(refused) => heap.put(Thing::Refused(Box::new(refused))),
         },
         3 => heap.put(Thing::Charge(group.force_charge(bytes))),

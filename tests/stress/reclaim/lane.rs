@@ -86,7 +86,8 @@ impl Lane {
 
     fn refused(&mut self, error: &ChargeError) {
         match error {
-            ChargeError::Limit(refusal) => {
+            error if error.is_over_limit() => {
+                let refusal = error.over_limit().expect("a refusal");
                 let room = refusal.max();
                 assert!(
                     refusal.usage().saturating_add(refusal.requested()) > room,
@@ -95,7 +96,7 @@ impl Lane {
                 self.refusals += 1;
                 (0..4).for_each(|_| drop(self.pick()));
             }
-            ChargeError::Offline { group, .. } => assert!(group.is_offline()),
+            error if error.is_offline() => assert!(error.group().is_offline()),
             other => panic!("{other}"),
         }
     }

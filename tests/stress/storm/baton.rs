@@ -10,7 +10,7 @@ use std::sync::{Arc, Barrier};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Charge, ChargeError, Group, Limit, Limits, OnFull, Runtime};
+use memcg::{Bytes, Charge, Group, Limit, Limits, OnFull, Runtime};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -130,7 +130,7 @@ impl Course {
         match result {
             Ok(charge) => Some(charge),
             // The limits that move leave no room, or the charge was not waited for.
-            Err(ChargeError::Limit(_) | ChargeError::TimedOut { .. }) => None,
+            Err(error) if error.is_over_limit() || error.is_timeout() => None,
             Err(other) => panic!("{other}"),
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, ChargeError, Event, Freshness, Group, Limit, StatKey};
+use memcg::{Bytes, Event, Freshness, Group, Limit, StatKey};
 use rand::RngExt;
 use rand::rngs::SmallRng;
 
@@ -181,7 +181,7 @@ fn charge_all_room(
                 world.shared.tally.one(What::Probes);
                 return drop(charge);
             }
-            Err(ChargeError::Cancelled { .. }) => return,
+            Err(error) if error.is_cancelled() => return,
             Err(error) => assert!(
                 began.elapsed() < PATIENCE,
                 "{} are free: {error}",

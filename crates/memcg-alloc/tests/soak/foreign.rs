@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use memcg::{
-    CancelInfo, ChargeError, Event, EventInfo, Group, Reclaim, ReclaimCause, ReclaimContext,
-    ReclaimPriority, ReclaimPromise,
+    CancelInfo, Event, EventInfo, Group, Reclaim, ReclaimCause, ReclaimContext, ReclaimPriority,
+    ReclaimPromise,
 };
 use memcg::{OomCandidate, OomOrder};
 use memcg::{OomPolicy, Registration};
@@ -165,8 +165,8 @@ impl Reclaimer {
         let group = context.group();
         match group.charge(1 << 20) {
             Ok(charge) => drop(charge),
-            Err(ChargeError::InReclaim(_)) => self.shared.tally.one(What::InReclaim),
-            Err(ChargeError::Offline { .. } | ChargeError::Cancelled { .. }) => {}
+            Err(error) if error.is_in_reclaim() => self.shared.tally.one(What::InReclaim),
+            Err(error) if error.is_offline() || error.is_cancelled() => {}
             Err(other) => panic!("a charge inside reclaim: {other}"),
         }
         if !self.known.strict {

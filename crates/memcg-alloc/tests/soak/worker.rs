@@ -81,12 +81,10 @@ impl<'a> Worker<'a> {
     fn ended<T>(&self, known: &KnownGroup, ended: Result<T, ChargeError>) -> Option<T> {
         let what = match &ended {
             Ok(_) => What::Admitted,
-            Err(
-                ChargeError::Limit(_) | ChargeError::WouldBlock(_) | ChargeError::NoRoom { .. },
-            ) => What::Refusals,
-            Err(ChargeError::TimedOut { .. }) => What::TimedOut,
-            Err(ChargeError::Cancelled { .. }) => What::Cancelled,
-            Err(ChargeError::Offline { .. }) => What::Offline,
+            Err(error) if error.is_over_limit() || error.is_would_block() => What::Refusals,
+            Err(error) if error.is_timeout() => What::TimedOut,
+            Err(error) if error.is_cancelled() => What::Cancelled,
+            Err(error) if error.is_offline() => What::Offline,
             Err(other) => panic!("{:?}: {other}", known.group()),
         };
         self.tally.one(what);
@@ -371,9 +369,7 @@ impl<'a> Worker<'a> {
         };
         match ended {
             Ok(()) => {}
-            Err(
-                ChargeError::Limit(_) | ChargeError::Cancelled { .. } | ChargeError::WouldBlock(_),
-            ) => {
+            Err(error) if !error.is_timeout() && !error.is_offline() => {
                 self.tally.one(What::Checkpoints);
             }
             Err(other) => panic!("a checkpoint in {}: {other}", group.path()),

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use memcg::{ChargeError, Freshness, Limits, Runtime, StatKey};
+use memcg::{Freshness, Limits, Runtime, StatKey};
 use memcg_kmem::{KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, StoreKey};
 
 use super::nodes::{Next, Nodes, assert_clean, node, page, runtime};
@@ -47,10 +47,7 @@ fn a_group_goes_offline_while_it_allocates() {
                 });
                 vec.settle();
                 assert!(
-                    matches!(
-                        refused,
-                        Some(KmemError::Charge(ChargeError::Offline { .. }))
-                    ),
+                    matches!(&refused, Some(KmemError::Charge(error)) if error.is_offline()),
                     "{refused:?}"
                 );
                 (objects, keys, vec)

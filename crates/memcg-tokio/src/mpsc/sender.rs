@@ -234,13 +234,9 @@ impl<T> Sender<T> {
             }
         };
         charged.map_err(|refused| match refused {
-            SendError::Refused((), ChargeError::TimedOut { refusal, .. }) => SendError::Refused(
-                (),
-                ChargeError::TimedOut {
-                    refusal,
-                    waited: begun.elapsed(),
-                },
-            ),
+            SendError::Refused((), error) => {
+                SendError::Refused((), error.with_waited(begun.elapsed()))
+            }
             refused => refused,
         })
     }
@@ -347,8 +343,8 @@ impl<T: Weigh> Sender<T> {
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send), and [`SendError::Refused`] with [`ChargeError::TimedOut`] after
-    /// `time`.
+    /// As [`send`](Self::send), and [`SendError::Refused`] with
+    /// [`ChargeErrorKind::TimedOut`](memcg::ChargeErrorKind::TimedOut) after `time`.
     ///
     /// # Panics
     ///

@@ -300,7 +300,9 @@ impl Waiters {
     fn deliver(&self, bytes: u64, ended: Result<Fate, ChargeError>) {
         let fate = match ended {
             Ok(fate) => fate,
-            Err(refusal @ ChargeError::Limit(_)) => Fate::Refused(Box::new(refusal)),
+            Err(refusal) if refusal.is_over_limit() && !refusal.is_in_reclaim() => {
+                Fate::Refused(Box::new(refusal))
+            }
             Err(refusal) => return self.end_all(|| Fate::Refused(Box::new(refusal.clone()))),
         };
         let ended = self.with(|state| match state.slots.first_bytes() {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use memcg::errors::ReclaimError;
 use memcg::{
-    Bytes, Charge, ChargeError, Freshness, Group, GroupId, Limits, Reclaim, ReclaimContext,
-    ReclaimPass, ReclaimPromise, Registration,
+    Bytes, Charge, Freshness, Group, GroupId, Limits, Reclaim, ReclaimContext, ReclaimPass,
+    ReclaimPromise, Registration,
 };
 
 use super::lock;
@@ -129,7 +129,8 @@ impl Actor {
             }
             for charged in [of.charge(1 << 16), of.try_charge(1 << 16)] {
                 match charged {
-                    Ok(_) | Err(ChargeError::InReclaim(_)) => {}
+                    Ok(_) => {}
+                    Err(error) if error.is_in_reclaim() => {}
                     // The group of a reclaimer that another has inherited may go offline meanwhile.
                     Err(other) => self.fault(format!("a charge inside reclaim: {other}")),
                 }

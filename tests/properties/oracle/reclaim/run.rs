@@ -10,8 +10,7 @@ use std::time::Duration;
 use memcg::barrier::BarrierMode;
 use memcg::figures::ReclaimReport;
 use memcg::{
-    Bytes, ChargeError, Group, Limit, Limits, Reclaim, ReclaimPriority, ReclaimPromise,
-    Registration, Runtime,
+    Bytes, Group, Limit, Limits, Reclaim, ReclaimPriority, ReclaimPromise, Registration, Runtime,
 };
 
 use super::actor::{Actor, Findings, Shared};
@@ -234,7 +233,8 @@ impl Run {
         }
         match self.on(op, group, move |group| group.charge(Bytes(bytes))) {
             Ok(charge) => Some(charge),
-            Err(ChargeError::Limit(refusal)) => {
+            Err(error) if error.is_over_limit() => {
+                let refusal = error.over_limit().expect("a refusal");
                 self.check_refusal(&refusal);
                 None
             }
