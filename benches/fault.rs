@@ -1,6 +1,7 @@
 //! The test of the patch series that moved the kernel's stock into the page counter, in user space:
-//! pages are faulted in and released, and each is charged. `cargo bench --bench fault [-- --trials
-//! N --iterations N --pages N --by-region]`
+//! pages are faulted in and released, and each is charged.
+//!
+//! `cargo bench --bench fault [-- --trials N --iterations N --pages N --by-region]`
 //!
 //! 1, 4 and 32 counters, each with a mapped region. One iteration charges and touches all regions
 //! page by page, uncharges them page by page, and gives the pages back with

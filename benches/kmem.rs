@@ -1,6 +1,7 @@
 //! The cost of accounting per-processor memory by node: the `kmem/*` rows, and the tables of the
-//! patch series that does so in the kernel, beside ours. `cargo bench --bench kmem [-- table |
-//! FILTER]`
+//! patch series that does so in the kernel, beside ours.
+//!
+//! `cargo bench --bench kmem [-- table | FILTER]`
 //!
 //! Without a word, the tables and then the rows; with `table`, the tables alone; with another word,
 //! the rows whose ids have it as a part. In the tables every way of accounting takes turns with no

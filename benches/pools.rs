@@ -1,6 +1,7 @@
 //! The patch series' before and after, as seen here: what a group and its parts ask for, and what
-//! size classes, objects at whole cache lines and packed ones give. `cargo bench --bench pools [--
-//! --groups N --runs N]`
+//! size classes, objects at whole cache lines and packed ones give.
+//!
+//! `cargo bench --bench pools [-- --groups N --runs N]`
 //!
 //! As the series has it from the kernel's trace, all of it comes from the events of the pools, one
 //! for each allocation, on machines of 1, 2 and 8 nodes; then what is really resident of so many

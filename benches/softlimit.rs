@@ -1,6 +1,7 @@
 //! The patch series' tables of the soft limit, made here: two groups of parallel jobs over file
-//! caches under one budget, and a stream beside a group that holds memory. `cargo bench --bench
-//! softlimit [-- --trace FILE --runs N --quick …]`
+//! caches under one budget, and a stream beside a group that holds memory.
+//!
+//! `cargo bench --bench softlimit [-- --trace FILE --runs N --quick …]`
 //!
 //! The jobs replay a block trace, its requests dealt to the two groups in turn, so that both do
 //! much the same, as two builds of one kernel do, and neither gets far ahead. The trace comes from

@@ -1,6 +1,7 @@
 //! The two runs of the patch series that restored the flushing of subtrees, scaled to the machine
-//! at hand, and the second once more with a quarter of a million readers. `cargo bench --bench
-//! stat_stress [-- workers|latency|timers --workers N --groups N --readers N …]`
+//! at hand, and the second once more with a quarter of a million readers.
+//!
+//! `cargo bench --bench stat_stress [-- workers|latency|timers --workers N --groups N --readers N …]`
 //!
 //! *workers*: thousands of threads charge, count, read and free in hundreds of groups, each a fixed
 //! amount of work; what a thousand readers beside them add to the total runtime, with the library's

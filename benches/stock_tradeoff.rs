@@ -1,6 +1,7 @@
 //! The cost of a stock for each counter in hidden charge and in memory, beside seven slots for each
-//! thread. `cargo bench --bench stock_tradeoff [-- curve|stranded|tables|sleepers|points --threads
-//! N --max SIZE --idle-ms N]`
+//! thread.
+//!
+//! `cargo bench --bench stock_tradeoff [-- curve|stranded|tables|sleepers|points --threads N --max SIZE --idle-ms N]`
 //!
 //! First the trade-off itself: what a charge costs against what is stranded, over the batch and the
 //! number of counters, as figures and as a picture, `target/stock_tradeoff.svg`.

@@ -1,6 +1,7 @@
 //! The cost of waiting for room, and of others' waits: the `wait/*`, `charge/high/*`,
-//! `charge/no_waiters/*` and `charge/waiters_elsewhere/*` rows. `cargo bench --bench wait [--
-//! FILTER]`, the filter being part of an id.
+//! `charge/no_waiters/*` and `charge/waiters_elsewhere/*` rows.
+//!
+//! `cargo bench --bench wait [-- FILTER]`, where the filter is a part of an id.
 //!
 //! * `wait/handover/threads2`: two threads, room for one charge: each waits for the other to give
 //!   it back. Time of one iteration of one thread: two admissions, two wake-ups.

@@ -8,7 +8,7 @@
 use std::error::Error;
 
 use memcg::kmem::{NodeId, Placement};
-use memcg::{CounterConfig, Freshness, PageCounter, Stat, Unit};
+use memcg::{CounterConfig, Freshness, PageCounter, StatKey, Unit};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut config = CounterConfig::bytes()
@@ -17,7 +17,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .nodes(2);
     let rows = config.stat("rows_scanned", Unit::Events);
     let machine = PageCounter::root(config);
-    let (web, import) = (machine.named_child("web"), machine.named_child("import"));
+    let web = machine.named_child("web");
+    let import = machine.named_child("import");
 
     // Stock: the thread charges a batch once, and pays the next charges from it without a shared
     // write.
@@ -33,14 +34,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("refused {} by {}", refused.requested, full.name());
 
     // Accounts by node: admission before the allocation, the account after it, and after each move.
-    let (near, far) = (NodeId::new(0), NodeId::new(1));
+    let near = NodeId::new(0);
+    let far = NodeId::new(1);
     let mut pages = import
         .precharge(512 << 10)?
         .account(&Placement::on(near, 500_000));
     pages.migrated(Some(near), Some(far), 200_000);
     println!(
         "nodes   {}",
-        machine.numa_stat(Stat::KERNEL, Freshness::Exact)
+        machine.numa_stat(StatKey::KERNEL, Freshness::Exact)
     );
 
     // Statistics: each thread writes cells of its own, and the reader chooses what may be missing.

@@ -49,7 +49,8 @@ impl fmt::Display for CounterId {
 /// let job = machine.child();
 /// job.force_charge(98);
 /// let refused = job.charge(5).unwrap_err();
-/// let (machine, job) = (machine.id(), job.id());
+/// let machine = machine.id();
+/// let job = job.id();
 /// assert_eq!(
 ///     refused.to_string(),
 ///     format!("{machine} refused 5 for {job}: short by 3, usage 98 of max 100; to fit, uncharge there or raise its max"),

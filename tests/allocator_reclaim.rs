@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use memcg::{
-    Bytes, Charge, ChargeError, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime,
+    Bytes, Charge, ChargeError, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority, Runtime,
 };
 
 const MAX: u64 = 1 << 20;
@@ -99,13 +99,17 @@ fn a_full_group_reclaims_inside_alloc() {
         calls: AtomicU64::new(0),
         nested: AtomicU64::new(0),
     });
-    let registration =
-        full.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
+    let registration = full.register_reclaimer(
+        Arc::clone(&cache) as Arc<dyn Reclaim>,
+        ReclaimPriority::NORMAL,
+    );
     assert!(GROUP.set(full.clone()).is_ok());
     ON.store(true, Ordering::SeqCst);
     std::thread::scope(|scope| {
         for worker in 0..3 {
-            let (root, full, cache) = (runtime.root(), &full, &cache);
+            let root = runtime.root();
+            let full = &full;
+            let cache = &cache;
             scope.spawn(move || {
                 for number in 0..300_u64 {
                     drop(std::hint::black_box(vec![worker as u8; 20_000]));
@@ -122,8 +126,10 @@ fn a_full_group_reclaims_inside_alloc() {
                     // The library allocates under its locks, and is refused there.
                     let group = root.create(&format!("{worker}.{number}"), Limits::new().soft(0));
                     let group = group.expect("a name");
-                    let mine = group
-                        .register_reclaimer(Arc::clone(cache) as Arc<dyn Reclaim>, Priority::LOW);
+                    let mine = group.register_reclaimer(
+                        Arc::clone(cache) as Arc<dyn Reclaim>,
+                        ReclaimPriority::LOW,
+                    );
                     drop(group.charge(1_000));
                     group.offline().expect("no children");
                     drop(mine);

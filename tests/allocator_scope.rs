@@ -99,7 +99,8 @@ fn a_scope_allocates_what_its_group_must() {
         allocations(|| scopes.extend((0..2_000).map(|number| scope(&tenant, name(number)))))
     };
     let first = many(GroupName::Number);
-    let (unnamed, again) = (many(|_| GroupName::Unnamed), many(GroupName::Number));
+    let unnamed = many(|_| GroupName::Unnamed);
+    let again = many(GroupName::Number);
     // The objects are there. A table of an index that many entries have left may be built again,
     // larger.
     assert!(
@@ -135,6 +136,6 @@ fn a_map_weighs_what_it_allocates() {
     for entries in [0, 1, 3, 7, 14, 100, 1_000, 100_000] {
         let mut map = HashMap::new();
         let (_, bytes) = allocated(|| map = HashMap::<u64, u64>::with_capacity(entries));
-        assert_eq!(map.weigh(), bytes, "{entries}");
+        assert_eq!(map.heap_bytes(), bytes, "{entries}");
     }
 }

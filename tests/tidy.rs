@@ -1,9 +1,11 @@
 #![cfg(not(loom))]
-//! Holds the architecture: which file imports which, which folder uses which part of `sync`, one
-//! door to concurrency, every ordering edge explained and modelled, types in few files, plain
-//! words. It reads the sources as text, for what it looks for is written, not compiled. Each rule
-//! is tried on a made-up tree that breaks it.
+//! Holds what a compiler does not: files that use each other in one direction, one door to
+//! concurrency, an explanation and a model for every ordering edge, pages that name what exists. It
+//! reads the sources as text, for what it looks for is written, not compiled. `tidy/rules.rs` has
+//! the rules with their reasons; there is none for form.
 
+#[path = "tidy/calls.rs"]
+mod calls;
 #[path = "tidy/changelog.rs"]
 mod changelog;
 #[path = "tidy/door.rs"]
@@ -34,9 +36,5 @@ mod readme;
 mod rules;
 #[path = "tidy/series.rs"]
 mod series;
-#[path = "tidy/types.rs"]
-mod types;
-#[path = "tidy/words.rs"]
-mod words;
 #[path = "tidy/workflows.rs"]
 mod workflows;

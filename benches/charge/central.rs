@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 
-use memcg::expert::CentralStock;
+use memcg::CentralStock;
 use memcg::{Bytes, Group, Limit, OnFull};
 
 use super::group::{SIZE, TOUCHES, below, runtime};
@@ -40,7 +40,8 @@ fn near(
     leaf.set_max(Limit::Bytes(FIT * SIZE)).expect("a number");
     Team::new(threads, move |station| {
         let _kept = &runtime;
-        let (leaf, stock) = (leaf.clone(), CentralStock::of(&leaf));
+        let stock = CentralStock::of(&leaf);
+        let leaf = leaf.clone();
         let pairs = |times| (0..times).for_each(|_| pair(&leaf, &stock));
         pairs(TOUCHES);
         station.serve(pairs);

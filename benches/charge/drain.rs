@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::figures::Counts;
+use memcg::figures::TreeCounts;
 use memcg::{CounterConfig, PageCounter};
 
 use crate::common::rows::Rows;
@@ -51,7 +51,9 @@ struct Other {
 }
 
 fn team(root: &PageCounter, leaves: &[PageCounter], threads: usize, other: &Arc<Other>) -> Team {
-    let (root, leaves, other) = (root.clone(), leaves.to_vec(), Arc::clone(other));
+    let root = root.clone();
+    let leaves = leaves.to_vec();
+    let other = Arc::clone(other);
     Team::new(threads, move |station| {
         let leaves = leaves.clone();
         let mut turns = Turns::new(leaves.len(), station.index, station.threads);
@@ -116,16 +118,14 @@ fn pair(counter: &PageCounter) {
     counter.uncharge(n);
 }
 
-fn print_counts(id: &str, before: &Counts, after: &Counts, other: &Other) {
+fn print_counts(id: &str, before: &TreeCounts, after: &TreeCounts, other: &Other) {
     let drains = (after.drains - before.drains) as f64;
     let barriers = (after.barriers - before.barriers) as f64 / drains;
     let drained = (after.drained - before.drained) as f64 / drains;
     print!("{id}: per drain {barriers:.2} barriers, {drained:.0} units");
     let read = |word: &AtomicU64| word.load(Ordering::Relaxed) as f64;
-    let (pairs, alone) = (
-        read(&other.pairs),
-        read(&other.alone_nanos) / ALONE_PAIRS as f64,
-    );
+    let pairs = read(&other.pairs);
+    let alone = read(&other.alone_nanos) / ALONE_PAIRS as f64;
     if pairs > 0.0 {
         let lost = (read(&other.nanos) - pairs * alone) / drains / 1_000.0;
         print!(

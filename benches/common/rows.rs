@@ -174,7 +174,8 @@ impl Run {
         let mut team = None;
         let mut laps = Vec::new();
         let (group, within) = split(id);
-        let (bench, options) = (self.bench, &self.options);
+        let bench = self.bench;
+        let options = &self.options;
         let group = self
             .groups
             .entry(group.to_owned())

@@ -41,7 +41,8 @@ impl Team {
         let mut handles = Vec::new();
         for index in 0..threads {
             let (order, inbox) = channel();
-            let (report, arrive) = (report.clone(), arrive.clone());
+            let report = report.clone();
+            let arrive = arrive.clone();
             let station = Station {
                 index,
                 threads,

@@ -58,7 +58,8 @@ pub(crate) fn run(trials: usize, iterations: usize) -> Vec<(String, Ratio)> {
     for (name, stressor) in STRESSORS {
         for count in [1, 4, 32] {
             let [slots7, stock] = pair(stressor, count, trials, iterations);
-            let (base, ours) = (Summary::of(&slots7), Summary::of(&stock));
+            let base = Summary::of(&slots7);
+            let ours = Summary::of(&stock);
             let cells = [base.mean, base.std, ours.mean, ours.std, ours.min, ours.max]
                 .map(|ms| format!("{ms:.3}"));
             let head = [name.to_owned(), count.to_string(), trials.to_string()];
@@ -86,10 +87,8 @@ pub(crate) fn takes(trials: usize, iterations: usize) -> Duration {
 
 /// The two policies take turns trial by trial; the first trial warms up.
 fn pair(stressor: Stressor, count: usize, trials: usize, iterations: usize) -> [Vec<f64>; 2] {
-    let (stocked, bare) = (
-        fan(CounterConfig::new(), count).1,
-        fan(unstocked(), count).1,
-    );
+    let stocked = fan(CounterConfig::new(), count).1;
+    let bare = fan(unstocked(), count).1;
     let mut slots7 = Slots7::<Random>::new(&bare);
     let mut stock = Library { leaves: &stocked };
     let mut times = [Vec::new(), Vec::new()];
@@ -142,7 +141,8 @@ fn malloc(policy: &mut impl Policy, count: usize) {
     let mut blocks: Vec<Vec<u8>> = vec![Vec::new(); BLOCKS];
     let pages = |block: &[u8]| (block.len() / Region::page_size()) as u64;
     for step in 0..2 * BLOCKS {
-        let (at, leaf) = (step % BLOCKS, step % BLOCKS % count);
+        let at = step % BLOCKS;
+        let leaf = step % BLOCKS % count;
         let size = rng.random_range(1..=BLOCK_PAGES_MAX);
         policy.uncharge(leaf, pages(&blocks[at]));
         blocks[at] = Vec::new();
@@ -178,9 +178,10 @@ pub(crate) fn walks(policy: &mut impl Policy, leaves: &[PageCounter], held: usiz
         let mut step = |charge: bool| {
             for (leaf, counter) in leaves.iter().enumerate() {
                 let usage = counter.usage();
-                match charge {
-                    true => policy.charge(leaf, 1).expect("no limit is set"),
-                    false => policy.uncharge(leaf, 1),
+                if charge {
+                    policy.charge(leaf, 1).expect("no limit is set")
+                } else {
+                    policy.uncharge(leaf, 1)
                 }
                 walks += usize::from(round >= ROUNDS_BEFORE && counter.usage() != usage);
             }

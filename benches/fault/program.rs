@@ -131,7 +131,8 @@ pub(crate) fn main() {
     for (&count, scene) in counts.iter().zip(&scenes) {
         let trials = run(&options, scene, &mut progress);
         progress.say(table(count, &trials));
-        let (none, stock) = (trials.of(Variant::None), trials.of(Variant::Stock));
+        let none = trials.of(Variant::None);
+        let stock = trials.of(Variant::Stock);
         missed += usize::from(stock.delta(&none) > DELTA_MAX && !stock.is_noise(&none));
         all.push((count, trials));
     }
@@ -267,16 +268,20 @@ fn table(count: usize, trials: &Trials) -> String {
         "to slots7",
         "to none",
     ]);
-    let (none, slots7) = (trials.of(Variant::None), trials.of(Variant::Slots7));
+    let none = trials.of(Variant::None);
+    let slots7 = trials.of(Variant::Slots7);
     for variant in Variant::ALL {
         let row = trials.of(variant);
-        let to = |base: &Summary, of: Variant| match variant == of {
-            true => String::new(),
-            false => format!(
-                "{}{:+.2}",
-                if row.is_noise(base) { "~" } else { "" },
-                row.delta(base)
-            ),
+        let to = |base: &Summary, of: Variant| {
+            if variant == of {
+                String::new()
+            } else {
+                format!(
+                    "{}{:+.2}",
+                    if row.is_noise(base) { "~" } else { "" },
+                    row.delta(base)
+                )
+            }
         };
         table.add_row([
             count.to_string(),

@@ -55,7 +55,8 @@ pub(crate) fn print(trials: &[(usize, Trials)]) {
             let Some((_, ours)) = trials.iter().find(|(count, _)| *count == groups) else {
                 continue;
             };
-            let (slots7, stock) = (ours.of(Variant::Slots7), ours.of(Variant::Stock));
+            let slots7 = ours.of(Variant::Slots7);
+            let stock = ours.of(Variant::Stock);
             table.add_row(theirs.into_iter().chain([
                 format!("{:.3}", slots7.mean),
                 format!("{:.3}", stock.mean),

@@ -47,10 +47,8 @@ fn borrowed(ratios: &[(String, Ratio)]) -> Vec<(&str, Ratio)> {
 
 /// Walks for each operation of the seven slots and of the stock.
 fn both(counters: usize) -> (f64, f64) {
-    let (bare, stocked) = (
-        fan(unstocked(), counters).1,
-        fan(CounterConfig::new(), counters).1,
-    );
+    let bare = fan(unstocked(), counters).1;
+    let stocked = fan(CounterConfig::new(), counters).1;
     (
         walks(&mut Slots7::<Random>::new(&bare), &bare, HELD),
         walks(&mut Library { leaves: &stocked }, &stocked, HELD),

@@ -61,7 +61,8 @@ pub(crate) fn rows(rows: &mut Rows) -> Vec<Churn> {
 /// The first thread creates and charges, the last takes offline and drops the handle. The hand-over
 /// is not timed; an iteration is what all do for one group together.
 fn team(runtime: &Arc<Runtime>, chargers: usize, offline: &Arc<AtomicU64>) -> Team {
-    let (runtime, offline) = (Arc::clone(runtime), Arc::clone(offline));
+    let runtime = Arc::clone(runtime);
+    let offline = Arc::clone(offline);
     let handed: Arc<Mutex<Vec<Group>>> = Arc::default();
     Team::new(chargers, move |station| {
         let root = runtime.root();

@@ -32,7 +32,8 @@ struct Watcher {
 
 impl Watcher {
     fn start(runtime: &Arc<Runtime>) -> Watcher {
-        let (stop, runtime) = (Arc::new(AtomicBool::new(false)), Arc::clone(runtime));
+        let stop = Arc::new(AtomicBool::new(false));
+        let runtime = Arc::clone(runtime);
         let stopped = Arc::clone(&stop);
         let watch = move || {
             while !stopped.load(Ordering::Relaxed) {

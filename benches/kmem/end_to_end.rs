@@ -47,9 +47,10 @@ fn map(machine: &Machine, ours: bool, size: usize) {
     // SAFETY: within the mapping just made.
     unsafe { head.cast::<usize>().write_volatile(size) };
     let layout = Machine::layout(size);
-    let values = match ours {
-        true => machine.allocator.allocate(layout, &machine.group),
-        false => machine.allocator.allocate_uncharged(layout),
+    let values = if ours {
+        machine.allocator.allocate(layout, &machine.group)
+    } else {
+        machine.allocator.allocate_uncharged(layout)
     };
     let values = values.expect("no limit");
     black_box(write_and_sum(&values));
@@ -62,8 +63,8 @@ fn write_and_sum(values: &PerCpuBytes) -> u64 {
     let copies = || (0..values.processor_count()).filter_map(|processor| values.as_ptr(processor));
     // SAFETY: each copy has eight bytes, aligned; no other thread has the object.
     copies().for_each(|copy| unsafe { copy.cast::<u64>().write_volatile(1) });
-    // SAFETY: as above.
     copies()
+        // SAFETY: as above.
         .map(|copy| unsafe { copy.cast::<u64>().read_volatile() })
         .sum()
 }

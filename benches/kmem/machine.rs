@@ -121,15 +121,14 @@ impl Machine {
             .create("tenant", Limits::new())
             .expect("a name");
         let allocator = PerCpuAllocator::of(&group).expect("a default shape");
-        let (shape, unit) = (allocator.shape(), allocator.shape().unit());
+        let shape = allocator.shape();
+        let unit = allocator.shape().unit();
         // The first object of a chunk shows where it begins.
         let first = allocator
             .allocate(Layout::new::<u8>(), &group)
             .expect("no limit");
-        let (data, words) = (
-            first.as_ptr(0).expect("a processor").addr().get(),
-            first.metadata().start,
-        );
+        let data = first.as_ptr(0).expect("a processor").addr().get();
+        let words = first.metadata().start;
         let words_len = unit / shape.granule() * shape.word();
         let mut walk = Walk::new();
         let mut cache = Vec::new();

@@ -76,10 +76,8 @@ impl Verdicts {
     /// The ratio of one way's addition to another's.
     fn by_other(&self, sizes: &[usize], variant: Variant, other: Variant) -> Vec<(String, Ratio)> {
         let each = |model: Model, size: &usize| {
-            let (cost, other) = (
-                self.cost(model, *size, variant)?,
-                self.cost(model, *size, other)?,
-            );
+            let cost = self.cost(model, *size, variant)?;
+            let other = self.cost(model, *size, other)?;
             Some((
                 format!("{} processors, {size} B", model.processors),
                 cost.added_by(other),

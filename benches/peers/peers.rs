@@ -1,5 +1,6 @@
-//! Crates that others publish for the same purpose, beside memcg in one run: `cargo bench
-//! --manifest-path benches/peers/Cargo.toml [-- FILTER]`
+//! Crates that others publish for the same purpose, beside memcg in one run.
+//!
+//! `cargo bench --manifest-path benches/peers/Cargo.toml [-- FILTER]`
 //!
 //! One iteration charges 64 bytes and gives them back; the time is that of one iteration of one
 //! thread. Every thread has a limit that no thread reaches, at every level they have. Each thread
@@ -138,7 +139,8 @@ fn budget_context(depth: usize, threads: usize) -> Team {
             .expect("a good budget")
     });
     Team::new(threads, move |station| {
-        let (leaf, resource) = (leaf.clone(), resource.clone());
+        let leaf = leaf.clone();
+        let resource = resource.clone();
         let pairs = |times| {
             for _ in 0..times {
                 drop(

@@ -31,7 +31,8 @@ impl Options {
     pub(crate) fn read() -> Options {
         let mut options: Options = parse(&BENCH);
         if options.choice.is_small() {
-            (options.groups, options.runs) = (options.groups.min(1_000), 1);
+            options.groups = options.groups.min(1_000);
+            options.runs = 1;
         }
         options
     }

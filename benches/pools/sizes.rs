@@ -5,7 +5,7 @@
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 use memcg::Runtime;
-use memcg::expert::{PoolAlign, PoolTable};
+use memcg::footprint::{PoolAlign, PoolTable};
 
 use super::events::{Allocation, told};
 use super::machine::{ALIGNS, create, hold, runtime};
@@ -205,7 +205,8 @@ fn sizes(asked: usize, given: &[usize; 3]) -> impl Iterator<Item = String> {
             .collect::<Vec<_>>()
             .join(", ")
     };
-    let (wasted, in_slab) = (list(&|given| given - asked), list(&|given| SLAB / given));
+    let wasted = list(&|given| given - asked);
+    let in_slab = list(&|given| SLAB / given);
     let cells = [asked, given[0], given[1], given[2]].map(|bytes| bytes.to_string());
     cells.into_iter().chain([wasted, in_slab])
 }

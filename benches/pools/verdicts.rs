@@ -51,7 +51,8 @@ fn classes(machines: &[Machine], claims: &mut Claims) {
         ),
     );
     let waste = |of: &Structure| class(of.asked) - of.asked;
-    let (group, part) = (waste(&GROUP), waste(&PART));
+    let group = waste(&GROUP);
+    let part = waste(&PART);
     claims.holds(
         "pools-2",
         (group, part, group + part) == (1_784, 1_200, 2_984),

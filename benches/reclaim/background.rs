@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Limit, Limits, Priority, Reclaim, ReclaimCause, ReclaimContext, Runtime};
+use memcg::{
+    Bytes, Limit, Limits, Reclaim, ReclaimCause, ReclaimContext, ReclaimPriority, Runtime,
+};
 use memcg_bench_rows::Goals;
 use parking_lot::Mutex;
 
@@ -69,7 +71,9 @@ impl Stream {
         times.sort_unstable();
         let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize];
         let share = self.own.load(Ordering::Relaxed) as f64 / times.len() as f64;
-        let (half, most, all) = (at(0.5), at(0.99), at(0.999));
+        let half = at(0.5);
+        let most = at(0.99);
+        let all = at(0.999);
         println!(
             "{id}: {:.3}% reclaim themselves; p50 {half} ns, p99 {most} ns, p99.9 {all} ns\n",
             share * 100.0
@@ -110,7 +114,7 @@ fn team(mark: Limit, stream: &Arc<Stream>) -> Team {
             cache: Arc::clone(&cache),
             stream: Arc::clone(&stream),
         };
-        let _registration = group.register_reclaimer(Arc::new(counted), Priority::NORMAL);
+        let _registration = group.register_reclaimer(Arc::new(counted), ReclaimPriority::NORMAL);
         let pages = |pages: u64| {
             let mut times = Vec::with_capacity(pages as usize);
             let mut next = Instant::now();

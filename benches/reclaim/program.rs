@@ -39,7 +39,8 @@ const STALL_OF_STREAM_MAX: f64 = 1.03;
 const UNCROSSED_MAX: f64 = 1.05;
 
 pub(crate) fn main() {
-    let (mut visited, mut streams) = (Visited::new(), background::Streams::new());
+    let mut visited = Visited::new();
+    let mut streams = background::Streams::new();
     let measured = rows::run(&BENCH, |rows| {
         visited = pass::rows(rows);
         charge::rows(rows);
@@ -121,10 +122,8 @@ fn claims(visited: &Visited) -> Claims {
 
 /// The row beside idle groups against the same without.
 fn equal(goals: &mut Goals<'_>, visited: &Visited, row: &str, idle: usize, time_max: f64) {
-    let (with, without) = (
-        format!("reclaim/{row}/idle{idle}"),
-        format!("reclaim/{row}/idle0"),
-    );
+    let with = format!("reclaim/{row}/idle{idle}");
+    let without = format!("reclaim/{row}/idle0");
     goals.ratio(&with, &without, time_max);
     if let (Some(one), Some(other)) = (visited.get(&with), visited.get(&without)) {
         goals.at_most(

@@ -10,8 +10,8 @@
 //!   with `departed: ` and the reason.
 //! - `## Tables`, with `### ` headings: one for each table of the series, its figures beside ours.
 //! - `## Claims`, one table or several: `| id | claim | verdict | by |`. An id is the name of the
-//!   chapter and a number without gaps (`stock-1`). The verdict is `confirmed`, `refuted` or `not
-//!   applicable`. *by* names what holds it, or says why the claim does not apply.
+//!   chapter and a number without gaps (`stock-1`). The verdict is `confirmed`, `refuted` or
+//!   `not applicable`. *by* names what holds it, or says why the claim does not apply.
 //! - `## How to run it`, one table: `| command | quick | quick takes | full takes |`. The full run
 //!   is the command as it stands, the quick one adds what *quick* has between backquotes, behind
 //!   `--`.
@@ -453,7 +453,8 @@ impl Reader {
             let [id, text, verdict, by] = &cells[..] else {
                 continue;
             };
-            let (id, next) = (id.replace('`', ""), format!("{name}-{}", nth + 1));
+            let id = id.replace('`', "");
+            let next = format!("{name}-{}", nth + 1);
             if id != next {
                 self.fault(line, &format!("the id is `{id}`, the next is `{next}`"));
             }
@@ -494,7 +495,8 @@ impl Reader {
             let [command, quick, quick_takes, full_takes] = &cells[..] else {
                 continue;
             };
-            let (command, quick) = (command.replace('`', ""), quick.replace('`', ""));
+            let command = command.replace('`', "");
+            let quick = quick.replace('`', "");
             if !command.starts_with("cargo ") {
                 self.fault(line, "a command starts with `cargo `");
             }

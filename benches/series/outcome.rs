@@ -145,11 +145,12 @@ impl Tests {
     /// True if all tests of this name held; `None` where none ran.
     fn held(&self, file: &str, name: &str) -> Option<bool> {
         let place = place(file)?;
-        let is_it = |ran: &str| match place.program.is_empty() {
-            true => {
+        let is_it = |ran: &str| {
+            if place.program.is_empty() {
                 ran.starts_with(&place.module.join("::")) && ran.ends_with(&format!("::{name}"))
+            } else {
+                ran == place.path(name)
             }
-            false => ran == place.path(name),
         };
         let results: Vec<bool> = self
             .0

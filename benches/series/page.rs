@@ -56,11 +56,9 @@ pub(crate) fn plan(chapters: &[Chapter], full: bool) {
         time(total)
     );
     for chapter in chapters {
-        let (patches, claims, runs) = (
-            chapter.patches.len(),
-            chapter.claims.len(),
-            chapter.runs.len(),
-        );
+        let patches = chapter.patches.len();
+        let claims = chapter.claims.len();
+        let runs = chapter.runs.len();
         let row = format!(
             "{:<10} {}, {}, {}, about {}",
             chapter.name,

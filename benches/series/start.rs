@@ -189,11 +189,12 @@ fn run_tests(chapters: &[Chapter], findings: &mut Findings) -> Result<Tests, Box
             let place = outcome::place(file)
                 .ok_or_else(|| format!("`{file}`: a test lies in tests/ or in src/"))?;
             let [programs, names] = adapters.entry(place.adapter.clone()).or_default();
-            names.insert(if place.program.is_empty() {
+            let name = if place.program.is_empty() {
                 name.clone()
             } else {
                 place.path(name)
-            });
+            };
+            names.insert(name);
             programs.insert(place.program);
         }
     }
@@ -215,9 +216,10 @@ fn run_tests_of(
         words.extend(["--manifest-path", "crates/Cargo.toml", "-p", adapter].map(str::to_owned));
     }
     for program in programs {
-        match program.is_empty() {
-            true => words.push("--lib".to_owned()),
-            false => words.extend(["--test".to_owned(), program]),
+        if program.is_empty() {
+            words.push("--lib".to_owned())
+        } else {
+            words.extend(["--test".to_owned(), program])
         }
     }
     words.push("--".to_owned());

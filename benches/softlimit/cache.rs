@@ -122,7 +122,8 @@ impl Cache {
     /// stream's pages only those are that have been written; the others are as soon as they have
     /// been.
     pub(crate) fn shrink(&self, pages: usize) -> usize {
-        let (mut left, mut freed) = (pages, 0);
+        let mut left = pages;
+        let mut freed = 0;
         while left > 0 {
             let cluster: Vec<Page> = {
                 let mut lru = self.lru.lock();

@@ -50,10 +50,14 @@ impl Work {
         );
         let cursors = [0, 1].map(|_| AtomicUsize::new(0));
         let gate = Barrier::new(2 * self.jobs);
-        let (mut system, mut first, mut last) = (Duration::ZERO, None, None);
+        let mut system = Duration::ZERO;
+        let mut first = None;
+        let mut last = None;
         thread::scope(|scope| {
             let job = |group: usize| {
-                let (scene, cursors, gate) = (&scene, &cursors, &gate);
+                let scene = &scene;
+                let cursors = &cursors;
+                let gate = &gate;
                 move || {
                     gate.wait();
                     let start = Instant::now();
@@ -81,7 +85,8 @@ impl Work {
 
     /// Returns the time that it spent in charges.
     fn job(&self, scene: &Scene, group: usize, cursors: &[AtomicUsize; 2]) -> Duration {
-        let (requests, cache) = (&self.requests[group].requests, &scene.caches[group]);
+        let requests = &self.requests[group].requests;
+        let cache = &scene.caches[group];
         let mut system = Duration::ZERO;
         loop {
             let others = || cursors[1 - group].load(Ordering::Relaxed);

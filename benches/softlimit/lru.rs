@@ -96,7 +96,8 @@ impl Lru {
         if at.page.is_some() {
             return Some(page);
         }
-        (at.page, at.seen) = (Some(page), true);
+        at.page = Some(page);
+        at.seen = true;
         self.link(block);
         self.len += 1;
         None
@@ -122,7 +123,8 @@ impl Lru {
     fn link(&mut self, block: u32) {
         let newest = std::mem::replace(&mut self.newest, block);
         let at = &mut self.blocks[block as usize];
-        (at.newer, at.older) = (NONE, newest);
+        at.newer = NONE;
+        at.older = newest;
         match newest {
             NONE => self.oldest = block,
             newest => self.blocks[newest as usize].newer = block,

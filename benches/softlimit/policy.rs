@@ -78,7 +78,7 @@ impl Reclaim for Own {
         self.asked.add(want);
         let freed = self.cache.shrink(in_pages(want)) as u64 * PAGE;
         if freed < want && self.cache.owes() {
-            self.waiters.wait(context.later(), want - freed);
+            self.waiters.wait(context.promise(), want - freed);
         }
         freed
     }
@@ -129,7 +129,7 @@ impl Reclaim for Dispatcher {
         // Reclaim waits for a device only where it has come to too little.
         let freed = round.freed as u64 * PAGE;
         if freed < want && self.caches.iter().any(|cache| cache.owes()) {
-            self.waiters.wait(context.later(), want - freed);
+            self.waiters.wait(context.promise(), want - freed);
         }
         freed
     }
@@ -166,14 +166,16 @@ impl Dispatcher {
     fn soft_reclaim_group(&self, group: usize) -> usize {
         let cache = &self.caches[group];
         let excess = in_pages(cache.excess());
-        let (mut total, mut rounds) = (0, 0);
+        let mut total = 0;
+        let mut rounds = 0;
         loop {
             let whole = cache.len();
-            total += cache.shrink(if self.variant == Variant::Base {
+            let visit = if self.variant == Variant::Base {
                 whole
             } else {
                 whole.min(CLUSTER)
-            });
+            };
+            total += cache.shrink(visit);
             if cache.excess() == 0 {
                 break;
             }

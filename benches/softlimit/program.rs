@@ -86,7 +86,8 @@ pub(crate) fn main() -> ExitCode {
     println!(
         "{processors} processors; pages of {PAGE} bytes. Averages within one std of base are noise, and called so.\n"
     );
-    let (start, others) = (Instant::now(), clock::others());
+    let start = Instant::now();
+    let others = clock::others();
     let no_rows = Measured {
         is_small: options.choice.is_small(),
         ..Measured::default()

@@ -73,7 +73,8 @@ pub(crate) fn run(goals: &mut Goals<'_>) {
         ]);
         let mut worst = 0.0_f64;
         for (group, (&freed, &held)) in freed.iter().zip(&pages).enumerate() {
-            let (share, mean) = (freed as f64 / held as f64, all as f64 / total as f64);
+            let share = freed as f64 / held as f64;
+            let mean = all as f64 / total as f64;
             let error = (share / mean - 1.0) * 100.0;
             worst = worst.max(error.abs());
             table.add_row([

@@ -59,7 +59,8 @@ impl Stream {
             scene.caches[1].serve(block as u32, self.rounds);
         }
         let device = Device::start(&scene.caches[0], &waiters, self.bytes_per_second);
-        let (cursor, done) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let cursor = AtomicUsize::new(0);
+        let done = AtomicBool::new(false);
         let start = Instant::now();
         let (system, elapsed) = thread::scope(|scope| {
             let eater = scope.spawn(|| self.eat(&scene, &done));

@@ -80,12 +80,14 @@ impl Making {
     fn phase(&mut self, blocks: usize, requests: usize, scans: bool) {
         let working_set =
             WORKING_SET.0 * (WORKING_SET.1 / WORKING_SET.0).powf(self.random.random());
-        let (working_set, place) = (working_set as usize, self.random.random::<f64>());
+        let working_set = working_set as usize;
+        let place = self.random.random::<f64>();
         let left = requests - self.keys.len();
         let mut scan =
             scans.then(|| self.keys.len() + (self.random.random::<f64>() * left as f64) as usize);
         while self.keys.len() < requests {
-            let (left, new) = (requests - self.keys.len(), blocks - self.known);
+            let left = requests - self.keys.len();
+            let new = blocks - self.known;
             if left <= new || self.again.is_empty() {
                 self.run(new);
             } else if scan.is_some_and(|at| at <= self.keys.len()) {

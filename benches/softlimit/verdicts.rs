@@ -46,7 +46,8 @@ pub(super) fn goals(results: &Results, goals: &mut Goals<'_>) {
     // One run has no deviation to be compared with.
     if let Some(runs) = results.no_limit.as_ref().filter(|runs| runs.count() > 1) {
         for (name, of) in [("system", SYSTEM_TIME), ("elapsed", ELAPSED_TIME)] {
-            let (base, ours) = (runs.summary(Base, of), runs.summary(Reworkoptim, of));
+            let base = runs.summary(Base, of);
+            let ours = runs.summary(Reworkoptim, of);
             let away = (ours.mean - base.mean).max(0.0) / ours.std.max(base.std);
             goals.at_most(
                 format!("no limit, {name}: reworkoptim above base"),
@@ -79,10 +80,8 @@ pub(super) fn goals(results: &Results, goals: &mut Goals<'_>) {
         }
     }
     if let Some(runs) = results.stream.as_ref().filter(|runs| runs.count() > 1) {
-        let (base, ours) = (
-            runs.summary(Base, ELAPSED_TIME),
-            runs.summary(Reworkoptim, ELAPSED_TIME),
-        );
+        let base = runs.summary(Base, ELAPSED_TIME);
+        let ours = runs.summary(Reworkoptim, ELAPSED_TIME);
         let most = STREAM_ELAPSED_MAX + base.std.max(ours.std) / base.mean * 100.0;
         goals.at_most(
             "stream, elapsed: of base, one std being noise",
@@ -181,10 +180,8 @@ fn zero_limit(runs: &Runs, claims: &mut Claims) {
         &[("elapsed", runs.ratio(BaseQuarter, Base, ELAPSED_TIME))],
         Bound::AtMost(EARLIER),
     );
-    let (base, ours) = (
-        mean(Base, Run::evicted_per_asked),
-        mean(Reworkoptim, Run::evicted_per_asked),
-    );
+    let base = mean(Base, Run::evicted_per_asked);
+    let ours = mean(Reworkoptim, Run::evicted_per_asked);
     claims.holds(
         "softlimit-15",
         base >= AGGRESSIVE && ours <= EVICTED_MAX,

@@ -88,7 +88,8 @@ fn thresholds(claims: &mut Claims) {
         }
         statistics.events().flushes
     };
-    let (global, own) = (flushes(Policy::GlobalThreshold), flushes(Policy::Subtree));
+    let global = flushes(Policy::GlobalThreshold);
+    let own = flushes(Policy::Subtree);
     let text = format_args!(
         "{} reads of idle groups beside one that is written flush {global} times with one threshold for all, {own} \
          times with one for each group",
@@ -147,10 +148,12 @@ fn nothing_pending(claims: &mut Claims) {
 }
 
 fn measure(statistics: &dyn Statistics, flush: impl Fn(), read: impl Fn() -> i64) -> Rounds {
-    let (counted, done) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
+    let counted = Barrier::new(THREADS + 1);
+    let done = Barrier::new(THREADS + 1);
     thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (counted, done) = (&counted, &done);
+            let counted = &counted;
+            let done = &done;
             spawn(scope, move || {
                 statistics.add(1 + thread % GROUPS, Item::Refault, 1);
                 counted.wait();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::figures::Counts;
+use memcg::figures::TreeCounts;
 use memcg::{Freshness, Runtime};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -63,8 +63,11 @@ pub(crate) fn run(options: &Options, claims: &mut Claims) {
     );
     let (library, leaves) = world(options);
     let writer = Writer::new(&library.groups[leaves]);
-    let (mut without, mut with) = (Vec::new(), Vec::new());
-    let (mut wall, mut own, mut quiet) = (times(), times(), times());
+    let mut without = Vec::new();
+    let mut with = Vec::new();
+    let mut wall = times();
+    let mut own = times();
+    let mut quiet = times();
     let mut phases = Vec::new();
     thread::scope(|scope| {
         let orders = writer.start(scope);
@@ -193,7 +196,7 @@ impl Phase<'_> {
     }
 }
 
-pub(crate) fn print_counts(what: &str, before: &Counts, after: &Counts, time: Duration) {
+pub(crate) fn print_counts(what: &str, before: &TreeCounts, after: &TreeCounts, time: Duration) {
     println!(
         "{what}: in a second {:.2} barriers, {:.0} flushes, {:.0} pairs (thread, group) visited",
         rate(after.barriers - before.barriers, time),
@@ -208,12 +211,15 @@ fn print_writer(without: &[Written], with: &[Written], is_small: bool) {
         let rates: Vec<f64> = written.iter().map(|written| written.rate() / 1e6).collect();
         Summary::of(&rates)
     };
-    let (without, with) = (rates(without), rates(with));
+    let without = rates(without);
+    let with = rates(with);
     let slower = -with.delta(&without);
-    let verdict = match slower <= SLOWER_MAX {
-        true => "met",
-        false if with.is_noise(&without) => "inside one std: noise",
-        false => "missed",
+    let verdict = if slower <= SLOWER_MAX {
+        "met"
+    } else if with.is_noise(&without) {
+        "inside one std: noise"
+    } else {
+        "missed"
     };
     for (name, rate) in [("without", without), ("with", with)] {
         println!(

@@ -226,7 +226,8 @@ pub(crate) fn main() {
     let mut claims = Claims::new();
     for which in which {
         progress.next();
-        let (start, others) = (Instant::now(), clock::others());
+        let start = Instant::now();
+        let others = clock::others();
         match which {
             Which::Workers => workers::run(&options, &mut claims),
             Which::Latency => latency::run(&options, &mut claims),

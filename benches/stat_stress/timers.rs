@@ -94,14 +94,17 @@ pub(crate) fn run(options: &Options, claims: &mut Claims) {
     let (written, seen) = thread::scope(|scope| {
         let timers: Vec<_> = (0..options.timer_threads)
             .map(|thread| {
-                let (library, stop, reads) = (&library, &stop, &reads[thread]);
+                let library = &library;
+                let stop = &stop;
+                let reads = &reads[thread];
                 spawn(scope, move || read(options, library, thread, stop, reads))
             })
             .collect();
         let orders = writer.start(scope);
         orders.begin();
         for _ in 0..WINDOWS {
-            let (start, before) = (Instant::now(), all_reads());
+            let start = Instant::now();
+            let before = all_reads();
             thread::sleep(options.phase());
             windows.push(rate(all_reads() - before, start.elapsed()));
         }

@@ -442,15 +442,12 @@ fn print(kinds: &[Kind], is_small: bool) {
         let to_none = base(kinds, kind.way)
             .filter(|_| kind.beside != Beside::Alone)
             .map(|none| {
-                format!(
-                    "{:+.2} %{}",
-                    seconds.delta(&none),
-                    if seconds.is_noise(&none) {
-                        " (noise)"
-                    } else {
-                        ""
-                    }
-                )
+                let noise = if seconds.is_noise(&none) {
+                    " (noise)"
+                } else {
+                    ""
+                };
+                format!("{:+.2} %{noise}", seconds.delta(&none))
             });
         table.add_row([
             kind.way.name(),
@@ -485,11 +482,14 @@ fn print(kinds: &[Kind], is_small: bool) {
         .iter()
         .find(|kind| kind.way == Way::Ours && kind.beside == Beside::Readers);
     if let Some((ours, none)) = ours.zip(base(kinds, Way::Ours)) {
-        let (seconds, delta) = (ours.seconds(), ours.seconds().delta(&none));
-        let verdict = match delta <= DELTA_MAX {
-            true => "met",
-            false if seconds.is_noise(&none) => "inside one std: noise",
-            false => "missed",
+        let seconds = ours.seconds();
+        let delta = seconds.delta(&none);
+        let verdict = if delta <= DELTA_MAX {
+            "met"
+        } else if seconds.is_noise(&none) {
+            "inside one std: noise"
+        } else {
+            "missed"
         };
         println!(
             "goal: with readers at most {DELTA_MAX} % above without: {delta:+.2} %, {verdict}\n"

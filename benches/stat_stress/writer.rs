@@ -66,7 +66,8 @@ impl<'a> Writer<'a> {
 
     /// At full speed, in whole rounds.
     fn write(&self) -> Written {
-        let (start, before) = (Instant::now(), thread_time());
+        let start = Instant::now();
+        let before = thread_time();
         let first = self.rounds();
         while !self.stop.load(Ordering::Relaxed) {
             for group in self.groups {

@@ -175,7 +175,8 @@ fn slots7(setup: &Setup, counters: usize) -> Scene {
     let gauges: Arc<[AtomicU64]> = (0..setup.threads).map(|_| AtomicU64::new(0)).collect();
     let told = Arc::clone(&gauges);
     let team = Team::new(setup.threads, move |station| {
-        let (index, gauges) = (station.index, &gauges);
+        let index = station.index;
+        let gauges = &gauges;
         let tell =
             |slots: &Slots7<'_, Random>| gauges[index].store(slots.stocked(), Ordering::Relaxed);
         serve(
@@ -230,7 +231,8 @@ fn serve<P: Policy>(station: &Station, counters: usize, policy: &mut P, tell: im
     };
     run(TASKS as u64, policy);
     station.serve_timed(|times| {
-        let (start, before) = (Instant::now(), thread_time());
+        let start = Instant::now();
+        let before = thread_time();
         run(times, policy);
         let own = thread_time()
             .zip(before)

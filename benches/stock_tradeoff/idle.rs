@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
-use memcg::expert::FixedBatch;
 use memcg::{Bytes, Charge, Group, Limits, Runtime};
 
 use crate::common::clock::thread_time;
@@ -139,8 +138,10 @@ fn charge(groups: &[Group], held: &mut Vec<Charge>) {
 fn periods(Scene { threads, groups }: Scene, adaptive: bool, visits: bool) -> Vec<Visit> {
     let (runtime, groups) = runtime(adaptive, groups);
     let awake = threads.div_ceil(AWAKE);
-    let (charged, read) = (Barrier::new(threads + 1), Barrier::new(threads + 1));
-    let (begun, ended) = (Barrier::new(awake + 1), Barrier::new(awake + 1));
+    let charged = Barrier::new(threads + 1);
+    let read = Barrier::new(threads + 1);
+    let begun = Barrier::new(awake + 1);
+    let ended = Barrier::new(awake + 1);
     let work = |number: usize| {
         let mut held = Vec::new();
         charge(&groups, &mut held);
@@ -183,7 +184,9 @@ fn spawn<'scope, 'env>(
 }
 
 fn look(runtime: &Runtime, live: u64, visits: bool) -> Visit {
-    let (barriers, start, ran) = (runtime.counts().barriers, Instant::now(), thread_time());
+    let barriers = runtime.counts().barriers;
+    let start = Instant::now();
+    let ran = thread_time();
     if visits {
         runtime.release_idle_credit();
     }
@@ -213,7 +216,8 @@ struct Woken {
 
 fn print_woken(groups: usize) {
     let (runtime, groups) = runtime(true, groups);
-    let (asleep, visited) = (Barrier::new(2), Barrier::new(2));
+    let asleep = Barrier::new(2);
+    let visited = Barrier::new(2);
     let woken = thread::scope(|scope| {
         let sleeper = scope.spawn(|| {
             let mut woken = Woken::default();

@@ -103,7 +103,8 @@ fn active_groups(setup: &Setup, claims: &mut Claims) {
     let (active, silent) = leaves.split_at(GROUPS_ACTIVE);
     let before = stocked(silent);
     work(active, ROUNDS);
-    let (after, turning) = (stocked(silent), stocked(active));
+    let after = stocked(silent);
+    let turning = stocked(active);
     println!(
         "    {GROUPS} counters, then {GROUPS_ACTIVE} of them {ROUNDS} times more by {} threads: in the active ones {},\n\
          \x20   which turns over at each round; in the silent ones {} before and {} after.",
@@ -129,15 +130,16 @@ fn active_groups(setup: &Setup, claims: &mut Claims) {
             Bytes(after * PAGE)
         ),
     );
+    let promised = if admitted {
+        "which a drain whose losers skip does not promise"
+    } else {
+        "which failed here"
+    };
     println!(
         "    {} for active counters, and beside the question: credit of silent ones stays until something needs it.\n\
          \x20   Then it is there at once, {}.\n",
         verdict(turning <= bound),
-        if admitted {
-            "which a drain whose losers skip does not promise"
-        } else {
-            "which failed here"
-        },
+        promised,
     );
 }
 

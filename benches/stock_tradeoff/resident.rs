@@ -105,8 +105,10 @@ fn measure(threads: usize, counters: usize) -> Result<u64, String> {
 pub(crate) fn measure_here(threads: usize, counters: usize) -> ExitCode {
     let walked = chain(unstocked(), 2);
     let (_root, leaves) = fan(CounterConfig::new(), counters);
-    let (ready, go) = (Barrier::new(threads + 1), Barrier::new(threads + 1));
-    let (touched, read) = (Barrier::new(threads + 1), Barrier::new(threads + 1));
+    let ready = Barrier::new(threads + 1);
+    let go = Barrier::new(threads + 1);
+    let touched = Barrier::new(threads + 1);
+    let read = Barrier::new(threads + 1);
     let growth = thread::scope(|scope| {
         for _ in 0..threads {
             let started = thread::Builder::new()

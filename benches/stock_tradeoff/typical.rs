@@ -85,13 +85,19 @@ fn drive<P: Policy>(
     stocked: impl Fn() -> u64,
 ) -> Typical {
     let queues = Queues::filled(setup, counters);
-    let (working, touched) = (AtomicUsize::new(setup.threads), AtomicU64::new(0));
+    let working = AtomicUsize::new(setup.threads);
+    let touched = AtomicU64::new(0);
     let read = Barrier::new(setup.threads + 1);
-    let (mut peak, mut idle) = (0, 0);
+    let mut peak = 0;
+    let mut idle = 0;
     thread::scope(|scope| {
         for home in 0..setup.threads {
-            let (queues, policy, after_task) = (&queues, &policy, &after_task);
-            let (working, touched, read) = (&working, &touched, &read);
+            let queues = &queues;
+            let policy = &policy;
+            let after_task = &after_task;
+            let working = &working;
+            let touched = &touched;
+            let read = &read;
             scope.spawn(move || {
                 let mut policy = policy();
                 let mut seen = vec![false; counters];

@@ -31,10 +31,8 @@ pub(crate) fn slots7(setup: &Setup, counters: usize) -> u64 {
 /// Units stocked by the library, where a slot holds two batches.
 pub(crate) fn stock(setup: &Setup, counters: usize) -> u64 {
     let (root, leaves) = fan(setup.config(), counters);
-    let (filled, read) = (
-        Barrier::new(setup.threads + 1),
-        Barrier::new(setup.threads + 1),
-    );
+    let filled = Barrier::new(setup.threads + 1);
+    let read = Barrier::new(setup.threads + 1);
     thread::scope(|scope| {
         for _ in 0..setup.threads {
             scope.spawn(|| {
@@ -44,7 +42,8 @@ pub(crate) fn stock(setup: &Setup, counters: usize) -> u64 {
             });
         }
         filled.wait();
-        let (stocked, bound) = (root.stocked(), root.stocked_bound());
+        let stocked = root.stocked();
+        let bound = root.stocked_bound();
         read.wait();
         assert!(
             stocked <= bound,

@@ -26,7 +26,8 @@ fn handover() -> Team {
     let turn: Arc<Turn> = Arc::default();
     Team::new(2, move |station| {
         let turn = Arc::clone(&turn);
-        let (mine, other) = (station.index, 1 - station.index);
+        let mine = station.index;
+        let other = 1 - station.index;
         turn.threads[mine]
             .set(thread::current())
             .expect("each thread of the team has its own index");

@@ -85,7 +85,8 @@ pub(crate) async fn run(
     let mut clients = JoinSet::new();
     for ((_, query), answers) in HEAVY.into_iter().zip([&first, &second]) {
         let session = client(&cluster.url, "heavy", 4, tables).await?;
-        let (answers, is_over) = (Arc::clone(answers), Arc::clone(&is_over));
+        let answers = Arc::clone(answers);
+        let is_over = Arc::clone(&is_over);
         clients.spawn(async move {
             loop {
                 let answer = ask(&session, query, patience).await;
@@ -102,7 +103,8 @@ pub(crate) async fn run(
         });
     }
     let session = client(&cluster.url, "gold", 1, tables).await?;
-    let (answers, rounds) = (Arc::clone(&gold), options.rounds());
+    let answers = Arc::clone(&gold);
+    let rounds = options.rounds();
     let over = Arc::clone(&is_over);
     clients.spawn(async move {
         for _ in 0..rounds {

@@ -60,11 +60,13 @@ impl Cluster {
         sharing: Sharing,
         options: &Options,
     ) -> Result<Cluster, Box<dyn Error>> {
-        let (files, limit) = (TempDir::new()?, options.limit.0);
+        let files = TempDir::new()?;
+        let limit = options.limit.0;
         let port = free_port()?;
         let mut scheduler = Process::start(&format!("scheduler {port}"))?;
         scheduler.go().await?;
-        let (mut executors, mut unlimited) = (Vec::new(), None);
+        let mut executors = Vec::new();
+        let mut unlimited = None;
         for number in 0..2 {
             let dir = files.path().join(number.to_string());
             std::fs::create_dir(&dir)?;

@@ -90,13 +90,11 @@ async fn get(
         .header("host", "service")
         .body(Empty::new())?;
     let response = sender.send_request(request).await?;
-    let (status, hit) = (
-        response.status(),
-        response
-            .headers()
-            .get("x-hit")
-            .is_some_and(|hit| hit == "1"),
-    );
+    let status = response.status();
+    let hit = response
+        .headers()
+        .get("x-hit")
+        .is_some_and(|hit| hit == "1");
     let mut body = response.into_body();
     while let Some(frame) = body.frame().await {
         frame?;

@@ -95,7 +95,8 @@ fn run(name: &str, args: &Args) -> Result<bool, Box<dyn Error>> {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
-        let (mut most, mut most_resident) = (0, 0);
+        let mut most = 0;
+        let mut most_resident = 0;
         let status = loop {
             tokio::select! {
                 status = client.wait() => break status?,

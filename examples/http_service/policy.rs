@@ -36,7 +36,8 @@ pub(crate) struct Sizes {
 impl Sizes {
     pub(crate) fn new(scale: usize) -> Sizes {
         let budget = (256 << 20) / scale;
-        let (hot_value, scan_value) = (4 << 10, (256 << 10) / scale);
+        let hot_value = 4 << 10;
+        let scan_value = (256 << 10) / scale;
         Sizes {
             budget,
             hot_keys: (budget / 4 / hot_value) as u64,
@@ -102,7 +103,8 @@ impl Policy {
     pub(crate) fn new(name: &str, sizes: Sizes) -> Result<Policy, Box<dyn Error>> {
         let budget = sizes.budget;
         // Three quarters for the caches: a peer does not know what else is in flight.
-        let (one, each) = (budget * 3 / 4, budget / 4);
+        let one = budget * 3 / 4;
+        let each = budget / 4;
         let peer = |caches, requests| Ok(Policy::Peer(Arc::new(Peer { caches, requests })));
         match name {
             "ours" => Ok(Policy::Ours(Arc::new(Ours::new(sizes)?))),

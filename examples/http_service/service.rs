@@ -135,7 +135,8 @@ where
             continue;
         };
         while connections.try_join_next().is_some() {}
-        let (policy, service) = (policy.clone(), TowerToHyperService::new(app.clone()));
+        let policy = policy.clone();
+        let service = TowerToHyperService::new(app.clone());
         connections.spawn(async move {
             // Hyper's buffers are charged as long as the connection is there, idle or not.
             let Ok(charge) = policy.connect(PATIENCE).await else {

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use crossbeam::utils::CachePadded;
-use memcg::expert::litmus;
+use memcg::barrier::litmus;
 use memcg_report::terminal::State;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -241,11 +241,13 @@ fn run(
     let meeting = Meeting::default();
     let saw = CachePadded::new(AtomicI64::new(0));
     let start = Instant::now();
-    let (mut rounds, mut misses) = (0, 0);
+    let mut rounds = 0;
+    let mut misses = 0;
     thread::scope(|scope| {
         scope.spawn(|| {
             pin(cpus[0]);
-            let (mine, other) = (&meeting.light, &meeting.heavy);
+            let mine = &meeting.light;
+            let other = &meeting.heavy;
             let mut jitter = Jitter(0x9E37_79B9_7F4A_7C15);
             for round in 0.. {
                 Meeting::meet(mine, other, 3 * round + 1);
@@ -261,7 +263,8 @@ fn run(
             }
         });
         pin(cpus[1]);
-        let (mine, other) = (&meeting.heavy, &meeting.light);
+        let mine = &meeting.heavy;
+        let other = &meeting.light;
         let mut jitter = Jitter(0xD1B5_4A32_D192_ED03);
         while !enough(rounds, misses) {
             cells.slot.filled.store(shape.start.0, Ordering::Relaxed);

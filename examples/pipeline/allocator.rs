@@ -89,7 +89,8 @@ unsafe fn whole(object: Layout) -> Layout {
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, object: Layout) -> *mut u8 {
-        let (runs, bytes) = (RUNS.get(), object.size() + NUMBER);
+        let runs = RUNS.get();
+        let bytes = object.size() + NUMBER;
         let OwnCounts { allocated, freed } = &COUNTS[runs as usize];
         allocated.begin(bytes);
         fence(Ordering::SeqCst);
@@ -136,7 +137,8 @@ unsafe impl GlobalAlloc for Counting {
         // SAFETY: as above.
         unsafe {
             let number = memory.add(object.size()).cast::<u32>().read_unaligned();
-            let (freed, bytes) = (&COUNTS[number as usize].freed, object.size() + NUMBER);
+            let freed = &COUNTS[number as usize].freed;
+            let bytes = object.size() + NUMBER;
             freed.begin(bytes);
             fence(Ordering::SeqCst);
             ALLOCATOR.dealloc(memory, whole(object));

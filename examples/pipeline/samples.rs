@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use memcg::Group;
-use memcg::expert::Inspect as _;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -24,14 +23,15 @@ pub(crate) struct Samples {
 /// The true figure of a group at one moment of `read` lies within the bounds that come with the
 /// result.
 fn between<R>(number: usize, read: impl FnOnce() -> R) -> (R, RangeInclusive<u64>) {
-    let (counts, load) = (&COUNTS[number], |count: &AtomicU64| {
-        count.load(Ordering::SeqCst)
-    });
-    let (allocated, freed) = (load(&counts.allocated.done), load(&counts.freed.done));
+    let counts = &COUNTS[number];
+    let load = |count: &AtomicU64| count.load(Ordering::SeqCst);
+    let allocated = load(&counts.allocated.done);
+    let freed = load(&counts.freed.done);
     fence(Ordering::SeqCst);
     let result = read();
     fence(Ordering::SeqCst);
-    let (allocating, freeing) = (load(&counts.allocated.begun), load(&counts.freed.begun));
+    let allocating = load(&counts.allocated.begun);
+    let freeing = load(&counts.freed.begun);
     (
         result,
         allocated.saturating_sub(freeing)..=allocating.saturating_sub(freed),
@@ -41,7 +41,7 @@ fn between<R>(number: usize, read: impl FnOnce() -> R) -> (R, RangeInclusive<u64
 impl Samples {
     fn take(&mut self, number: usize, group: &Group) {
         // Of this group alone: the groups below it are not in the program's counts.
-        let (figure, bounds) = between(number, || group.allocated_local());
+        let (figure, bounds) = between(number, || group.inspect().allocated_local());
         let error = bounds
             .start()
             .saturating_sub(figure)

@@ -137,15 +137,12 @@ async fn transform(mut from: Receiver<Message>, out: Sender<Message>) -> Result<
         } else {
             halve()
         };
-        if out
-            .send(Message {
-                buffer,
-                words: message.words,
-                _charge: None,
-            })
-            .await
-            .is_err()
-        {
+        let filled = Message {
+            buffer,
+            words: message.words,
+            _charge: None,
+        };
+        if out.send(filled).await.is_err() {
             break;
         }
         Group::checkpoint()?;
@@ -209,7 +206,8 @@ pub(crate) fn start(
     let of = |lane: usize, stage: usize| (lane + stage) % groups.len();
     let mut tasks = Vec::new();
     for lane in 0..LANES {
-        let ((decoded, to_transform), (transformed, to_sink)) = (channel(QUEUED), channel(QUEUED));
+        let (decoded, to_transform) = channel(QUEUED);
+        let (transformed, to_sink) = channel(QUEUED);
         let [first, second, third] = [0, 1, 2].map(|stage| of(lane, stage));
         let decoding = decode(
             groups[first].clone(),
@@ -237,7 +235,8 @@ pub(crate) fn start(
             churn(group.clone(), Arc::clone(progress), number as u64),
         ));
     }
-    let (group, progress) = (groups[0].clone(), Arc::clone(progress));
+    let group = groups[0].clone();
+    let progress = Arc::clone(progress);
     tasks.push(tokio::task::spawn_blocking(move || {
         while !progress.stop.load(Ordering::Relaxed) {
             foreign::thread(&group);

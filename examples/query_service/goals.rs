@@ -71,10 +71,8 @@ pub(crate) fn of(rounds: &[Vec<Outcome>]) -> Vec<Goal> {
 fn of_groups(policy: Policy, ours: &[&Outcome]) -> Vec<Goal> {
     let mut goals = Vec::new();
     let ends = |tenant| {
-        let (lost, done) = (
-            sum(ours, |outcome| outcome.lost(tenant)),
-            sum(ours, |outcome| outcome.done(tenant)),
-        );
+        let lost = sum(ours, |outcome| outcome.lost(tenant));
+        let done = sum(ours, |outcome| outcome.done(tenant));
         (
             lost == 0 && done > 0,
             format!("{}: {lost} of {} queries fail", tenant.name(), lost + done),
@@ -124,7 +122,8 @@ fn of_groups(policy: Policy, ours: &[&Outcome]) -> Vec<Goal> {
                 .map(|outcome| outcome.phases[phase].stood_still_ms[Tenant::Gold as usize])
                 .fold(0.0, f64::max)
         };
-        let (beside, alone) = (stood(TOGETHER).max(stood(LOWERED)), stood(ALONE));
+        let beside = stood(TOGETHER).max(stood(LOWERED));
+        let alone = stood(ALONE);
         let text = format!(
             "gold stands still for memory for {beside:.0} ms of a phase, alone for {alone:.0} ms"
         );
@@ -189,11 +188,9 @@ fn ratio(
         .map(|(own, other)| own / other)
         .collect();
     ratios.sort_by(f64::total_cmp);
-    let (&first, &last, &middle) = (
-        ratios.first()?,
-        ratios.last()?,
-        ratios.get(ratios.len() / 2)?,
-    );
+    let &first = ratios.first()?;
+    let &last = ratios.last()?;
+    let &middle = ratios.get(ratios.len() / 2)?;
     let spread = if ratios.len() > 1 {
         format!(" ({first:.2} to {last:.2})")
     } else {

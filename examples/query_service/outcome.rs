@@ -94,7 +94,8 @@ impl Tally {
             }
         }
         times.sort_unstable();
-        (tally.p50_ms, tally.p99_ms) = (quantile(&times, 50), quantile(&times, 99));
+        tally.p50_ms = quantile(&times, 50);
+        tally.p99_ms = quantile(&times, 99);
         tally
     }
 }
@@ -134,8 +135,8 @@ impl Outcome {
 
     pub(crate) fn add_samples(&mut self, most: &[Most]) {
         for (phase, most) in self.phases.iter_mut().zip(most) {
-            (phase.most_reserved_bytes, phase.most_resident_bytes) =
-                (most.reserved_bytes, most.resident_bytes);
+            phase.most_reserved_bytes = most.reserved_bytes;
+            phase.most_resident_bytes = most.resident_bytes;
         }
         let is_above = |phase: &&Phase| phase.most_resident_bytes > self.limit_bytes;
         self.passes_in = self
@@ -164,8 +165,10 @@ impl Outcome {
     }
 
     pub(crate) fn ends(&mut self, left: Left) {
-        (self.left_bytes, self.forced_bytes) = (left.bytes, left.forced_bytes);
-        (self.victims, self.faults) = (left.victims, left.faults);
+        self.left_bytes = left.bytes;
+        self.forced_bytes = left.forced_bytes;
+        self.victims = left.victims;
+        self.faults = left.faults;
     }
 
     pub(crate) fn tenant(&self, tenant: Tenant) -> impl Iterator<Item = &Tally> {

@@ -63,7 +63,8 @@ fn table(outcomes: &[Outcome]) -> Table {
     for outcome in outcomes {
         let gold = |phase: usize| &outcome.phases[phase].tenants[Tenant::Gold as usize];
         let lost = |tenant| {
-            let (lost, done) = (outcome.lost(tenant), outcome.done(tenant));
+            let lost = outcome.lost(tenant);
+            let done = outcome.done(tenant);
             Cell::new(
                 format!("{lost}/{}", lost + done),
                 if lost > 0 { State::Bad } else { State::Good },
@@ -77,6 +78,11 @@ fn table(outcomes: &[Outcome]) -> Table {
             .max()
             .unwrap_or(0);
         let resident = mib(outcome.most_resident_bytes());
+        let state = if outcome.passes_in.is_some() {
+            State::Bad
+        } else {
+            State::Good
+        };
         table.add([
             Cell::from(outcome.policy.as_str()),
             time(gold(TOGETHER).p50_ms, 0),
@@ -88,14 +94,7 @@ fn table(outcomes: &[Outcome]) -> Table {
             time(outcome.phases[HEAVY_ALONE].seconds, 1),
             Cell::from(mib(outcome.spilled_bytes())),
             Cell::from(mib(reserved)),
-            Cell::new(
-                resident,
-                if outcome.passes_in.is_some() {
-                    State::Bad
-                } else {
-                    State::Good
-                },
-            ),
+            Cell::new(resident, state),
         ]);
     }
     table
@@ -133,7 +132,8 @@ fn foot(outcomes: &[Outcome]) -> Vec<String> {
             ));
         }
         if outcome.forced_bytes > 0 {
-            let (policy, forced) = (&outcome.policy, Bytes(outcome.forced_bytes));
+            let policy = &outcome.policy;
+            let forced = Bytes(outcome.forced_bytes);
             lines.push(format!(
                 "{policy}: {forced} were charged above a max, by growths that cannot fail."
             ));

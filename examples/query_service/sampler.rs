@@ -38,11 +38,11 @@ pub(crate) struct Sampler {
 
 impl Sampler {
     pub(crate) fn start(service: Arc<Service>) -> Sampler {
-        let (ends, phase) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(AtomicUsize::new(0)),
-        );
-        let (shall_end, in_phase, before) = (Arc::clone(&ends), Arc::clone(&phase), resident());
+        let ends = Arc::new(AtomicBool::new(false));
+        let phase = Arc::new(AtomicUsize::new(0));
+        let shall_end = Arc::clone(&ends);
+        let in_phase = Arc::clone(&phase);
+        let before = resident();
         let thread = std::thread::spawn(move || {
             let mut phases = [Most::default(); PHASES.len()];
             // Relaxed, both: nothing is read by them but the figures, and the end is joined.

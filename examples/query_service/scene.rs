@@ -96,7 +96,8 @@ pub(crate) fn run(policy: Policy, args: &Args) -> Result<Outcome, Box<dyn Error>
         (Some(path), Some(runtime)) => Some(memcg_observe::serve(runtime, path)?),
         _ => None,
     };
-    let (workers, load) = (Workers::new(args.pinned)?, Load::new(Arc::clone(&service)));
+    let workers = Workers::new(args.pinned)?;
+    let load = Load::new(Arc::clone(&service));
     let sampler = Sampler::start(Arc::clone(&service));
     let time = Duration::from_secs_f64(args.seconds);
     for (phase, (name, tenants)) in PHASES.iter().enumerate() {
@@ -105,7 +106,8 @@ pub(crate) fn run(policy: Policy, args: &Args) -> Result<Outcome, Box<dyn Error>
         if phase == LOWERED {
             outcome.is_lowered = service.lower(memory / 4 * 3);
         }
-        let (begun, before) = (Instant::now(), service.stood_still());
+        let begun = Instant::now();
+        let before = service.stood_still();
         let mut running = Vec::new();
         for &tenant in *tenants {
             let runtime = workers.of(tenant);

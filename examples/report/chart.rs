@@ -406,7 +406,8 @@ impl Chart {
         let rules = self.rules.iter().map(|(_, y)| *y);
         let x = self.x.scale(marks().map(|mark| mark.0), false);
         let y = self.y.scale(marks().map(|mark| mark.1).chain(rules), true);
-        let (left, right) = (x.range.start, x.range.end);
+        let left = x.range.start;
+        let right = x.range.end;
         let mut chart = ChartBuilder::on(&below)
             .margin_right(EDGE + 10)
             .margin_bottom(6)
@@ -513,12 +514,14 @@ impl Chart {
         if self.series.len() < 2 {
             return Ok(y);
         }
-        let (mut x, style) = (EDGE, font(14, TEXT));
+        let mut x = EDGE;
+        let style = font(14, TEXT);
         y += 4;
         for (at, series) in self.series.iter().enumerate() {
             let wide = 22 + root.estimate_text_size(&series.name, &style)?.0 as i32;
             if x > EDGE && x + wide > most {
-                (x, y) = (EDGE, y + 18);
+                x = EDGE;
+                y += 18;
             }
             root.draw(&Rectangle::new(
                 [(x, y), (x + 12, y + 12)],

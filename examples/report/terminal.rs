@@ -60,7 +60,8 @@ pub fn wrap(text: &str, columns: usize) -> String {
 }
 
 fn wrap_line(line: &str, columns: usize) -> String {
-    let (mut wrapped, mut used) = (String::new(), 0);
+    let mut wrapped = String::new();
+    let mut used = 0;
     for word in line.split(' ').filter(|word| !word.is_empty()) {
         let wide = console::measure_text_width(word);
         if used > 0 && used + 1 + wide > columns {

@@ -125,11 +125,12 @@ impl Policy {
 
 impl Args {
     pub(crate) fn budget(&self) -> Bytes {
-        self.budget.unwrap_or(if self.compare {
+        let default = if self.compare {
             BUDGET_COMPARED
         } else {
             BUDGET
-        })
+        };
+        self.budget.unwrap_or(default)
     }
 
     /// Requests of each run of a comparison.

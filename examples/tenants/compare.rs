@@ -211,7 +211,8 @@ impl Bench<'_> {
 
     /// Serves the warm-up, then the requests that count.
     fn serve(&self, setup: &Setup, only: Option<usize>) -> Vec<Counted> {
-        let (service, all) = (&setup.service, self.args.requests_compared());
+        let service = &setup.service;
+        let all = self.args.requests_compared();
         // A tenant that is alone is served by one worker at a time.
         let threads = if only.is_some() {
             1
@@ -235,7 +236,8 @@ impl Bench<'_> {
             work.serve();
             for (counted, tenant) in counted.iter_mut().zip(&service.tenants) {
                 let figures = tenant.turn.lock().cache.figures;
-                let (gets, hits) = (figures.gets - counted.gets, figures.hits - counted.hits);
+                let gets = figures.gets - counted.gets;
+                let hits = figures.hits - counted.hits;
                 *counted = Counted {
                     gets,
                     hits,

@@ -3,7 +3,7 @@
 //! An entry's bytes are random, seeded by its key and version: so every byte can be checked without
 //! a copy of it.
 
-use memcg::{Charge, Stat};
+use memcg::{Charge, StatKey};
 use rand::{Rng, SeedableRng};
 use smallvec::SmallVec;
 
@@ -31,7 +31,8 @@ const PIECE: usize = 1 << 12;
 impl Entry {
     /// True if the block is what `fill` made of key and version, to the last byte.
     pub(crate) fn holds(&self, key: u64, salt: u64) -> bool {
-        let (mut bytes, mut expected) = (bytes(key, self.version, salt), [0; PIECE]);
+        let mut bytes = bytes(key, self.version, salt);
+        let mut expected = [0; PIECE];
         self.block.0.iter().all(|piece| {
             bytes.fill_bytes(&mut expected[..piece.len()]);
             expected[..piece.len()] == **piece
@@ -43,7 +44,7 @@ impl Entry {
         let Self { charge, block, .. } = self;
         drop(block);
         let bytes = charge.bytes();
-        charge.stat_add(Stat::FILE, -bytes.cast_signed());
+        charge.stat_add(StatKey::FILE, -bytes.cast_signed());
         drop(charge);
         bytes
     }
@@ -53,7 +54,8 @@ impl Block {
     /// The block of a key and version; `None` where there is no memory for it.
     pub(crate) fn fill(key: u64, version: u32, salt: u64, size: u64) -> Option<Self> {
         let mut rest = usize::try_from(size).ok()?;
-        let (mut bytes, mut pieces) = (bytes(key, version, salt), SmallVec::new());
+        let mut bytes = bytes(key, version, salt);
+        let mut pieces = SmallVec::new();
         pieces.try_reserve_exact(rest.div_ceil(PIECE)).ok()?;
         while rest > 0 {
             let mut piece = Vec::new();
@@ -92,7 +94,8 @@ const PLACE: u64 =
 /// All that an entry takes from the machine: the pieces of its block, their list, and its place in
 /// the map.
 pub(crate) const fn footprint(block: u64) -> u64 {
-    let (whole, rest) = (block / PIECE as u64, block % PIECE as u64);
+    let whole = block / PIECE as u64;
+    let rest = block % PIECE as u64;
     let rest_chunk = if rest > 0 { chunk(rest) } else { 0 };
     let pieces = whole + (rest > 0) as u64;
     let list = if pieces > 1 {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use memcg::figures::Stats;
-use memcg::{Bytes, Freshness, Group, Stat};
+use memcg::{Bytes, Freshness, Group, StatKey};
 use memcg_report::chart::{Axis, Chart, Unit, WIDE};
 use memcg_report::table::{Column, Table};
 use memcg_report::terminal::{self, InPlace};
@@ -57,13 +57,15 @@ pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
         writable(path)?;
     }
     let mut setup = Setup::new(args, scene, args.policy, args.seed)?;
-    let (threads, time) = (args.threads().min(setup.service.tenants.len()), args.time());
+    let threads = args.threads().min(setup.service.tenants.len());
+    let time = args.time();
     if args.is_live() {
         let end = match (args.requests, time) {
             (Some(requests), _) => format!("{} requests", HumanCount(requests)),
             (None, time) => format!("{} s", time.unwrap_or_default().as_secs_f64()),
         };
-        let (tenants, budget) = (scene.candidates.len(), Bytes(scene.budget));
+        let tenants = scene.candidates.len();
+        let budget = Bytes(scene.budget);
         print(&format!(
             "{tenants} tenants under {budget}: a warm-up, then {end}."
         ))?;
@@ -124,7 +126,7 @@ pub(crate) fn writable(path: &Path) -> Result<(), Failure> {
 
 /// Answers questions about the groups until the result is dropped.
 #[cfg(feature = "serve")]
-fn serve(setup: &Setup, path: &Path) -> Result<memcg_observe::Serving, Failure> {
+fn serve(setup: &Setup, path: &Path) -> Result<memcg_observe::EndpointGuard, Failure> {
     let endpoint = memcg_observe::Endpoint::new(&setup.runtime).allow_set(true);
     endpoint.serve(path).map_err(|fault| Failure::Serve {
         path: path.to_path_buf(),
@@ -138,7 +140,8 @@ fn watched(args: &Args, setup: &Setup, work: &Work<'_>) -> (Duration, Seen) {
         .requests
         .unwrap_or_else(|| args.time().map_or(0, |time| time.as_millis() as u64));
     let bar = progress(args, length, "{percent} %");
-    let (end, mut drawn) = (AtomicBool::new(false), InPlace::default());
+    let end = AtomicBool::new(false);
+    let mut drawn = InPlace::default();
     let (seconds, seen) = thread::scope(|scope| {
         let watcher = scope.spawn(|| watch(args, setup, work, &end, &bar, &mut drawn));
         // Ends the other thread in a panic, too.
@@ -181,7 +184,9 @@ fn watch(
         .into_iter()
         .chain(tenants.iter().map(|tenant| tenant.group.clone()))
         .collect();
-    let (began, mut seen, mut table_at) = (Instant::now(), Seen::default(), FIRST_TABLE);
+    let began = Instant::now();
+    let mut seen = Seen::default();
+    let mut table_at = FIRST_TABLE;
     loop {
         for group in &groups {
             // Read last: a max that a client of the socket lowers meanwhile is not passed by what
@@ -213,11 +218,12 @@ fn watch(
             bar.suspend(|| drop(drawn.draw(&live(setup, serving))));
         }
         let taken = work.taken.load(Ordering::Relaxed);
-        bar.set_position(if args.requests.is_some() {
+        let position = if args.requests.is_some() {
             taken
         } else {
             serving.as_millis() as u64
-        });
+        };
+        bar.set_position(position);
         if end.load(Ordering::Relaxed) {
             return seen;
         }
@@ -252,7 +258,7 @@ fn live(setup: &Setup, elapsed: Duration) -> String {
         .iter()
         .map(|tenant| (&*tenant.name, read(&tenant.group)))
         .collect();
-    rows.sort_by_key(|(_, stats)| std::cmp::Reverse(stats.get(Stat::FILE)));
+    rows.sort_by_key(|(_, stats)| std::cmp::Reverse(stats.get(StatKey::FILE)));
     rows.truncate(SHOWN);
     rows.push(("the service", read(&runtime.root())));
     let mut table = Table::new([
@@ -266,16 +272,17 @@ fn live(setup: &Setup, elapsed: Duration) -> String {
     for (name, stats) in rows {
         // A live figure may miss the rise and have the fall: less than nothing is nothing.
         let figure = |stat| stats.get(stat).max(0).unsigned_abs();
-        let (gets, hits) = (figure(items.gets).max(1), figure(items.hits));
+        let gets = figure(items.gets).max(1);
+        let hits = figure(items.hits);
         let events = HumanCount(stats.max_error_of(items.hits));
         table.add([
             name.to_string(),
-            Bytes(figure(Stat::FILE)).to_string(),
+            Bytes(figure(StatKey::FILE)).to_string(),
             HumanCount(hits).to_string(),
             // The hits may be fresher than the gets.
             format!("{:.4}", (hits as f64 / gets as f64).min(1.0)),
             HumanCount(figure(items.evictions)).to_string(),
-            format!("{events}, {}", Bytes(stats.max_error_of(Stat::FILE))),
+            format!("{events}, {}", Bytes(stats.max_error_of(StatKey::FILE))),
         ]);
     }
     format!(

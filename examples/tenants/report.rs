@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use indicatif::HumanCount;
-use memcg::{Bytes, Event, Freshness, Group, Stat};
+use memcg::{Bytes, Event, Freshness, Group, StatKey};
 use memcg_report::table::{Cell, Column, Table};
 use memcg_report::terminal::{self, State};
 use serde::Serialize;
@@ -109,7 +109,8 @@ impl Report {
         let growth = memory::resident()
             .zip(before)
             .map(|(now, before)| now.saturating_sub(before));
-        let (root, counts) = (setup.runtime.root(), setup.runtime.counts());
+        let root = setup.runtime.root();
+        let counts = setup.runtime.counts();
         let tenants = rows(setup);
         let sums = tenants
             .iter()
@@ -165,7 +166,8 @@ impl Report {
             .rss_growth_bytes
             .filter(|&growth| off(growth) > RSS_OFF_MAX)
         {
-            let (growth, live) = (Bytes(growth), Bytes(self.live_bytes));
+            let growth = Bytes(growth);
+            let live = Bytes(self.live_bytes);
             self.faults.push(format!(
                 "resident memory grew by {growth}, too far from the {live} that are charged"
             ));
@@ -201,7 +203,8 @@ impl Report {
             1 => "1 refusal beside credit under way".into(),
             refused => format!("{} refusals beside credit under way", HumanCount(refused)),
         };
-        let (groups, samples) = (self.tenants.len() + 1, HumanCount(self.samples));
+        let groups = self.tenants.len() + 1;
+        let samples = HumanCount(self.samples);
         let held = match self.faults.len() {
             0 => (
                 format!(
@@ -231,10 +234,8 @@ impl Report {
                 State::Tense,
             ),
         };
-        let (ratio, rate) = (
-            percent(self.sums.hits, self.sums.gets),
-            HumanCount(self.requests_per_second as u64),
-        );
+        let ratio = percent(self.sums.hits, self.sums.gets);
+        let rate = HumanCount(self.requests_per_second as u64);
         let resident = self.rss_growth_bytes.map_or(String::new(), |growth| {
             format!(", resident for it {}", Bytes(growth))
         });
@@ -321,10 +322,8 @@ impl Row {
 
 fn rows(setup: &Setup) -> Vec<Row> {
     let row = |(number, tenant): (usize, &crate::service::Tenant)| {
-        let (figures, evictions) = (
-            tenant.turn.lock().cache.figures,
-            &setup.service.evictions[number],
-        );
+        let figures = tenant.turn.lock().cache.figures;
+        let evictions = &setup.service.evictions[number];
         let max = tenant.group.max();
         Row {
             tenant: tenant.name.clone(),
@@ -350,7 +349,8 @@ fn rows(setup: &Setup) -> Vec<Row> {
 
 /// Checks what must hold when no thread charges any more; empties the caches.
 pub(crate) fn close(setup: &mut Setup) -> Vec<String> {
-    let (root, rows) = (setup.runtime.root(), rows(setup));
+    let root = setup.runtime.root();
+    let rows = rows(setup);
     let mut faults: Vec<String> = setup
         .runtime
         .verify()
@@ -384,7 +384,7 @@ pub(crate) fn close(setup: &mut Setup) -> Vec<String> {
         let own = [cached, row.sums.gets, row.sums.hits, row.sums.evicted];
         let figures = statistics(
             &tenant.group,
-            [Stat::FILE, items.gets, items.hits, items.evictions],
+            [StatKey::FILE, items.gets, items.hits, items.evictions],
         );
         for ((name, own), found) in ["bytes", "gets", "hits", "evictions"]
             .into_iter()
@@ -403,7 +403,10 @@ pub(crate) fn close(setup: &mut Setup) -> Vec<String> {
             );
         }
     }
-    let figures = statistics(&root, [Stat::FILE, items.gets, items.hits, items.evictions]);
+    let figures = statistics(
+        &root,
+        [StatKey::FILE, items.gets, items.hits, items.evictions],
+    );
     figures
         .into_iter()
         .zip(all)
@@ -431,12 +434,12 @@ pub(crate) fn close(setup: &mut Setup) -> Vec<String> {
         "the service",
         "bytes when every cache is empty",
         0,
-        statistics(&root, [Stat::FILE])[0],
+        statistics(&root, [StatKey::FILE])[0],
     );
     faults
 }
 
-fn statistics<const N: usize>(group: &Group, items: [Stat; N]) -> [u64; N] {
+fn statistics<const N: usize>(group: &Group, items: [StatKey; N]) -> [u64; N] {
     let exact = group.read(Freshness::Exact);
     items.map(|item| exact.get(item).cast_unsigned())
 }

@@ -42,7 +42,8 @@ impl Work<'_> {
     /// Warms up the largest tenants first. One that wants more than a fair share gets it while
     /// there is room, the others get theirs from them.
     pub(crate) fn warm_up(&self) {
-        let (next, order) = (AtomicUsize::new(0), self.service.largest_first());
+        let next = AtomicUsize::new(0);
+        let order = self.service.largest_first();
         let warm_up = || {
             while let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
                 self.service.warm_up(index);

@@ -7,5 +7,6 @@ mod program;
 mod cache;
 mod descriptors;
 mod page_counter;
+mod rayon;
 mod table;
 mod vector;

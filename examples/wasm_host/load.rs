@@ -105,10 +105,8 @@ pub(crate) async fn run(
     options: &Options,
 ) -> Result<Outcome, Box<dyn Error>> {
     let mut service = start(policy, options).await?;
-    let (mut input, output) = (
-        service.stdin.take().expect("piped"),
-        service.stdout.take().expect("piped"),
-    );
+    let mut input = service.stdin.take().expect("piped");
+    let output = service.stdout.take().expect("piped");
     let group = if options.quick {
         Err("--quick".to_string())
     } else {

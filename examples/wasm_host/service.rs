@@ -10,8 +10,8 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::get;
-use memcg::{Bytes, Group, Limits, OnFull, Runtime};
-use memcg_wasmtime::{GroupLimiter, limit_async};
+use memcg::{Bytes, Group, Limits, Runtime};
+use memcg_wasmtime::{GroupLimiter, WhenFull, limit_async};
 use tokio::net::TcpListener;
 use wasmtime::{Engine, InstancePre, Linker, Module, Store, StoreLimits, StoreLimitsBuilder};
 
@@ -96,7 +96,7 @@ impl Service {
         // Stores that may run at a time have equal shares: wasmtime's limiter knows no other store.
         let share = self.budget as usize / (AT_ONCE * TENANTS.len());
         let group = (self.policy == Policy::Groups)
-            .then(|| GroupLimiter::new(&tenant.group).on_full(OnFull::Wait(PATIENCE)));
+            .then(|| GroupLimiter::new(&tenant.group).when_full(WhenFull::Wait(PATIENCE)));
         let shares = StoreLimitsBuilder::new().memory_size(share).build();
         let mut store = Store::new(&self.engine, Data { group, shares });
         match self.policy {

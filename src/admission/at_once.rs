@@ -1,10 +1,17 @@
-//! A charge that never blocks: it tries once. Where it does not fit it may start what would make
-//! room.
+//! A charge that never blocks: it waits for no other charge, and no foreign code runs on its thread.
+//! What it does where it does not fit is its [`Effort`].
+//!
+//! It has no edge of its own: it is made of the steps that any charge takes before it asks
+//! reclaimers. With [`Effort::Drain`] it walks, drains below the level that has refused, and walks
+//! again (`counter/at_limit.rs`), which is all that "never refused beside credit" needs: the edges
+//! of that promise (E5, E10, E48) are those of a charge that may block. What follows a walk, wakers
+//! and listeners, is left to the tree's threads (E25, E26).
 
 use crate::admission::attempt::{ChargeFailure, ChargeResult, Pending, RefusalKind, fits_ever};
 use crate::admission::steps::try_with;
 use crate::counter::cover;
 use crate::counter::object::Counter;
+use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::importance;
 use crate::pressure::high::{is_any_above, levels_that_delay};
 use crate::pressure::{started, victims};
@@ -12,20 +19,37 @@ use crate::reclaim::repeat::may_call_out;
 use crate::reclaim::{self, registrations};
 use crate::thread::slot::Consume;
 
-/// Makes a charge that did not hit the stock, with this thread's own credit and that of central
-/// stocks at most. If it `starts` work, another thread makes room for a charge that does not fit,
-/// or takes what is above a high. A refusal counts no event: the listeners of events are foreign
-/// code. The thread that is started counts them.
+/// How far a charge that never blocks goes before it is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// It drains the credit below the level that refuses. Above a high, the thread of the tree
+    /// reclaims what is above.
+    Drain,
+    /// It takes credit of this thread and of central stocks at most. Other threads begin to make
+    /// room, and to reclaim what is above a high.
+    Start,
+    /// It takes the same credit, and starts nothing.
+    Own,
+}
+
+/// Makes a charge that did not hit the stock. A refusal counts no event, as in the kernel; a thread
+/// that is started counts them. The caller runs it where no foreign code may run.
 pub(crate) fn charge(
     group: &Counter,
     bytes: u64,
     missed: Consume,
-    starts: bool,
+    effort: Effort,
 ) -> ChargeResult<'_> {
-    let starts = starts && may_call_out();
-    match try_with(group, bytes, missed, Counter::try_charge_now_slow) {
+    let once = match effort {
+        Effort::Drain => Counter::try_charge_once_slow,
+        Effort::Start | Effort::Own => Counter::try_charge_now_slow,
+    };
+    // It takes no place in line, not even before less important charges: whoever serves a line
+    // wakes its waiters, which is foreign code.
+    match try_with(group, bytes, missed, once) {
         Ok(walked) => {
-            if starts && is_any_above(group, walked) {
+            // Left to another thread, which reclaims in the place of this one's delay.
+            if effort != Effort::Own && may_call_out() && is_any_above(group, walked) {
                 levels_that_delay(group)
                     .for_each(|level| started::shrink_to_high(level, importance::of(group)));
             }
@@ -35,29 +59,39 @@ pub(crate) fn charge(
             refusal, counted, ..
         }) => {
             refusal.level.count_refusal();
-            let level = refusal.level;
-            // A charge that may block could find more room: credit in stocks, a reclaimer to ask, a
-            // victim.
-            let may_come = fits_ever(bytes, &refusal)
-                && (!refusal.without_credit()
-                    || registrations::any_below(level)
-                    || victims::chooses(level));
-            if starts && may_come {
-                // Reclaimers that have threads of their own begin; the rest is left to the thread
-                // of the tree.
-                let adds = cover::rise_at(group, bytes, level);
-                let missing = adds.saturating_sub(level.room(level.admits()));
-                let promised =
-                    registrations::any_below(level) && reclaim::start::begin(level, missing);
-                started::make_room(level, adds, importance::of(group), promised);
-            }
-            let kind = RefusalKind::Full(may_come.then_some(Pending::Memory));
+            let pending = make_room(group, bytes, &refusal, effort);
             Err(ChargeFailure::Refused {
                 refusal,
                 counted,
-                kind,
+                kind: RefusalKind::Full(pending),
             })
         }
         Err(failure) => Err(failure),
     }
+}
+
+/// Returns what a charge that may block could find: a reclaimer to ask, a victim, credit in stocks
+/// that this one has not drained. Starts what would make room, if that is its effort.
+fn make_room(
+    group: &Counter,
+    bytes: u64,
+    refusal: &LevelRefusal<'_>,
+    effort: Effort,
+) -> Option<Pending> {
+    let level = refusal.level;
+    let gives = level.is_memory() && (registrations::any_below(level) || victims::chooses(level));
+    let may_come = fits_ever(group, bytes)
+        && (gives || (effort != Effort::Drain && !refusal.without_credit()));
+    if !may_come {
+        return None;
+    }
+    if effort == Effort::Start && may_call_out() {
+        // Reclaimers that have threads of their own begin; the rest is left to the thread of the
+        // tree.
+        let adds = cover::rise_at(group, bytes, level);
+        let missing = adds.saturating_sub(level.room(level.admits()));
+        let promised = registrations::any_below(level) && reclaim::start::begin(level, missing);
+        started::make_room(level, adds, importance::of(group), promised);
+    }
+    Some(Pending::Memory)
 }

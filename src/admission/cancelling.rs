@@ -21,7 +21,8 @@ pub(super) fn cancel_for<'a>(
     refusal: LevelRefusal<'a>,
     efforts: &mut Efforts,
 ) -> Progress<'a> {
-    let (terms, level) = (attempt.terms(), refusal.level);
+    let terms = attempt.terms();
+    let level = refusal.level;
     let &Terms {
         group,
         bytes,
@@ -30,7 +31,7 @@ pub(super) fn cancel_for<'a>(
         end,
         ..
     } = terms;
-    if !fits_ever(bytes, &refusal)
+    if !fits_ever(group, bytes)
         || !may_call_out()
         || !terms.may_cancel()
         || !victims::chooses(level)
@@ -46,7 +47,8 @@ pub(super) fn cancel_for<'a>(
     } else {
         0
     };
-    let (importance, may_come) = (importance::of(group), efforts.may_come);
+    let importance = importance::of(group);
+    let may_come = efforts.may_come;
     let want = Want {
         asker: Some(group),
         importance,

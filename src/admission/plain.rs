@@ -30,8 +30,9 @@ impl<'a> Terms<'a> {
     pub(super) fn plain(group: &'a Counter, bytes: u64, wait_for: WaitFor) -> Self {
         let mut terms = Terms::new(group, bytes, wait_for != WaitFor::Nothing);
         if let WaitFor::Until(time) = wait_for {
-            (terms.end, terms.cancels, terms.stays_in_line) =
-                (time.reclaim_end(), !time.is_zero(), true);
+            terms.end = time.reclaim_end();
+            terms.cancels = !time.is_zero();
+            terms.stays_in_line = true;
         }
         terms
     }
@@ -50,7 +51,7 @@ impl<'a> Terms<'a> {
     /// a place in line is before theirs, and the charge leaves it again where there is no room.
     pub(super) fn go_first(&self, refusal: LevelRefusal<'a>) -> Progress<'a> {
         let level = refusal.level;
-        if !line::goes_first(self.group, level) || !may_wait(self.bytes, &refusal) {
+        if !line::goes_first(self.group, level) || !may_wait(self.group, self.bytes, &refusal) {
             return Progress::Continue(refusal);
         }
         let mut ticket = self.enqueue(level);

@@ -37,12 +37,13 @@ pub(super) fn reclaim_for<'a>(
         ..
     } = attempt.terms();
     let mut request: Option<Request<'_>> = None;
-    let (mut rounds, mut want) = (0, 0);
+    let mut rounds = 0;
+    let mut want = 0;
     efforts.may_come = 0;
     while rounds < ROUNDS_MAX * MUCH {
         let level = refusal.level;
         events::count(level, Event::Max);
-        if !may_ask(level, bytes, &refusal) {
+        if !may_ask(group, level, bytes) {
             efforts.may_come = 0;
             break;
         }
@@ -72,19 +73,19 @@ pub(super) fn reclaim_for<'a>(
             ControlFlow::Continue(part) => rounds += part,
             ControlFlow::Break((pending, owed)) => {
                 let ended_early = pending.is_none() && request.is_over();
-                (efforts.pending, efforts.may_come) =
-                    (pending, if ended_early { u64::MAX } else { owed });
+                efforts.pending = pending;
+                efforts.may_come = if ended_early { u64::MAX } else { owed };
                 break;
             }
         }
         if request.has_ended() {
             // The group stays offline, so what has ended it is no cancellation.
-            let offline = group.state().is_offline();
-            return Progress::Break(Err(if offline {
+            let failure = if group.state().is_offline() {
                 ChargeFailure::Offline
             } else {
                 ChargeFailure::Cancelled
-            }));
+            };
+            return Progress::Break(Err(failure));
         }
         refusal = attempt.charge()?;
     }
@@ -92,8 +93,8 @@ pub(super) fn reclaim_for<'a>(
 }
 
 /// Further counters have no reclaimers.
-fn may_ask(level: &Counter, bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
-    fits_ever(bytes, refusal)
+fn may_ask(group: &Counter, level: &Counter, bytes: u64) -> bool {
+    fits_ever(group, bytes)
         && may_call_out()
         && level.is_memory()
         && registrations::any_below(level)
@@ -136,7 +137,8 @@ fn one_round(
         pause();
     }
     if is_over(request.deadline) {
-        (request.deadline, request.lapsed) = (earlier(deadline(level), terms.end), true);
+        request.deadline = earlier(deadline(level), terms.end);
+        request.lapsed = true;
     }
     ControlFlow::Continue(1)
 }

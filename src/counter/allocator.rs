@@ -6,22 +6,21 @@
 //! groups). So the calls here are safe at any moment of a thread's life, and inside every slow path
 //! and callback of the crate.
 
-use std::ptr;
-
 use crate::counter::credit::online_or_above;
 use crate::counter::level::How;
-use crate::counter::object::{Counter, KeptHeader, Object};
+use crate::counter::object::{Counter, KeptHeader};
+use crate::counter::slow_path::defer_releases;
 use crate::counter::watch::DEFERRED;
 use crate::counter::{at_limit, counted, look, uncharge};
 use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
-use crate::thread::deferred::{LISTS, deferred};
+use crate::thread::deferred::deferred;
 use crate::thread::directory::Header;
 use crate::thread::local::with_local;
 use crate::thread::owner;
 use crate::thread::slot::{Consume, Put, Slot};
 use crate::thread::slow_path;
-use crate::thread::slow_path::{Entered, exchange_release_queue};
+use crate::thread::slow_path::Entered;
 use crate::thread::tally::Tally;
 use crate::thread::transit::ANY;
 use crate::thread::unowned::{self, Which};
@@ -202,7 +201,7 @@ fn charge_slow(header: KeptHeader, n: u64, missed: Consume) -> Option<u32> {
         .find(|level| level.header.word() != 0)
         .filter(|_| n > 0);
     let missed = match counter {
-        Some(counter) if ptr::eq(counter, charged) => missed,
+        Some(counter) if std::ptr::eq(counter, charged) => missed,
         // A miss of another counter says nothing of this one's slot.
         _ => {
             undo_allocated(charged, n, missed);
@@ -271,29 +270,6 @@ impl Drop for AllocatorPath {
             defer_releases();
         }
     }
-}
-
-/// Leaves the groups that this thread has claimed to the next outer slow path of any thread.
-#[allow(unsafe_code)]
-fn defer_releases() {
-    let first = exchange_release_queue(ptr::null());
-    // SAFETY: `claim` queued it, and its exchange gave the object to this thread; objects are never
-    // freed.
-    let Some(group) = (unsafe { first.cast::<Object>().as_ref::<'static>() }) else {
-        return;
-    };
-    let next = |group: &Object| group.usage.next_to_release.load(Ordering::Relaxed);
-    // SAFETY: as above, for each of the queue.
-    let last = std::iter::successors(Some(group), |group| unsafe { next(group).as_ref() })
-        .last()
-        .unwrap_or(group);
-    let all = deferred();
-    all.releases.push(first, |after| {
-        last.usage
-            .next_to_release
-            .store(after.cast_mut().cast(), Ordering::Relaxed)
-    });
-    all.announce(LISTS);
 }
 
 /// Gives back what was charged by [`charge_owned`]. Afterwards the counter may be gone.

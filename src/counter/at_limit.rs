@@ -189,7 +189,8 @@ pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
             let stuck = tree.close(&mut stocks, level, Scope::Subtree) == Err(Stuck::Transit);
             // Unlike a charge, this may wait until a thread that was preempted in transit runs
             // again.
-            (near, closed) = (false, !stuck || turn >= PATIENCE_MAX);
+            near = false;
+            closed = !stuck || turn >= PATIENCE_MAX;
             continue;
         }
         set = if usage > max {
@@ -260,7 +261,8 @@ fn max_has_moved(stocks: &mut Stocks, level: &Counter, is_lower: bool) {
 /// than good.
 #[inline(always)]
 pub(crate) fn is_due(counter: &Counter, open: bool, margin: u64) -> bool {
-    let (tree, batch) = (counter.tree(), counter.batch());
+    let tree = counter.tree();
+    let batch = counter.batch();
     match batch {
         0 => false,
         _ if open => margin < tree.close_margin(batch),

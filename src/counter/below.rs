@@ -98,7 +98,8 @@ pub(crate) fn uncharge_slow(counter: &Counter, n: u64, common: &Counter, taken: 
             n
         };
         if common.cover().is_none() && (covers || taken.rise != n || taken.beyond > 0) {
-            let (held, needed) = (fall.saturating_add(taken.beyond), taken.rise);
+            let held = fall.saturating_add(taken.beyond);
+            let needed = taken.rise;
             // Another thread has allocated meanwhile what the charge was spare for.
             if needed > held {
                 let _ = walk::walk(common, needed - held, How::Force, None);

@@ -258,7 +258,8 @@ pub(crate) fn close_at_once(top: &Counter) -> bool {
 /// Close the stocks that have not changed for two visits: others may lack their credit, and their
 /// part of the budget. Returns the units of credit.
 pub(crate) fn visit(tree: &Tree, path: &SlowPath) -> u64 {
-    let (mut left, mut released) = (usize::MAX, 0);
+    let mut left = usize::MAX;
+    let mut released = 0;
     while left > 0 {
         let mut stocks = tree.lock(path);
         // From the last one down, as in `for_each_below`; those that open meanwhile are new.

@@ -138,12 +138,8 @@ impl Counter {
         let path = SlowPath::enter();
         let walked = walk::walk(self, charged, How::Force, None);
         counted::charged(self, path.own_block(), charged);
-        if let (
-            Ok(Walked {
-                above_max: Some(_), ..
-            }),
-            Some(outermost),
-        ) = (walked, path.outermost())
+        if walked.is_ok_and(|walked| walked.above_max.is_some())
+            && let Some(outermost) = path.outermost()
         {
             at_limit::close_crossed(self, outermost);
         }
@@ -372,14 +368,12 @@ impl Counter {
         let capacity = self.header.capacity.load(Ordering::SeqCst);
         // Inside reclaim a thread charges nothing in advance: credit here would be memory that
         // reclaim lacks.
-        let (open, batch) = (
-            capacity > 0,
-            if capacity > 0 && context::in_reclaim() {
-                0
-            } else {
-                capacity / 2
-            },
-        );
+        let open = capacity > 0;
+        let batch = if capacity > 0 && context::in_reclaim() {
+            0
+        } else {
+            capacity / 2
+        };
         let Some(slot) = self.ready_slot(block, capacity).filter(|_| n <= batch) else {
             return exactly(open, first);
         };
@@ -425,6 +419,7 @@ impl Counter {
                         .compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed)
                         .is_err())
             {
+                // SeqCst (E14): as above.
                 // Mutation: e14-second-charger-not-marked
                 self.charger.swap(SHARED, Ordering::SeqCst);
             }

@@ -65,7 +65,8 @@ pub(crate) fn come<'a, E>(
     end: Option<&'a Counter>,
     mut charge: impl FnMut(&'a Counter, u64, Option<&'a Counter>) -> Result<(), E>,
 ) -> Result<u64, E> {
-    let (mut rise, mut is_charged) = (0, false);
+    let mut rise = 0;
+    let mut is_charged = false;
     for level in covering_below(counter, end) {
         let Some(cover) = level.cover() else { continue };
         let above = level.cover_above().or(end);
@@ -197,7 +198,8 @@ pub(super) fn take_reserved(
 /// Lets go of `n` bytes at each covering level below `end`. They keep the counter until the last
 /// step. Returns the bytes that the highest of them has fallen by.
 pub(super) fn go_below(counter: &Counter, n: u64, side: Side, end: Option<&Counter>) -> u64 {
-    let (mut next, mut fall) = (Some(counter).filter(|_| n > 0), 0);
+    let mut next = Some(counter).filter(|_| n > 0);
+    let mut fall = 0;
     while let Some(level) = next.filter(|&level| !end.is_some_and(|end| ptr::eq(level, end))) {
         // Read before the bytes go: they keep the level, and at the level above they are still
         // there.

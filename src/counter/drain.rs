@@ -100,12 +100,11 @@ impl Tree {
         let capacity = 2 * counter.batch();
         if !counter.is_open() {
             // Without memory the counter goes without stock.
-            if !stocks.has_room()
-                || !stocks::reserve(
-                    counter,
-                    counter.usage.touched.load(Ordering::Relaxed) * capacity,
-                )
-            {
+            if !stocks.has_room() {
+                return;
+            }
+            let most = counter.usage.touched.load(Ordering::Relaxed) * capacity;
+            if !stocks::reserve(counter, most) {
                 return;
             }
             stocks.add_open(counter);
@@ -292,7 +291,8 @@ impl Tree {
         // After what it has given back: the first drain behind a burst of threads pays for it, and
         // none after that.
         self.sweep();
-        let (closing, complete) = (pass == Pass::Closing, result.is_ok());
+        let closing = pass == Pass::Closing;
+        let complete = result.is_ok();
         note_drain(Drained {
             stocks: from.len(),
             units,
@@ -436,7 +436,6 @@ mod tests {
     use std::sync::Barrier as Rendezvous;
     use std::thread;
 
-    use crate::counter::config::FixedBatch as _;
     use crate::{CounterConfig, PageCounter};
 
     /// Near max a stock keeps no credit, and it opens again only where there is plenty of room. The
@@ -446,7 +445,8 @@ mod tests {
     fn a_stock_closes_near_max() {
         let max = 1 << 40;
         let counter = PageCounter::root(CounterConfig::new().batch(10).max(max));
-        let (near, far) = (10, max / 2);
+        let near = 10;
+        let far = max / 2;
         for (room, open) in [
             (far, false),
             (far, true),

@@ -80,7 +80,8 @@ impl View<'_> {
         above: u64,
         recursive: bool,
     ) -> u64 {
-        let (usage, siblings) = (self.figures.usage, parent.children[kind]);
+        let usage = self.figures.usage;
+        let siblings = parent.children[kind];
         let protected = usage.min(self.settings[kind]);
         if siblings > above {
             // The figures are of one moment only while no thread charges: a share of more than all

@@ -51,7 +51,8 @@ pub(crate) fn is_near_max(counter: &Object) -> bool {
 fn is_above(counter: &Object, slack: impl Fn(u64) -> u64) -> bool {
     // SeqCst (E43): each after the exchange on usage, limit or mark. `marks::set_high` exchanges
     // the bits after it has stored high: they are read before it.
-    let (usage, _) = (counter.usage(), counter.limits.watched.bits());
+    let usage = counter.usage();
+    let _ = counter.limits.watched.bits();
     let limits = [
         counter.limits.max.load(Ordering::SeqCst),
         counter.high.load(Ordering::Relaxed),

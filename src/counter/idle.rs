@@ -58,7 +58,8 @@ pub(crate) fn release_periodic(tree: &Tree) {
 
 /// Without the tree's lock: an owner may move credit meanwhile, or end.
 fn visit(tree: &Tree, path: &SlowPath, mut seen: LockGuard<'_, Seen>) -> u64 {
-    let (mut due, mut released) = (Vec::new(), 0);
+    let mut due = Vec::new();
+    let mut released = 0;
     for block in tree.registry.listed() {
         for (index, slot) in block.slots.made() {
             // The owner's word first: credit that the owner puts there after this read makes the
@@ -72,12 +73,11 @@ fn visit(tree: &Tree, path: &SlowPath, mut seen: LockGuard<'_, Seen>) -> u64 {
                 .header(index)
                 .filter(|header| header.tree() == tree.number);
             let Some(header) = header else { continue };
-            let (stood, ended) = (
-                seen.has_stood(block.number(), index, filled),
-                block.has_ended(),
-            );
+            let stood = seen.has_stood(block.number(), index, filled);
+            let ended = block.has_ended();
             if (stood || ended) && due.try_reserve(1).is_ok() {
-                let (filled, pace) = ((!ended).then_some(filled), block.slots.pace(index));
+                let filled = (!ended).then_some(filled);
+                let pace = block.slots.pace(index);
                 due.push(IdleSlot {
                     slot,
                     pace,
@@ -142,7 +142,8 @@ fn take_out<'a>(
 }
 
 fn uncharge_claims(tree: &Tree, stocks: &mut Stocks) -> u64 {
-    let (mut from, mut memory) = (mem::take(&mut stocks.scratch), 0);
+    let mut from = mem::take(&mut stocks.scratch);
+    let mut memory = 0;
     stocks.settle_claims(|stock, units| {
         from.push(stock);
         memory += if stock.is_memory() { units } else { 0 };

@@ -346,12 +346,11 @@ impl Counter {
             // does both is part of neither, but of the count of transitions; only a thread that
             // takes credit and ends meanwhile is in none. No edge: Acquire keeps these loads in
             // their order, for a figure alone.
-            let (open, before) = (
-                self.limits.open.load(Ordering::Acquire),
-                self.usage.bound.load(Ordering::Acquire),
-            );
+            let open = self.limits.open.load(Ordering::Acquire);
+            let before = self.usage.bound.load(Ordering::Acquire);
             // No edge: as above.
-            let (now, after) = (self.usage(), self.usage.bound.load(Ordering::Acquire));
+            let now = self.usage();
+            let after = self.usage.bound.load(Ordering::Acquire);
             if self.limits.open.load(Ordering::Relaxed) == open {
                 self.live_peak.fetch_max(
                     now.min(usage).saturating_sub(before.max(after)),

@@ -341,7 +341,8 @@ fn link_before(group: &Counter, next: Option<&Counter>) {
 /// Unlink from the list. Returns the new front of the list, where the group was the front.
 fn unlink(group: &Counter) -> Option<Option<&Counter>> {
     let Links { next, prev, .. } = group.links();
-    let (next, prev) = (get(next), get(prev));
+    let next = get(next);
+    let prev = get(prev);
     if let Some(next) = next {
         set(&next.links().prev, prev);
     }
@@ -408,7 +409,8 @@ impl HierarchySnapshot<'_> {
     /// The groups below `top` that are online, parents first, `top` itself first of all; for a
     /// further counter, the same counter of each group.
     pub(crate) fn subtree<'a>(&'a self, top: &'a Counter) -> impl Iterator<Item = &'a Counter> {
-        let (first, number) = (top.first(), top.number_in_group());
+        let first = top.first();
+        let number = top.number_in_group();
         let groups = std::iter::successors(Some(first), move |&group| self.after(group, first));
         groups.filter_map(move |group| group.group().nth(number))
     }

@@ -97,12 +97,10 @@ pub(crate) fn high(counter: &Counter) -> u64 {
 pub(crate) fn set_high(counter: &Counter, high: u64) {
     counter.high.store(high, Ordering::Relaxed);
     // E43: high, then the exchange of the bits, then usage.
-    if high < u64::MAX {
-        counter.limits.watched.set(HIGH);
-    } else {
-        counter.limits.watched.clear(HIGH);
-    }
-    fence_after_exchange();
+    counter
+        .limits
+        .watched
+        .follow(HIGH, || self::high(counter) < u64::MAX);
 }
 
 // === Reclaim in the background ===
@@ -134,26 +132,21 @@ pub(crate) fn is_to_reclaim(counter: &Counter) -> bool {
 pub(crate) fn set_reclaim_above(counter: &Counter, bytes: u64) {
     counter.usage.reclaim_above.store(bytes, Ordering::Relaxed);
     // E55: the mark, then the exchange of the bits, then usage.
-    if bytes < u64::MAX {
-        counter.limits.watched.set(RECLAIMS);
-    } else {
-        counter.limits.watched.clear(RECLAIMS);
-    }
-    // Mutation: e55-a-mark-is-set-without-a-fence
-    fence_after_exchange();
+    watch_again(counter);
+}
+
+/// Has walks look at usage again, where the mark is set.
+pub(crate) fn watch_again(counter: &Counter) {
+    // Mutation: e55-armed-without-a-mark
+    let is_set = || reclaim_above(counter) < u64::MAX;
+    counter.limits.watched.follow(RECLAIMS, is_set);
 }
 
 /// Usage is no longer to be reclaimed. True: it is, for it has passed the mark meanwhile, and this
 /// thread has the bit.
 pub(crate) fn arm(counter: &Counter) -> bool {
     // E55: the bit, then usage; a thread that raises usage exchanges it before it reads the bit.
-    counter.limits.watched.set(RECLAIMS);
-    fence_after_exchange();
-    // A setting that has ended meanwhile leaves no bit.
-    // Mutation: e55-armed-without-a-mark
-    if reclaim_above(counter) == u64::MAX {
-        counter.limits.watched.clear(RECLAIMS);
-    }
+    watch_again(counter);
     // Mutation: e55-armed-without-a-look
     is_to_reclaim(counter) && take_bit(counter)
 }

@@ -314,17 +314,19 @@ impl Object {
         } else {
             self.index
         };
-        self.header.slots.show(if incarnation.covers {
+        let with_stock = if incarnation.covers {
             SlotIndex::NONE
         } else {
             shown
-        });
-        self.header.objects.show(shown);
-        self.header.cells.show(if incarnation.fenced {
+        };
+        let with_cells = if incarnation.fenced {
             SlotIndex::NONE
         } else {
             self.index
-        });
+        };
+        self.header.slots.show(with_stock);
+        self.header.objects.show(shown);
+        self.header.cells.show(with_cells);
         self.header.set_tree(incarnation.tree.get().number);
         self.batch.store(batch, Ordering::Relaxed);
         self.begin_max(max);

@@ -97,12 +97,9 @@ pub(crate) fn count(counter: &Counter, n: u64, way: Way) {
         return;
     }
     let sum = |sum: i64| sum.checked_add(n);
-    if counter
-        .usage
-        .raw_shared
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum)
-        .is_err()
-    {
+    let shared = &counter.usage.raw_shared;
+    let counted = shared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
+    if counted.is_err() {
         keep_for_ever(counter);
     }
 }

@@ -38,13 +38,13 @@ pub(crate) fn charge<'a>(
 pub(crate) fn force(counter: &Counter, n: u64) {
     let path = SlowPath::enter();
     let forced = come(counter, n, Side::Reserved, None, |level, more, above| {
-        if admit(level, &path, more, above, AfterRefusal::Drain).is_err()
-            && let Ok(Walked {
-                above_max: Some(_), ..
-            }) = walk::walk(level, more, How::Force, above)
-            && let Some(outermost) = path.outermost()
-        {
-            at_limit::close_crossed(level, outermost);
+        if admit(level, &path, more, above, AfterRefusal::Drain).is_err() {
+            let walked = walk::walk(level, more, How::Force, above);
+            if walked.is_ok_and(|walked| walked.above_max.is_some())
+                && let Some(outermost) = path.outermost()
+            {
+                at_limit::close_crossed(level, outermost);
+            }
         }
         note_charged(level, more, above);
         Ok::<_, Infallible>(())

@@ -72,7 +72,8 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
     let of_all = charger == SHARED || tree.config.audit;
     // Mostly the one charger itself is here: it reads no word of another thread.
     let own = |block: &&Block| !of_all && charger == block.charger();
-    let credit = if let Some(credit) = local::with_block(|block| block.filter(own).map(in_block)) {
+    let own_credit = local::with_block(|block| block.filter(own).map(in_block));
+    let credit = if let Some(credit) = own_credit {
         credit
     } else if of_all {
         let listed: u64 = registry.listed().map(in_block).sum();

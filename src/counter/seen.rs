@@ -82,7 +82,8 @@ impl Seen {
             .last
             .get(self.at)
             .filter(|seen| seen.place() == slot.place());
-        let (mut stood, mut twice) = (false, false);
+        let mut stood = false;
+        let mut twice = false;
         if let Some(before) = before {
             stood = before.filled >> 1 == slot.filled >> 1;
             twice = stood && before.filled & 1 == 1;

@@ -7,7 +7,7 @@ use std::{ptr, thread};
 
 use crate::counter::object::Object;
 use crate::counter::object::tree::Policies;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, model_failed};
 use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::foreign::Foreign;
 use crate::thread::reports;
@@ -100,8 +100,10 @@ impl Lazily {
 impl Drop for End {
     #[inline]
     fn drop(&mut self) {
-        // A panic that leaves the path leaves the work to the thread's next slow path.
-        if self.outermost && thread::panicking() == self.unwinding {
+        if !self.outermost {
+            return;
+        }
+        if thread::panicking() == self.unwinding {
             release_all_claimed();
             if slow_path::has_to_serve() {
                 serve_slow();
@@ -111,8 +113,21 @@ impl Drop for End {
             if deferred().take_due(LISTS) {
                 serve_deferred_slow();
             }
+        } else if !model_failed() {
+            leave_work_slow();
         }
     }
+}
+
+/// A panic of the engine leaves the path, and this thread may end with it: the next outermost slow
+/// path of any thread does the work.
+#[cold]
+#[inline(never)]
+fn leave_work_slow() {
+    defer_releases();
+    hand_to_policies(slow_path::exchange_served(ptr::null()), |policies| {
+        policies.leaver()
+    });
 }
 
 /// Release what this thread has claimed. The thread holds no lock and runs no slow path.
@@ -148,7 +163,7 @@ fn release_claimed_slow(first: *const ()) {
     }
 }
 
-/// Do what allocators have left. Work that allocators defer meanwhile waits for the next slow path:
+/// Do what allocators, and threads that have unwound, have left. Work that allocators defer meanwhile waits for the next slow path:
 /// the turns end.
 #[cold]
 #[inline(never)]
@@ -169,13 +184,43 @@ fn serve_deferred_slow() {
     }
     release_all_claimed();
     serve_slow();
+    hand_to_policies(deferred().services.take(), |policies| policies.server());
+}
+
+/// Leaves the groups that this thread has claimed to the next outer slow path of any thread.
+#[allow(unsafe_code)]
+pub(crate) fn defer_releases() {
+    let first = slow_path::exchange_release_queue(ptr::null());
+    // SAFETY: `claim` queued it, and its exchange gave the object to this thread; objects are never
+    // freed.
+    let Some(group) = (unsafe { first.cast::<Object>().as_ref::<'static>() }) else {
+        return;
+    };
+    let next = |group: &Object| group.usage.next_to_release.load(Ordering::Relaxed);
+    // SAFETY: as above, for each of the queue.
+    let last = std::iter::successors(Some(group), |group| unsafe { next(group).as_ref() })
+        .last()
+        .unwrap_or(group);
+    let all = deferred();
+    all.releases.push(first, |after| {
+        last.usage
+            .next_to_release
+            .store(after.cast_mut().cast(), Ordering::Relaxed)
+    });
+    all.announce(LISTS);
 }
 
 #[cold]
 #[inline(never)]
-#[allow(unsafe_code)]
 fn serve_slow() {
-    let scheduled = slow_path::exchange_served(ptr::null());
+    hand_to_policies(slow_path::exchange_served(ptr::null()), |policies| {
+        policies.server()
+    });
+}
+
+/// Hands a list of scheduled levels to a function of the policies of its first level.
+#[allow(unsafe_code)]
+fn hand_to_policies(scheduled: *const (), function: impl FnOnce(&dyn Policies) -> fn(*const ())) {
     // SAFETY: `hierarchy::service::schedule` took a handle, which the policies give up.
     let first = unsafe {
         scheduled
@@ -183,10 +228,10 @@ fn serve_slow() {
             .as_ref()
             .map(|object| object.kept())
     };
-    if let Some(serve) = first
+    if let Some(function) = first
         .and_then(|first| first.tree().policies())
-        .map(Policies::server)
+        .map(function)
     {
-        serve(scheduled);
+        function(scheduled);
     }
 }

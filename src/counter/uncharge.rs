@@ -1,4 +1,5 @@
-//! The whole path of an uncharge.
+//! The way back of a charge: from a put that the stock does not take to one level after the other.
+//! The put itself is in `charge`.
 //!
 //! Edges: E1 (charge/set_max), E5 (transit), E11 (protection), E15 (the last uncharge).
 
@@ -74,7 +75,8 @@ impl Counter {
         if self.cover().is_some() {
             return reserve::release(self, n);
         }
-        let (path, thread) = (Lazily::outside(), self.outside_if_closed());
+        let path = Lazily::outside();
+        let thread = self.outside_if_closed();
         let Some((transit, _)) = self.begin_closed_transit(thread.as_ref()) else {
             return self.give_back_in_slow_path(n);
         };
@@ -91,17 +93,20 @@ impl Counter {
     /// Uncharge at least one unit. An allocator's path takes no lock, and counts without a block: a
     /// cell's page may be missing.
     pub(super) fn give_back_entered(&self, path: &Entered, n: u64) {
-        let (incarnation, tree) = (self.incarnation(), self.tree().number);
+        let incarnation = self.incarnation();
+        let tree = self.tree().number;
         // The audit counts first: once the credit is put back the object may be another counter's.
         if self.cover().is_none() {
             counted::note_uncharged(self, n);
         }
         counted::audit_uncharged(self, path.outermost().and_then(Outermost::block), n);
         if incarnation.slow_only {
-            let (fenced, slot) = (incarnation.fenced, self.slot_of(path.block()));
-            match slot.map_or(Put::Full, |(_, slot)| {
+            let fenced = incarnation.fenced;
+            let slot = self.slot_of(path.block());
+            let put = slot.map_or(Put::Full, |(_, slot)| {
                 slot.put(n, &self.header.capacity, fenced)
-            }) {
+            });
+            match put {
                 Put::Kept => return,
                 Put::Closed => return take_back(self.header, slot, tree, fenced),
                 Put::Full => {}
@@ -117,7 +122,8 @@ impl Counter {
         {
             policies.stock_moved(self, outermost, StockMove::Return);
         }
-        let (poisoned, stale) = (self.poisoned.load(Ordering::Relaxed), Stale::new(self));
+        let poisoned = self.poisoned.load(Ordering::Relaxed);
+        let stale = Stale::new(self);
         let whole = self.in_transit(path.own_block(), |block| match block {
             Some(block) => self.cut(block, n),
             None => self.uncharge_levels(n),
@@ -183,7 +189,9 @@ impl Counter {
     /// Does [`uncharge`](Self::uncharge) on a thread that may be outside of any slow path.
     #[inline(always)]
     fn uncharge_up_to(&self, n: u64, top: Option<&Counter>, path: &Lazily) -> u64 {
-        let (mut level, mut left, mut lowest) = (Some(self), n, None);
+        let mut level = Some(self);
+        let mut left = n;
+        let mut lowest = None;
         while let Some(at) = level.filter(|&at| left > 0 && top.is_none_or(|top| !ptr::eq(at, top)))
         {
             // The parent is read before the subtraction: units that are still charged keep the

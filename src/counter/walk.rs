@@ -94,7 +94,8 @@ pub(crate) fn walk_from<'a>(
     top: Option<&Counter>,
     path: &Lazily,
 ) -> Result<Walked<'a>, LevelRefusal<'a>> {
-    let (mut level, mut walked) = (counter, Walked::ENDLESS);
+    let mut level = counter;
+    let mut walked = Walked::ENDLESS;
     while top.is_none_or(|top| !ptr::eq(level, top)) {
         // The parent is read before the exchange, which delays all loads that follow it.
         let above = level.parent();
@@ -149,7 +150,8 @@ impl<'a> Walk<'a, '_> {
             frames_below,
             passed: SmallVec::new(),
         };
-        let (mut level, mut tried) = (first, Err(tried));
+        let mut level = first;
+        let mut tried = Err(tried);
         loop {
             let above = level.parent();
             match tried {
@@ -168,7 +170,8 @@ impl<'a> Walk<'a, '_> {
             else {
                 break;
             };
-            (level, tried) = (next, next.take_at_once(self.n));
+            level = next;
+            tried = next.take_at_once(self.n);
             // The frame is full: the next one lies on the stack of a walk for the levels that are
             // left.
             if let Err(tried) = tried

@@ -5,10 +5,22 @@
 //! changes it first and reads the word afterwards. So one of the two threads sees the other's
 //! change.
 //!
+//! Threads of all kinds share the word, so no bit is cleared on a value that was read before and
+//! may have moved since. Each bit keeps to one of four rules:
+//!
+//! | bits | rule |
+//! |---|---|
+//! | `HIGH`, `RECLAIMS` (set again) | they follow a value: [`follow`](Watched::follow) writes the bit, then reads the value again |
+//! | `EXCEEDED`, `PRESSURE_PARTS` | they follow usage and limits, and each change of them is counted: loops of their own (`exceeded`, `pressure_mark`) do what `follow` does |
+//! | `DEFERRED`, `DEFERRED_ABOVE`, `RECLAIMS` (taken), `STALLS_LOOKED_AT`, and *listed* of the policies | they hand work over: one thread takes the bit, then reads what the work is about |
+//! | `WAITING`, `OBSERVED`, `PRESSURE_KNOWN`, and *listens* and *waits* of the policies | a lock covers the bit and what it stands for |
+//!
+//! `REPORTED` is never cleared.
+//!
 //! Edges: E11 (protection), E23 (soft limit), E25 (a waiter), E26 (a thread that waits for an
 //! event), E43 (usage above a limit), E55 (reclaim in the background).
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, fence_after_exchange};
 
 /// min, low or a soft limit has been set in this incarnation: a change of usage is reported to the
 /// levels above.
@@ -57,6 +69,29 @@ impl Watched {
         // SeqCst (E11, E23, E25, E26, E43, E55): after what the bits stood for. A thread that still
         // sees them checks once in vain.
         self.0.fetch_and(!bits, Ordering::SeqCst)
+    }
+
+    /// Sets the bit while `is_meant`, which reads a value that other threads change, and clears it
+    /// while not. The thread that writes the bit last reads the value after that, so the bit ends
+    /// as the value does, whichever threads follow it at once. Afterwards the caller may read
+    /// usage, as after [`set`](Self::set).
+    pub(crate) fn follow(&self, bit: u64, is_meant: impl Fn() -> bool) {
+        let mut meant = is_meant();
+        loop {
+            if meant {
+                self.set(bit);
+            } else {
+                self.clear(bit);
+            }
+            // E55, E43: the value, then the bit, then the value again and usage.
+            // Mutation: e55-a-mark-is-set-without-a-fence
+            fence_after_exchange();
+            let before = std::mem::replace(&mut meant, is_meant());
+            // Mutation: e55-a-bit-follows-without-a-second-look
+            if meant == before {
+                return;
+            }
+        }
     }
 
     /// Exchange all bits, where they are `from` still.

@@ -27,7 +27,7 @@ use crate::units::{Bytes, IntoBytes};
 /// ([`OnFull::Now`]) takes it, too, unless another thread has the tree's lock. The stock keeps
 /// nothing while a charge waits at the group or above it, nor inside a reclaimer. It neither keeps
 /// nor gives anything while one of these groups is above a limit, or only
-/// [counts](crate::expert::Inspect::set_observe_only). After a charge or a limit has closed the
+/// [counts](crate::Group::set_observe_only). After a charge or a limit has closed the
 /// stock, eight charges go up the tree before it keeps the next.
 ///
 /// At most one batch lies here, or a quarter of the root's [budget](crate::RuntimeBuilder::budget)
@@ -41,7 +41,7 @@ use crate::units::{Bytes, IntoBytes};
 /// Source: the transfer cache of TCMalloc, between the caches of threads.
 ///
 /// ```
-/// use memcg::expert::CentralStock;
+/// use memcg::CentralStock;
 /// use memcg::{Limits, Runtime};
 ///
 /// let runtime = Runtime::builder().build()?;
@@ -91,7 +91,8 @@ impl CentralStock {
     #[inline]
     pub fn charge_if_room(&self, bytes: impl IntoBytes) -> Option<Charge> {
         let Bytes(bytes) = bytes.into_bytes();
-        let (header, counter) = (self.group.header, self.group.first());
+        let header = self.group.header;
+        let counter = self.group.first();
         if self.is_near() && central::take(counter, self.stock, bytes) {
             return Some(Charge::new(header, bytes));
         }
@@ -104,7 +105,8 @@ impl CentralStock {
 
     /// Takes what is here, and walks for what is missing.
     fn charge_near(&self, bytes: u64) -> Option<Charge> {
-        let (header, counter) = (self.group.header, self.group.first());
+        let header = self.group.header;
+        let counter = self.group.first();
         let credit = self.credit().min(bytes);
         // A producer that is ahead finds a level full at most of its looks: some loads, and no
         // walk. A walk that is refused would close the stock.
@@ -132,7 +134,8 @@ impl CentralStock {
     #[inline]
     pub fn give_back(&self, charge: Charge) {
         let charge = ManuallyDrop::new(charge);
-        let (header, bytes) = (charge.header, charge.bytes);
+        let header = charge.header;
+        let bytes = charge.bytes;
         // Bytes that reclaim frees go up the tree at once.
         let is_ours = header == self.group.header && self.is_near() && !context::in_reclaim();
         if !(is_ours && central::put(self.group.first(), self.stock, bytes)) {
@@ -175,7 +178,7 @@ impl CentralStock {
 fn charge_if_room_slow(header: KeptHeader, bytes: u64, missed: Consume) -> Option<Charge> {
     charge_slow(header, bytes, missed, OnFull::IfRoom)
         .ok()
-        .map(|bytes| Charge::new(header, bytes))
+        .map(|()| Charge::new(header, bytes))
 }
 
 debug_figures!(CentralStock, |stock| group: stock.group, credit: stock.credit());

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 
+use super::charge_with::try_charge_slow;
 use super::error::ChargeError;
 use super::handle::Group;
 use crate::admission::plain::WaitFor;
@@ -31,8 +32,8 @@ use crate::units::{Bytes, IntoBytes};
 /// is never refused, to grow as its memory does.
 ///
 /// **`let _ = group.charge(n)?` charges nothing**: `_` is no variable, so the charge is dropped
-/// at once. The compiler warns of the call without `let _ =` and proposes to write it; bind `let
-/// _charge = …`, or keep the value and its charge as one: [`Charged`](crate::Charged).
+/// at once. The compiler warns of the call without `let _ =` and proposes to write it; bind
+/// `let _charge = …`, or keep the value and its charge as one: [`Charged`](crate::Charged).
 ///
 /// ```
 /// use memcg::{Limits, Runtime};
@@ -46,7 +47,7 @@ use crate::units::{Bytes, IntoBytes};
 /// assert_eq!(query.live(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "dropped at once it gives the bytes back at once"]
+#[must_use = "dropped at once it gives the bytes back at once, and `let _ =` drops it at once: bind it to a name, as in `let _charge =`"]
 pub struct Charge {
     pub(super) header: KeptHeader,
     pub(super) bytes: u64,
@@ -147,6 +148,33 @@ impl Charge {
         Ok(())
     }
 
+    /// Charges `bytes` more, as [`Group::try_charge`] does, and never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`]; the charge is as it was.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
+    /// let mut charge = runtime.root().try_charge(80)?;
+    /// charge.try_grow(20)?;
+    /// assert!(charge.try_grow(1).is_err());
+    /// assert_eq!(charge.bytes(), 100);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn try_grow(&mut self, bytes: impl IntoBytes) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into_bytes();
+        match self.header.consume_open(bytes) {
+            Consume::Hit => {}
+            missed if bytes > 0 => try_charge_slow(self.header, bytes, missed)?,
+            // As in `grow`.
+            _ => {}
+        }
+        self.grown(bytes);
+        Ok(())
+    }
+
     /// Records that `bytes` more have been charged. From here on they keep the group. Gives back
     /// what no charge can hold: some, where a caller has uncharged by amount what it holds.
     #[inline]
@@ -217,6 +245,34 @@ impl Charge {
         }
     }
 
+    /// Grows or shrinks to exactly `bytes`, as [`try_grow`](Self::try_grow) grows, and never
+    /// blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`] where it has to grow and cannot; the charge is as it was.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
+    /// let mut charge = runtime.root().try_charge(80)?;
+    /// charge.try_resize(30)?;
+    /// assert!(charge.try_resize(101).is_err());
+    /// assert_eq!(runtime.root().live(), 30);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn try_resize(&mut self, bytes: impl IntoBytes) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into_bytes();
+        let held = self.bytes();
+        match bytes.checked_sub(held) {
+            Some(more) => self.try_grow(Bytes(more)),
+            None => {
+                self.shrink(Bytes(held - bytes));
+                Ok(())
+            }
+        }
+    }
+
     /// Grows or shrinks to exactly `bytes`, whatever the limits say, as
     /// [`force_grow`](Self::force_grow) grows. Use it for memory that has become larger already.
     ///
@@ -257,9 +313,9 @@ impl Charge {
 
 /// # Charges
 impl Group {
-    /// Charges `bytes` here and at all ancestors, or nowhere. Call it before you allocate the
-    /// memory. It may block: in async code use [`charge_async`](Self::charge_async) or
-    /// [`OnFull::Reclaim`](crate::OnFull::Reclaim).
+    /// Charges `bytes` here and at all ancestors, or nowhere, before you allocate them. It may
+    /// block: in async code use [`charge_async`](Self::charge_async) or
+    /// [`try_charge`](Self::try_charge).
     ///
     /// Before a refusal the charge drains all credit below the refusing level. It also asks the
     /// reclaimers there to give memory back ([`Reclaim`](crate::Reclaim)): foreign code runs on
@@ -298,8 +354,56 @@ impl Group {
         Charge::attempt(self.header, bytes)
     }
 
-    /// Charges `bytes` here and at all ancestors, whatever the limits say. It also charges a group
-    /// that is offline. Use it for memory that exists already.
+    /// Charges `bytes` here and at all ancestors, or nowhere, and never blocks: it sleeps for no
+    /// limit, waits for no other charge and for no callback, and runs no foreign code on this
+    /// thread. An async worker may call it, and a holder of any lock.
+    ///
+    /// Before a refusal the charge drains all credit below the refusing level, as
+    /// [`charge`](Self::charge) does: it is never refused while credit is stranded. For that it
+    /// takes the tree's lock, under which no thread runs foreign code or sleeps, and runs one heavy
+    /// barrier. It asks no reclaimer, tells no victim to go, and takes no place in line.
+    ///
+    /// Above a [`high`](crate::Limits::high) the charge is made without a delay, as the kernel's
+    /// charge that may not sleep, and the runtime's thread `memcg-reclaim` reclaims what is above.
+    /// That thread starts when it is needed and ends a second after its last work. What the charge
+    /// finds to wake or to notify, a thread of the runtime does; only where the system gives no
+    /// thread, this one does.
+    ///
+    /// Where the bytes fit it costs what [`charge`](Self::charge) costs and is as exact.
+    ///
+    /// Source: `try_charge_memcg` in `mm/memcontrol.c` without `__GFP_DIRECT_RECLAIM`, and
+    /// `page_counter_try_charge` in `mm/page_counter.c`.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError::WouldBlock`] where a call that blocks could find room: a reclaimer can be
+    /// asked, or a victim chosen. Else [`ChargeError::Limit`] says which ancestor is full. Inside a
+    /// reclaimer both are [`ChargeError::InReclaim`]. [`ChargeError::Offline`]: the group takes no
+    /// charges any more. [`refused_count`](Self::refused_count) counts a refusal, and no event
+    /// does, as in the kernel.
+    ///
+    /// ```
+    /// # use memcg::{ChargeError, Limits};
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().high(50))?;
+    /// let charge = acme.try_charge(80)?; // at once, also above its high
+    /// assert!(matches!(acme.try_charge(21), Err(ChargeError::Limit(_))));
+    /// drop(charge);
+    /// assert_eq!(acme.try_charge(100)?.bytes(), 100);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn try_charge(&self, bytes: impl IntoBytes) -> Result<Charge, ChargeError> {
+        let Bytes(bytes) = bytes.into_bytes();
+        match self.header.consume_open(bytes) {
+            Consume::Hit => {}
+            missed => try_charge_slow(self.header, bytes, missed)?,
+        }
+        Ok(Charge::new(self.header, bytes))
+    }
+
+    /// Charges `bytes` here and at all ancestors, whatever the limits say. It never sleeps, and
+    /// also charges a group that is offline. Use it for memory that exists already.
     ///
     /// The charge drains stranded credit first. What still does not fit goes above max, and
     /// [`forced`](Self::forced) counts it. The charge is smaller than `bytes` only where usage

@@ -3,10 +3,15 @@
 use std::{array, mem};
 
 use super::charge::{Charge, charge_and_sleep_slow};
-use super::counter::Counter;
+use super::charge_with::try_charge_slow;
+use super::counter::CounterKey;
 use super::error::ChargeError;
 use super::handle::Group;
+use crate::counter::object::KeptHeader;
 use crate::thread::slot::Consume;
+
+/// What makes one charge of a set that has missed.
+type ChargeSlow = fn(KeptHeader, u64, Consume) -> Result<(), ChargeError>;
 
 /// # Charges to counters beside memory
 impl Group {
@@ -17,7 +22,7 @@ impl Group {
     /// which the caller may drop, grow or keep apart from the others. Each amount is in its
     /// counter's unit; the array has one type for all of them, `u64`. Memory asks reclaimers and
     /// waits as [`charge`](Self::charge) does. A counter beside memory refuses at once an
-    /// amount that does not fit ([`Counter`]). A refusal uncharges the other counters again, the
+    /// amount that does not fit ([`CounterKey`]). A refusal uncharges the other counters again, the
     /// last charged first.
     ///
     /// Each counter has a stock of its own. A set costs what its charges cost, and a search for
@@ -34,12 +39,12 @@ impl Group {
     /// # let runtime = builder.build()?;
     /// let root = runtime.root();
     /// root.counter(swap)?.set_max(10)?;
-    /// let refused = root.charge_set(&[(memcg::Counter::MEMORY, 5), (swap, 11)]).unwrap_err();
+    /// let refused = root.charge_set(&[(memcg::CounterKey::MEMORY, 5), (swap, 11)]).unwrap_err();
     /// let line = "/ refused 11 B of swap for /: short by 1 B, max 10 B; \
     ///             neither waiting nor reclaim can help; to fit, raise max of swap of / or charge less";
     /// assert_eq!(refused.to_string(), line);
     /// assert_eq!(root.live(), 0);
-    /// let [memory, swapped] = root.charge_set(&[(memcg::Counter::MEMORY, 5), (swap, 10)])?;
+    /// let [memory, swapped] = root.charge_set(&[(memcg::CounterKey::MEMORY, 5), (swap, 10)])?;
     /// drop(memory); // it is swapped out
     /// assert_eq!((root.live(), swapped.bytes()), (0, 10));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -69,7 +74,43 @@ impl Group {
     #[inline]
     pub fn charge_set<const N: usize>(
         &self,
-        amounts: &[(Counter, u64); N],
+        amounts: &[(CounterKey, u64); N],
+    ) -> Result<[Charge; N], ChargeError> {
+        self.charge_each(amounts, charge_and_sleep_slow)
+    }
+
+    /// Charges one counter or several as [`charge_set`](Self::charge_set) does, each as
+    /// [`try_charge`](Self::try_charge), and never blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`charge_set`](Self::charge_set), and [`ChargeError::WouldBlock`] as
+    /// [`try_charge`](Self::try_charge).
+    ///
+    /// ```
+    /// # let mut builder = memcg::Runtime::builder();
+    /// let descriptors = builder.counter("descriptors", memcg::Unit::Events);
+    /// # let runtime = builder.build()?;
+    /// let root = runtime.root();
+    /// root.counter(descriptors)?.set_max(1)?;
+    /// let [memory, descriptor] = root.try_charge_set(&[(memcg::CounterKey::MEMORY, 4096), (descriptors, 1)])?;
+    /// assert!(root.try_charge_set(&[(memcg::CounterKey::MEMORY, 4096), (descriptors, 1)]).is_err());
+    /// assert_eq!((root.live(), memory.bytes(), descriptor.bytes()), (4096, 4096, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn try_charge_set<const N: usize>(
+        &self,
+        amounts: &[(CounterKey, u64); N],
+    ) -> Result<[Charge; N], ChargeError> {
+        self.charge_each(amounts, try_charge_slow)
+    }
+
+    #[inline(always)]
+    fn charge_each<const N: usize>(
+        &self,
+        amounts: &[(CounterKey, u64); N],
+        slow: ChargeSlow,
     ) -> Result<[Charge; N], ChargeError> {
         let mut headers = [self.header; N];
         for at in (0..N).rev() {
@@ -82,7 +123,7 @@ impl Group {
                 None => Consume::Miss,
             };
             if missed != Consume::Hit {
-                self.charge_one_of_set_slow(amounts, at, missed)?;
+                self.charge_one_of_set_slow(amounts, at, missed, slow)?;
             }
         }
         // Charges are made of numbers here, and not kept while others are made: then none of them
@@ -96,9 +137,10 @@ impl Group {
     #[inline(never)]
     fn charge_one_of_set_slow(
         &self,
-        amounts: &[(Counter, u64)],
+        amounts: &[(CounterKey, u64)],
         at: usize,
         missed: Consume,
+        slow: ChargeSlow,
     ) -> Result<(), ChargeError> {
         let (counter, bytes) = amounts[at];
         let behind = Behind {
@@ -108,7 +150,7 @@ impl Group {
         let header = self
             .header_of(counter)
             .ok_or_else(|| self.unknown_counter_slow(counter))?;
-        charge_and_sleep_slow(header, bytes, missed)?;
+        slow(header, bytes, missed)?;
         mem::forget(behind);
         Ok(())
     }
@@ -118,7 +160,7 @@ impl Group {
 /// made first.
 struct Behind<'a> {
     group: &'a Group,
-    charged: &'a [(Counter, u64)],
+    charged: &'a [(CounterKey, u64)],
 }
 
 impl Drop for Behind<'_> {

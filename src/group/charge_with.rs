@@ -3,11 +3,10 @@
 use std::mem::ManuallyDrop;
 use std::time::Duration;
 
-use super::charge::{Charge, charge_undelayed, hold};
+use super::charge::{Charge, charge_undelayed};
 use super::error::ChargeError;
 use super::handle::Group;
-use crate::admission::at_once;
-use crate::admission::attempt::ChargeFailure;
+use crate::admission::at_once::{self, Effort};
 use crate::admission::plain::WaitFor;
 use crate::admission::steps;
 use crate::admission::wait::LineTime;
@@ -20,7 +19,7 @@ use crate::thread::slot::Consume;
 use crate::units::{Bytes, IntoBytes};
 
 /// Says what a charge does that does not fit at once: the argument of
-/// [`Group::charge_with`](crate::Group::charge_with).
+/// [`Group::charge_with`](crate::Group::charge_with), for what none of the plain verbs does.
 ///
 /// ```
 /// use memcg::{Limit, Limits, OnFull, Runtime};
@@ -28,28 +27,26 @@ use crate::units::{Bytes, IntoBytes};
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let acme = runtime.root().create("acme", Limits::new().max(Limit::kib(1)))?;
-/// assert!(acme.charge_with(2_000, OnFull::Wait(Duration::from_millis(1))).is_err());
-/// assert_eq!(acme.charge_with(2_000, OnFull::Force)?.bytes(), 2_000);
+/// let held = acme.charge_with(1_000, OnFull::Now)?;
+/// assert!(acme.charge_with(1_000, OnFull::Wait(Duration::from_millis(1))).is_err());
+/// # drop(held);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnFull {
-    /// It drains, reclaims and has victims cancelled, then is refused. It may sleep and wait for
-    /// others.
-    #[default]
-    Refuse,
-    /// As `Refuse`, and then it waits in line, for so long at most.
+    /// It does what [`charge`](crate::Group::charge) does, and then waits in line, for so long at
+    /// most. It may sleep and wait for others.
     Wait(Duration),
-    /// As `Refuse` without victims, and then it is made above the limit.
-    Force,
-    /// As `Refuse`, but it neither sleeps nor waits for others, and cancels one victim at most.
+    /// As [`charge`](crate::Group::charge), but it neither sleeps nor waits for others, and cancels
+    /// one victim at most. It may block in reclaimers, which run on this thread.
     Reclaim,
     /// It never blocks. Other threads begin to drain, reclaim and cancel for it.
     Start,
-    /// It never blocks and starts nothing.
+    /// It never blocks, drains nothing and starts nothing.
     Now,
-    /// As `Now`, also below each high; a refusal counts nothing and has no figures.
+    /// It never blocks: as `Now`, also below each high; a refusal counts nothing and has no
+    /// figures.
     IfRoom,
 }
 
@@ -60,17 +57,19 @@ impl Group {
     ///
     /// | | it sleeps, or waits for others | foreign code on this thread | before it refuses |
     /// |---|---|---|---|
-    /// | [`Refuse`](OnFull::Refuse), as [`charge`](Self::charge) | above high, for victims and promises | reclaimers, hooks, listeners | drains, reclaims, cancels |
+    /// | [`charge`](Self::charge) | above high, for victims and promises | reclaimers, cancel hooks, a policy's function, listeners, wakers | drains, reclaims, cancels |
     /// | [`Wait`](OnFull::Wait) | the same, and in line | the same | the same, and waits |
-    /// | [`Force`](OnFull::Force) | above high, for promises | reclaimers, listeners | drains, reclaims, then goes above max |
-    /// | [`Reclaim`](OnFull::Reclaim), a poll of [`charge_async`](Self::charge_async) | no | reclaimers, hooks of one victim, listeners | drains, reclaims, cancels one; the future waits in line |
+    /// | [`Reclaim`](OnFull::Reclaim) | no | the same | drains, reclaims, cancels one |
+    /// | [`try_charge`](Self::try_charge) | no | none | drains |
     /// | [`Start`](OnFull::Start) | no | [`start`](crate::Reclaim::start) of reclaimers | has other threads drain, reclaim, cancel one |
-    /// | [`Now`](OnFull::Now), [`IfRoom`](OnFull::IfRoom) | no | no; after `IfRoom` wakers | nothing |
+    /// | [`Now`](OnFull::Now), [`IfRoom`](OnFull::IfRoom) | no | none | nothing |
+    /// | a poll of [`charge_async`](Self::charge_async) | no | listeners, wakers | drains; the task waits in line, and another thread reclaims and cancels for it |
+    /// | [`force_charge`](Self::force_charge) | no | listeners, wakers | drains, then goes above max |
     ///
-    /// The first three are for threads, the fourth is for tasks. The last three are for code that
-    /// may never block: an allocator, an event loop, a holder of locks. Where a charge fits, all
-    /// cost what `charge` costs. Where it does not, the last two cost one walk. Each is exact:
-    /// from a success on usage is within max at every level, but for `Force`.
+    /// `Wait` is for threads, `Reclaim` for a thread that drives other work as well. The last three
+    /// are for code that may never block: an allocator, an event loop, a holder of locks. Where a
+    /// charge fits, all cost what `charge` costs. Where it does not, `Now` and `IfRoom` cost one
+    /// walk. Each is exact: from a success on usage is within max at every level.
     ///
     /// * `Wait`: the charge waits in line at the group whose max is met, behind those that came
     ///   before and are no less [important](crate::Limits::importance). A thread that gives bytes
@@ -81,25 +80,27 @@ impl Group {
     ///   which the charge became first.) The time bounds all that the call waits for: the line,
     ///   victims, reclaim, and the delay above a [high](crate::Limits::high), at whose end the
     ///   charge returns. A reclaimer at work is not interrupted. With no time at all reclaimers are
-    ///   asked as by `Refuse`. Do not wait while you hold memory that other charges wait for.
-    /// * `Force`: [`forced`](Self::forced) counts the bytes that go above max. The charge is
-    ///   smaller than `bytes` only if usage would pass 2^63.
+    ///   asked as by `charge`. Do not wait while you hold memory that other charges wait for.
     /// * `Reclaim`: the charge gets the bytes that reclaimers and the victim's hooks give at once.
     ///   It does not wait for memory that comes later. Above a high the charge is made without its
-    ///   delay, which [`high_delay`](crate::expert::Inspect::high_delay) returns.
+    ///   delay, which [`high_delay`](crate::inspect::GroupInspector::high_delay) returns.
     /// * `Start`: the call tells reclaimers below the level that has refused by
     ///   [`Reclaim::start`](crate::Reclaim::start), which must not block. If they promise fewer
-    ///   bytes than are missing, the runtime's thread `memcg-reclaim` does once what `Refuse` does.
+    ///   bytes than are missing, the runtime's thread `memcg-reclaim` does once what `charge` does.
     ///   That thread starts when it is needed and ends a second after its last work. Bytes that are
     ///   freed belong to no charge: try again a little later. Above a high the charge is made, and
     ///   the thread reclaims the bytes above it.
     /// * `Now`: the call takes no lock that another thread holds over a drain, a barrier, or
     ///   foreign code. It allocates where the thread charges for the first time. Credit of other
-    ///   threads is not drained. What it finds to wake or to notify, a thread of the crate does;
-    ///   only where the system gives no thread, this one does.
-    /// * `IfRoom`: it is the first step of a charge that goes on otherwise. No event and no
-    ///   [`refused_count`](Self::refused_count) counts its refusal, and [`ChargeError::NoRoom`] has
-    ///   no figures.
+    ///   threads is not drained, so it may be refused beside some: [`try_charge`](Self::try_charge)
+    ///   is not. What it finds to wake or to notify, a thread of the crate does; only where the
+    ///   system gives no thread, this one does.
+    /// * `IfRoom`: it is the first step of a charge that goes on otherwise, as cheap and as silent
+    ///   as `Now`. No event and no [`refused_count`](Self::refused_count) counts its refusal, and
+    ///   [`ChargeError::NoRoom`] has no figures.
+    ///
+    /// A charge that is to be made in any case, but may have memory reclaimed first, is
+    /// [`charge`](Self::charge) and else [`force_charge`](Self::force_charge).
     ///
     /// Source: `try_charge_memcg` in `mm/memcontrol.c`; `Now` is a charge without
     /// `__GFP_DIRECT_RECLAIM`.
@@ -111,7 +112,6 @@ impl Group {
     /// * `Wait`: [`ChargeError::TimedOut`] after the time;
     ///   [`Event::TimedOut`](crate::Event::TimedOut) counts it. [`ChargeError::Limit`] at once, for
     ///   a charge that could never fit.
-    /// * `Force`: only [`ChargeError::Offline`].
     /// * `Reclaim`, `Start`, `Now`: [`ChargeError::WouldBlock`] where memory may come. Then try
     ///   again later, or wait. The refusals of `Start` and `Now` are counted by `refused_count` and
     ///   by no event, as in the kernel.
@@ -128,8 +128,7 @@ impl Group {
     /// assert!(matches!(refused, ChargeError::TimedOut { .. }));
     /// let giver = std::thread::spawn(move || drop(held));
     /// let charge = root.charge_with(30, OnFull::Wait(Duration::from_secs(10)))?;
-    /// let above = root.charge_with(100, OnFull::Force)?;
-    /// assert_eq!((charge.bytes(), above.bytes(), root.forced()), (30, 100, 30));
+    /// assert_eq!((charge.bytes(), root.live()), (30, 30));
     /// # giver.join().unwrap();
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -137,7 +136,7 @@ impl Group {
     /// A thread that may not block lets others make room:
     ///
     /// ```
-    /// # use memcg::{Bytes, Charge, ChargeError, OnFull, Priority, Reclaim, ReclaimContext, Runtime};
+    /// # use memcg::{Bytes, Charge, ChargeError, OnFull, ReclaimPriority, Reclaim, ReclaimContext, Runtime};
     /// # use std::sync::{Arc, Mutex};
     /// # use std::time::Duration;
     /// struct Cache(Mutex<Option<Charge>>);
@@ -150,7 +149,7 @@ impl Group {
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// let cache = Arc::new(Cache(Mutex::new(Some(root.charge(80)?))));
-    /// let _registration = root.register_reclaimer(cache, Priority::NORMAL);
+    /// let _registration = root.register_reclaimer(cache, ReclaimPriority::NORMAL);
     /// let charge = loop {
     ///     match root.charge_with(30, OnFull::Start) {
     ///         Err(ChargeError::WouldBlock(_)) => std::thread::sleep(Duration::from_millis(1)), // or do something else
@@ -163,11 +162,11 @@ impl Group {
     #[inline]
     pub fn charge_with(&self, bytes: impl IntoBytes, full: OnFull) -> Result<Charge, ChargeError> {
         let Bytes(bytes) = bytes.into_bytes();
-        let charged = match self.header.consume_open(bytes) {
-            Consume::Hit => bytes,
+        match self.header.consume_open(bytes) {
+            Consume::Hit => {}
             missed => charge_slow(self.header, bytes, missed, full)?,
-        };
-        Ok(Charge::new(self.header, charged))
+        }
+        Ok(Charge::new(self.header, bytes))
     }
 }
 
@@ -214,8 +213,7 @@ impl Charge {
     }
 }
 
-/// Makes a charge that did not hit. Returns the bytes charged, fewer only by force. A charge of 0
-/// bytes takes a handle.
+/// Makes a charge that did not hit. A charge of 0 bytes takes a handle.
 #[cold]
 #[inline(never)]
 pub(super) fn charge_slow(
@@ -223,62 +221,62 @@ pub(super) fn charge_slow(
     bytes: u64,
     missed: Consume,
     full: OnFull,
-) -> Result<u64, ChargeError> {
+) -> Result<(), ChargeError> {
     let counter = header.counter();
-    let (walked, end) = match full {
-        OnFull::Refuse => (
-            charge_undelayed(header, bytes, missed, WaitFor::Others)?,
-            None,
-        ),
+    match full {
         OnFull::Wait(time) => {
             let time = LineTime::begin(Some(time));
-            (
-                charge_undelayed(header, bytes, missed, WaitFor::Until(time))?,
-                time.until,
-            )
+            let walked = charge_undelayed(header, bytes, missed, WaitFor::Until(time))?;
+            // The charge keeps the group.
+            throttle::sleep_after(counter, walked, time.until);
+            Ok(())
         }
-        OnFull::Force => match steps::charge_without_victims(counter, bytes, missed) {
-            Ok(walked) => (walked, None),
-            Err(ChargeFailure::Offline) => {
-                return Err(ChargeError::new(ChargeFailure::Offline, counter, bytes));
-            }
-            Err(_) => {
-                let charged = counter.force_slow(bytes, Consume::Miss);
-                if charged == 0 {
-                    hold(counter);
-                }
-                return Ok(charged);
-            }
-        },
         OnFull::Reclaim => {
             let walked = charge_undelayed(header, bytes, missed, WaitFor::Nothing)?;
             // Reclaim takes the excess above a high, and the caller asks for the delay that
             // remains.
             let _ = throttle::delay_after(counter, walked, false, None);
-            return Ok(bytes);
+            Ok(())
         }
-        OnFull::Start | OnFull::Now => {
-            return context::without_foreign(|| {
-                match at_once::charge(counter, bytes, missed, full == OnFull::Start) {
-                    Ok(_) => Ok(bytes),
-                    Err(failure) => Err(ChargeError::new(failure, counter, bytes)),
-                }
-            });
-        }
-        OnFull::IfRoom => return charge_if_room(header, bytes, missed),
-    };
-    // The charge keeps the group.
-    throttle::sleep_after(counter, walked, end);
-    Ok(bytes)
+        OnFull::Start => charge_at_once(header, bytes, missed, Effort::Start),
+        OnFull::Now => charge_at_once(header, bytes, missed, Effort::Own),
+        OnFull::IfRoom => context::without_foreign(|| charge_if_room(header, bytes, missed)),
+    }
+}
+
+/// Makes a charge that did not hit and never blocks, for [`Group::try_charge`] and its like.
+#[cold]
+#[inline(never)]
+pub(super) fn try_charge_slow(
+    header: KeptHeader,
+    bytes: u64,
+    missed: Consume,
+) -> Result<(), ChargeError> {
+    charge_at_once(header, bytes, missed, Effort::Drain)
+}
+
+/// What the charge finds to wake or to notify, a thread of the tree does.
+fn charge_at_once(
+    header: KeptHeader,
+    bytes: u64,
+    missed: Consume,
+    effort: Effort,
+) -> Result<(), ChargeError> {
+    let counter = header.counter();
+    context::without_foreign(|| {
+        at_once::charge(counter, bytes, missed, effort)
+            .map(drop)
+            .map_err(|failure| ChargeError::new(failure, counter, bytes))
+    })
 }
 
 /// It has no edge of its own: the walk is that of `OnFull::Now`, and what is above a high is given
 /// back as any charge is, which serves a waiter that came meanwhile (E25).
-fn charge_if_room(header: KeptHeader, bytes: u64, missed: Consume) -> Result<u64, ChargeError> {
+fn charge_if_room(header: KeptHeader, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
     let counter = header.counter();
     if let Ok(walked) = steps::try_with(counter, bytes, missed, Counter::try_charge_now_slow) {
         if !is_any_above(counter, walked) {
-            return Ok(bytes);
+            return Ok(());
         }
         // Above a high it is given back: the caller's next step makes it, with its delay.
         drop(Charge::new(header, bytes));

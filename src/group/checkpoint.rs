@@ -120,8 +120,8 @@ impl Group {
     /// # }
     /// ```
     #[inline]
-    pub fn checkpoint_async() -> Checkpoint {
-        Checkpoint::new(current_header())
+    pub fn checkpoint_async() -> CheckpointFuture {
+        CheckpointFuture::new(current_header())
     }
 }
 
@@ -164,7 +164,7 @@ fn went_on(group: &Group) -> Result<(), ChargeError> {
 
 /// A checkpoint that does not block: see [`Group::checkpoint_async`].
 #[must_use = "futures do nothing unless they are polled"]
-pub struct Checkpoint {
+pub struct CheckpointFuture {
     /// Dropped before the group, which outlives the alarm and the stall.
     pause: Option<Pause>,
     /// `None`: nothing is wrong, or the future has returned its result.
@@ -183,10 +183,10 @@ enum Pause {
     },
 }
 
-impl Checkpoint {
+impl CheckpointFuture {
     #[inline]
-    fn new(header: Option<KeptHeader>) -> Checkpoint {
-        Checkpoint {
+    fn new(header: Option<KeptHeader>) -> CheckpointFuture {
+        CheckpointFuture {
             pause: None,
             group: header.filter(|&header| is_alert(header)).map(asked),
         }
@@ -239,7 +239,7 @@ impl Checkpoint {
             Some(Pause::Asks { until, alarm, .. }) if !alarm.renew(waker) => *until,
             Some(_) => return Poll::Pending,
         };
-        match Checkpoint::ask(group, until, waker) {
+        match CheckpointFuture::ask(group, until, waker) {
             Ok(Some(next)) => {
                 *pause = Some(next);
                 Poll::Pending
@@ -249,24 +249,25 @@ impl Checkpoint {
     }
 }
 
-impl Future for Checkpoint {
+impl Future for CheckpointFuture {
     type Output = Result<(), ChargeError>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Checkpoint {
+        let CheckpointFuture {
             pause,
             group: Some(group),
         } = &mut *self
         else {
             return Poll::Ready(Ok(()));
         };
-        let polled = Checkpoint::poll_asked(pause, group, context.waker());
+        let polled = CheckpointFuture::poll_asked(pause, group, context.waker());
         if polled.is_ready() {
-            (self.pause, self.group) = (None, None);
+            self.pause = None;
+            self.group = None;
         }
         polled
     }
 }
 
-debug_figures!(Checkpoint, |checkpoint| group: checkpoint.group);
+debug_figures!(CheckpointFuture, |checkpoint| group: checkpoint.group);

@@ -1,7 +1,7 @@
 //! More counters than memory: spill files, swap, a tier of memory. Each has its own limits; one
 //! call charges a set.
 
-use super::counter::Counter;
+use super::counter::CounterKey;
 use super::error::{ChargeError, LimitError};
 use super::events::Events;
 use super::handle::Group;
@@ -23,7 +23,6 @@ impl Group {
     /// of this counter, and so are the group's limits.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
     /// let root = runtime.root();
     /// let _held = root.charge(10)?;
@@ -49,7 +48,7 @@ impl Group {
     /// assert!(memcg::Runtime::builder().build()?.root().counter(spill).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn counter(&self, counter: Counter) -> Result<GroupCounter, ChargeError> {
+    pub fn counter(&self, counter: CounterKey) -> Result<GroupCounter, ChargeError> {
         match self.header_of(counter) {
             Some(header) => Ok(GroupCounter::new(header.counter(), self.clone())),
             None => Err(self.unknown_counter_slow(counter)),
@@ -76,7 +75,7 @@ impl Group {
     /// The counter of that name, if this runtime has it.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(super) fn header_of(&self, counter: Counter) -> Option<KeptHeader> {
+    pub(super) fn header_of(&self, counter: CounterKey) -> Option<KeptHeader> {
         match counter.number {
             0 => Some(self.header),
             number => {
@@ -90,7 +89,7 @@ impl Group {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn unknown_counter_slow(&self, counter: Counter) -> ChargeError {
+    pub(super) fn unknown_counter_slow(&self, counter: CounterKey) -> ChargeError {
         ChargeError::UnknownCounter {
             group: self.clone(),
             counter: counter.number,
@@ -111,8 +110,14 @@ impl Group {
         if wanted.iter().any(has_soft) {
             rings::make_in_any_case(counter);
         }
-        limits::set(counter, wanted, due, also)
-            .map_err(|(kind, none)| self.limit_error(kind, none, None))
+        let excess = limits::set(counter, wanted, due, also)
+            .map_err(|(kind, none)| self.limit_error(kind, none, None))?;
+        let sets_max =
+            |&(kind, limit): &(_, Option<Limit>)| kind == LimitKind::Max && limit.is_some();
+        if wanted.iter().any(sets_max) {
+            lowered::end_vain_waits(counter);
+        }
+        Ok(excess)
     }
 }
 

@@ -61,7 +61,8 @@ impl Group {
     /// the thread and counts nothing.
     ///
     /// A task, a thread or a job of a pool that `work` spawns starts without a group. Give each its
-    /// group: a clone of the handle, and `run` or [`in_group`](crate::InGroup::in_group) in it.
+    /// group: [`wrap`](Self::wrap) the closure that is handed on, and the future
+    /// [`in_group`](crate::InGroup::in_group).
     ///
     /// ```
     /// use memcg::{Group, Limits, Runtime};
@@ -69,9 +70,9 @@ impl Group {
     /// let runtime = Runtime::builder().build()?;
     /// let query = runtime.root().create("q17", Limits::new())?;
     /// let current = query.run(|| {
-    ///     let job = query.clone();
-    ///     let of_thread = std::thread::spawn(move || (Group::current(), job.run(Group::current))).join().unwrap();
-    ///     assert_eq!(of_thread, (None, Some(query.clone())));
+    ///     let of_threads = [std::thread::spawn(Group::current), std::thread::spawn(query.wrap(Group::current))];
+    ///     let of_threads = of_threads.map(|thread| thread.join().unwrap());
+    ///     assert_eq!(of_threads, [None, Some(query.clone())]);
     ///     Group::current()
     /// });
     /// assert_eq!((current, Group::current()), (Some(query), None));
@@ -114,7 +115,7 @@ pub(super) fn current_header() -> Option<KeptHeader> {
 }
 
 /// The thread is in a group as long as this value is there: see [`Group::enter`].
-#[must_use = "dropped at once it leaves the group at once"]
+#[must_use = "dropped at once it leaves the group at once, and `let _ =` drops it at once: bind it to a name, as in `let _in =`"]
 pub struct EnterGuard {
     // In this order: the thread leaves the group before the handle goes.
     _entry: EnteredScope,

@@ -4,9 +4,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::counter::Counter;
+use super::counter::CounterKey;
 use super::handle::Group;
-use super::refusal::{Helps, OverLimitError, WAIT, amount};
+use super::refusal::{OverLimitError, Remedy, WAIT, amount};
 use crate::admission::attempt::{ChargeFailure, RefusalKind};
 use crate::counter::object;
 use crate::pressure::incidents;
@@ -80,7 +80,7 @@ pub enum ChargeError {
         /// The group that was charged.
         group: Group,
         /// The counter that was charged.
-        counter: Counter,
+        counter: CounterKey,
         /// The amount asked for, in the counter's unit.
         requested: u64,
     },
@@ -90,7 +90,7 @@ pub enum ChargeError {
         /// The group that was charged.
         group: Group,
         /// The counter that was charged.
-        counter: Counter,
+        counter: CounterKey,
         /// The amount asked for, in the counter's unit.
         requested: u64,
     },
@@ -120,21 +120,22 @@ impl fmt::Display for ChargeError {
             Self::WouldBlock(inner) => inner.write(
                 f,
                 "memory may come, and this charge does not wait for it",
-                self.helps(),
+                self.remedy(),
                 Some(WAIT),
             ),
             Self::NoRoom { group, requested } => {
-                let (path, bytes) = (group.shown_path(), Bytes(*requested));
-                let helps = self.helps();
+                let path = group.shown_path();
+                let bytes = Bytes(*requested);
+                let helps = self.remedy();
                 write!(f, "{path} has no room for {bytes} at once; {helps}")?;
                 match helps {
-                    Helps::Reclaim => f.write_str(" (charge)"),
-                    Helps::Waiting => f.write_str(" (charge_async)"),
-                    Helps::Nothing => Ok(()),
+                    Remedy::Reclaim => f.write_str(" (charge)"),
+                    Remedy::Waiting => f.write_str(" (charge_async)"),
+                    Remedy::Nothing => Ok(()),
                 }
             }
             Self::TimedOut { refusal, waited } => {
-                let longer = (refusal.helps != Helps::Nothing).then_some("wait longer");
+                let longer = (refusal.helps != Remedy::Nothing).then_some("wait longer");
                 refusal.write(
                     f,
                     &format!("after {waited:.1?} in line"),
@@ -164,10 +165,8 @@ impl fmt::Display for ChargeError {
                 group,
                 requested,
             } => {
-                let (path, amount) = (
-                    group.shown_path(),
-                    amount(group.nth(counter.number), *requested),
-                );
+                let path = group.shown_path();
+                let amount = amount(group.nth(counter.number), *requested);
                 if runtime_is_gone(group) {
                     write!(f, "the runtime of {path} is gone: {amount} refused; ")?;
                     f.write_str("keep a handle of the Runtime as long as its groups charge")
@@ -237,15 +236,15 @@ impl ChargeError {
     }
 
     /// Returns what can make the same charge fit later, by the figures of the refusal: see
-    /// [`Helps`]. A [`NoRoom`](Self::NoRoom) has none: its answer is of now, a few loads and a lock
+    /// [`Remedy`]. A [`NoRoom`](Self::NoRoom) has none: its answer is of now, a few loads and a lock
     /// for each level.
-    pub fn helps(&self) -> Helps {
+    pub fn remedy(&self) -> Remedy {
         match self {
-            ChargeError::NoRoom { group, requested } => Helps::now(group, *requested),
-            ChargeError::WouldBlock(refusal) if refusal.helps == Helps::Nothing => Helps::Waiting,
+            ChargeError::NoRoom { group, requested } => Remedy::now(group, *requested),
+            ChargeError::WouldBlock(refusal) if refusal.helps == Remedy::Nothing => Remedy::Waiting,
             _ => self
                 .over_limit()
-                .map_or(Helps::Nothing, |refusal| refusal.helps),
+                .map_or(Remedy::Nothing, |refusal| refusal.helps),
         }
     }
 
@@ -256,10 +255,8 @@ impl ChargeError {
         counter: &object::Counter,
         requested: u64,
     ) -> ChargeError {
-        let (group, named) = (
-            || Group::pinned(counter.first()),
-            || Counter::of_counter(counter),
-        );
+        let group = || Group::pinned(counter.first());
+        let named = || CounterKey::of_counter(counter);
         let (refusal, kind) = match failure {
             ChargeFailure::Refused { refusal, kind, .. } => (refusal, kind),
             ChargeFailure::Offline => {
@@ -321,7 +318,7 @@ fn runtime_is_gone(group: &Group) -> bool {
 ///
 /// ```
 /// use memcg::errors::ReclaimError;
-/// use memcg::{Bytes, Priority, Reclaim, ReclaimContext, Runtime};
+/// use memcg::{Bytes, ReclaimPriority, Reclaim, ReclaimContext, Runtime};
 /// use std::sync::Arc;
 ///
 /// struct Nests;
@@ -334,7 +331,7 @@ fn runtime_is_gone(group: &Group) -> bool {
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let root = runtime.root();
-/// let _registration = root.register_reclaimer(Arc::new(Nests), Priority::NORMAL);
+/// let _registration = root.register_reclaimer(Arc::new(Nests), ReclaimPriority::NORMAL);
 /// let _held = root.charge(10)?;
 /// assert_eq!(root.reclaim(10)?.panics, 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -641,7 +638,8 @@ pub struct OfflineError {
 
 impl fmt::Display for OfflineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (path, children) = (self.group.shown_path(), self.children);
+        let path = self.group.shown_path();
+        let children = self.children;
         if self.group.parent().is_none() {
             return write!(
                 f,

@@ -13,7 +13,7 @@ use crate::hierarchy::events;
 use crate::pressure::listeners::{self, ListenerGuard};
 use crate::pressure::wakers::{park_until, parked_waker};
 use crate::state::events::Event;
-use crate::state::listeners::Happened;
+use crate::state::listeners::EventInfo;
 
 /// Counts of each event, as of the moment when they were read. From there on a caller can wait for
 /// the next one.
@@ -97,7 +97,8 @@ impl Events {
     /// ```
     pub fn wait(&self, event: Event, time: Duration) -> bool {
         let until = Instant::now().checked_add(time);
-        let (listener, waker) = (self.listener(event), parked_waker());
+        let listener = self.listener(event);
+        let waker = parked_waker();
         while listener.poll(&waker).is_none() {
             if !park_until(until) {
                 return listener.poll(&waker).is_some();
@@ -172,7 +173,7 @@ impl Future for EventFuture {
 
 debug_figures!(EventFuture, |_future|);
 
-impl Happened {
+impl EventInfo {
     /// Returns the group whose listener this is. The event happened there or below.
     pub fn group(&self) -> Group {
         Group::pinned(self.group.counter())
@@ -220,7 +221,7 @@ impl Group {
     pub fn on_event(
         &self,
         event: Event,
-        listener: impl Fn(&Happened) + Send + Sync + 'static,
+        listener: impl Fn(&EventInfo) + Send + Sync + 'static,
     ) -> Registration {
         Registration::new(listeners::call(self.first(), event, Box::new(listener)))
     }

@@ -49,6 +49,36 @@ pub trait InGroup: Sized {
 
 impl<T> InGroup for T {}
 
+/// # Work that is handed on
+impl Group {
+    /// Wraps a closure so that it runs in this group wherever it is called: on a thread, in a pool of
+    /// threads, in a task for blocking work. New threads, tasks and jobs have no group of their own,
+    /// whatever the group of their maker.
+    ///
+    /// The closure is called in the group, as by [`run`](Self::run), and what it has captured is
+    /// dropped there, also where it is never called. The wrapper is a handle on the group. For a
+    /// future use [`in_group`](InGroup::in_group).
+    ///
+    /// ```
+    /// use memcg::{Group, Limits, Runtime};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let query = runtime.root().create("q17", Limits::new())?;
+    /// let path = || Group::current().map(|group| group.path());
+    /// assert_eq!(query.run(|| std::thread::spawn(path).join().unwrap()), None, "it inherits nothing");
+    /// assert_eq!(std::thread::spawn(query.wrap(path)).join().unwrap().as_deref(), Some("/q17"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use = "a closure does nothing unless it is called"]
+    pub fn wrap<R, F: FnOnce() -> R>(&self, work: F) -> impl FnOnce() -> R + use<R, F> {
+        let mut grouped = Some(work).in_group(self);
+        move || {
+            let work = grouped.value.take().expect("called once");
+            grouped.group.run(work)
+        }
+    }
+}
+
 /// A value that runs in a group: see [`InGroup::in_group`]. It is a future where the value is one.
 ///
 /// For any other trait of polls, such as that of a stream or of a reader,

@@ -120,7 +120,8 @@ impl Charge {
     /// ```
     #[allow(unsafe_code)]
     pub fn transfer(&mut self, to: &Group) -> Result<(), ChargeError> {
-        let (header, bytes) = (self.header, self.bytes());
+        let header = self.header;
+        let bytes = self.bytes();
         let from = header.counter();
         let new = to.nth(from.number_in_group());
         let common = new.and_then(|new| new.path_to_root().find(|level| from.is_within(level)));
@@ -151,7 +152,8 @@ impl Charge {
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
 /// # let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, memcg::Limits::new()).unwrap());
-/// let (mut ours, theirs) = (a.charge(10)?, b.charge(5)?);
+/// let mut ours = a.charge(10)?;
+/// let theirs = b.charge(5)?;
 /// let refused = ours.merge(theirs).unwrap_err();
 /// assert_eq!(refused.to_string(), "a charge of /b does not merge into one of /a");
 /// assert_eq!(refused.into_charge().bytes(), 5);

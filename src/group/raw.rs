@@ -2,8 +2,8 @@
 
 use std::mem::ManuallyDrop;
 
-use super::charge::{Charge, release};
-use super::charge_with::{OnFull, charge_slow};
+use super::charge::{Charge, charge_and_sleep_slow, release};
+use super::charge_with::{OnFull, charge_slow, try_charge_slow};
 use super::error::ChargeError;
 use super::handle::Group;
 use crate::counter::object::KeptHeader;
@@ -94,8 +94,33 @@ impl RawCharges<'_> {
         let header = self.group.header;
         match header.consume_raw(bytes) {
             Consume::Hit => Ok(()),
-            Consume::Miss => try_charge_slow::<false>(header, bytes),
-            Consume::Undone => try_charge_slow::<true>(header, bytes),
+            Consume::Miss => charge_missed::<false>(header, bytes),
+            Consume::Undone => charge_missed::<true>(header, bytes),
+        }
+    }
+
+    /// Charges as [`Group::try_charge`] does, and never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`], as [`Group::try_charge`]. Nothing of the charge remains.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
+    /// let root = runtime.root();
+    /// root.raw().try_charge(80)?;
+    /// assert!(root.raw().try_charge(21).is_err());
+    /// # root.raw().uncharge(80);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline(always)]
+    pub fn try_charge(self, bytes: impl IntoBytes) -> Result<(), ChargeError> {
+        let Bytes(bytes) = bytes.into_bytes();
+        let header = self.group.header;
+        match header.consume_raw(bytes) {
+            Consume::Hit => Ok(()),
+            Consume::Miss => try_charge_missed::<false>(header, bytes),
+            Consume::Undone => try_charge_missed::<true>(header, bytes),
         }
     }
 
@@ -103,14 +128,13 @@ impl RawCharges<'_> {
     ///
     /// # Errors
     ///
-    /// As [`Group::charge_with`]. Nothing of the charge remains. By force,
-    /// [`ChargeError::NoRoom`] where usage would pass 2^63.
+    /// As [`Group::charge_with`]. Nothing of the charge remains.
     ///
     /// ```
     /// use std::sync::Arc;
     /// use std::sync::atomic::{AtomicU64, Ordering};
     ///
-    /// use memcg::{ChargeError, OnFull, Priority, Reclaim, ReclaimContext, Runtime};
+    /// use memcg::{ChargeError, OnFull, ReclaimPriority, Reclaim, ReclaimContext, Runtime};
     ///
     /// /// An operator that can give its bytes back, but only by itself: it looks at `wanted` in its loop.
     /// #[derive(Default)]
@@ -130,7 +154,7 @@ impl RawCharges<'_> {
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// let sorter = Arc::new(Sorter::default());
-    /// let _registration = root.register_reclaimer(sorter.clone(), Priority::NORMAL);
+    /// let _registration = root.register_reclaimer(sorter.clone(), ReclaimPriority::NORMAL);
     /// root.raw().charge_with(80, OnFull::Start)?;
     /// assert!(matches!(root.raw().charge_with(30, OnFull::Start), Err(ChargeError::WouldBlock(_))));
     /// assert_eq!(sorter.wanted.load(Ordering::Relaxed), 10);
@@ -145,7 +169,7 @@ impl RawCharges<'_> {
         let header = self.group.header;
         match header.consume_raw(bytes) {
             Consume::Hit => Ok(()),
-            missed => try_charge_missed(header, bytes, missed, full),
+            missed => charge_missed_with(header, bytes, missed, full),
         }
     }
 
@@ -180,7 +204,7 @@ impl RawCharges<'_> {
     ///
     /// To give back more than was charged is a bug of the caller. It takes nothing from other
     /// groups: the group's own usage ends at 0, its ancestors give back the bytes that it held, and
-    /// [`Counts::underflows`](crate::figures::Counts::underflows) counts it.
+    /// [`Counts::underflows`](crate::figures::TreeCounts::underflows) counts it.
     /// [`Runtime::verify`](crate::Runtime::verify) then names the group. If guards hold the bytes
     /// that were given back, the call counts nothing, and the drops of the guards are counted. Such
     /// a group's object is not used again, so a late drop finds its own group.
@@ -234,7 +258,8 @@ impl Charge {
     #[must_use = "the bytes stay charged"]
     pub fn into_raw(self) -> (*const (), u64) {
         let charge = ManuallyDrop::new(self);
-        let (header, bytes) = (charge.header(), charge.bytes());
+        let header = charge.header();
+        let bytes = charge.bytes();
         if bytes > 0 {
             raw::count(header.counter(), bytes, Way::Charged);
         }
@@ -284,33 +309,44 @@ const fn missed(undone: bool) -> Consume {
 
 #[cold]
 #[inline(never)]
-fn try_charge_slow<const UNDONE: bool>(header: KeptHeader, bytes: u64) -> Result<(), ChargeError> {
-    try_charge_missed(header, bytes, missed(UNDONE), OnFull::Refuse)
+fn charge_missed<const UNDONE: bool>(header: KeptHeader, bytes: u64) -> Result<(), ChargeError> {
+    charge_and_sleep_slow(header, bytes, missed(UNDONE))?;
+    charged(header, bytes);
+    Ok(())
 }
 
 #[cold]
 #[inline(never)]
-fn try_charge_missed(
+fn try_charge_missed<const UNDONE: bool>(
+    header: KeptHeader,
+    bytes: u64,
+) -> Result<(), ChargeError> {
+    try_charge_slow(header, bytes, missed(UNDONE))?;
+    charged(header, bytes);
+    Ok(())
+}
+
+#[cold]
+#[inline(never)]
+fn charge_missed_with(
     header: KeptHeader,
     bytes: u64,
     missed: Consume,
     full: OnFull,
 ) -> Result<(), ChargeError> {
-    let charged = charge_slow(header, bytes, missed, full)?;
-    if charged < bytes {
-        drop(Charge::new(header, charged));
-        return Err(ChargeError::NoRoom {
-            group: Group::pinned(header.counter().first()),
-            requested: bytes,
-        });
-    }
+    charge_slow(header, bytes, missed, full)?;
+    charged(header, bytes);
+    Ok(())
+}
+
+/// No guard has the bytes.
+fn charged(header: KeptHeader, bytes: u64) {
     if bytes > 0 {
         raw::count(header.counter(), bytes, Way::Charged);
     } else {
         // A charge of 0 bytes has taken a handle, which only a guard has a place for.
         release(header.counter());
     }
-    Ok(())
 }
 
 #[cold]

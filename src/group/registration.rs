@@ -11,7 +11,7 @@
 /// reclaimer, a listener or a hook it does not wait.
 ///
 /// ```
-/// use memcg::{Priority, Reclaim, ReclaimContext, Runtime};
+/// use memcg::{ReclaimPriority, Reclaim, ReclaimContext, Runtime};
 /// use std::sync::Arc;
 ///
 /// struct Nothing;
@@ -24,13 +24,13 @@
 /// let runtime = Runtime::builder().build()?;
 /// let root = runtime.root();
 /// let _held = root.charge(10)?;
-/// let registration = root.register_reclaimer(Arc::new(Nothing), Priority::NORMAL);
+/// let registration = root.register_reclaimer(Arc::new(Nothing), ReclaimPriority::NORMAL);
 /// assert!(root.reclaim(10)?.visited > 0);
 /// drop(registration);
 /// assert_eq!(root.reclaim(10)?.visited, 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "dropped, what it registered is gone"]
+#[must_use = "dropped, what it registered is gone, and `let _ =` drops it at once: bind it to a name, as in `let _registration =`"]
 pub struct Registration {
     _guard: Box<dyn Send + Sync>,
 }

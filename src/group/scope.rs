@@ -62,7 +62,8 @@ impl Group {
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let request = runtime.root().scope("r1", Limits::new())?;
-/// let (part, group) = (request.create("part", Limits::new())?, request.clone());
+/// let part = request.create("part", Limits::new())?;
+/// let group = request.clone();
 /// let charge = part.charge(10)?;
 /// drop(request);
 /// assert!(group.is_offline() && part.is_offline());
@@ -71,7 +72,7 @@ impl Group {
 /// assert_eq!(runtime.root().live(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "dropped at once, the group goes offline at once"]
+#[must_use = "dropped at once, the group goes offline at once, and `let _ =` drops it at once: bind it to a name, as in `let _scope =`"]
 pub struct GroupScope {
     group: Group,
     goes_offline: bool,

@@ -114,7 +114,8 @@ impl Group {
         limits: Limits,
         also: &dyn Fn(&object::Counter),
     ) -> Result<Group, CreateError> {
-        let (group, parent) = (self.first(), || self.clone());
+        let group = self.first();
+        let parent = || self.clone();
         if let GroupName::Text(text) = name
             && let Some(fault) = NameError::of_group(text)
         {
@@ -151,7 +152,7 @@ impl Group {
         loop {
             let created = create::create(group, name, &settings);
             unowned::may_have_changed();
-            return Err(match created {
+            let error = match created {
                 Ok(handle) => return Ok(Group::from_handle(handle)),
                 Err(NotCreated::Offline) => CreateError::Offline {
                     parent: parent(),
@@ -181,7 +182,8 @@ impl Group {
                 Err(NotCreated::Limit(kind, none)) => {
                     CreateError::Limit(self.limit_error(kind, none, Some(name)))
                 }
-            });
+            };
+            return Err(error);
         }
     }
 
@@ -248,8 +250,8 @@ impl Group {
     }
 
     /// Returns the groups directly below that are online at one moment, in no order. No group is
-    /// created or goes offline while the call lists them. [`top`](crate::expert::Inspect::top)
-    /// holds up no thread.
+    /// created or goes offline while the call lists them.
+    /// [`top`](crate::inspect::GroupInspector::top) holds up no thread.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

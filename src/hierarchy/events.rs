@@ -100,7 +100,8 @@ fn make_missing(group: &Counter) -> bool {
     loop {
         // The highest of those that have none, in turn: a long path is not passed once for each
         // level.
-        let (mut highest, mut without) = ([None; AT_ONCE], 0);
+        let mut highest = [None; AT_ONCE];
+        let mut without = 0;
         for level in group.path_to_root().filter(|level| counts(level).is_none()) {
             highest[without % AT_ONCE] = Some(level);
             without += 1;

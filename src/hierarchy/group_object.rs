@@ -175,7 +175,8 @@ fn places_at(counters: usize) -> usize {
 #[allow(unsafe_code)]
 pub(crate) fn take(tree: &Tree, groups: &GroupTree) -> Result<&'static Object, NoMemory> {
     let object = objects::take(cache_of(&tree.pool))?;
-    let (first, number) = (object.first::<GroupObject>(), object.number);
+    let first = object.first::<GroupObject>();
+    let number = object.number;
     let counters = groups.counters();
     for position in 0..counters {
         // SAFETY: an object of `group_cache` for so many counters and nodes, zeroed or made, that

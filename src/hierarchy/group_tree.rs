@@ -24,6 +24,7 @@ use crate::sync::{CachePadded, Ordering, Shared};
 
 /// Shared state of all groups of a tree: behind `Tree::policies`.
 pub(crate) struct GroupTree {
+    pub(crate) made: Instant,
     pub(crate) settings: GroupSettings,
     pub(crate) further: Box<[CounterDecl]>,
     /// The number of groups, dying ones included, where it is limited. On a line of its own: each
@@ -138,6 +139,7 @@ impl GroupTree {
             numbers: 0,
         };
         GroupTree {
+            made: Instant::now(),
             settings,
             further,
             groups: CachePadded::new(AtomicU32::new(0)),
@@ -172,8 +174,8 @@ impl GroupTree {
 #[inline]
 #[allow(unsafe_code)]
 pub(crate) fn if_groups(tree: &Tree) -> Option<&GroupTree> {
-    // SAFETY: `GroupTree` is the only type that implements `Policies`.
     tree.policies()
+        // SAFETY: `GroupTree` is the only type that implements `Policies`.
         .map(|policies| unsafe { &*ptr::from_ref(policies).cast::<GroupTree>() })
 }
 

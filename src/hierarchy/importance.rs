@@ -34,8 +34,8 @@ mod tests {
     use super::*;
     use crate::sync::many;
     use crate::{
-        Bytes, Charge, ChargeError, ChargeFuture, Event, Group, Limit, Limits, OomPolicy, Priority,
-        Reclaim, ReclaimContext, Registration, Runtime,
+        Bytes, Charge, ChargeError, ChargeFuture, Event, Group, Limit, Limits, OomPolicy, Reclaim,
+        ReclaimContext, ReclaimPriority, Registration, Runtime,
     };
 
     fn build(max: u64) -> Runtime {
@@ -93,10 +93,8 @@ mod tests {
         let cancelled = Arc::new(Mutex::new(Vec::new()));
         let mut kept: Vec<(Charge, Registration)> = Vec::new();
         for &(name, importance, bytes) in candidates {
-            let (group, cancelled) = (
-                group(&runtime.root(), name, importance),
-                Arc::clone(&cancelled),
-            );
+            let group = group(&runtime.root(), name, importance);
+            let cancelled = Arc::clone(&cancelled);
             kept.push((
                 group.charge(Bytes(bytes)).unwrap(),
                 group.on_cancel(move |_| cancelled.lock().unwrap().push(name)),
@@ -157,7 +155,7 @@ mod tests {
         for (asks, goes) in [(1, false), (2, true)] {
             let runtime = build(100);
             let tenant = group(&runtime.root(), "tenant", 0);
-            crate::expert::Inspect::set_oom_group(&tenant, true);
+            crate::Group::set_oom_group(&tenant, true);
             let query = group(&tenant, "gold", 2);
             let _held = [tenant.charge(40).unwrap(), query.charge(60).unwrap()];
             let _hooks = [tenant.on_cancel(|_| ()), query.on_cancel(|_| ())];
@@ -187,7 +185,7 @@ mod tests {
                 .create("gold", Limits::new().importance(1).low(512 << 10))
                 .unwrap();
             let cache = Arc::new(Cache(Mutex::new(gold.charge(512 << 10).unwrap())));
-            let _registration = gold.register_reclaimer(cache, Priority::NORMAL);
+            let _registration = gold.register_reclaimer(cache, ReclaimPriority::NORMAL);
             let _rest = runtime.root().charge(512 << 10).unwrap();
             let asker = group(&runtime.root(), "asker", asks);
             assert_eq!(asker.charge(64 << 10).is_ok(), gives, "{asks}");
@@ -208,7 +206,7 @@ mod tests {
                 .create("gold", Limits::new().importance(1).low(512 << 10))
                 .unwrap();
             let cache = Arc::new(Cache(Mutex::new(gold.charge(512 << 10).unwrap())));
-            let _registration = gold.register_reclaimer(cache, Priority::NORMAL);
+            let _registration = gold.register_reclaimer(cache, ReclaimPriority::NORMAL);
             let asker = group(&root, "asker", asks);
             let _held = asker.charge_with(512 << 10, crate::OnFull::Start).unwrap();
             let end = std::time::Instant::now() + Duration::from_secs(if gives { 60 } else { 0 });
@@ -504,7 +502,7 @@ mod tests {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let notes = Arc::clone(&seen);
         root.set_oom_policy(OomPolicy::by(move |candidates| {
-            let figures = |one: &crate::expert::OomCandidate| {
+            let figures = |one: &crate::OomCandidate| {
                 (
                     one.group().path(),
                     one.importance(),
@@ -548,7 +546,8 @@ mod tests {
     #[test]
     fn an_order_ends_with_the_runtime() {
         let runtime = build(100);
-        let (root, known) = (runtime.root(), Arc::new(()));
+        let root = runtime.root();
+        let known = Arc::new(());
         let holds = (root.clone(), Arc::clone(&known));
         root.set_oom_policy(OomPolicy::by(move |_| {
             (!holds.0.is_offline()).then_some(Arc::strong_count(&holds.1))

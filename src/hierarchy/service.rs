@@ -9,7 +9,8 @@ use crate::counter::handle::Handle;
 use crate::counter::object::{Counter, Object};
 use crate::counter::watch::FIRST_OF_POLICIES;
 use crate::hierarchy::group_object;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, model_failed};
+use crate::thread::deferred::{LISTS, deferred};
 use crate::thread::slow_path::exchange_served;
 
 /// A thread waits for an event, or a listener is registered.
@@ -17,7 +18,7 @@ pub(crate) const LISTENS: u64 = 1 << FIRST_OF_POLICIES;
 /// Charges of this group wait, here or further up.
 pub(crate) const WAITS: u64 = 1 << (FIRST_OF_POLICIES + 1);
 /// The level is in the list of a thread that serves it.
-const LISTED: u64 = 1 << (FIRST_OF_POLICIES + 2);
+pub(crate) const LISTED: u64 = 1 << (FIRST_OF_POLICIES + 2);
 
 /// Have this thread serve the level at the end of its slow path, unless another thread has
 /// scheduled that. The caller keeps the counter; from here on a handle of the list does.
@@ -38,7 +39,13 @@ pub(crate) fn unschedule(level: &Counter) {
     level.limits.watched.clear(LISTED);
 }
 
+/// A list of levels that a thread has scheduled. What is left of it when the value is dropped goes
+/// to the next outermost slow path of any thread: a level that is marked as listed is in a list.
 pub(crate) struct Scheduled(*const Object);
+
+// SAFETY: the value owns the list, and a handle of each level in it.
+#[allow(unsafe_code)]
+unsafe impl Send for Scheduled {}
 
 impl Scheduled {
     /// The list that the thread has handed to
@@ -46,19 +53,58 @@ impl Scheduled {
     pub(crate) fn new(first: *const ()) -> Scheduled {
         Scheduled(first.cast())
     }
+
+    /// What this thread has scheduled.
+    pub(crate) fn take() -> Scheduled {
+        Scheduled::new(exchange_served(ptr::null()))
+    }
+
+    #[allow(unsafe_code)]
+    fn object(&self) -> Option<&'static Object> {
+        // SAFETY: `schedule` has listed it with a handle; objects are never freed.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[allow(unsafe_code)]
+    pub(crate) fn first(&self) -> Option<&Counter> {
+        // SAFETY: the list has a handle.
+        self.object().map(|level| unsafe { level.kept() })
+    }
 }
 
 impl Iterator for Scheduled {
     type Item = Handle;
 
-    #[allow(unsafe_code)]
     fn next(&mut self) -> Option<Handle> {
-        // SAFETY: `schedule` has listed it with a handle; objects are never freed.
-        let level = Handle::adopt(unsafe { self.0.as_ref::<'static>() }?);
-        self.0 = group_object::state(&level)
-            .next_served
-            .load(Ordering::Relaxed)
-            .cast();
+        let level = Handle::adopt(self.object()?);
+        self.0 = next(&level).cast();
         Some(level)
     }
+}
+
+impl Drop for Scheduled {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        let Some(mut last) = self.first().filter(|_| !model_failed()) else {
+            return;
+        };
+        // SAFETY: as in `first`, for each of the list.
+        while let Some(after) = unsafe { next(last).cast::<Object>().as_ref() } {
+            last = unsafe { after.kept() };
+        }
+        let all = deferred();
+        all.services.push(self.0.cast(), |after| {
+            group_object::state(last)
+                .next_served
+                .store(after.cast_mut(), Ordering::Relaxed);
+        });
+        all.announce(LISTS);
+    }
+}
+
+/// The level after this one in its list.
+fn next(level: &Counter) -> *const () {
+    group_object::state(level)
+        .next_served
+        .load(Ordering::Relaxed)
 }

@@ -9,7 +9,7 @@ use super::tiers::Tiers;
 use crate::group::{Charge, ChargeError, Group};
 use crate::numa::NodeId;
 use crate::numa::config::Numa;
-use crate::stat::Stat;
+use crate::stat::StatKey;
 use crate::stat::published::StatScope;
 use crate::units::{Bytes, IntoBytes};
 
@@ -18,19 +18,20 @@ use crate::units::{Bytes, IntoBytes};
 /// also after the group, its handles and the runtime are gone.
 ///
 /// ```
-/// use memcg::Stat;
+/// use memcg::StatKey;
 /// use memcg::kmem::{NodeId, Placement};
 ///
 /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
-/// let (near, far) = (NodeId::new(0), NodeId::new(1));
+/// let near = NodeId::new(0);
+/// let far = NodeId::new(1);
 /// let mut kmem = runtime.root().precharge(4_096)?.account(&Placement::on(near, 4_096));
 /// assert_eq!(kmem.migrated(Some(near), Some(far), 1_000), 1_000); // its owner has moved a part of it
-/// let now = runtime.root().numa_stat(Stat::KERNEL, memcg::Freshness::Exact);
+/// let now = runtime.root().numa_stat(StatKey::KERNEL, memcg::Freshness::Exact);
 /// assert_eq!((now.get(near), now.get(far), kmem.bytes()), (3_096, 1_000, 4_096));
-/// assert_eq!((kmem.group(), kmem.stat()), (runtime.root(), Stat::KERNEL));
+/// assert_eq!((kmem.group(), kmem.stat()), (runtime.root(), StatKey::KERNEL));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "dropped at once it gives the bytes back at once"]
+#[must_use = "dropped at once it gives the bytes back at once, and `let _ =` drops it at once: bind it to a name, as in `let _held =`"]
 pub struct Kmem {
     // The order of the drops.
     pub(super) accounts: Accounts,
@@ -40,13 +41,14 @@ pub struct Kmem {
 
 impl Kmem {
     #[inline]
-    pub(super) fn new(charge: Charge, tiers: Tiers, stat: Stat, placement: &Placement) -> Kmem {
+    pub(super) fn new(charge: Charge, tiers: Tiers, stat: StatKey, placement: &Placement) -> Kmem {
         let mut kmem = Kmem {
             accounts: Accounts::new(charge.header(), stat),
             charge,
             tiers,
         };
-        let (held, bytes) = (kmem.charge.bytes(), placement.bytes());
+        let held = kmem.charge.bytes();
+        let bytes = placement.bytes();
         if bytes > held {
             kmem.charge.force_grow(Bytes(bytes - held));
         }
@@ -75,7 +77,8 @@ impl Kmem {
     /// Charges the tiers as the account says by now. `unplaced` bytes were on no node before.
     pub(super) fn settle_tiers(&mut self, unplaced: u64) {
         if !self.numa().tiers.is_empty() {
-            let (group, placement) = (self.group(), self.placement());
+            let group = self.group();
+            let placement = self.placement();
             self.tiers.settle(&group, unplaced, &placement);
         }
     }
@@ -92,7 +95,7 @@ impl Kmem {
     }
 
     /// The item that the bytes are accounted as.
-    pub fn stat(&self) -> Stat {
+    pub fn stat(&self) -> StatKey {
         self.accounts.stat
     }
 
@@ -150,7 +153,7 @@ impl Kmem {
     /// let toptier = builder.tier("toptier", [NodeId::new(0)]);
     /// let runtime = builder.build()?;
     /// runtime.root().counter(toptier)?.set_max(10)?;
-    /// let bound = memcg::kmem::Bound::from(100).within(&[NodeId::new(1)]);
+    /// let bound = memcg::kmem::PrechargeBound::from(100).within(&[NodeId::new(1)]);
     /// let mut kmem = runtime.root().precharge(bound)?.account(&Placement::on(NodeId::new(1), 100));
     /// assert!(kmem.migrate(Some(NodeId::new(1)), Some(NodeId::new(0)), 100).is_err());
     /// assert_eq!(kmem.migrate(Some(NodeId::new(1)), Some(NodeId::new(0)), 10)?, 10);
@@ -165,7 +168,8 @@ impl Kmem {
     ) -> Result<u64, ChargeError> {
         let Bytes(bytes) = bytes.into_bytes();
         let group = self.group();
-        let (of, into) = (self.accounts.scope(from), self.accounts.scope(to));
+        let of = self.accounts.scope(from);
+        let into = self.accounts.scope(to);
         let bytes = self.accounts.on(of).min(bytes);
         if of != into {
             let admitted = self
@@ -189,7 +193,8 @@ impl Kmem {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn relocate(&mut self, placement: &Placement) {
-        let (mut left, unplaced) = (self.bytes(), self.unplaced());
+        let mut left = self.bytes();
+        let unplaced = self.unplaced();
         let mut wanted: SmallVec<[(StatScope, u64); 4]> = SmallVec::new();
         let mut want =
             |scope: StatScope, bytes: u64| match wanted.iter_mut().find(|(of, _)| *of == scope) {
@@ -262,7 +267,8 @@ impl Kmem {
     ///
     /// let runtime = memcg::Runtime::builder().build()?;
     /// let one = || runtime.root().precharge(10).map(|held| held.account(&Placement::on(NodeId::new(0), 10)));
-    /// let (mut all, other) = (one()?, one()?);
+    /// let mut all = one()?;
+    /// let other = one()?;
     /// assert!(all.merge(other).is_ok());
     /// assert_eq!(all.bytes(), 20);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -287,14 +293,15 @@ impl Kmem {
     /// [`ChargeError`] as [`Charge::transfer`]; nothing has changed.
     ///
     /// ```
-    /// use memcg::{Limits, Stat};
+    /// use memcg::{Limits, StatKey};
     /// use memcg::kmem::{NodeId, Placement};
     ///
     /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
-    /// let (one, other) = (runtime.root().create("one", Limits::new())?, runtime.root().create("other", Limits::new())?);
+    /// let one = runtime.root().create("one", Limits::new())?;
+    /// let other = runtime.root().create("other", Limits::new())?;
     /// let mut kmem = one.precharge(10)?.account(&Placement::on(NodeId::new(1), 10));
     /// kmem.transfer(&other)?;
-    /// assert_eq!((one.live(), other.numa_stat(Stat::KERNEL, memcg::Freshness::Exact).get(NodeId::new(1))), (0, 10));
+    /// assert_eq!((one.live(), other.numa_stat(StatKey::KERNEL, memcg::Freshness::Exact).get(NodeId::new(1))), (0, 10));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn transfer(&mut self, to: &Group) -> Result<(), ChargeError> {

@@ -41,7 +41,7 @@ const NOWHERE: u8 = u8::MAX;
 /// assert_eq!(runtime.root().live(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "dropped at once it gives the bytes back at once"]
+#[must_use = "dropped at once it gives the bytes back at once, and `let _ =` drops it at once: bind it to a name, as in `let _held =`"]
 pub struct PackedKmem {
     header: KeptHeader,
     bytes: u32,
@@ -123,7 +123,8 @@ impl Kmem {
     ///
     /// See [`PackedKmem`] for an example.
     pub fn follow(&mut self, from: Option<NodeId>, to: Option<NodeId>) {
-        let (from, to) = (self.accounts.scope(from), self.accounts.scope(to));
+        let from = self.accounts.scope(from);
+        let to = self.accounts.scope(to);
         if from == to {
             return;
         }
@@ -132,14 +133,12 @@ impl Kmem {
             || !self.charge.counter().state().is_offline()
             || !has_statistics(&self.charge, from);
         self.gather(if to_stays { to } else { from });
-        // The group went offline since.
-        if self
-            .accounts
-            .lines
+        let lines = &self.accounts.lines;
+        let is_above = lines
             .iter()
-            .any(|account| account.above.is_some_and(|above| above > 0))
-            && has_statistics(&self.charge, from)
-        {
+            .any(|account| account.above.is_some_and(|above| above > 0));
+        // The group went offline since.
+        if is_above && has_statistics(&self.charge, from) {
             self.gather(from);
         }
         self.settle_tiers(unplaced);
@@ -147,12 +146,8 @@ impl Kmem {
 
     /// Moves the whole account to one scope.
     fn gather(&mut self, scope: StatScope) {
-        if self
-            .accounts
-            .lines
-            .iter()
-            .all(|account| account.scope == scope)
-        {
+        let lines = &self.accounts.lines;
+        if lines.iter().all(|account| account.scope == scope) {
             return;
         }
         self.accounts.take_off();
@@ -170,7 +165,8 @@ impl PackedKmem {
     /// The account as a guard. The caller gives up these words.
     #[inline]
     fn kmem(&self) -> Kmem {
-        let (header, bytes) = (self.header, self.bytes.into());
+        let header = self.header;
+        let bytes = self.bytes.into();
         let scope = if self.node == NOWHERE {
             StatScope::Group
         } else {

@@ -1,7 +1,7 @@
 //! Charges of the counters of tiers, beside the charge of the group.
 
 use super::engine::{header_of, numa};
-use super::placement::{Bound, Placement};
+use super::placement::{Placement, PrechargeBound};
 use crate::counter::object::KeptHeader;
 use crate::group::{Charge, ChargeError, Group};
 use crate::numa::NodeId;
@@ -25,7 +25,7 @@ struct TierCharge {
 impl Tiers {
     /// Charges each tier where memory within the bound may come to lie. If one refuses, the others
     /// give back.
-    pub(super) fn precharge(group: &Group, bound: &Bound) -> Result<Tiers, ChargeError> {
+    pub(super) fn precharge(group: &Group, bound: &PrechargeBound) -> Result<Tiers, ChargeError> {
         let mut tiers = Tiers::default();
         for (number, tier) in numa(group.first()).tiers.iter().enumerate() {
             if bound.may_lie_on(|node| tier.has(node)) {
@@ -43,10 +43,8 @@ impl Tiers {
     /// Charges each tier the bytes on its nodes, and the promised ones that may yet come there.
     /// `before` bytes were on no node before.
     pub(super) fn settle(&mut self, group: &Group, before: u64, placement: &Placement) {
-        let (touched, given_up) = (
-            before.saturating_sub(placement.unplaced()),
-            placement.unplaced().saturating_sub(before),
-        );
+        let touched = before.saturating_sub(placement.unplaced());
+        let given_up = placement.unplaced().saturating_sub(before);
         for (number, tier) in numa(group.first()).tiers.iter().enumerate() {
             let on_tier: u64 = placement
                 .nodes()
@@ -91,10 +89,8 @@ impl Tiers {
     ) -> Result<Tiers, ChargeError> {
         let mut admitted = Tiers::default();
         for (number, tier) in numa(group.first()).tiers.iter().enumerate() {
-            let (leaves, enters) = (
-                from.is_some_and(|node| tier.has(node)),
-                to.is_some_and(|node| tier.has(node)),
-            );
+            let leaves = from.is_some_and(|node| tier.has(node));
+            let enters = to.is_some_and(|node| tier.has(node));
             let held = self.0.iter().find(|held| held.tier == number);
             // A tier may be promised what is on no node.
             let promised = held

@@ -47,7 +47,8 @@ pub(crate) fn root_group(
     configs: &[CounterConfig],
     covers: bool,
 ) -> Result<Handle, NoMemory> {
-    let (align, groups) = (groups.settings.pool_align, GroupTree::new(groups));
+    let align = groups.settings.pool_align;
+    let groups = GroupTree::new(groups);
     let pool = group_object::group_cache(groups.counters(), groups.stats.nodes, align);
     let tree = &Tree::new(configs[0].clone(), pool, Some(Box::new(groups)));
     let groups = group_tree::shared(tree);

@@ -8,13 +8,14 @@ use crate::counter::object::{Counter, Incarnation};
 use crate::counter::watch::WAITING;
 use crate::counter::{at_limit, marks, pressure_mark};
 use crate::hierarchy::group_tree::GroupTree;
-use crate::hierarchy::service::schedule;
+use crate::hierarchy::service::{Scheduled, schedule};
 use crate::hierarchy::{events, stats};
 use crate::lifecycle::create;
 use crate::pressure::{line, pressure_levels, service};
 use crate::reclaim::excess;
-use crate::stat::Stat;
+use crate::stat::StatKey;
 use crate::state::events::Event;
+use crate::thread::context;
 use crate::thread::slow_path::{Entered, Outermost};
 
 impl Policies for GroupTree {
@@ -36,7 +37,11 @@ impl Policies for GroupTree {
     }
 
     fn usage_moved(&self, counter: &Counter) {
-        if counter.limits.watched.is_for(WAITING) || marks::is_to_reclaim(counter) {
+        // A call that runs no foreign code starts no thread to count credit, either.
+        if counter.limits.watched.is_for(WAITING)
+            || marks::is_to_reclaim(counter)
+            || (!context::leaves_foreign() && pressure_levels::is_to_count(counter))
+        {
             schedule(counter);
         }
         if marks::is_excess_wrong(counter) {
@@ -60,6 +65,10 @@ impl Policies for GroupTree {
         service::serve
     }
 
+    fn leaver(&self) -> fn(*const ()) {
+        |scheduled| drop(Scheduled::new(scheduled))
+    }
+
     fn release(&self, group: &Counter) -> Option<Incarnation> {
         let parent = group.parent().map(|parent| Handle::adopt(parent.object()));
         let incarnation = create::release(group.tree(), self, group);
@@ -71,8 +80,8 @@ impl Policies for GroupTree {
 
     fn stock_moved(&self, counter: &Counter, outermost: &Outermost, moved: StockMove) {
         let stat = match moved {
-            StockMove::Refill => Stat::STOCK_REFILL,
-            StockMove::Return => Stat::STOCK_RETURN,
+            StockMove::Refill => StatKey::STOCK_REFILL,
+            StockMove::Return => StatKey::STOCK_RETURN,
         };
         stats::count(counter, outermost, stat);
     }

@@ -107,7 +107,8 @@ impl Mapping {
             } else {
                 calls::remap(self.start, self.len, len)
             };
-            (self.start, self.len) = (start.ok_or(NoMemory { bytes: len })?, len);
+            self.start = start.ok_or(NoMemory { bytes: len })?;
+            self.len = len;
         }
         Ok(())
     }
@@ -237,7 +238,8 @@ mod tests {
     fn pages_go_back_with_their_owner() {
         let mut mapping = super::Mapping::new(1 << 20).unwrap();
         mapping.grow(1 << 28).unwrap();
-        let (start, len) = (mapping.start().addr().get(), mapping.len());
+        let start = mapping.start().addr().get();
+        let len = mapping.len();
         let is_mapped = || {
             let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
             maps.lines()

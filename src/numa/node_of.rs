@@ -168,7 +168,8 @@ pub fn look_up_each(
 ) {
     let size = node_of.page_size().max(1);
     loop {
-        let (mut pages, mut found) = ([0; BATCH], [PageNode::Untouched; BATCH]);
+        let mut pages = [0; BATCH];
+        let mut found = [PageNode::Untouched; BATCH];
         let mut many = 0;
         for (page, address) in pages.iter_mut().zip(&mut addresses) {
             *page = address - address % size;

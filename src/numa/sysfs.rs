@@ -127,12 +127,12 @@ impl Topology {
             let is_online = online.contains(number);
             draft.add_node(node, is_online)?;
             let path = folder.join(format!("node{node}/cpulist"));
-            let Some(list) = (if is_online {
-                read(&path).map(Some)
+            let list = if is_online {
+                Some(read(&path)?)
             } else {
-                read_if_there(&path)
-            })?
-            else {
+                read_if_there(&path)?
+            };
+            let Some(list) = list else {
                 continue;
             };
             list.into_iter()
@@ -183,7 +183,8 @@ fn parse(text: &[u8]) -> Option<Vec<u16>> {
     let mut numbers: Vec<u16> = Vec::new();
     for range in text.split(',').filter(|_| !text.is_empty()) {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last) = (number(first)?, number(last)?);
+        let first = number(first)?;
+        let last = number(last)?;
         if last < first || numbers.last().is_some_and(|&before| before >= first) {
             return None;
         }

@@ -39,8 +39,8 @@ const HOOK_CALLS_MAX: usize = 16;
 /// draining: [`Group::counter`](crate::Group::counter) returns a
 /// [`GroupCounter`](crate::GroupCounter). The group charges them and keeps them.
 ///
-/// At every quiescent point and every level, `usage == live charges of the subtree + credit in its
-/// stocks`.
+/// At every quiescent point and every level, usage is the live charges of the subtree and the
+/// credit in its stocks.
 ///
 /// Source: `mm/page_counter.c`, and "move stock from mem_cgroup to page_counter" (J. Hahn,
 /// linux-mm, 2026).
@@ -157,7 +157,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     ///
-    /// [`Counts::overflows`]: crate::figures::Counts::overflows
+    /// [`Counts::overflows`]: crate::figures::TreeCounts::overflows
     pub const USAGE_MAX: u64 = USAGE_MAX;
 
     /// Creates a counter without a parent, the root of a new tree. A root has no stock as long as
@@ -188,7 +188,8 @@ impl PageCounter {
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
-    /// let (web, import) = (machine.child(), machine.child());
+    /// let web = machine.child();
+    /// let import = machine.child();
     /// web.force_charge(3);
     /// import.force_charge(4);
     /// assert_eq!((machine.usage(), web.parent()), (7, Some(machine.clone())));
@@ -288,7 +289,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     ///
-    /// [`Counts::refused_in_transit`]: crate::figures::Counts::refused_in_transit
+    /// [`Counts::refused_in_transit`]: crate::figures::TreeCounts::refused_in_transit
     #[inline]
     pub fn charge(&self, n: u64) -> Result<(), CounterChargeError> {
         match self.header.consume(n) {
@@ -327,6 +328,49 @@ impl PageCounter {
             refusal.level.count_refusal();
             refusal.refused(counter, n)
         })
+    }
+
+    /// Charges `n` units here and at all ancestors, or nowhere, and never blocks: before a refusal
+    /// it drains all credit below the refusing level, as [`charge`](Self::charge) does, and asks no
+    /// pressure hook.
+    ///
+    /// The drain takes the tree's lock and runs one heavy barrier. Where the units fit it costs
+    /// what [`charge`](Self::charge) costs.
+    ///
+    /// Source: `page_counter_try_charge` in `mm/page_counter.c`.
+    ///
+    /// # Errors
+    ///
+    /// [`CounterChargeError`] names the level that was full. Nothing of the charge remains.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// let machine = PageCounter::root(CounterConfig::new().max(1_000));
+    /// let job = machine.child();
+    /// job.try_charge(900)?;
+    /// assert_eq!(job.try_charge(101).unwrap_err().level, machine.id());
+    /// assert_eq!(job.live(), 900);
+    /// # Ok::<(), memcg::errors::CounterChargeError>(())
+    /// ```
+    #[inline]
+    pub fn try_charge(&self, n: u64) -> Result<(), CounterChargeError> {
+        match self.header.consume(n) {
+            Consume::Hit => Ok(()),
+            missed => self.try_charge_or_refuse_slow(n, missed),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn try_charge_or_refuse_slow(&self, n: u64, missed: Consume) -> Result<(), CounterChargeError> {
+        let counter = self.counter();
+        // Work that an allocator of ours has left on this thread may be due: it wakes and notifies.
+        context::without_foreign(|| counter.try_charge_once_slow(n, missed))
+            .map(drop)
+            .map_err(|refusal| {
+                refusal.level.count_refusal();
+                refusal.refused(counter, n)
+            })
     }
 
     /// Charges `n` units here and at all ancestors, whatever the limits say. Use it for memory that
@@ -371,7 +415,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     ///
-    /// [`Counts::underflows`]: crate::figures::Counts::underflows
+    /// [`Counts::underflows`]: crate::figures::TreeCounts::underflows
     #[inline]
     pub fn uncharge(&self, n: u64) {
         match self.header.put(n) {
@@ -395,7 +439,7 @@ impl PageCounter {
     /// assert_eq!((job.usage(), machine.usage()), (6, 10));
     /// ```
     ///
-    /// [`Counts::underflows`]: crate::figures::Counts::underflows
+    /// [`Counts::underflows`]: crate::figures::TreeCounts::underflows
     pub fn cancel(&self, n: u64) {
         self.counter()
             .subtract(n.min(USAGE_MAX), &Lazily::outside());
@@ -490,7 +534,6 @@ impl<K> PageCounter<K> {
     /// counter whose credit is out of reach (see [`Counts::refused_in_transit`]) keeps its batch.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// let job = machine.child();
@@ -501,7 +544,7 @@ impl<K> PageCounter<K> {
     /// # Ok::<(), memcg::errors::CounterChargeError>(())
     /// ```
     ///
-    /// [`Counts::refused_in_transit`]: crate::figures::Counts::refused_in_transit
+    /// [`Counts::refused_in_transit`]: crate::figures::TreeCounts::refused_in_transit
     pub fn set_batch(&self, units: u64) {
         self.counter()
             .tree()
@@ -520,7 +563,6 @@ impl<K> PageCounter<K> {
     /// other threads charge. The drain is complete where no thread charges meanwhile.
     ///
     /// ```
-    /// # use memcg::expert::FixedBatch as _;
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// let job = machine.child();

@@ -57,10 +57,8 @@ impl Depot {
         if self.fresh == self.chunks.len() * objects {
             self.grow()?;
         }
-        let (chunk, index) = (
-            self.chunks[self.fresh / objects].number,
-            self.fresh % objects,
-        );
+        let chunk = self.chunks[self.fresh / objects].number;
+        let index = self.fresh % objects;
         let count = BATCH.min(objects - index);
         stash.fresh = number(chunk, index)..number(chunk, index) + count as u32;
         // Mutation: a-free-object-is-given-out-twice
@@ -90,7 +88,8 @@ impl Depot {
     /// Adds a chunk. If the system refuses it, nothing has changed.
     fn grow(&mut self) -> Result<(), NoMemory> {
         let shape = self.shape;
-        let (objects, bytes) = (shape.objects_per_chunk(), shape.chunk());
+        let objects = shape.objects_per_chunk();
+        let bytes = shape.chunk();
         self.back.reserve((self.chunks.len() + 1) * objects)?;
         self.chunks.reserve(1)?;
         let pages = Mapping::new(bytes)?;

@@ -125,9 +125,11 @@ impl ChunkDirectory {
         // Acquire (E30): pairs with `add`.
         let start = NonNull::new(entry.start.load(Ordering::Acquire))?;
         let given = entry.given.load(Ordering::Relaxed) as usize;
+        if index >= entry.objects.load(Ordering::Relaxed) as usize {
+            return None;
+        }
         // SAFETY: the chunk has more objects than `index`, of `given` bytes each, and its memory
         // never goes back.
-        (index < entry.objects.load(Ordering::Relaxed) as usize)
-            .then(|| unsafe { start.add(index * given) })
+        Some(unsafe { start.add(index * given) })
     }
 }

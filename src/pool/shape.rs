@@ -14,7 +14,7 @@ const OBJECTS_LEAST: usize = 8;
 /// nodes.
 ///
 /// ```
-/// let small = memcg::Runtime::builder().pool_align(memcg::expert::PoolAlign::Packed).build()?;
+/// let small = memcg::Runtime::builder().pool_align(memcg::footprint::PoolAlign::Packed).build()?;
 /// assert_eq!(small.group_count(), 1);
 /// # Ok::<(), memcg::BuildError>(())
 /// ```
@@ -120,7 +120,8 @@ mod tests {
     #[test]
     fn the_arithmetic_of_the_patch_series() {
         const LINE: usize = 64;
-        let (group, part) = (2_312, 2_896);
+        let group = 2_312;
+        let part = 2_896;
         assert_eq!([size_class(group), size_class(part)], [4_096; 2]);
         assert_eq!(
             [size_class(group) - group, size_class(part) - part],
@@ -162,8 +163,9 @@ mod tests {
                     align,
                     node: None,
                 };
-                let (given, objects, chunk) =
-                    (shape.given(), shape.objects_per_chunk(), shape.chunk());
+                let given = shape.given();
+                let objects = shape.objects_per_chunk();
+                let chunk = shape.chunk();
                 assert!(
                     given >= asked
                         && given.is_multiple_of(align.bytes())

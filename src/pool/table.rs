@@ -70,8 +70,9 @@ pub struct PoolRow {
 impl PoolRow {
     fn of(cache: &Cache) -> PoolRow {
         let shape = cache.shape;
-        let (objects_per_chunk, chunks, live) =
-            (shape.objects_per_chunk(), cache.chunk_count(), cache.live());
+        let objects_per_chunk = shape.objects_per_chunk();
+        let chunks = cache.chunk_count();
+        let live = cache.live();
         PoolRow {
             name: shape.kind.name(),
             node: shape.node,

@@ -163,7 +163,8 @@ impl Delays {
         for (&number, delay) in &mut self.all {
             if delay.until > now && delay.group.is_some_and(|group| is_meant(&group)) {
                 self.looks.remove(&(delay.look, number));
-                (delay.until, delay.look) = (now, now);
+                delay.until = now;
+                delay.look = now;
                 self.looks.insert((now, number));
                 any = true;
             }
@@ -328,7 +329,8 @@ mod tests {
             .root()
             .create("q", Limits::new().high(1 << 20))
             .unwrap();
-        let (held, begun) = (group.force_charge(8 << 20), Instant::now());
+        let held = group.force_charge(8 << 20);
+        let begun = Instant::now();
         let mut delays = Delays {
             helper: Helper::idle_in(std::process::id(), this_thread()),
             ..Delays::default()

@@ -1,5 +1,5 @@
-//! Notes refusals and victims, for those who ask what happened last. A tree that keeps none costs a
-//! load.
+//! Notes refusals and victims, for those who ask what happened last, and refusals for subscribers of
+//! `tracing`. A tree that keeps none costs a load, and so does a process without a subscriber.
 
 use std::time::SystemTime;
 
@@ -8,6 +8,7 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{group_tree, names};
 use crate::state::incidents::{Incident, IncidentKind};
+use crate::thread::reports::{self, Refused};
 use crate::thread::slow_path;
 
 /// Keeps an incident of `group` at the level that met its max, if the tree does. The caller holds
@@ -23,6 +24,33 @@ pub(crate) fn note(
     if group_tree::of(refusal.level).incidents.keeps() {
         note_slow(kind, group, requested, refusal);
     }
+    // Victims are events of their own.
+    if kind != IncidentKind::Victim && reports::wants_refusals() && !slow_path::is_running() {
+        trace_slow(kind, group, requested, refusal);
+    }
+}
+
+/// Notes a refusal for subscribers, which get it at the end of the path.
+#[cold]
+fn trace_slow(kind: IncidentKind, group: &Counter, requested: u64, refusal: &LevelRefusal<'_>) {
+    // An allocator may charge what this thread allocates here, as below.
+    let _path = SlowPath::enter();
+    let &LevelRefusal {
+        level: limited,
+        usage,
+        max,
+        ..
+    } = refusal;
+    let first = limited.first();
+    reports::note_refusal(first.key(), || Refused {
+        kind: kind.name(),
+        group: names::path(group),
+        limited: names::path(limited),
+        counter: group_tree::further_name(limited),
+        requested,
+        usage,
+        max,
+    });
 }
 
 #[cold]

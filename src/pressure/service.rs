@@ -6,28 +6,25 @@
 //! scheduled afterwards need not schedule it (E25, E26). A thread that runs foreign code has no
 //! level in its hands: it collects wakers and notifications first.
 
-use std::ptr;
-
 use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
 use crate::counter::slow_path::{SlowPath, release_all_claimed};
 use crate::hierarchy::service::{self, Scheduled};
-use crate::pressure::line;
 use crate::pressure::listeners::{self, Notification, Notifications};
-use crate::pressure::started;
 use crate::pressure::wakers::Wakers;
+use crate::pressure::{line, pressure_levels, started};
 use crate::state::started::Listened;
 use crate::thread::context;
-use crate::thread::slow_path::{Entered, exchange_served};
+use crate::thread::slow_path::Entered;
 
-/// Levels that a thread serves, each with a handle.
-type Due = SmallVec<[Handle; 2]>;
+/// Levels whose listeners another thread calls.
+type Listening = SmallVec<[Handle; 2]>;
 
 /// Serve the levels that this thread has scheduled, or leave them to another thread where this one
 /// may run no foreign code. It holds no lock, and none of its slow paths is under way.
 pub(crate) fn serve(scheduled: *const ()) {
-    let levels: Due = Scheduled::new(scheduled).collect();
+    let levels = Scheduled::new(scheduled);
     match levels.first() {
         Some(level) if context::leaves_foreign() => {
             let tree = level.incarnation().tree.counted();
@@ -45,14 +42,20 @@ pub(crate) fn serve(scheduled: *const ()) {
 }
 
 /// Serve these levels, and those that the thread schedules meanwhile.
-fn serve_levels(mut levels: Due) {
-    let (mut wakers, mut notifications, mut listened) =
-        (Wakers::default(), Notifications::new(), Due::new());
-    while !levels.is_empty() {
+fn serve_levels(mut levels: Scheduled) {
+    let mut wakers = Wakers::default();
+    let mut notifications = Notifications::new();
+    let mut listened = Listening::new();
+    let mut is_scheduled_here = false;
+    while levels.first().is_some() {
         let entered = Entered::enter();
-        for level in levels {
+        for level in levels.by_ref() {
             // Mutation: e25-unscheduled-after-the-look
             service::unschedule(&level);
+            // Not for what comes of that: beside threads that charge there may be no end.
+            if !is_scheduled_here {
+                pressure_levels::release_credit(&level);
+            }
             line::serve(&level, entered.block(), &mut wakers);
             started::reclaim_if_crossed(&level);
             let calls = if context::leaves_listeners() {
@@ -66,7 +69,8 @@ fn serve_levels(mut levels: Due) {
         }
         drop(entered);
         release_all_claimed();
-        levels = Scheduled::new(exchange_served(ptr::null())).collect();
+        levels = Scheduled::take();
+        is_scheduled_here = true;
     }
     wakers.wake();
     notifications.into_iter().for_each(Notification::dispatch);
@@ -82,7 +86,8 @@ fn serve_levels(mut levels: Due) {
 
 /// Call the listeners of a level whose event has happened.
 fn call_listeners(level: Handle) {
-    let (mut wakers, mut notifications) = (Wakers::default(), Notifications::new());
+    let mut wakers = Wakers::default();
+    let mut notifications = Notifications::new();
     {
         let _path = SlowPath::enter();
         listeners::collect(&level, &mut wakers, Some(&mut notifications));
@@ -90,4 +95,79 @@ fn call_listeners(level: Handle) {
     drop(level);
     wakers.wake();
     notifications.into_iter().for_each(Notification::dispatch);
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::{Group, Limits, Runtime};
+
+    /// A panic of the engine leaves a slow path in which bytes have come back, and the thread ends
+    /// with it. The next slow path of another thread, of another runtime even, serves the line.
+    #[test]
+    fn the_line_of_a_thread_that_has_unwound_is_served() {
+        let runtime = Runtime::builder().audit(true).batch(0).build().unwrap();
+        let group = runtime.root().create("q", Limits::new().max(100)).unwrap();
+        let gone = group.create("gone", Limits::new()).unwrap();
+        let held = gone.charge(100).unwrap();
+        let mut future = pin!(group.charge_async(40));
+        let mut poll = || {
+            future
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+        };
+        assert!(poll().is_pending());
+        thread::scope(|scope| {
+            let unwinds = scope.spawn(move || {
+                let _path = SlowPath::enter();
+                drop((held, gone));
+                panic!("as a fault of the engine would");
+            });
+            unwinds.join().unwrap_err();
+        });
+        assert_eq!(group.usage(), 0, "the bytes are back");
+        drop(Runtime::builder().build().unwrap());
+        // A slow path of another test may have taken the list, and may be at it.
+        let end = Instant::now() + Duration::from_secs(60);
+        let charge = loop {
+            if let Poll::Ready(charge) = poll() {
+                break charge.unwrap();
+            }
+            assert!(Instant::now() < end, "nothing serves the line");
+            thread::yield_now();
+        };
+        assert_eq!((charge.bytes(), group.waiting_count()), (40, 0));
+    }
+
+    /// So are the levels that a thread has not come to when it unwinds.
+    #[test]
+    fn levels_that_a_service_has_not_come_to_are_left() {
+        let runtime = Runtime::builder().audit(true).batch(0).build().unwrap();
+        let groups = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+        {
+            let _path = Entered::enter();
+            groups
+                .iter()
+                .for_each(|group| service::schedule(group.first()));
+        }
+        let mut levels = Scheduled::take();
+        let first = levels.next().expect("two are listed");
+        service::unschedule(&first);
+        assert!(levels.first().is_some());
+        drop((first, levels));
+        drop(Runtime::builder().build().unwrap());
+        // A slow path of another test may have taken the list, and may be at it.
+        let is_listed = |group: &Group| group.first().limits.watched.is_for(service::LISTED);
+        let end = Instant::now() + Duration::from_secs(60);
+        while groups.iter().any(is_listed) {
+            assert!(Instant::now() < end, "no slow path serves it");
+            thread::yield_now();
+        }
+    }
 }

@@ -103,7 +103,8 @@ impl Stall {
     /// to count it.
     #[cold]
     pub(crate) fn begin(group: &Counter, level: &Counter, since: Instant) -> Option<Stall> {
-        let (group, level) = (group.first(), level.first());
+        let group = group.first();
+        let level = level.first();
         if !TIME_PASSES || !group_tree::of(group).settings.counts_stalls || !events::make_all(group)
         {
             return None;
@@ -268,7 +269,8 @@ fn defer(group: &Counter, level: &Counter, since: Instant) -> Option<u64> {
     }
     stalls.numbers += 1;
     let number = stalls.numbers;
-    let (group, level) = (kept_by_charger(group), kept_by_charger(level));
+    let group = kept_by_charger(group);
+    let level = kept_by_charger(level);
     stalls.deferred = Some(DeferredStall {
         number,
         group,

@@ -1,5 +1,5 @@
-//! Work that a charge that never blocks leaves to other threads: reclaim, a victim, the service of
-//! levels; and the listeners that this makes due.
+//! Work that a charge leaves to other threads, because it never blocks or is that of a task:
+//! reclaim, a victim, the service of levels; and the listeners that this makes due.
 //!
 //! ```text
 //! none ── a charge leaves something ──> takes one after another ── nothing for a second, or no runtime ──> none
@@ -22,16 +22,17 @@
 //! A reclaimer that blocks holds up the jobs of its own tree. No charge waits for them, nor does
 //! the drop of the runtime.
 
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::counter::handle::{Handle, Stale};
-use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::watch::RECLAIMS;
+use crate::counter::{cover, marks};
 use crate::hierarchy::{events, group_tree};
 use crate::pressure::victims::{self, Choice, Excluded, Want};
+use crate::pressure::wakers::Wakers;
 use crate::pressure::{background, high, line, throttle};
 use crate::reclaim::repeat::{deadline, shrink, spare};
 use crate::reclaim::round::Request;
@@ -40,6 +41,8 @@ use crate::state::reclaimer::ReclaimCause;
 use crate::state::started::{Background, Duty, Job, LeftService, Listened, Started};
 use crate::sync::{Arc, park};
 use crate::thread::context;
+use crate::thread::foreign::Foreign;
+use crate::thread::nested_wakers::DueWakers;
 
 enum NextJob {
     Work(Job),
@@ -62,34 +65,62 @@ fn with<R>(tree: &Tree, work: impl FnOnce(&mut Started) -> R) -> R {
 pub(crate) fn make_room(level: &Counter, bytes: u64, importance: u8, promised: bool) {
     leave(level, importance, |job| {
         if bytes >= job.bytes {
-            (job.bytes, job.promised) = (bytes, promised);
+            job.bytes = bytes;
+            job.promised = promised;
         }
     });
 }
 
-/// Has what is above high reclaimed, for a charge of that importance.
+/// Has room made for the tasks that wait in the line of the level. One of that importance has just
+/// come. False: the system has no thread.
+pub(crate) fn make_room_in_line(level: &Counter, importance: u8) -> bool {
+    leave(level, importance, |job| job.in_line = true)
+}
+
+/// Has what is above high reclaimed, for a charge of that importance, and the event counted.
 pub(crate) fn shrink_to_high(level: &Counter, importance: u8) {
-    leave(level, importance, |job| job.above_high = true);
+    leave(level, importance, |job| {
+        (job.above_high, job.counts_high) = (true, true);
+    });
+}
+
+/// The same for a task that has counted the event and is delayed: it is woken once that is done.
+/// False: the system has no thread.
+pub(crate) fn shrink_to_high_and_wake(
+    level: &Counter,
+    importance: u8,
+    waker: Foreign<Waker>,
+) -> bool {
+    leave(level, importance, |job| {
+        job.above_high = true;
+        job.wakers.push(waker);
+    })
 }
 
 /// A level has one job for each importance: no charge has a more important one's victims.
-fn leave(level: &Counter, importance: u8, note: impl FnOnce(&mut Job)) {
+/// False: the system has no thread, and nothing is left.
+fn leave(level: &Counter, importance: u8, note: impl FnOnce(&mut Job)) -> bool {
     let job = Job {
         level: Handle::pin(level),
         importance,
         bytes: 0,
+        in_line: false,
         promised: false,
         above_high: false,
+        counts_high: false,
+        wakers: DueWakers::new(),
     };
     let tree = level.incarnation().tree.counted();
-    let needless = with(&tree, |started| {
+    let (is_left, needless) = with(&tree, |started| {
         if !started.runs(&tree, Duty::Jobs) {
-            return Some(job);
+            return (false, Some((job, Some(note))));
         }
-        started.jobs.add((level.key(), importance), job, note)
+        let needless = started.jobs.add((level.key(), importance), job, note);
+        (true, needless.map(|job| (job, None)))
     });
-    // Its handle is dropped without the lock.
+    // The handle, and a waker that the note has, are dropped without the lock.
     drop(needless);
+    is_left
 }
 
 /// A thread serves the level: where usage has passed the mark, the tree's thread reclaims from here
@@ -111,7 +142,7 @@ pub(crate) fn reclaim_if_crossed(level: &Counter) {
         started.runs(&tree, Duty::Jobs) || started.over
     });
     if !is_left {
-        level.limits.watched.set(RECLAIMS);
+        marks::watch_again(level);
     }
 }
 
@@ -140,10 +171,8 @@ pub(crate) fn leave_service(tree: &Arc<Tree>, service: LeftService) -> Result<()
 
 /// Leaves the calls of a level's listeners to a thread. `Err`: the system has none.
 pub(crate) fn leave_listeners(listened: Listened) -> Result<(), Listened> {
-    let (tree, key) = (
-        listened.level.incarnation().tree.counted(),
-        listened.level.key(),
-    );
+    let tree = listened.level.incarnation().tree.counted();
+    let key = listened.level.key();
     let needless = with(&tree, |started| {
         if !started.runs(&tree, Duty::Listeners) {
             return Err(listened);
@@ -177,7 +206,8 @@ impl Started {
         if self.over {
             return false;
         }
-        let (helper, tree) = (&mut self.threads[duty as usize].helper, Arc::clone(tree));
+        let helper = &mut self.threads[duty as usize].helper;
+        let tree = Arc::clone(tree);
         let name = match duty {
             Duty::Jobs => "memcg-reclaim",
             Duty::Listeners => "memcg-listeners",
@@ -244,7 +274,7 @@ impl Started {
 fn run(tree: &Tree, duty: Duty) {
     loop {
         match with(tree, |started| started.next(duty, Instant::now())) {
-            NextJob::Work(job) => context::leaving_listeners(|| work(&job)),
+            NextJob::Work(job) => context::leaving_listeners(|| work(job)),
             NextJob::Reclaim(job) => {
                 if let Some(next) = context::leaving_listeners(|| background::turn(job)) {
                     with(tree, |started| started.list(next));
@@ -260,15 +290,28 @@ fn run(tree: &Tree, duty: Duty) {
     }
 }
 
-fn work(job: &Job) {
+fn work(job: Job) {
     let level = &*job.level;
     if job.bytes > 0 && !level.state().is_offline() {
-        reclaim_and_cancel(level, job);
+        reclaim_and_cancel(level, &job);
+    }
+    if job.in_line {
+        make_room_for_first(level, job.importance);
+    }
+    if job.above_high {
+        high::drain_excess(level);
     }
     if job.above_high && high::above(level) > 0 {
-        events::count(level, Event::High);
+        if job.counts_high {
+            events::count(level, Event::High);
+        }
         throttle::shrink_to_high(level, job.importance);
     }
+    let mut wakers = Wakers::default();
+    job.wakers
+        .into_iter()
+        .for_each(|waker| wakers.extend(Some(waker)));
+    wakers.wake();
 }
 
 /// Does what a charge that may block does before it is refused: drains, has reclaimers asked,
@@ -319,6 +362,45 @@ fn reclaim_and_cancel(
     if victims::chooses(level)
         && let Choice::Victim(mut chosen) = victims::choose(level, &want, &mut Excluded::default())
     {
+        chosen.cancel();
+    }
+}
+
+/// Does what a charge that may block does before it waits: has reclaimers asked, cancels one group.
+/// It does so for the first in line, which the thread that gives bytes back charges them for; and
+/// for the next one at a turn of its own, so that a level where many wait holds up no other.
+fn make_room_for_first(level: &Counter, importance: u8) {
+    let Some((group, bytes)) = line::first_at(level) else {
+        return;
+    };
+    let before = line::length(level);
+    let short = || line::ahead(level).saturating_sub(level.room(level.admits()));
+    let want = || {
+        if short() > 0 {
+            short().max(spare(level, level.admits()))
+        } else {
+            0
+        }
+    };
+    let mut request =
+        Request::new(ReclaimCause::Full, deadline(level)).breaks_low(Some(importance));
+    let may_come = shrink(level, &mut request, want);
+    let waits = line::length(level);
+    if waits < before && waits > 0 {
+        make_room_in_line(level, importance);
+    }
+    if waits < before || short() == 0 || !victims::chooses(level) {
+        return;
+    }
+    events::count(level, Event::Oom);
+    let want = Want {
+        asker: Some(&group),
+        importance,
+        bytes,
+        adds: cover::rise_at(&group, bytes, level).max(1),
+        may_come,
+    };
+    if let Choice::Victim(mut chosen) = victims::choose(level, &want, &mut Excluded::default()) {
         chosen.cancel();
     }
 }
@@ -398,13 +480,10 @@ mod tests {
         for (above_high, held_then, events) in [(false, 150, 0), (true, 150, 1), (true, 100, 0)] {
             held.shrink(crate::Bytes(held.bytes() - held_then));
             let before = group.events().get(crate::Event::High);
-            let level = Handle::pin(group.first());
-            work(&Job {
-                level,
-                importance: 0,
-                bytes: 0,
-                promised: false,
+            work(Job {
                 above_high,
+                counts_high: above_high,
+                ..job(group.first(), 0)
             });
             assert_eq!(
                 group.events().get(crate::Event::High) - before,
@@ -459,8 +538,11 @@ mod tests {
             level: Handle::pin(level),
             importance: 0,
             bytes,
+            in_line: false,
             promised: false,
             above_high: false,
+            counts_high: false,
+            wakers: DueWakers::new(),
         }
     }
 
@@ -551,7 +633,8 @@ mod tests {
                 leave(&mut started, busy);
                 leave(&mut started, other);
             }
-            let (busy, other) = (busy.first().key(), other.first().key());
+            let busy = busy.first().key();
+            let other = other.first().key();
             assert_eq!(taken, [busy, busy, other]);
         }
     }
@@ -562,7 +645,8 @@ mod tests {
     fn levels_are_left_to_the_thread_that_is_free() {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new()).unwrap();
-        let (level, tree) = (group.first(), group.first().incarnation().tree.counted());
+        let level = group.first();
+        let tree = group.first().incarnation().tree.counted();
         with(&tree, |started| started.threads = [idle(), idle()]);
         make_room(level, 1, 0, false);
         assert!(
@@ -601,7 +685,8 @@ mod tests {
     fn jobs_and_background_take_turns() {
         let runtime = Runtime::builder().build().unwrap();
         let group = runtime.root().create("q", Limits::new()).unwrap();
-        let (level, now) = (group.first(), Instant::now());
+        let level = group.first();
+        let now = Instant::now();
         let mut started = Started {
             threads: [idle(), Running::default()],
             ..Started::default()

@@ -31,7 +31,7 @@ use crate::state::callback::{Callback, Function};
 use crate::state::events::Event;
 use crate::state::incidents::IncidentKind;
 use crate::state::oom::{
-    Cancel, EXEMPT, ORDERS, Oom, OomCandidate, OomMarks, OomOrder, OomPolicy, TOGETHER, Victim,
+    CancelInfo, EXEMPT, ORDERS, Oom, OomCandidate, OomMarks, OomOrder, OomPolicy, TOGETHER, Victim,
 };
 use crate::state::waiting::Decision;
 use crate::sync::lock::Lock;
@@ -199,7 +199,7 @@ impl Want<'_> {
 pub(crate) struct Chosen<'a> {
     unit: Handle,
     domain: &'a Counter,
-    hooks: SmallVec<[Arc<Callback<Cancel>>; 2]>,
+    hooks: SmallVec<[Arc<Callback<CancelInfo>>; 2]>,
     together: bool,
     wanted: u64,
     overrun: u64,
@@ -207,7 +207,7 @@ pub(crate) struct Chosen<'a> {
 }
 
 /// A hook in the list. Dropped, it is removed.
-pub(crate) struct HookGuard(Arc<Callback<Cancel>>);
+pub(crate) struct HookGuard(Arc<Callback<CancelInfo>>);
 
 impl Drop for HookGuard {
     fn drop(&mut self) {
@@ -226,7 +226,7 @@ impl Drop for HookGuard {
 }
 
 /// From here on this group can be chosen.
-pub(crate) fn hook(group: &Counter, function: Function<Cancel>) -> HookGuard {
+pub(crate) fn hook(group: &Counter, function: Function<CancelInfo>) -> HookGuard {
     let hook = Callback::new(group, function);
     let _path = SlowPath::enter();
     table(group.tree()).lock().hooks.push(Arc::clone(&hook));
@@ -556,7 +556,7 @@ impl Oom {
             ..
         } = candidate;
         let together = marks(&unit).has(TOGETHER);
-        let is_hit = |hook: &&Arc<Callback<Cancel>>| {
+        let is_hit = |hook: &&Arc<Callback<CancelInfo>>| {
             let inside = if together {
                 hook.group.is_within(&unit)
             } else {
@@ -568,7 +568,7 @@ impl Oom {
         let until = Instant::now() + group_tree::of(domain).settings.oom_time.min(TIME_MAX);
         // Candidates below it are asked themselves for what they hold.
         let share = unit.usage().saturating_sub(overrun.saturating_sub(below));
-        let is_inner = |hook: &&Arc<Callback<Cancel>>| {
+        let is_inner = |hook: &&Arc<Callback<CancelInfo>>| {
             !together && hook.group.is_within(&unit) && !ptr::eq(&*hook.group, &*unit)
         };
         let inner = self
@@ -665,9 +665,10 @@ impl Chosen<'_> {
             );
             // SAFETY: the hook has a handle on its group, which keeps the domain, for as long as
             // the call.
-            let [group, domain] =
-                [&*hook.group, self.domain].map(|of| unsafe { Kept::new(of) }.header());
-            let why = Cancel {
+            let group = unsafe { Kept::new(&hook.group) }.header();
+            // SAFETY: as above.
+            let domain = unsafe { Kept::new(self.domain) }.header();
+            let why = CancelInfo {
                 group,
                 domain,
                 wanted: self.wanted,
@@ -692,7 +693,7 @@ impl Chosen<'_> {
         let mut wakers = Wakers::default();
         let is_hit = |group: &Counter| self.victim.includes(group);
         let path = SlowPath::enter();
-        expel(self.unit.tree(), Decision::Cancelled, is_hit, &mut wakers);
+        expel(&self.unit, Decision::Cancelled, is_hit, &mut wakers);
         // Those of other trees have other groups.
         let tree = self.unit.tree();
         delays::end(|group| ptr::eq(group.tree(), tree) && is_hit(group));

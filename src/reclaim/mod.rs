@@ -10,7 +10,7 @@
 //!
 //! `round` asks groups, `repeat` asks for rounds, `start` has reclaimers begin on threads of their
 //! own; `registrations`, `excess` and `effective` say what a round knows of a group; `rings` and
-//! `turns` say whose turn it is. `state::{reclaim, reclaimer}` have the data.
+//! `turns` say whose turn it is; `watch` says which reclaimer does not return. `state::{reclaim, reclaimer}` have the data.
 //!
 //! The protocol and its races are in `README.md`.
 
@@ -23,3 +23,4 @@ pub(crate) mod round;
 pub(crate) mod shares;
 pub(crate) mod start;
 pub(crate) mod turns;
+pub(crate) mod watch;

@@ -25,7 +25,7 @@ use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{events, group_tree, importance};
 use crate::reclaim::report::ReclaimReport;
 use crate::reclaim::turns::{GroupTurn, WalkStep};
-use crate::reclaim::{registrations, rings, shares};
+use crate::reclaim::{registrations, rings, shares, watch};
 use crate::state::events::Event;
 use crate::state::history::{History, Standing};
 use crate::state::reclaim::{RingReason, Rings, WHOLE};
@@ -359,7 +359,8 @@ impl<'r> Round<'r, '_> {
         // The more of it is protected, the less it gives, until the last lap.
         let most = able.min(usage.saturating_sub(protection));
         let weight = unprotected(able, usage, in_lap).max(1);
-        let (target, left) = (self.ring, self.left());
+        let target = self.ring;
+        let left = self.left();
         let turn = GroupTurn {
             pass,
             target,
@@ -465,7 +466,7 @@ impl<'r> Round<'r, '_> {
                 }
             };
             let able = if asked {
-                reclaimer.reclaimable()
+                watch::during(group, || reclaimer.reclaimable())
             } else {
                 Ok(0)
             };
@@ -493,12 +494,10 @@ impl<'r> Round<'r, '_> {
         want: u64,
         pass: ReclaimPass,
     ) -> u64 {
-        let (
-            target,
-            Request {
-                cause, deadline, ..
-            },
-        ) = (self.target, *self.request);
+        let target = self.target;
+        let Request {
+            cause, deadline, ..
+        } = *self.request;
         let context = ReclaimContext {
             group,
             target,
@@ -510,13 +509,11 @@ impl<'r> Round<'r, '_> {
             history: &reclaimer.history,
         };
         self.request.asked = true;
-        let (usage, uncharged, promised) = (
-            target.usage(),
-            freed::uncharged(),
-            reclaimer.history.promised(),
-        );
+        let usage = target.usage();
+        let uncharged = freed::uncharged();
+        let promised = reclaimer.history.promised();
         let calls = reclaimer.calls.begun();
-        let claimed = reclaimer.call(want, &context);
+        let claimed = watch::during(group, || reclaimer.call(want, &context));
         let seen = freed::uncharged_since(uncharged);
         let seen = seen.max(claimed.as_ref().map_or(0, |&claimed| {
             claimed.min(usage.saturating_sub(target.usage()))

@@ -51,7 +51,8 @@ pub(crate) fn take(group: &Counter, has_soft: bool) {
 /// Takes a group's share away; returns it, 0 where there is none. The soft limit stays as it is.
 /// The caller holds the lock of the group's shard, or the tree's.
 pub(crate) fn leave(group: &Counter) -> u32 {
-    let (tree, parent) = (group_tree::of(group), group.parent());
+    let tree = group_tree::of(group);
+    let parent = group.parent();
     let Some(parent) = parent.filter(|_| tree.any_shares.load(Ordering::Relaxed)) else {
         return 0;
     };
@@ -112,7 +113,8 @@ impl Shares {
 
     /// Returns the share before.
     fn set(&mut self, parent: &Counter, group: &Counter, share: u32) -> u32 {
-        let (of, linked) = (online(parent), online(group));
+        let of = online(parent);
+        let linked = online(group);
         let new = || ParentOfShares {
             parent: of,
             children: Default::default(),
@@ -213,7 +215,6 @@ impl Shares {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use crate::expert::Inspect as _;
     use crate::{Group, Limit, Limits, Runtime};
 
     fn tenant(above: &Group, name: &str, share: u32) -> Group {
@@ -221,7 +222,7 @@ mod tests {
     }
 
     fn softs<const N: usize>(groups: [&Group; N]) -> [u64; N] {
-        groups.map(|group| group.soft())
+        groups.map(|group| group.inspect().soft())
     }
 
     /// Alone a group has everything; each that comes, goes or changes moves the parts of its
@@ -231,7 +232,7 @@ mod tests {
         let runtime = Runtime::builder().max(1_200).build().unwrap();
         let root = runtime.root();
         let gold = tenant(&root, "gold", 300);
-        assert_eq!(gold.soft(), 1_200);
+        assert_eq!(gold.inspect().soft(), 1_200);
         let silver = tenant(&root, "silver", 100);
         let other = root.create("other", Limits::new().soft(7)).unwrap();
         assert_eq!(
@@ -254,12 +255,15 @@ mod tests {
             "one that is offline has none"
         );
         silver.set_limits(Limits::new().share(0)).unwrap();
-        assert_eq!((silver.soft(), silver.limits().share), (u64::MAX, None));
+        assert_eq!(
+            (silver.inspect().soft(), silver.limits().share),
+            (u64::MAX, None)
+        );
         other.set_limits(Limits::new().share(0)).unwrap();
-        assert_eq!(other.soft(), 7, "it had no share");
+        assert_eq!(other.inspect().soft(), 7, "it had no share");
         let again = tenant(&root, "gold", 1);
         root.set_max(Limit::Unlimited).unwrap();
-        assert_eq!(again.soft(), u64::MAX, "no limit has no parts");
+        assert_eq!(again.inspect().soft(), u64::MAX, "no limit has no parts");
     }
 
     /// The one that is set last holds, and nothing is set where a limit is refused.
@@ -335,16 +339,25 @@ mod tests {
         let held = a.charge(600).unwrap();
         let b = tenant(&root, "b", 1);
         assert_eq!(
-            (a.is_in_excess(), root.descendants_in_excess()),
+            (
+                a.inspect().is_in_excess(),
+                root.inspect().descendants_in_excess()
+            ),
             (true, 1),
             "by a look"
         );
         drop(held);
-        assert!(!a.is_in_excess());
+        assert!(!a.inspect().is_in_excess());
         let held = b.charge(501).unwrap();
-        assert!(b.is_in_excess(), "by a charge");
+        assert!(b.inspect().is_in_excess(), "by a charge");
         drop(held);
-        assert_eq!((b.is_in_excess(), root.descendants_in_excess()), (false, 0));
+        assert_eq!(
+            (
+                b.inspect().is_in_excess(),
+                root.inspect().descendants_in_excess()
+            ),
+            (false, 0)
+        );
     }
 
     /// A percentage that a soft limit was before does not follow a max any more.
@@ -359,10 +372,10 @@ mod tests {
             .create("a", Limits::new().soft(Limit::percent(10)))
             .unwrap();
         a.set_limits(Limits::new().share(1)).unwrap();
-        assert_eq!(a.soft(), 1_000);
+        assert_eq!(a.inspect().soft(), 1_000);
         parent.set_max(6_000).unwrap();
         assert_eq!(
-            (a.soft(), a.limits().soft),
+            (a.inspect().soft(), a.limits().soft),
             (1_000, Some(Limit::Bytes(1_000)))
         );
     }
@@ -373,7 +386,7 @@ mod tests {
         use std::sync::Arc;
         use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-        use crate::{Cancel, OomPolicy};
+        use crate::{CancelInfo, OomPolicy};
 
         let runtime = Runtime::builder().max(1_000).batch(0).build().unwrap();
         let root = runtime.root();
@@ -382,11 +395,12 @@ mod tests {
         let held: Vec<_> = [("a", 9, 500), ("b", 1, 400)]
             .into_iter()
             .map(|(name, share, bytes)| {
-                let (group, victims) = (tenant(&root, name, share), Arc::clone(&victims));
+                let group = tenant(&root, name, share);
+                let victims = Arc::clone(&victims);
                 let held = Arc::new(std::sync::Mutex::new(Some(group.charge(bytes).unwrap())));
                 let hook = group.on_cancel({
                     let held = Arc::clone(&held);
-                    move |_: &Cancel| {
+                    move |_: &CancelInfo| {
                         victims.fetch_add(u64::from(share), Relaxed);
                         drop(held.lock().unwrap().take());
                     }
@@ -410,7 +424,7 @@ mod tests {
     fn a_sibling_that_comes_is_found_by_reclaim() {
         use std::sync::{Arc, Mutex};
 
-        use crate::{Bytes, Charge, Priority, Reclaim, ReclaimContext};
+        use crate::{Bytes, Charge, Reclaim, ReclaimContext, ReclaimPriority};
 
         struct Cache(Mutex<Charge>);
         impl Reclaim for Cache {
@@ -433,11 +447,11 @@ mod tests {
         let caches = [(&greedy, 450), (&modest, 200)].map(|(group, mib)| {
             let cache = Arc::new(Cache(Mutex::new(group.charge(Bytes(mib * MIB)).unwrap())));
             (
-                group.register_reclaimer(cache.clone(), Priority::NORMAL),
+                group.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL),
                 cache,
             )
         });
-        assert!(!greedy.is_in_excess(), "its part is 500 MiB");
+        assert!(!greedy.inspect().is_in_excess(), "its part is 500 MiB");
         let _held = tenant(&root, "new", 2).charge(Bytes(400 * MIB)).unwrap();
         let held = caches
             .iter()
@@ -447,6 +461,6 @@ mod tests {
             held[0] <= 400 && held[1] == 200,
             "the parts are 250, 250 and 500 MiB: {held:?}"
         );
-        assert!(greedy.is_in_excess() && !modest.is_in_excess());
+        assert!(greedy.inspect().is_in_excess() && !modest.inspect().is_in_excess());
     }
 }

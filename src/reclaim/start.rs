@@ -16,7 +16,7 @@ use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{events, group_tree};
 use crate::reclaim::repeat::deadline;
 use crate::reclaim::turns::WITH_RECLAIMERS_MAX;
-use crate::reclaim::{registrations, rings};
+use crate::reclaim::{registrations, rings, watch};
 use crate::state::events::Event;
 use crate::state::history::Standing;
 use crate::state::reclaim::NO_RING;
@@ -69,7 +69,8 @@ fn begin_in(level: &Counter, group: &Counter, ring: u32, want: u64) -> u64 {
         }
         if matches!(standing, Standing::Ready | Standing::Owes) {
             let more = reclaimer.history.owed();
-            (owed, open) = (owed.saturating_add(more), open.saturating_sub(more));
+            owed = owed.saturating_add(more);
+            open = open.saturating_sub(more);
         }
         registrations::drop_last(group, reclaimer);
     }
@@ -87,7 +88,7 @@ fn call(level: &Counter, group: &Counter, reclaimer: &Reclaimer, want: u64) {
         usage: group.usage(),
         history: &reclaimer.history,
     };
-    if reclaimer.start(want, &context).is_err() {
+    if watch::during(group, || reclaimer.start(want, &context)).is_err() {
         events::count(group, Event::Panic);
     }
 }

@@ -189,7 +189,9 @@ impl<M: RingMember> Rings<M> {
             self.links(last, kind).next = ring;
         }
         let links = self.links(ring, kind);
-        (links.prev, links.next, links.served) = (last, NO_RING, served);
+        links.prev = last;
+        links.next = NO_RING;
+        links.served = served;
     }
 
     fn take_out(&mut self, ring: u32, parent: u32, kind: ReclaimPass) {
@@ -209,7 +211,8 @@ impl<M: RingMember> Rings<M> {
     /// taken, and nothing allocated.
     pub(crate) fn with_reclaimers(&self, top: u32) -> SmallVec<[(M, u32); WITH_RECLAIMERS_MAX]> {
         let kind = ReclaimPass::Unprotected as usize;
-        let (mut found, mut at) = (SmallVec::new(), top);
+        let mut found = SmallVec::new();
+        let mut at = top;
         for _ in 0..LOOKED_AT_MAX {
             let Ring {
                 member,
@@ -243,9 +246,12 @@ impl<M: RingMember> Rings<M> {
     /// is below them, or among all with reclaimers. The group that it returns counts as served,
     /// unless [`keep_turn`](Self::keep_turn) takes that back.
     pub(crate) fn next_turn(&mut self, top: u32, pass: ReclaimPass) -> WalkStep<M> {
-        let (soft, asked) = (pass == ReclaimPass::Soft, asked_in(pass));
-        let (mut at, mut came_by) = (top, ReclaimPass::Soft);
-        let (mut covered, mut idle) = (!soft, 0);
+        let soft = pass == ReclaimPass::Soft;
+        let asked = asked_in(pass);
+        let mut at = top;
+        let mut came_by = ReclaimPass::Soft;
+        let mut covered = !soft;
+        let mut idle = 0;
         loop {
             // Groups below one in excess are reclaimed with it.
             covered |= self.count(at, RingReason::Excess).own;
@@ -270,9 +276,11 @@ impl<M: RingMember> Rings<M> {
                 }
                 continue;
             }
-            let (first, lap) = (links.first, links.lap);
+            let first = links.first;
+            let lap = links.lap;
             if first != NO_RING && self.links(first, kind).served < lap {
-                (at, came_by) = (first, kind);
+                at = first;
+                came_by = kind;
                 continue;
             }
             self.links(at, kind).lap += 1;
@@ -286,7 +294,8 @@ impl<M: RingMember> Rings<M> {
             let lap = self.links(parent, came_by).lap;
             self.take_out(at, parent, came_by);
             self.append(at, parent, came_by, lap);
-            (at, covered) = (top, !soft);
+            at = top;
+            covered = !soft;
         }
     }
 
@@ -428,7 +437,8 @@ impl<M: RingMember> Rings<M> {
     /// stays.
     pub(crate) fn forfeit(&mut self, ring: u32, pass: ReclaimPass) {
         let links = self.links(ring, asked_in(pass));
-        (links.balance, links.kept) = (links.balance.min(0), false);
+        links.balance = links.balance.min(0);
+        links.kept = false;
     }
 
     /// A ring for a group whose parent has `parent`. Returns its number. There is room for it.

@@ -25,7 +25,8 @@ impl Coordinator {
         _: &Outermost,
     ) -> Visits {
         let asked = self.ask();
-        let (mut visits, mut idle) = (Visits::default(), Vec::new());
+        let mut visits = Visits::default();
+        let mut idle = Vec::new();
         let mut flush = None;
         loop {
             let mut tables = self.tables.lock();

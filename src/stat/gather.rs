@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::list::NONE;
 use super::published::OwnedStats;
 use super::rows::NO_ROW;
-use super::tables::{CellsEntry, StatTables};
+use super::tables::StatTables;
 use super::visits::Unlist;
 use crate::sync::SLICE;
 
@@ -133,7 +133,8 @@ impl StatTables {
         }
         for number in without.into_iter().rev() {
             let group = &mut self.groups[number as usize];
-            (group.row, group.slice) = (self.rows.push(number, above), self.rows.slice);
+            group.row = self.rows.push(number, above);
+            group.slice = self.rows.slice;
             above = group.row;
         }
         self.rows.make_room();
@@ -182,7 +183,8 @@ impl StatTables {
         self.publish();
         for &number in &gone {
             let entry = &mut self.entries[number as usize];
-            (entry.listed, entry.unlisting) = (false, 0);
+            entry.listed = false;
+            entry.unlisting = 0;
             let group = entry.group;
             self.groups[group as usize]
                 .listed
@@ -204,7 +206,8 @@ impl StatTables {
             // If the owner has marked the cells first, it has pushed them. The flush that takes the
             // stack ends the unlisting.
             if entry.unlisting == unlisting && entry.cells.mark_listed() {
-                (entry.unlisting, entry.idle_visits) = (0, 0);
+                entry.unlisting = 0;
+                entry.idle_visits = 0;
             }
         }
     }
@@ -230,14 +233,11 @@ impl StatTables {
                 &mut group.idle
             };
             list.remove(&mut self.entries, entry);
-            let CellsEntry {
-                listed: is_listed,
-                unlisting,
-                group: of,
-                ..
-            } = &mut self.entries[entry as usize];
+            let released = &mut self.entries[entry as usize];
+            released.listed = false;
+            released.group = NONE;
             // Mutation: stats-unlisted-after-release
-            (*is_listed, *unlisting, *of) = (false, 0, NONE);
+            released.unlisting = 0;
             gone += u64::from(listed);
             freed.push(entry);
         }

@@ -84,7 +84,8 @@ impl FlushList {
             return;
         }
         self.remove(all, member);
-        let (mut prev, mut next) = (self.last, NONE);
+        let mut prev = self.last;
+        let mut next = NONE;
         while prev != NONE && all[prev as usize].link().done > flush {
             next = prev;
             prev = all[prev as usize].link().prev;

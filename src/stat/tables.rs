@@ -107,7 +107,9 @@ impl StatTables {
         let entry = &mut self.entries[number as usize];
         entry.cells.init(builder, entry.seen.len(), number, quantum);
         entry.seen.fill(0);
-        (entry.version, entry.group, entry.idle_visits) = (entry.cells.version(), group, 0);
+        entry.version = entry.cells.version();
+        entry.group = group;
+        entry.idle_visits = 0;
         let cells = entry.cells;
         self.groups[group as usize]
             .idle
@@ -161,7 +163,8 @@ impl StatTables {
             self.remove_writers(group, 1);
             return;
         }
-        (entry.listed, entry.link.done) = (true, 0);
+        entry.listed = true;
+        entry.link.done = 0;
         self.groups[group as usize]
             .idle
             .remove(&mut self.entries, number);
@@ -171,10 +174,8 @@ impl StatTables {
         let mut at = group;
         while !self.groups[at as usize].linked && self.groups[at as usize].parent != NONE {
             let parent = self.groups[at as usize].parent;
-            (
-                self.groups[at as usize].linked,
-                self.groups[at as usize].link.done,
-            ) = (true, 0);
+            self.groups[at as usize].linked = true;
+            self.groups[at as usize].link.done = 0;
             self.change_children(parent, |children, groups| children.push_front(groups, at));
             at = parent;
         }
@@ -311,8 +312,9 @@ mod tests {
     fn each_list_of_numbers_counts() {
         let mut tables = StatTables::new(3);
         let empty = tables.bytes();
-        (tables.free_groups, tables.free_entries, tables.taken) =
-            (vec![0; 10], vec![0; 20], vec![0; 30]);
+        tables.free_groups = vec![0; 10];
+        tables.free_entries = vec![0; 20];
+        tables.taken = vec![0; 30];
         assert_eq!(tables.bytes() - empty, 4 * 60);
     }
 }

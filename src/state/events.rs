@@ -56,11 +56,15 @@ pub enum Event {
     /// The group's [pressure level](crate::Group::pressure_level) has changed. It counts once for
     /// each change.
     PressureLevel,
+    /// A reclaimer of the group has not returned for a second. Mostly it waits for a lock that the
+    /// thread held when it charged: charge before you lock, as [`Reclaim`](crate::Reclaim) says. Only
+    /// builds with debug assertions look for it. It counts once for each such call.
+    ReclaimStuck,
 }
 
 impl Event {
     /// All events.
-    pub const ALL: [Event; 11] = [
+    pub const ALL: [Event; 12] = [
         Event::Low,
         Event::High,
         Event::Max,
@@ -72,6 +76,7 @@ impl Event {
         Event::TimedOut,
         Event::Panic,
         Event::PressureLevel,
+        Event::ReclaimStuck,
     ];
 
     /// Returns the event's name in `memory.events`. An event that the kernel does not have is named
@@ -93,6 +98,7 @@ impl Event {
             Event::TimedOut => "timed_out",
             Event::Panic => "panic",
             Event::PressureLevel => "pressure_level",
+            Event::ReclaimStuck => "reclaim_stuck",
         }
     }
 }
@@ -120,6 +126,9 @@ pub(crate) struct EventCounts {
     pub(crate) local: EventTally,
     pub(crate) below: EventTally,
     pub(crate) stalls: StallsPlace,
+    /// Until then, in nanoseconds since the tree was made, no credit is counted for the group's
+    /// pressure level: see `pressure::pressure_levels`.
+    pub(crate) credit_pause: AtomicU64,
     /// The object's number in its pool.
     pub(crate) number: u32,
 }

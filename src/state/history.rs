@@ -66,7 +66,8 @@ impl History {
             };
         }
         if remembered.round != round {
-            (remembered.round, remembered.failed) = (round, false);
+            remembered.round = round;
+            remembered.failed = false;
             remembered.spared = remembered.to_spare > 0 && usage <= remembered.held;
             remembered.to_spare = remembered.to_spare.saturating_sub(1);
         }
@@ -102,15 +103,16 @@ impl History {
     pub(crate) fn judge(&self, fruitful: bool, usage: u64) {
         let mut remembered = self.0.lock();
         if fruitful {
-            (
-                remembered.last_spared,
-                remembered.to_spare,
-                remembered.spared,
-            ) = (0, 0, false);
+            remembered.last_spared = 0;
+            remembered.to_spare = 0;
+            remembered.spared = false;
         } else if remembered.promises == 0 {
             let spare = (2 * remembered.last_spared + 1).min(SPARED_MAX);
-            (remembered.last_spared, remembered.to_spare, remembered.held) = (spare, spare, usage);
-            (remembered.spared, remembered.failed) = (true, true);
+            remembered.last_spared = spare;
+            remembered.to_spare = spare;
+            remembered.held = usage;
+            remembered.spared = true;
+            remembered.failed = true;
         }
     }
 
@@ -128,7 +130,8 @@ impl History {
         let mut remembered = self.0.lock();
         remembered.promises -= 1;
         if remembered.promises == 0 {
-            (remembered.owed, remembered.since) = (0, None);
+            remembered.owed = 0;
+            remembered.since = None;
         }
         let held = remembered.held;
         drop(remembered);

@@ -104,7 +104,8 @@ pub(crate) fn beginning(name: &str) -> Cow<'_, str> {
 /// # let runtime = memcg::Runtime::builder().build()?;
 /// use memcg::Limits;
 ///
-/// let (number, text) = (17_usize, String::from("acme"));
+/// let number = 17_usize;
+/// let text = String::from("acme");
 /// let acme = runtime.root().create(&text, Limits::new())?;
 /// let query = acme.create(number as u64, Limits::new())?;
 /// assert_eq!(acme.child(17), Some(query));
@@ -227,14 +228,12 @@ mod tests {
             // Two bytes each, and one of one byte where the length is odd.
             let text = "ä".repeat(len / 2) + &"x".repeat(len % 2);
             let name = Name::new(GroupName::Text(&text)).unwrap();
-            assert_eq!(
-                name.get(),
-                if len == 0 {
-                    GroupName::Unnamed
-                } else {
-                    GroupName::Text(&text)
-                }
-            );
+            let expected = if len == 0 {
+                GroupName::Unnamed
+            } else {
+                GroupName::Text(&text)
+            };
+            assert_eq!(name.get(), expected);
             assert_eq!(
                 matches!(name, Name::Inline { .. }),
                 len <= INLINE,

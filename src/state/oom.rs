@@ -149,7 +149,7 @@ debug_figures!(OomOrder, |order| policy: order.policy, is_by: order.order.is_som
 /// those of one look.
 ///
 /// ```
-/// use memcg::expert::OomCandidate;
+/// use memcg::OomCandidate;
 ///
 /// // Queries of tenants that are furthest above their share, and of these the one that asks for most.
 /// fn order(candidates: &[OomCandidate]) -> Option<usize> {
@@ -210,14 +210,14 @@ debug_figures!(OomCandidate, |candidate| importance: candidate.importance, overr
 /// assert!(matches!(hog.charge(20), Err(ChargeError::Cancelled { .. })), "it is the one that goes");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Cancel {
+pub struct CancelInfo {
     pub(crate) group: KeptHeader,
     pub(crate) domain: KeptHeader,
     pub(crate) wanted: u64,
     pub(crate) overrun: u64,
 }
 
-impl Cancel {
+impl CancelInfo {
     /// Bytes of the charge that does not fit, or that are above a max which was lowered.
     pub fn wanted(&self) -> u64 {
         self.wanted
@@ -230,7 +230,7 @@ impl Cancel {
     }
 }
 
-debug_figures!(Cancel, |cancel| wanted: cancel.wanted, overrun: cancel.overrun);
+debug_figures!(CancelInfo, |cancel| wanted: cancel.wanted, overrun: cancel.overrun);
 
 /// The group stands for its whole subtree: all of it is cancelled at once.
 pub(crate) const TOGETHER: u16 = 1;
@@ -314,7 +314,7 @@ impl OomMarks {
 
 #[derive(Default)]
 pub(crate) struct Oom {
-    pub(crate) hooks: Vec<Arc<Callback<Cancel>>>,
+    pub(crate) hooks: Vec<Arc<Callback<CancelInfo>>>,
     pub(crate) victims: Vec<Arc<Victim>>,
     /// Orders that services give themselves, each with the group that has it. It may be gone by
     /// now.

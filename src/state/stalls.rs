@@ -45,7 +45,8 @@ impl StallShare {
     fn advance(&mut self, from: u64, now: u64) {
         let is_on = self.standing > 0;
         let time = |begin: u64, end: u64| if is_on { end - begin } else { 0 };
-        let (first, last) = (from / PERIOD, now / PERIOD);
+        let first = from / PERIOD;
+        let last = now / PERIOD;
         self.total += time(from, now);
         if first == last {
             self.in_period += time(from, now);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::counter::handle::Handle;
 use crate::counter::handle::Stale;
 use crate::thread::helper::Helper;
+use crate::thread::nested_wakers::DueWakers;
 
 #[derive(Default)]
 pub(crate) struct Started {
@@ -45,10 +46,16 @@ pub(crate) struct Job {
     pub(crate) importance: u8,
     /// The largest of them that the level has refused; 0 where it has refused none.
     pub(crate) bytes: u64,
+    /// Charges of tasks wait in the line of the level, and ask no reclaimers themselves.
+    pub(crate) in_line: bool,
     /// Reclaimers have promised what that charge lacks.
     pub(crate) promised: bool,
     /// A charge has left the level above its high.
     pub(crate) above_high: bool,
+    /// One of those charges has not counted [`Event::High`](crate::Event::High) itself.
+    pub(crate) counts_high: bool,
+    /// Tasks that are delayed above that high, and look again once the level is reclaimed.
+    pub(crate) wakers: DueWakers,
 }
 
 /// A level that a thread reclaims in the background. It may be gone: nothing but its generation is

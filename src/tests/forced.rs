@@ -13,7 +13,7 @@ use crate::counter::children;
 use crate::hierarchy::preorder;
 use crate::sync::at;
 use crate::thread::local::with_local;
-use crate::{Bytes, Charge, Limits, OnFull, Priority, Reclaim, ReclaimContext, Runtime};
+use crate::{Bytes, Charge, Limits, OnFull, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
 
 /// E15. A guard loses its last byte before the claimer of its group reads usage, and takes a byte
 /// again after that. Its handle has come and gone: the mark *moved* tells the claimer, and the
@@ -27,7 +27,8 @@ fn a_guard_turns_over_while_its_group_is_claimed() {
     let (claimer, at_claimer) = channel();
     let (turner, at_turner) = channel();
     let claims = thread::spawn(move || {
-        let (turner_1, turner_2) = (turner.clone(), turner);
+        let turner_1 = turner.clone();
+        let turner_2 = turner;
         let at_claimer = std::rc::Rc::new(at_claimer);
         let waits = at_claimer.clone();
         at("claimed", move || {
@@ -90,7 +91,7 @@ fn a_group_with_forgotten_handles_is_like_any_other() {
         };
         // A reclaimer that can give is called.
         let gives = Arc::new(Gives(Mutex::new(Some(charge))));
-        let registration = group.register_reclaimer(gives, Priority::NORMAL);
+        let registration = group.register_reclaimer(gives, ReclaimPriority::NORMAL);
         assert_eq!(group.reclaim(60).unwrap().freed, 60);
         let held = group.charge(100).unwrap();
         assert!(
@@ -171,7 +172,8 @@ fn a_listing_goes_on_while_children_come_and_go() {
     let steps = 20;
     let each = go.len() / steps;
     for step in 0..steps as u64 {
-        let (gone, root) = (go.split_off(go.len() - each), root.clone());
+        let gone = go.split_off(go.len() - each);
+        let root = root.clone();
         at("between children", move || {
             gone.iter().for_each(|child| child.offline().unwrap());
             (0..100).for_each(|number| {

@@ -66,7 +66,8 @@ fn loom_allocator_refills_vs_close() {
 fn loom_allocated_vs_offline() {
     model(|| {
         let (runtime, gone) = with_group(stocked(), "gone");
-        let (root, root_of) = (runtime.root(), runtime.root());
+        let root = runtime.root();
+        let root_of = runtime.root();
         let allocates = move |gone: Group| {
             let first = allocate(&gone, 1);
             let was_offline = gone.is_offline();

@@ -168,10 +168,8 @@ fn loom_waiter_vs_allocated() {
 fn loom_last_free_vs_last_reserved() {
     model_without_pair(|| {
         let (runtime, group) = covering(8);
-        let (charge, object) = (
-            group.charge_with(Bytes(1), OnFull::Now).unwrap(),
-            allocate(&group, 1),
-        );
+        let charge = group.charge_with(Bytes(1), OnFull::Now).unwrap();
+        let object = allocate(&group, 1);
         end(group);
         race(object, |object| free(object, 1), || drop(charge));
         settle();

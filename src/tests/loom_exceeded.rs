@@ -181,3 +181,26 @@ fn loom_armed_vs_unset() {
         assert!(!group.first().limits.watched.is_for(RECLAIMS));
     });
 }
+
+/// E55. Reclaim in the background ends while another thread takes the mark away and sets it again:
+/// the next walk above it still looks.
+#[test]
+fn loom_armed_vs_unset_and_set() {
+    model_without_pair(|| {
+        let (_runtime, root) = build(bare());
+        let mark = |limit| Limits::new().reclaim_above(limit);
+        let group = root.create("group", mark(Limit::Bytes(1))).unwrap();
+        assert!(marks::take_bit(group.first()), "a thread reclaims");
+        let toggle = |group: Group| {
+            marks::set_reclaim_above(group.first(), u64::MAX);
+            marks::set_reclaim_above(group.first(), 1);
+        };
+        race(group.clone(), toggle, || {
+            assert!(!marks::arm(group.first()));
+        });
+        assert!(group.first().limits.watched.is_for(RECLAIMS));
+        let held = group.charge(2).unwrap();
+        assert_eq!(started::listed(root.first().tree()), 1);
+        drop(held);
+    });
+}

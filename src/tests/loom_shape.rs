@@ -4,7 +4,6 @@ use super::common::{end, group};
 use super::loom_lifecycle::{assert_released_once, bare, stocked};
 use super::{beside, model, model_without_pair, race, with_group};
 use crate::counter::children;
-use crate::expert::Inspect as _;
 use crate::{Bytes, Group, Limits, Runtime};
 
 /// E35. A stock opens while its group goes offline: one of the two closes it, and its credit comes
@@ -127,6 +126,7 @@ fn loom_walk_vs_going() {
         let goes = group(&runtime.root(), "goes");
         let walker = beside(runtime.root(), |root| {
             let names: Vec<String> = root
+                .inspect()
                 .descendants()
                 .map(|group| group.name().to_string())
                 .collect();
@@ -151,7 +151,8 @@ fn loom_listing_vs_offline() {
             let mut all: Vec<Group> = ["a", "b", "c"].map(|name| group(&root, name)).into();
             let goes = all.remove(going);
             let id = |group: &Group| group.first().id();
-            let (staying, gone) = (all.iter().map(id).collect::<Vec<_>>(), id(&goes));
+            let staying = all.iter().map(id).collect::<Vec<_>>();
+            let gone = id(&goes);
             let lister = beside(root, move |root| {
                 let listed: Vec<_> = children::pin(root.first())
                     .iter()

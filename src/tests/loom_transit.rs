@@ -2,7 +2,6 @@
 
 use super::{beside, model, model_without_pair, race, stocked, walk_first};
 use crate::PageCounter;
-use crate::expert::FixedBatch as _;
 
 /// E5, E6. Once the stock is off, room for a charge is room: a refill in flight has brought its
 /// surplus back. The thread's mark as the charger is old: a new mark comes with a fence.
@@ -131,7 +130,8 @@ fn loom_forced_vs_opening() {
 fn loom_refusal_vs_retire() {
     model_without_pair(|| {
         let root = PageCounter::root(stocked().max(2).budget(64));
-        let (gone, stays) = (root.child(), root.child());
+        let gone = root.child();
+        let stays = root.child();
         stays.set_batch(0);
         gone.charge(1).unwrap();
         gone.uncharge(1);

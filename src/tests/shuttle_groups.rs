@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::common::{end, group};
 use super::{Threads, assert_adds_up, assert_released_once, below, check};
-use crate::expert::Inspect as _;
 use crate::sync::lock::{Lock, Rank};
 use crate::{Bytes, Charge, GroupId, Limit, Runtime};
 
@@ -53,7 +52,8 @@ fn shuttle_guards_turn_over() {
         let mut threads = Threads::new();
         for name in ["first", "second"] {
             let gone = group(&runtime.root(), name);
-            let (id, guard) = (gone.id(), gone.charge(1).unwrap());
+            let id = gone.id();
+            let guard = gone.charge(1).unwrap();
             gone.offline().unwrap();
             threads.add(gone, drop);
             threads.add((), move |()| turn_over(guard, id));
@@ -78,7 +78,8 @@ fn shuttle_groups_come_and_go() {
         let handed = Arc::new(Lock::new(Rank::Stocks, Vec::new()));
         let mut threads = Threads::new();
         for thread in 0..4 {
-            let (tenants, handed) = (tenants.clone(), handed.clone());
+            let tenants = tenants.clone();
+            let handed = handed.clone();
             threads.add((), move |()| {
                 for round in 0..2 {
                     let query = group(
@@ -99,7 +100,7 @@ fn shuttle_groups_come_and_go() {
             });
         }
         threads.add(runtime.clone(), move |walks| {
-            for found in walks.root().descendants() {
+            for found in walks.root().inspect().descendants() {
                 assert!(found.usage() <= 20 + found.memory().stocked_bound());
                 let same = walks.find(found.id());
                 assert_eq!(same, Some(found));

@@ -1,4 +1,5 @@
-//! Work that allocators defer to slow paths: lists that threads push to without a lock.
+//! Work that allocators, and threads that unwind, defer to slow paths: lists that threads push to
+//! without a lock.
 //!
 //! A list is linked through its members. A thread pushes one member at a time or a chain, another
 //! thread takes the whole list: so no member comes back between a thread's look at the first one
@@ -11,12 +12,14 @@ use std::ptr;
 use crate::sync::stat_atomic::{AtomicBool, AtomicU8};
 use crate::sync::{AtomicPtr, Ordering, process_const};
 
-/// Of the process: what allocators have left, and no thread has taken yet.
+/// Of the process: what threads have left, and no thread has taken yet.
 pub(crate) struct Deferred {
     /// Counters to look at, each with a handle.
     pub(crate) looks: DeferredList,
     /// Groups that a thread has claimed and must release.
     pub(crate) releases: DeferredList,
+    /// Levels to serve, each with a handle and marked as listed: those of a thread that unwinds.
+    pub(crate) services: DeferredList,
     /// Work since the last look: a hint, whose bits are those below.
     due: AtomicU8,
     /// An allocator of the process charges groups.
@@ -27,6 +30,7 @@ process_const! {
     pub(crate) deferred: Deferred = Deferred {
         looks: DeferredList(AtomicPtr::new(ptr::null_mut())),
         releases: DeferredList(AtomicPtr::new(ptr::null_mut())),
+        services: DeferredList(AtomicPtr::new(ptr::null_mut())),
         due: AtomicU8::new(0),
         charges: AtomicBool::new(false)
     }

@@ -185,10 +185,8 @@ impl<E> ShownPlace<E> {
 
     #[inline(always)]
     pub(crate) fn get(&self) -> EntryPlace<E> {
-        let (page, offset) = (
-            self.page.load(Ordering::Relaxed),
-            self.offset.load(Ordering::Relaxed),
-        );
+        let page = self.page.load(Ordering::Relaxed);
+        let offset = self.offset.load(Ordering::Relaxed);
         EntryPlace {
             page,
             offset,
@@ -365,7 +363,8 @@ impl<T, B: Default> Directory<T, B> {
     #[allow(unsafe_code)]
     pub(crate) fn at<E>(&self, &EntryPlace { page, offset, .. }: &EntryPlace<E>) -> Option<&T> {
         const { assert!(PAGE_SLOTS < 252 || size_of::<T>() == size_of::<E>()) };
-        let (offset, shown) = (offset as usize, size_of::<E>());
+        let offset = offset as usize;
+        let shown = size_of::<E>();
         // The entries of a checker may differ in size.
         let offset = if size_of::<T>() == shown {
             offset

@@ -83,7 +83,8 @@ mod tests {
     #[test]
     fn the_difference_never_wraps() {
         let cell = RawCell::default();
-        let (mut net, mut random) = (0_i128, 1_u64);
+        let mut net = 0_i128;
+        let mut random = 1_u64;
         let steps = many(200_000);
         for step in 0..steps {
             random = random
@@ -97,22 +98,19 @@ mod tests {
                 step < steps / 2
             };
             let hits = i128::from(n) < LENT;
+            let change = if charge {
+                i128::from(n)
+            } else {
+                -i128::from(n)
+            };
             match (charge, cell.left_without(n)) {
                 (true, _) if hits && cell.left.load(Ordering::Relaxed).checked_add(n).is_some() => {
                     cell.charged(n)
                 }
                 (false, Some(left)) if hits => cell.leave(left),
-                _ => cell.count_slow(if charge {
-                    i128::from(n)
-                } else {
-                    -i128::from(n)
-                }),
+                _ => cell.count_slow(change),
             }
-            net += if charge {
-                i128::from(n)
-            } else {
-                -i128::from(n)
-            };
+            net += change;
             assert_eq!(cell.net(), net);
         }
     }

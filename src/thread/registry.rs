@@ -123,7 +123,8 @@ impl Registry {
     fn take(&self) -> *const Block {
         self.threads.fetch_add(1, Ordering::Relaxed);
         // The hint is no edge: the blocks with a number are made (E9). Each is tried once.
-        let (made, mut from) = (self.numbered.load(Ordering::Acquire), 0);
+        let made = self.numbered.load(Ordering::Acquire);
+        let mut from = 0;
         while let Some(lowest) = self
             .shelves
             .lowest_ended(from)

@@ -83,12 +83,8 @@ fn visit(block: &Block, which: Which, bytes: u64) {
     let counts = &block.unowned;
     counts.of(which).visit(bytes);
     let sum = counts.sum();
-    if sum
-        .wrapping_sub(counts.last_asked.load(Ordering::Relaxed))
-        .cast_signed()
-        .unsigned_abs()
-        >= STEP
-    {
+    let moved = sum.wrapping_sub(counts.last_asked.load(Ordering::Relaxed));
+    if moved.cast_signed().unsigned_abs() >= STEP {
         counts.last_asked.store(sum, Ordering::Relaxed);
         deferred().announce(UNOWNED);
     }

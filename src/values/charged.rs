@@ -19,6 +19,10 @@ use crate::units::IntoBytes;
 /// charge does not follow a value that grows or shrinks: [`resize_to`](Self::resize_to) and
 /// [`reweigh`](Self::reweigh) change it.
 ///
+/// Charge what the value is and holds, not what it shows: its own size, its blocks on the heap, its
+/// place in what keeps it (a slot of a table, an [`Arc`](std::sync::Arc)'s two counts).
+/// [`weighed`](Self::weighed) adds up the first two.
+///
 /// ```
 /// use memcg::{Charged, Limits, Runtime};
 ///
@@ -31,11 +35,13 @@ use crate::units::IntoBytes;
 /// assert_eq!(query.live(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "dropped at once it gives the bytes back at once"]
+#[must_use = "dropped at once it gives the bytes back at once, and `let _ =` drops it at once: bind it to a name, as in `let _value =`"]
 pub struct Charged<T> {
     // The order of the drops.
     value: T,
     charge: Charge,
+    /// The most bytes of hash tables that a weighing has found: see [`Weigh::table_bytes`].
+    tables: usize,
 }
 
 impl<T> Charged<T> {
@@ -54,7 +60,11 @@ impl<T> Charged<T> {
     /// # }
     /// ```
     pub const fn new(value: T, charge: Charge) -> Self {
-        Charged { value, charge }
+        Charged {
+            value,
+            charge,
+            tables: 0,
+        }
     }
 
     /// Charges `bytes` as [`Group::charge`] does, and then calls `make` for the value. It may
@@ -70,10 +80,32 @@ impl<T> Charged<T> {
         make: impl FnOnce() -> T,
     ) -> Result<Self, ChargeError> {
         let charge = group.charge(bytes)?;
-        Ok(Charged {
-            value: make(),
-            charge,
-        })
+        Ok(Charged::new(make(), charge))
+    }
+
+    /// Charges `bytes` as [`Group::try_charge`] does, and then calls `make` for the value. By
+    /// itself it never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`]; `make` was not called.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
+    /// use memcg::Charged;
+    ///
+    /// let body = Charged::try_make(&runtime.root(), 80, || vec![0_u8; 80])?;
+    /// assert!(Charged::try_make(&runtime.root(), 21, || vec![0_u8; 21]).is_err());
+    /// # drop(body);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_make(
+        group: &Group,
+        bytes: impl IntoBytes,
+        make: impl FnOnce() -> T,
+    ) -> Result<Self, ChargeError> {
+        let charge = group.try_charge(bytes)?;
+        Ok(Charged::new(make(), charge))
     }
 
     /// Returns the charge.
@@ -94,11 +126,8 @@ impl<T> Charged<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn map<U>(this: Self, make: impl FnOnce(T) -> U) -> Charged<U> {
-        let Charged { value, charge } = this;
-        Charged {
-            value: make(value),
-            charge,
-        }
+        let Charged { value, charge, .. } = this;
+        Charged::new(make(value), charge)
     }
 
     /// Takes both apart. From here on the caller drops the value before the charge: two variables
@@ -149,8 +178,13 @@ impl<T> Charged<T> {
 }
 
 impl<T: Weigh> Charged<T> {
-    /// Charges `group` for the [weight](Weigh) of a value that exists already. It may block, as
-    /// [`Group::charge`].
+    /// Charges `group` for a value that exists already: for its own size, `size_of::<T>()`, and for
+    /// [the heap behind it](Weigh). It may block, as [`Group::charge`].
+    ///
+    /// A hash table of the standard library that has been thinned out by removals weighs less than it
+    /// has, and that cannot be told from outside: [shrink](Weigh::shrink_heap) such a table before it
+    /// is charged. From here on the charge keeps the largest table that it has seen: see
+    /// [`reweigh`](Self::reweigh).
     ///
     /// # Errors
     ///
@@ -161,7 +195,9 @@ impl<T: Weigh> Charged<T> {
     /// use memcg::Charged;
     ///
     /// let name = Charged::weighed(&runtime.root(), String::from("acme"))?;
-    /// assert_eq!(runtime.root().live(), 4);
+    /// assert_eq!(runtime.root().live(), 24 + 4, "three words, and the text");
+    /// let point = Charged::weighed(&runtime.root(), (1.0_f64, 2.0_f64))?;
+    /// assert_eq!(runtime.root().live(), 28 + 16);
     /// let (kept, refused) = Charged::weighed(&runtime.root(), vec![0_u8; 97]).unwrap_err().into_parts();
     /// assert_eq!((kept.len(), refused.group()), (97, &runtime.root()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -171,28 +207,109 @@ impl<T: Weigh> Charged<T> {
         reason = "the item comes back in place: no memory is allocated for it"
     )]
     pub fn weighed(group: &Group, value: T) -> Result<Self, PushError<T>> {
-        match group.charge(value.weigh()) {
-            Ok(charge) => Ok(Charged { value, charge }),
+        let (bytes, tables) = weight(&value, 0);
+        match group.charge(bytes) {
+            Ok(charge) => Ok(Charged {
+                value,
+                charge,
+                tables,
+            }),
             Err(refused) => Err(PushError::new(value, refused, 0)),
         }
     }
 
-    /// Weighs the value anew, and charges what it holds now. More is charged whatever the limits
-    /// say, for it exists already: [`Group::forced`] counts what is above max.
+    /// Charges `group` as [`weighed`](Self::weighed) does, by [`Group::try_charge`]. By itself it
+    /// never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`] has the value.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
+    /// use memcg::Charged;
+    ///
+    /// let name = Charged::try_weighed(&runtime.root(), String::from("acme"))?;
+    /// let refused = Charged::try_weighed(&runtime.root(), vec![0_u8; 200]).unwrap_err();
+    /// assert_eq!(refused.into_parts().0.len(), 200);
+    /// # drop(name);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[allow(
+        clippy::result_large_err,
+        reason = "the item comes back in place: no memory is allocated for it"
+    )]
+    pub fn try_weighed(group: &Group, value: T) -> Result<Self, PushError<T>> {
+        let (bytes, tables) = weight(&value, 0);
+        match group.try_charge(bytes) {
+            Ok(charge) => Ok(Charged {
+                value,
+                charge,
+                tables,
+            }),
+            Err(refused) => Err(PushError::new(value, refused, 0)),
+        }
+    }
+
+    /// Weighs the value anew, and charges what it is and holds now. More is charged whatever the
+    /// limits say, for it exists already: [`Group::forced`] counts what is above max.
+    ///
+    /// Hash tables of the standard library keep their size when entries are removed, and do not show
+    /// it. So the charge for all tables of the value together stays that of the largest that a
+    /// weighing has seen, until [`shrink_to_fit`](Self::shrink_to_fit). Weigh a table that grows
+    /// before its entries are removed, or the charge has not seen it.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// use memcg::Charged;
+    /// use std::collections::HashMap;
     ///
-    /// let mut row = Charged::weighed(&runtime.root(), Vec::<u64>::with_capacity(1))?;
-    /// row.reserve_exact(10);
-    /// Charged::reweigh(&mut row);
-    /// assert_eq!(runtime.root().live(), 80);
+    /// let mut rows = Charged::weighed(&runtime.root(), HashMap::<u64, Vec<u8>>::new())?;
+    /// rows.extend((0..100).map(|row| (row, vec![0; 1_000])));
+    /// Charged::reweigh(&mut rows);
+    /// let full = runtime.root().live();
+    /// rows.retain(|&row, _| row == 7);
+    /// Charged::reweigh(&mut rows);
+    /// assert_eq!(full - runtime.root().live(), 99_000, "the values have gone, and the table is there");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reweigh(this: &mut Self) {
-        this.charge.force_resize(this.value.weigh());
+        let (bytes, tables) = weight(&this.value, this.tables);
+        this.tables = tables;
+        this.charge.force_resize(bytes);
     }
+
+    /// Gives back what the value has allocated and does not need ([`Weigh::shrink_heap`]), and
+    /// charges what is left. This alone lowers the charge of a hash table that was thinned out: the
+    /// table's own `shrink_to_fit` tells the charge nothing.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// use memcg::Charged;
+    /// use std::collections::HashSet;
+    ///
+    /// let mut seen = Charged::weighed(&runtime.root(), (0..100_000_u64).collect::<HashSet<_>>())?;
+    /// seen.retain(|&key| key == 7);
+    /// Charged::shrink_to_fit(&mut seen);
+    /// assert!(runtime.root().live() < 200);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shrink_to_fit(this: &mut Self) {
+        this.value.shrink_heap();
+        this.tables = 0;
+        Charged::reweigh(this);
+    }
+}
+
+/// The bytes that a value is charged for, where tables of so many bytes were seen before, and the
+/// most bytes of tables by now.
+fn weight<T: Weigh>(value: &T, seen: usize) -> (usize, usize) {
+    let (heap, tables) = (value.heap_bytes(), value.table_bytes());
+    let most = tables.max(seen);
+    let bytes = size_of::<T>()
+        .saturating_add(heap.saturating_sub(tables))
+        .saturating_add(most);
+    (bytes, most)
 }
 
 impl<T> Deref for Charged<T> {
@@ -282,17 +399,57 @@ mod tests {
     #[test]
     fn a_value_is_weighed_anew() {
         let runtime = Runtime::builder().audit(true).build().unwrap();
-        let group = runtime.root().create("q", Limits::new().max(10)).unwrap();
+        let own = size_of::<String>() as u64;
+        let group = runtime
+            .root()
+            .create("text", Limits::new().max(34))
+            .unwrap();
         let mut text = Charged::weighed(&group, String::with_capacity(10)).unwrap();
         text.push_str("more than ten bytes");
         Charged::reweigh(&mut text);
+        let heap = text.capacity() as u64;
         assert_eq!(
             (group.live(), group.forced()),
-            (text.capacity() as u64, text.capacity() as u64 - 10)
+            (own + heap, own + heap - 34)
         );
         text.clear();
         text.shrink_to_fit();
         Charged::reweigh(&mut text);
-        assert_eq!(group.live(), 0);
+        assert_eq!(group.live(), own);
+    }
+
+    /// A value costs its own size also where nothing is behind it.
+    #[test]
+    fn plain_values_are_bounded() {
+        let runtime = Runtime::builder().audit(true).build().unwrap();
+        let group = runtime.root().create("q", Limits::new().max(1024)).unwrap();
+        let point = || Charged::weighed(&group, (1.0_f64, 2.0_f64)).ok();
+        let points: Vec<_> = std::iter::from_fn(point).collect();
+        assert_eq!(points.len(), 1024 / 16);
+    }
+
+    #[test]
+    fn the_largest_table_stays_charged_until_it_is_shrunk() {
+        use std::collections::HashMap;
+        let runtime = Runtime::builder().audit(true).build().unwrap();
+        let group = runtime.root();
+        let map: HashMap<u64, u64> = (0..28_672).map(|key| (key, key)).collect();
+        let mut map = Charged::weighed(&group, map).unwrap();
+        let full = group.live();
+        for key in 0..28_672 {
+            map.remove(&key);
+        }
+        Charged::reweigh(&mut map);
+        assert_eq!(group.live(), full);
+        map.insert(1, 1);
+        map.shrink_to_fit(); // of the table, which the charge does not see
+        Charged::reweigh(&mut map);
+        assert_eq!(group.live(), full);
+        Charged::shrink_to_fit(&mut map);
+        let own = size_of::<HashMap<u64, u64>>() + map.heap_bytes();
+        assert_eq!(group.live(), own as u64);
+        assert!(group.live() < 200);
+        Charged::reweigh(&mut map);
+        assert_eq!(group.live(), own as u64);
     }
 }

@@ -93,7 +93,35 @@ impl<T> ChargedVec<T> {
         Ok(())
     }
 
-    /// Adds items until one is refused. The error has that one; those before it are in the vector,
+    /// Adds an item. It never blocks: the vector grows as by [`try_reserve`](Self::try_reserve).
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`] has the item.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
+    /// let mut rows = memcg::ChargedVec::new(&runtime.root());
+    /// let refused = (0_u64..).find_map(|row| rows.try_push(row).err()).expect("the max");
+    /// assert_eq!(refused.into_parts().0, rows.len() as u64);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    #[allow(
+        clippy::result_large_err,
+        reason = "the item comes back in place: no memory is allocated for it"
+    )]
+    pub fn try_push(&mut self, item: T) -> Result<(), PushError<T>> {
+        if self.spare() == 0
+            && let Err(refused) = self.try_reserve(1)
+        {
+            return Err(PushError::new(item, refused, self.charge().bytes()));
+        }
+        self.vec().push(item);
+        Ok(())
+    }
+
+    /// Adds items until one is refused. It may block, as [`push`](Self::push). The error has that one; those before it are in the vector,
     /// and those behind it stay in an iterator that was lent by [`by_ref`](Iterator::by_ref).
     ///
     /// # Errors
@@ -121,7 +149,25 @@ impl<T> ChargedVec<T> {
     /// [`ChargeError`]; the vector is as it was. The block that it has stays charged beside the one
     /// it asked for.
     pub fn reserve(&mut self, more: usize) -> Result<(), ChargeError> {
-        self.reserve_with(more, OnFull::Refuse)
+        self.reserve_by(more, true, |group, bytes| group.charge(bytes))
+    }
+
+    /// Makes room for `more` items, as [`Group::try_charge`] charges, and never blocks. Memory that
+    /// the system refuses aborts, as with [`reserve`](Self::reserve).
+    ///
+    /// # Errors
+    ///
+    /// As [`reserve`](Self::reserve).
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
+    /// let mut rows = memcg::ChargedVec::<u64>::new(&runtime.root());
+    /// rows.try_reserve(5)?;
+    /// assert!(rows.try_reserve(20).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_reserve(&mut self, more: usize) -> Result<(), ChargeError> {
+        self.reserve_by(more, true, |group, bytes| group.try_charge(bytes))
     }
 
     /// Makes room for `more` items, and does what `full` says if there is none, as
@@ -138,24 +184,35 @@ impl<T> ChargedVec<T> {
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let mut rows = ChargedVec::<u64>::new(&runtime.root());
     /// assert!(rows.reserve_with(20, OnFull::Reclaim).is_err());
-    /// rows.reserve_with(20, OnFull::Force)?;
+    /// rows.reserve_with(10, OnFull::Reclaim)?;
     /// rows.push(7)?; // in the room that it has
-    /// assert_eq!((rows.capacity(), runtime.root().forced()), (20, 60));
+    /// assert_eq!((rows.len(), runtime.root().live()), (1, rows.capacity() as u64 * 8));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reserve_with(&mut self, more: usize, full: OnFull) -> Result<(), ChargeError> {
+        // A wait is for what the caller needs.
+        let asks_for_more = !matches!(full, OnFull::Wait(_));
+        self.reserve_by(more, asks_for_more, |group, bytes| {
+            group.charge_with(bytes, full)
+        })
+    }
+
+    fn reserve_by(
+        &mut self,
+        more: usize,
+        asks_for_more: bool,
+        charge: impl Fn(&Group, Bytes) -> Result<Charge, ChargeError>,
+    ) -> Result<(), ChargeError> {
         if self.grow_if_room(more) {
             return Ok(());
         }
         let (needed, half_more) = (self.needed(more), self.half_more(more));
-        // A wait is for what the caller needs.
-        let may_ask_for_more = half_more > needed && !matches!(full, OnFull::Wait(_));
-        if may_ask_for_more && self.grow_to(half_more, full).is_ok() {
+        if asks_for_more && half_more > needed && self.grow_to(half_more, &charge).is_ok() {
             return Ok(());
         }
         let room = usize::try_from(self.charge().group().headroom()).unwrap_or(usize::MAX)
             / size_of::<T>().max(1);
-        self.grow_to(room.clamp(needed, half_more), full)
+        self.grow_to(room.clamp(needed, half_more), charge)
     }
 
     /// Makes room for `more` items, and waits for it as [`Group::charge_async`] does.
@@ -189,14 +246,15 @@ impl<T> ChargedVec<T> {
         // A wait for what can come only once this vector is gone would not end.
         let room = group.effective_max().saturating_sub(self.charge().bytes());
         let can_fit = |items: usize| bytes_of::<T>(items) <= room;
-        let (needed, half_more) = (self.needed(more), self.half_more(more));
+        let needed = self.needed(more);
+        let half_more = self.half_more(more);
         let items = if can_fit(half_more) {
             half_more
         } else {
             needed
         };
         if !can_fit(items) {
-            return self.grow_to(items, OnFull::Reclaim);
+            return self.grow_to(items, |group, bytes| group.try_charge(bytes));
         }
         let charge = group.charge_async(Bytes(bytes_of::<T>(items))).await?;
         self.grow_with(items, charge);
@@ -293,12 +351,13 @@ impl<T> ChargedVec<T> {
     }
 
     /// Grows to a capacity of so many items, which are charged beside those that it has.
-    fn grow_to(&mut self, items: usize, full: OnFull) -> Result<(), ChargeError> {
-        let charge = self
-            .charge()
-            .group()
-            .charge_with(Bytes(bytes_of::<T>(items)), full)?;
-        self.grow_with(items, charge);
+    fn grow_to(
+        &mut self,
+        items: usize,
+        charge: impl Fn(&Group, Bytes) -> Result<Charge, ChargeError>,
+    ) -> Result<(), ChargeError> {
+        let new = charge(&self.charge().group(), Bytes(bytes_of::<T>(items)))?;
+        self.grow_with(items, new);
         Ok(())
     }
 
@@ -404,7 +463,7 @@ mod tests {
 
     use super::*;
     use crate::sync::many;
-    use crate::{Limits, Priority, Reclaim, ReclaimContext, Runtime};
+    use crate::{Limits, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
 
     /// A group without credit, so that its peak is what charges held.
     fn group(max: usize) -> (Runtime, Group) {
@@ -518,9 +577,10 @@ mod tests {
     fn reclaim_makes_room_for_many_items_at_once() {
         let (_runtime, group) = group(1 << 20);
         let rest = Arc::new(Rest(Mutex::new(group.force_charge(1 << 20))));
-        let _registration = group.register_reclaimer(rest, Priority::NORMAL);
+        let _registration = group.register_reclaimer(rest, ReclaimPriority::NORMAL);
         let mut vec = ChargedVec::new(&group);
-        let (mut grown, mut capacity) = (0, 0);
+        let mut grown = 0;
+        let mut capacity = 0;
         for item in 0..many(10_000) {
             vec.push(item).unwrap();
             grown += usize::from(vec.capacity() != capacity);
@@ -549,7 +609,8 @@ mod tests {
             );
         }
         let begun = Instant::now();
-        let (mut charge, wait) = (held, Duration::from_secs(600));
+        let mut charge = held;
+        let wait = Duration::from_secs(600);
         std::thread::scope(|scope| {
             let reserve = scope.spawn(|| vec.reserve_with(50, OnFull::Wait(wait)));
             while group.waiting_count() == 0 && !reserve.is_finished() {
@@ -559,8 +620,6 @@ mod tests {
             reserve.join().unwrap().unwrap();
         });
         assert!(vec.capacity() >= 50 && begun.elapsed() < wait);
-        vec.reserve_with(500, OnFull::Force).unwrap();
-        assert_eq!((vec.capacity(), group.forced()), (500, 3_200));
     }
 
     #[test]

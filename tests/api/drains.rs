@@ -5,8 +5,7 @@
 //! switch of the batch, the first child, an explicit call. `counts()` is read before and after each
 //! of many operations.
 
-use memcg::expert::FixedBatch;
-use memcg::figures::Counts;
+use memcg::figures::TreeCounts;
 use memcg::{CounterConfig, PageCounter};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -53,7 +52,7 @@ impl Tree {
         }
     }
 
-    fn drained_by(&self, job: impl FnOnce(&Self)) -> Counts {
+    fn drained_by(&self, job: impl FnOnce(&Self)) -> TreeCounts {
         let before = self.r.counts();
         job(self);
         let mut counts = self.r.counts();
@@ -77,7 +76,8 @@ impl Tree {
     #[track_caller]
     fn assert_drains_a(&self, what: &str, job: impl FnOnce(&Self)) {
         self.stock_up();
-        let (below_a, elsewhere) = (self.a.stocked(), self.c.stocked());
+        let below_a = self.a.stocked();
+        let elsewhere = self.c.stocked();
         assert!(
             below_a > 0 && elsewhere > 0,
             "there is something to drain, and something to spare"
@@ -385,7 +385,8 @@ fn the_first_child_drains_its_parent() {
             a.charge(1).expect("unlimited");
             other.with(&a, |a| a.charge(1).expect("unlimited"));
         }
-        let (stocked, before) = (a.stocked(), r.counts());
+        let stocked = a.stocked();
+        let before = r.counts();
         assert!(stocked > 0);
         let b = a.child();
         let after = r.counts();

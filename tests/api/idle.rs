@@ -5,8 +5,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::expert::FixedBatch;
-use memcg::{Bytes, Counter, Group, Limits, Runtime};
+use memcg::{Bytes, CounterKey, Group, Limits, Runtime};
 
 use crate::support::workers::Other;
 
@@ -48,10 +47,8 @@ fn a_thousand_sleeping_threads_leave_live_charge_alone() {
     const THREADS: u64 = 1_000;
     let runtime = Runtime::builder().audit(true).build().unwrap();
     let group = runtime.root().create("tenant", Limits::new()).unwrap();
-    let (charged, read) = (
-        Barrier::new(THREADS as usize + 1),
-        Barrier::new(THREADS as usize + 1),
-    );
+    let charged = Barrier::new(THREADS as usize + 1);
+    let read = Barrier::new(THREADS as usize + 1);
     thread::scope(|scope| {
         for _ in 0..THREADS {
             let sleeper = thread::Builder::new()
@@ -81,7 +78,9 @@ fn a_thousand_sleeping_threads_leave_live_charge_alone() {
 
 #[test]
 fn credit_that_moves_stays() {
-    let ((runtime, group, before), awake, asleep) = (with_group(), Other::spawn(), Other::spawn());
+    let (runtime, group, before) = with_group();
+    let awake = Other::spawn();
+    let asleep = Other::spawn();
     let mut held = vec![charge_on(&awake, &group), charge_on(&asleep, &group)];
     for visit in 0..6 {
         let idle = if visit == 2 { BATCH - 1 } else { 0 };
@@ -113,7 +112,8 @@ fn credit_that_moves_stays() {
 #[test]
 fn the_credit_of_a_thread_that_has_ended_goes_at_once() {
     let goes_at_once = || {
-        let ((runtime, group, _), other) = (with_group(), Other::spawn());
+        let (runtime, group, _) = with_group();
+        let other = Other::spawn();
         let held = charge_on(&other, &group);
         assert_eq!(releases(&runtime), 0);
         drop(other);
@@ -128,7 +128,9 @@ fn the_credit_of_a_thread_that_has_ended_goes_at_once() {
 
 #[test]
 fn a_thread_gives_its_own_credit_back_without_a_barrier() {
-    let ((runtime, group, before), elsewhere, other) = (with_group(), runtime(), Other::spawn());
+    let elsewhere = runtime();
+    let (runtime, group, before) = with_group();
+    let other = Other::spawn();
     let held = [
         group.charge(1).unwrap(),
         charge_on(&other, &group),
@@ -160,10 +162,10 @@ fn each_counter_gives_back_its_own() {
     let memsw = builder.counter("memsw", memcg::Unit::Bytes);
     let runtime = builder.build().unwrap();
     let group = runtime.root().create("tenant", Limits::new()).unwrap();
-    let amounts = [(Counter::MEMORY, 1), (memsw, 1), (spill, 1)];
+    let amounts = [(CounterKey::MEMORY, 1), (memsw, 1), (spill, 1)];
     let mut held = vec![group.charge_set(&amounts).unwrap()];
     let usage = |group: &Group| {
-        [Counter::MEMORY, memsw, spill].map(|counter| group.counter(counter).unwrap().usage())
+        [CounterKey::MEMORY, memsw, spill].map(|counter| group.counter(counter).unwrap().usage())
     };
     assert_eq!(usage(&group), [BATCH; 3]);
     assert_eq!(
@@ -194,7 +196,8 @@ fn one_runtime_leaves_the_credit_of_another() {
 
 #[test]
 fn groups_offline_are_the_queues() {
-    let ((runtime, group, before), others) = (with_group(), [Other::spawn(), Other::spawn()]);
+    let (runtime, group, before) = with_group();
+    let others = [Other::spawn(), Other::spawn()];
     let held = others.each_ref().map(|other| charge_on(other, &group));
     group.offline().unwrap();
     assert_eq!([(); 4].map(|()| releases(&runtime)), [0; 4]);
@@ -212,7 +215,8 @@ fn groups_offline_are_the_queues() {
 
 #[test]
 fn the_flusher_takes_idle_credit_home() {
-    let ((runtime, group, before), other) = (with_group(), Other::spawn());
+    let (runtime, group, before) = with_group();
+    let other = Other::spawn();
     let held = charge_on(&other, &group);
     assert_eq!(group.usage(), BATCH);
     runtime.start_flusher(Duration::from_millis(5)).unwrap();

@@ -15,7 +15,8 @@
 //! * `incidents`: the last refusals and victims;
 //! * `misuse`: wrong use of counters; `bad_input`: names, limits and configurations that do not
 //!   hold;
-//! * `pools`: with feature `tracing`, an event for each object that is taken, and for each drain.
+//! * `pools`: with feature `tracing`, an event for each object that is taken, and for each drain;
+//!   `refused`: and for refusals, in bounds.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -36,5 +37,7 @@ mod page_counter;
 #[cfg(feature = "tracing")]
 mod pools;
 mod refusals;
+#[cfg(feature = "tracing")]
+mod refused;
 mod snapshot;
 mod spec;

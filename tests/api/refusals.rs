@@ -5,10 +5,9 @@ use std::error::Error;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::expert::FixedBatch;
 use memcg::{
-    Bytes, Charge, ChargeError, Counter, CounterConfig, Group, Limit, Limits, OnFull, OomPolicy,
-    PageCounter, Priority, Runtime, Unit,
+    Bytes, Charge, ChargeError, CounterConfig, CounterKey, Group, Limit, Limits, OnFull, OomPolicy,
+    PageCounter, ReclaimPriority, Runtime, Unit,
 };
 
 use crate::support::reclaimers::{KIB, call, lock};
@@ -28,7 +27,7 @@ fn refused(group: &Group, bytes: u64) -> ChargeError {
 
 /// A reclaimer that has nothing, so that charges are refused as before.
 fn empty_handed(group: &Group) -> impl Sized + use<> {
-    group.register_reclaimer(call(|_, _| 0), Priority::NORMAL)
+    group.register_reclaimer(call(|_, _| 0), ReclaimPriority::NORMAL)
 }
 
 /// `/acme` with a max of 10 KiB, of which its child `q17` holds 8 KiB.
@@ -98,7 +97,7 @@ fn a_further_counter() {
         .expect("a number");
     let text = "/acme refused 12 B of swap for /acme: short by 2 B, max 10 B; \
                 neither waiting nor reclaim can help; to fit, raise max of swap of /acme or charge less";
-    let set = |bytes| acme.charge_set(&[(Counter::MEMORY, 5), (swap, bytes)]);
+    let set = |bytes| acme.charge_set(&[(CounterKey::MEMORY, 5), (swap, bytes)]);
     assert_prints(&set(12).expect_err("no room"), text);
     let _held = set(8).expect("room");
     let text = "/acme refused 4 B of swap for /acme: short by 2 B, usage 8 B of max 10 B; \
@@ -117,7 +116,7 @@ fn a_further_counter_of_things() {
     let acme = create(&runtime.root(), "acme");
     let query = create(&acme, "q17");
     let of = |group: &Group, counter| group.counter(counter).expect("declared");
-    let units = [descriptors, delays, Counter::MEMORY].map(|counter| of(&acme, counter).unit());
+    let units = [descriptors, delays, CounterKey::MEMORY].map(|counter| of(&acme, counter).unit());
     assert_eq!(units, [Unit::Events, Unit::Nanoseconds, Unit::Bytes]);
     of(&acme, descriptors).set_max(3).expect("a number");
     of(&acme, delays).set_max(5_000).expect("a number");
@@ -197,7 +196,8 @@ fn inside_reclaim() {
     let (acme, query, _held) = full(&runtime);
     let said = Arc::new(Mutex::new(String::new()));
     let _registration = {
-        let (query, said) = (query.clone(), Arc::clone(&said));
+        let query = query.clone();
+        let said = Arc::clone(&said);
         let asks = call(move |_, _| {
             *lock(&said) = query
                 .charge(Bytes(3 * KIB))
@@ -205,7 +205,7 @@ fn inside_reclaim() {
                 .to_string();
             0
         });
-        acme.register_reclaimer(asks, Priority::NORMAL)
+        acme.register_reclaimer(asks, ReclaimPriority::NORMAL)
     };
     refused(&query, 3 * KIB);
     let helps = "inside reclaim, which does not nest; reclaim can help; to fit, release memory in /acme or raise max of /acme";
@@ -253,7 +253,8 @@ fn a_stock_is_named_where_it_may_have_credit() {
         .expect("a name");
     let queries = ["a", "b"].map(|name| create(&acme, name));
     let _held = queries.each_ref().map(|query| charge(query, KIB));
-    let (usage, open) = (acme.usage(), refused(&queries[0], 11 * KIB).to_string());
+    let usage = acme.usage();
+    let open = refused(&queries[0], 11 * KIB).to_string();
     assert_eq!(
         (usage, acme.usage()),
         (8 * KIB, 8 * KIB),
@@ -280,7 +281,8 @@ fn a_stock_is_named_where_it_may_have_credit() {
 fn counters() {
     let top = PageCounter::root(CounterConfig::new().batch(0).max(100));
     let job = top.child();
-    let (at, of) = (top.id(), job.id());
+    let at = top.id();
+    let of = job.id();
     let refused = job.charge(120).expect_err("no room");
     let text = format!(
         "{at} refused 120 for {of}: short by 20, max 100; to fit, raise its max or charge less"

@@ -4,7 +4,6 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use memcg::expert::Inspect;
 use memcg::figures::{Snapshot, SnapshotRow};
 use memcg::{Bytes, Charge, Event, Group, GroupName, Limit, Limits, Unit};
 
@@ -198,7 +197,8 @@ fn parents_first_and_siblings_by_name() {
     let name = |parent: &Group, name: GroupName<'_>| {
         parent.create(name, Limits::new()).expect("a free name")
     };
-    let (b, a) = (create(&root, "b"), create(&root, "a"));
+    let b = create(&root, "b");
+    let a = create(&root, "a");
     let groups = [
         name(&root, GroupName::Unnamed),
         name(&root, GroupName::Number(10)),
@@ -305,19 +305,22 @@ fn each_figure_is_the_groups() {
             );
             assert_eq!(
                 (row.max, row.high, row.low),
-                (group.max(), group.high(), group.low()),
+                (group.max(), group.inspect().high(), group.inspect().low()),
                 "{}",
                 row.path
             );
             assert_eq!(
                 (row.soft, row.min),
-                (group.soft(), group.min()),
+                (group.inspect().soft(), group.inspect().min()),
                 "{}",
                 row.path
             );
             assert_eq!(
                 (row.own, row.stocked_bound),
-                (Some(group.live_local()), group.memory().stocked_bound()),
+                (
+                    Some(group.inspect().live_local()),
+                    group.memory().stocked_bound()
+                ),
                 "{}",
                 row.path
             );
@@ -508,15 +511,17 @@ fn while_groups_come_and_go() {
             .map(|number| create(&tenants[number % 2], &format!("stay{number}")))
             .collect();
         let _held: Vec<_> = stays.iter().map(|group| charge(group, 100)).collect();
-        let (next, at_work, seen) = (
-            AtomicU64::new(1),
-            AtomicUsize::new(4),
-            AtomicBool::new(false),
-        );
-        let (mut charged, mut meanwhile) = (0, 0);
+        let next = AtomicU64::new(1);
+        let at_work = AtomicUsize::new(4);
+        let seen = AtomicBool::new(false);
+        let mut charged = 0;
+        let mut meanwhile = 0;
         std::thread::scope(|scope| {
             for thread in 0..4 {
-                let (tenant, next, at_work, seen) = (&tenants[thread % 2], &next, &at_work, &seen);
+                let tenant = &tenants[thread % 2];
+                let next = &next;
+                let at_work = &at_work;
+                let seen = &seen;
                 scope.spawn(move || {
                     come_and_go(tenant, next, seen);
                     at_work.fetch_sub(1, Ordering::Relaxed);

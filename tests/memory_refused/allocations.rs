@@ -3,7 +3,6 @@
 
 use std::fmt::Write;
 
-use memcg::expert::FixedBatch;
 use memcg::{Bytes, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 use crate::support::workers::Other;
@@ -51,7 +50,8 @@ fn make_and_throw_away(builder: RuntimeBuilder, long: bool) -> u64 {
         .build()
         .expect("a configuration that holds");
     let root = runtime.root();
-    let (mut groups, mut refused) = (Vec::with_capacity(GROUPS), 0);
+    let mut groups = Vec::with_capacity(GROUPS);
+    let mut refused = 0;
     let mut parent = root.clone();
     let mut name = String::with_capacity(256);
     for number in 0..GROUPS {
@@ -156,7 +156,8 @@ fn create_is_refused_while_the_dying_wait_for_their_barrier() {
                 .expect("a configuration that holds");
             let root = runtime.root();
             let other = Other::spawn();
-            let (mut refused, mut groups) = (0, Vec::with_capacity(GROUPS));
+            let mut refused = 0;
+            let mut groups = Vec::with_capacity(GROUPS);
             for number in 0..GROUPS / 10 {
                 for dying in 0..number % 60 {
                     let group = root

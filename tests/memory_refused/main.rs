@@ -63,28 +63,28 @@ fn with_allocations<R>(given: u64, work: impl FnOnce() -> R) -> (R, u64) {
 // SAFETY: the system's allocator, or null.
 unsafe impl GlobalAlloc for Refusing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as the caller promises.
         if is_refused() {
             std::ptr::null_mut()
         } else {
+            // SAFETY: as the caller promises.
             unsafe { System.alloc(layout) }
         }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as the caller promises.
         if is_refused() {
             std::ptr::null_mut()
         } else {
+            // SAFETY: as the caller promises.
             unsafe { System.alloc_zeroed(layout) }
         }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: as the caller promises.
         if is_refused() {
             std::ptr::null_mut()
         } else {
+            // SAFETY: as the caller promises.
             unsafe { System.realloc(block, layout, size) }
         }
     }

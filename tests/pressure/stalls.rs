@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use memcg::figures::GroupPressure;
-use memcg::{Bytes, Group, Limit, Limits, OnFull, OomPolicy, Priority, Runtime};
+use memcg::{Bytes, Group, Limit, Limits, OnFull, OomPolicy, ReclaimPriority, Runtime};
 
 use crate::support::reclaimers::call;
 use crate::support::trees::{assert_empty, build, create, kinds, left_empty, limited, runtimes};
@@ -52,7 +52,8 @@ fn three() -> (Runtime, Group, Group) {
 fn a_thread_in_line_counts_at_each_level() {
     for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 100);
-        let (group, beside) = (create(&top, "q"), create(&top, "beside"));
+        let group = create(&top, "q");
+        let beside = create(&top, "beside");
         let held = group.force_charge(100);
         assert_eq!(group.pressure(), GroupPressure::default());
         let waiter = blocked(&group, 10, &top);
@@ -171,7 +172,7 @@ fn reclaim_counts_for_the_level_that_is_full() {
                 thread::sleep(NAP);
                 0
             }),
-            Priority::NORMAL,
+            ReclaimPriority::NORMAL,
         );
         assert!(group.charge(1).is_err());
         for group in [&group, &top] {
@@ -179,10 +180,13 @@ fn reclaim_counts_for_the_level_that_is_full() {
             assert!(some >= NAP && full == some, "{some:?} {full:?}");
         }
         assert_eq!(runtime.root().pressure().full.total, Duration::ZERO);
-        // The same in a poll, and before a refusal that does not wait.
+        // A task stands still from its first poll on, and the reclaimer is asked meanwhile.
         let before = group.pressure().some.total;
-        drop(in_line(&group, 1));
-        assert!(group.pressure().some.total >= before + NAP);
+        let task = in_line(&group, 1);
+        until("it stood still", || {
+            group.pressure().some.total >= before + NAP
+        });
+        drop(task);
         nothing_stands_still(&[&group, &top]);
     }
 }
@@ -192,7 +196,7 @@ fn a_reclaimer_that_panics_leaves_nothing_behind() {
     let (runtime, top, group) = three();
     let held = group.force_charge(100);
     let registration =
-        group.register_reclaimer(call(|_, _| panic!("on purpose")), Priority::NORMAL);
+        group.register_reclaimer(call(|_, _| panic!("on purpose")), ReclaimPriority::NORMAL);
     assert!(group.charge(1).is_err());
     nothing_stands_still(&[&group, &top]);
     assert!(group.pressure().some.total > Duration::ZERO);
@@ -207,7 +211,8 @@ fn victims_are_waited_for() {
     ));
     let top = limited(&runtime.root(), "top", 100);
     top.set_oom_policy(OomPolicy::Choose);
-    let (group, hog) = (create(&top, "q"), create(&top, "hog"));
+    let group = create(&top, "q");
+    let hog = create(&top, "hog");
     let _hook = hog.on_cancel(|_| thread::sleep(NAP));
     let _held = hog.force_charge(100);
     assert!(group.charge(1).is_err());
@@ -275,7 +280,7 @@ fn what_does_not_count() {
             thread::sleep(Duration::from_millis(1));
             0
         }),
-        Priority::NORMAL,
+        ReclaimPriority::NORMAL,
     );
     group.reclaim(10).expect("not inside a reclaimer");
     top.set_max(Limit::Bytes(50)).expect("bytes");

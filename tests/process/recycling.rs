@@ -4,9 +4,8 @@
 //! group's number, which its id shows, is that of its object. Each test counts what is live, so it
 //! starts this program again for itself alone.
 
-use memcg::expert::Inspect as _;
-use memcg::expert::{BarrierMode, FixedBatch};
-use memcg::{Bytes, Charge, Counter, Group, GroupId, Limit, Limits, Runtime, RuntimeBuilder};
+use memcg::barrier::BarrierMode;
+use memcg::{Bytes, Charge, CounterKey, Group, GroupId, Limit, Limits, Runtime, RuntimeBuilder};
 
 use crate::support::alone::alone;
 
@@ -133,10 +132,11 @@ fn the_order_of_drops_does_not_matter() {
                 let runtime = build(&builder);
                 let acme = create(&runtime.root(), "acme");
                 let query = create(&acme, "q17");
-                let (bytes, none) = (charge(&query, 10), charge(&acme, 0));
+                let bytes = charge(&query, 10);
+                let none = charge(&acme, 0);
                 let theirs = query.clone();
                 let other = std::thread::spawn(move || {
-                    theirs.charge_set(&[(spill, 3), (Counter::MEMORY, 5)])
+                    theirs.charge_set(&[(spill, 3), (CounterKey::MEMORY, 5)])
                 });
                 let spilt = other.join().expect("no panic").expect("room");
                 let root = runtime.root();
@@ -164,7 +164,7 @@ fn the_order_of_drops_does_not_matter() {
 }
 
 /// Uses everything that a group has, so that there is something to clean.
-fn wear(runtime: &Runtime, group: &Group, further: Counter) -> (Charge, Charge) {
+fn wear(runtime: &Runtime, group: &Group, further: CounterKey) -> (Charge, Charge) {
     let below = create(group, "below");
     group
         .set_max("50%".parse::<Limit>().expect("a percentage"))
@@ -210,7 +210,8 @@ fn an_object_comes_back_clean() {
             let mut generations = 0;
             for round in 0..20 {
                 let group = create(&root, "worn");
-                let (worn, id) = (number_and_generation(group.id()), group.id());
+                let worn = number_and_generation(group.id());
+                let id = group.id();
                 let held = wear(&runtime, &group, further);
                 group.offline().expect("no children");
                 drop(group);
@@ -245,7 +246,10 @@ fn an_object_comes_back_clean() {
                     (&*group.name(), group.parent(), group.is_offline()),
                     ("next", Some(root.clone()), false)
                 );
-                assert_eq!((group.max(), group.min(), group.low()), (u64::MAX, 0, 0));
+                assert_eq!(
+                    (group.max(), group.inspect().min(), group.inspect().low()),
+                    (u64::MAX, 0, 0)
+                );
                 assert_eq!(
                     group.limits(),
                     Limits::new()
@@ -295,7 +299,8 @@ fn an_object_comes_back_clean() {
                 let verdict = runtime.verify();
                 assert!(verdict.is_ok(), "{verdict}");
                 // Its stock is the runtime's, and full of nothing.
-                let (one, theirs) = (charge(&group, 1), group.clone());
+                let one = charge(&group, 1);
+                let theirs = group.clone();
                 let two = std::thread::spawn(move || charge(&theirs, 2))
                     .join()
                     .expect("no panic");

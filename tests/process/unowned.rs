@@ -26,7 +26,8 @@ fn a_switch_of_groups_charges_what_is_left() {
             for allocated in 1..=8_u64 {
                 charge_unowned(4 << 20);
                 other.run(|| ());
-                let (live, bytes) = (shared.live(), allocated * (4 << 20));
+                let live = shared.live();
+                let bytes = allocated * (4 << 20);
                 assert!(
                     (bytes - LAG..=bytes).contains(&live),
                     "{live} of {bytes} bytes are charged"
@@ -35,7 +36,8 @@ fn a_switch_of_groups_charges_what_is_left() {
             for freed in 1..=8_u64 {
                 uncharge_unowned(4 << 20);
                 other.run(|| ());
-                let (live, bytes) = (shared.live(), (8 - freed) * (4 << 20));
+                let live = shared.live();
+                let bytes = (8 - freed) * (4 << 20);
                 assert!(
                     (bytes..=bytes + LAG).contains(&live),
                     "{live} bytes are charged for {bytes}"

@@ -99,7 +99,8 @@ proptest! {
 
     #[test]
     fn a_long_run_agrees_with_the_twin([adaptive, declares] in any::<[bool; 2]>(), ops in ops(600)) {
-        let (fence, max) = (false, PageCounter::UNLIMITED);
+        let fence = false;
+        let max = PageCounter::UNLIMITED;
         let setup = Setup { batch: 64, adaptive, audit: true, fence, declares, budget: None, max };
         run(&setup, &ops);
     }

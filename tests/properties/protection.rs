@@ -53,8 +53,9 @@ impl Tree {
             .children(parent)
             .map(|child| self.protected(child))
             .sum();
-        let (usage, protected, parent_usage) =
-            (self.usage(at), self.protected(at), self.usage(parent));
+        let usage = self.usage(at);
+        let protected = self.protected(at);
+        let parent_usage = self.usage(parent);
         if siblings > above {
             return protected * above / siblings;
         }
@@ -73,7 +74,8 @@ impl Tree {
     fn scaled(&self, by: u64) -> Tree {
         let mut scaled = self.clone();
         for node in &mut scaled.nodes {
-            (node.own, node.setting) = (node.own * by, node.setting.saturating_mul(by));
+            node.own *= by;
+            node.setting = node.setting.saturating_mul(by);
         }
         scaled
     }
@@ -99,7 +101,8 @@ impl Tree {
 
 /// The units that a counter keeps against pressure on another, by either protection.
 fn kept(counter: &PageCounter, target: &PageCounter) -> u128 {
-    let (min, low) = (counter.effective_min(target), counter.effective_low(target));
+    let min = counter.effective_min(target);
+    let low = counter.effective_low(target);
     assert_eq!(min, low, "the same settings");
     u128::from(min.min(counter.usage()))
 }
@@ -190,11 +193,14 @@ proptest! {
     #[test]
     fn the_same_at_every_scale(tree in trees(1 << 20), by in 2..1_000_u64) {
         let scaled = tree.scaled(by);
-        let (counters, larger) = (tree.grow(), scaled.grow());
+        let counters = tree.grow();
+        let larger = scaled.grow();
         for at in 0..counters.len() {
             for target in (0..=at).filter(|&target| tree.is_within(at, target)) {
-                let (small, large) = (kept(&counters[at], &counters[target]), kept(&larger[at], &larger[target]));
-                let (by, rounded) = (u128::from(by), counters.len() as u128);
+                let small = kept(&counters[at], &counters[target]);
+                let large = kept(&larger[at], &larger[target]);
+                let by = u128::from(by);
+                let rounded = counters.len() as u128;
                 prop_assert!(large >= small * by && large <= (small + rounded) * by, "{small} times {by} is {large}");
             }
         }

@@ -83,7 +83,8 @@ impl Model {
             .filter(|(begin, end)| begin < end)
             .collect();
         parts.sort_unstable();
-        let (mut all, mut reached) = (0, 0);
+        let mut all = 0;
+        let mut reached = 0;
         for (begin, end) in parts {
             all += end.saturating_sub(begin.max(reached));
             reached = reached.max(end);
@@ -162,7 +163,8 @@ proptest! {
 
     #[test]
     fn figures_are_those_of_all_stalls(steps in steps()) {
-        let (mut times, mut model) = (StallTimes::default(), Model::default());
+        let mut times = StallTimes::default();
+        let mut model = Model::default();
         for step in &steps {
             carry_out(step, &mut times, &mut model);
             if let Step::Read = step {

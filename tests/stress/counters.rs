@@ -6,14 +6,15 @@
 //! is left is admitted. All the time a sampler looks for a usage above its limit.
 //!
 //! `MEMCG_STRESS_OPS` sets the number of operations (default 5 * 10^6, a fifth of it without
-//! optimisation: some seconds): `MEMCG_STRESS_OPS=1000000000 cargo test --release --test stress
-//! counters:: -- --nocapture` is the long form.
+//! optimisation: some seconds). The long form:
+//!
+//! `MEMCG_STRESS_OPS=1000000000 cargo test --release --test stress counters:: -- --nocapture`
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
-use memcg::expert::{BarrierMode, FixedBatch};
+use memcg::barrier::BarrierMode;
 use memcg::{CounterConfig, PageCounter};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -98,7 +99,9 @@ impl Node {
             return false;
         }
         let counter = &self.counter;
-        let (forced, max, usage) = (counter.forced(), counter.max(), counter.usage());
+        let forced = counter.forced();
+        let max = counter.max();
+        let usage = counter.usage();
         if forced_charges.still() != Some(still) {
             return false;
         }
@@ -194,12 +197,10 @@ impl Tree {
         assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
         for (node, &live) in self.nodes.iter().zip(&live) {
             let counter = &node.counter;
-            let (usage, stocked, forced, max) = (
-                counter.usage(),
-                counter.stocked(),
-                counter.forced(),
-                counter.max(),
-            );
+            let usage = counter.usage();
+            let stocked = counter.stocked();
+            let forced = counter.forced();
+            let max = counter.max();
             assert_eq!(
                 (counter.live(), usage),
                 (live, live + stocked),
@@ -241,14 +242,13 @@ impl Tree {
         if margin > 1 << 40 {
             return;
         }
-        counter
-            .charge(margin)
-            .unwrap_or_else(|refused| panic!("{margin} are left: {refused}"));
-        counter.uncharge(margin);
-        let refused = counter
-            .charge(margin + 1)
-            .expect_err("one more than is left");
-        assert!(refused.usage + margin + 1 > refused.max, "{refused}");
+        for charge in [PageCounter::charge, PageCounter::try_charge] {
+            charge(counter, margin)
+                .unwrap_or_else(|refused| panic!("{margin} are left: {refused}"));
+            counter.uncharge(margin);
+            let refused = charge(counter, margin + 1).expect_err("one more than is left");
+            assert!(refused.usage + margin + 1 > refused.max, "{refused}");
+        }
     }
 
     /// A leaf goes, sometimes with units still charged to it, and another takes its place.
@@ -349,7 +349,12 @@ impl Lane {
 
     fn charge(&mut self, stress: &Stress, tree: &Tree, index: usize) {
         let units = self.units();
-        match tree.nodes[index].counter.charge(units) {
+        let charge = if self.rng.random_bool(0.3) {
+            PageCounter::try_charge
+        } else {
+            PageCounter::charge
+        };
+        match charge(&tree.nodes[index].counter, units) {
             Ok(()) => self.keep(stress, &tree.nodes[index], index, units),
             Err(refused) => {
                 assert_eq!(

@@ -43,10 +43,8 @@ impl Process {
     /// The group is the process.
     pub(crate) fn in_group(group: &Group) -> Process {
         let (orders, inbox) = channel();
-        let (kills, dead) = (
-            Arc::new(AtomicU64::new(0)),
-            Arc::new(AtomicBool::new(false)),
-        );
+        let kills = Arc::new(AtomicU64::new(0));
+        let dead = Arc::new(AtomicBool::new(false));
         let thread = {
             let dead = Arc::clone(&dead);
             thread::spawn(move || {
@@ -62,7 +60,8 @@ impl Process {
             })
         };
         let hook = {
-            let (kills, orders) = (Arc::clone(&kills), orders.clone());
+            let kills = Arc::clone(&kills);
+            let orders = orders.clone();
             group.on_cancel(move |_| {
                 kills.fetch_add(1, Ordering::SeqCst);
                 // It may have ended by itself.

@@ -45,7 +45,8 @@ pub(crate) fn stretches(
         failed: AtomicBool::new(false),
         over: AtomicBool::new(false),
     };
-    let (all, work) = (&all, &work);
+    let all = &all;
+    let work = &work;
     std::thread::scope(|scope| {
         for thread in 0..threads {
             scope.spawn(move || all.work(|| work(thread)));

@@ -4,8 +4,9 @@
 use std::ops::Deref;
 use std::thread;
 
-use memcg::expert::{FixedBatch, Inspect};
 use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime, RuntimeBuilder};
+
+use super::waiters::until;
 
 /// No stock.
 pub(crate) fn bare() -> RuntimeBuilder {
@@ -53,11 +54,14 @@ pub(crate) fn assert_sound(runtime: &Runtime) {
     assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
     for group in runtime
         .root()
+        .inspect()
         .descendants()
         .chain([runtime.root()])
         .filter(|group| !group.is_observe_only())
     {
-        let (usage, forced, max) = (group.usage(), group.forced(), group.max());
+        let usage = group.usage();
+        let forced = group.forced();
+        let max = group.max();
         assert!(
             usage - forced <= max,
             "{}: usage {usage}, forced {forced}, max {max}",
@@ -71,11 +75,15 @@ pub(crate) fn assert_sound(runtime: &Runtime) {
 #[track_caller]
 pub(crate) fn assert_empty(runtime: &Runtime) {
     let root = runtime.root();
-    for group in root.descendants().chain([root.clone()]) {
+    for group in root.inspect().descendants().chain([root.clone()]) {
         assert_eq!(group.waiting_count(), 0, "{}", group.path());
     }
     root.children().iter().for_each(Group::offline_tree);
-    runtime.settle();
+    // A thread of the crate keeps a group until it is through with what a charge has left to it.
+    until("no thread keeps a group", || {
+        runtime.settle();
+        runtime.dying_count() == 0
+    });
     root.memory().drain();
     assert_eq!(
         (root.usage(), root.forced(), runtime.dying_count()),

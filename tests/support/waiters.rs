@@ -168,7 +168,8 @@ pub(crate) fn blocked(
     bytes: u64,
     level: &Group,
 ) -> thread::JoinHandle<Result<Charge, ChargeError>> {
-    let (before, group) = (level.waiting_count(), group.clone());
+    let before = level.waiting_count();
+    let group = group.clone();
     let thread = thread::spawn(move || group.charge_with(Bytes(bytes), OnFull::Wait(WATCHDOG)));
     until("a thread in line", || {
         level.waiting_count() > before || thread.is_finished()

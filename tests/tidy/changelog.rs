@@ -1,8 +1,8 @@
 //! `CHANGELOG.md`, in the form of Keep a Changelog.
 
-use crate::reader::{fail_if_any, read};
+use crate::reader::read;
+use crate::rules::Rule;
 
-const WIDTH: usize = 120;
 const SECTIONS: [&str; 6] = [
     "Added",
     "Changed",
@@ -12,8 +12,8 @@ const SECTIONS: [&str; 6] = [
     "Security",
 ];
 
-/// The oldest version has nothing before it that could be changed or fixed.
-fn faults(changelog: &str, version: &str) -> Vec<String> {
+/// The oldest version has nothing before it that could be changed, fixed or broken.
+pub(crate) fn faults(changelog: &str, version: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let versions: Vec<&str> = changelog
         .lines()
@@ -30,9 +30,11 @@ fn faults(changelog: &str, version: &str) -> Vec<String> {
     let mut at = 0;
     for (number, line) in (1..).zip(changelog.lines()) {
         at += usize::from(line.starts_with("## "));
-        let width = line.chars().count();
-        if width > WIDTH {
-            faults.push(format!("line {number} has {width} characters, not {WIDTH}"));
+        let is_first = at == versions.len();
+        if is_first && line.starts_with("- Breaking: ") {
+            faults.push(format!(
+                "line {number}: `Breaking` in the first version, which can break no build"
+            ));
         }
         let Some(section) = line.strip_prefix("### ") else {
             continue;
@@ -42,10 +44,8 @@ fn faults(changelog: &str, version: &str) -> Vec<String> {
                 "line {number}: no section `{section}`, they are {}",
                 SECTIONS.join(", ")
             ));
-        } else if at == versions.len() && section != SECTIONS[0] {
-            faults.push(format!(
-                "line {number}: `{section}` in the first version: say under `Added` what there is"
-            ));
+        } else if is_first && section != SECTIONS[0] {
+            faults.push(format!("line {number}: `{section}` in the first version"));
         }
     }
     faults
@@ -53,15 +53,12 @@ fn faults(changelog: &str, version: &str) -> Vec<String> {
 
 #[test]
 fn it_has_its_form() {
-    fail_if_any(
-        "the form of CHANGELOG.md",
-        &faults(&read("CHANGELOG.md"), env!("CARGO_PKG_VERSION")),
-    );
+    Rule::Changelog.hold(&faults(&read("CHANGELOG.md"), env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
 fn another_form_is_found() {
-    let good = "# Changelog\n\n## 0.2.0 - unreleased\n\n### Fixed\n\n- a\n\n## 0.1.0 - 2030-01-02\n\n### Added\n\n- b\n";
+    let good = "# Changelog\n\n## 0.2.0 - unreleased\n\n### Fixed\n\n- Breaking: a\n\n## 0.1.0 - 2030-01-02\n\n### Added\n\n- b\n";
     assert_eq!(faults(good, "0.2.0"), [""; 0]);
     let of = |from: &str, to: &str| faults(&good.replacen(from, to, 1), "0.2.0");
     assert_eq!(
@@ -70,11 +67,11 @@ fn another_form_is_found() {
     );
     assert_eq!(
         of("Added", "Fixed"),
-        ["line 11: `Fixed` in the first version: say under `Added` what there is"]
+        ["line 11: `Fixed` in the first version"]
     );
-    assert!(of("Fixed", "Notes")[0].starts_with("line 5: no section `Notes`"));
     assert_eq!(
-        of("- a", &"x".repeat(121)),
-        ["line 7 has 121 characters, not 120"]
+        of("- b", "- Breaking: b"),
+        ["line 13: `Breaking` in the first version, which can break no build"]
     );
+    assert!(of("### Fixed", "### Notes")[0].starts_with("line 5: no section `Notes`"));
 }

@@ -2,8 +2,9 @@
 
 use crate::names::Crate;
 use crate::reader::{
-    Lines, Source, UNIT_TESTS, fail_if_any, sources, split, starts_with_path, tokens, tokens_at,
+    Lines, Source, UNIT_TESTS, sources, split, starts_with_path, tokens, tokens_at,
 };
+use crate::rules::Rule;
 
 /// Paths that enter through `src/sync` alone: what a checker has to see, or is one.
 const DOOR: &[&str] = &[
@@ -30,7 +31,7 @@ const MODELS: &[&str] = &[
 const CHECKED: &[&str] = &["sync", "tests"];
 
 /// Paths through the door, and those beside it.
-fn through_and_beside(of: &Crate) -> (usize, Vec<String>) {
+pub(crate) fn through_and_beside(of: &Crate) -> (usize, Vec<String>) {
     let mut through = 0;
     let mut beside = Vec::new();
     let mut found = |source: &Source, line: usize, path: &str| {
@@ -49,7 +50,8 @@ fn through_and_beside(of: &Crate) -> (usize, Vec<String>) {
     // The prelude has the macro, too.
     for source in of.sources.iter().filter(|source| !source.is_in("tests")) {
         let (code, _) = split(source.production());
-        let (tokens, lines) = (tokens_at(&code), Lines::of(&code));
+        let tokens = tokens_at(&code);
+        let lines = Lines::of(&code);
         for words in tokens
             .windows(2)
             .filter(|words| (words[0].1, words[1].1) == ("thread_local", "!"))
@@ -63,7 +65,7 @@ fn through_and_beside(of: &Crate) -> (usize, Vec<String>) {
 }
 
 /// Lines that name a checker outside of [`CHECKED`].
-fn checkers(sources: &[Source]) -> Vec<String> {
+pub(crate) fn checkers(sources: &[Source]) -> Vec<String> {
     let mut faults = Vec::new();
     for source in sources
         .iter()
@@ -98,18 +100,12 @@ fn concurrency_has_one_door() {
         through > 0,
         "src/sync imports nothing: is this still the door?"
     );
-    fail_if_any(
-        "atomics, locks, thread-locals, loom and shuttle enter through src/sync",
-        &beside,
-    );
+    Rule::OneDoor.hold(&beside);
 }
 
 #[test]
 fn checkers_are_named_in_sync_and_models_only() {
-    fail_if_any(
-        "`cfg(loom)` and `cfg(shuttle)` belong in src/sync and src/tests",
-        &checkers(&sources()),
-    );
+    Rule::Checkers.hold(&checkers(&sources()));
 }
 
 // === the checks themselves ===

@@ -1,96 +1,28 @@
-//! Rules for files: their length, their gates, the version that they state.
+//! Programs of tests and benches, and what manifest, README and the root page say alike: features,
+//! crates, the version.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::process::Command;
 
-use crate::reader::{Source, fail_if_any, read, read_all, root, split, tokens};
+use crate::reader::{read, root, split, tokens};
+use crate::rules::Rule;
 
-const LINES_MAX: usize = 800;
-
-const FUNCTION_MAX: usize = 120;
-
-/// The functions of a file that are longer than [`FUNCTION_MAX`], as `name: lines`. In formatted
-/// code a function ends where a brace stands as far right as it began.
-fn long_functions(text: &str) -> Vec<String> {
-    let (code, _) = split(text);
-    let lines: Vec<&str> = code.lines().collect();
-    let mut long = Vec::new();
-    for (at, line) in lines.iter().enumerate() {
-        let Some(words) = tokens(line)
-            .windows(2)
-            .find(|words| words[0] == "fn")
-            .map(|words| words[1].to_owned())
-        else {
-            continue;
-        };
-        let end = format!("{}}}", &line[..line.len() - line.trim_start().len()]);
-        let begins = line.trim_end().ends_with(['{', '(', '>', ',']) || !line.contains(['{', ';']);
-        let length = lines[at..]
-            .iter()
-            .position(|line| line.trim_end() == end)
-            .map_or(0, |length| length + 1);
-        if begins && length > FUNCTION_MAX {
-            long.push(format!("{words}: {length} lines"));
-        }
-    }
-    long
-}
-
-/// True for files that are built for users and not for tests and benches alone.
-fn is_production(path: &str) -> bool {
-    let mut folders = path.split('/');
-    match folders.next() {
-        Some("crates") => folders.nth(1) == Some("src"),
-        folder => folder == Some("src"),
-    }
-}
-
-/// Files and functions that are too long. A test may be a long function.
-fn too_long(source: &Source) -> Vec<String> {
-    let lines = source.text.lines().count();
-    let file = (lines > LINES_MAX).then(|| format!("{}: {lines} lines", source.path));
-    let functions = if is_production(&source.path) {
-        long_functions(&source.text)
-    } else {
-        Vec::new()
-    };
-    let functions = functions
-        .into_iter()
-        .map(|function| format!("{}: {function}", source.path));
-    file.into_iter().chain(functions).collect()
-}
-
-#[test]
-fn files_and_functions_fit_a_reader() {
-    let files = ["src", "crates", "tests"].map(|folder| read_all(folder, &["rs"]));
-    let faults: Vec<String> = files.iter().flatten().flat_map(too_long).collect();
-    fail_if_any(
-        "no file is longer than 800 lines, no function of a src longer than 120",
-        &faults,
-    );
+/// True if a program of tests or benches has a condition on loom.
+pub(crate) fn steps_aside(program: &str) -> bool {
+    let (code, _) = split(program);
+    code.lines()
+        .any(|line| line.contains("cfg(") && tokens(line).contains(&"loom"))
 }
 
 #[test]
 fn tests_and_benches_step_aside_under_loom() {
-    let mut faults = Vec::new();
-    for folder in ["tests", "benches"] {
-        for program in programs(folder)
-            .iter()
-            .map(|program| format!("{folder}/{program}"))
-        {
-            let (code, _) = split(&read(&program));
-            if !code
-                .lines()
-                .any(|line| line.contains("cfg(") && tokens(line).contains(&"loom"))
-            {
-                faults.push(program);
-            }
-        }
-    }
-    fail_if_any(
-        "loom's types panic outside a model: start the file with `#![cfg(not(loom))]`",
-        &faults,
-    );
+    let all = ["tests", "benches"].into_iter().flat_map(|folder| {
+        programs(folder)
+            .into_iter()
+            .map(move |program| format!("{folder}/{program}"))
+    });
+    let faults: Vec<String> = all.filter(|program| !steps_aside(&read(program))).collect();
+    Rule::AsideUnderLoom.hold(&faults);
 }
 
 /// The programs of a folder of tests or benches: files, and folders with a `main.rs`.
@@ -104,15 +36,18 @@ fn programs(folder: &str) -> Vec<String> {
             .to_string_lossy()
             .into_owned()
     });
-    let program = |name: String| match root().join(folder).join(&name).join("main.rs").exists() {
-        true => Some(format!("{name}/main.rs")),
-        false => name.ends_with(".rs").then_some(name),
+    let program = |name: String| {
+        if root().join(folder).join(&name).join("main.rs").exists() {
+            Some(format!("{name}/main.rs"))
+        } else {
+            name.ends_with(".rs").then_some(name)
+        }
     };
     names.filter_map(program).collect()
 }
 
 /// The programs that no entry of a manifest starts: cargo passes over them without a word.
-fn not_listed(manifest: &str, programs: &[String]) -> Vec<String> {
+pub(crate) fn not_listed(manifest: &str, programs: &[String]) -> Vec<String> {
     let listed = |program: &String| {
         manifest
             .lines()
@@ -127,125 +62,115 @@ fn not_listed(manifest: &str, programs: &[String]) -> Vec<String> {
 
 #[test]
 fn every_program_of_tests_and_benches_is_listed() {
-    let manifest = "[[test]]\nname = \"api\"\npath = \"api/main.rs\"\n";
-    assert_eq!(
-        not_listed(manifest, &["api/main.rs".to_owned(), "new.rs".to_owned()]),
-        ["new.rs"]
-    );
+    let mut faults = Vec::new();
     for folder in ["tests", "benches"] {
         let missing = not_listed(&read(format!("{folder}/Cargo.toml")), &programs(folder));
-        fail_if_any(
-            &format!("{folder}/Cargo.toml lists every program"),
-            &missing,
+        faults.extend(
+            missing
+                .iter()
+                .map(|program| format!("{folder}/Cargo.toml: no entry for {program}")),
         );
     }
+    Rule::ProgramsListed.hold(&faults);
 }
 
-/// Entries at the top of the project, folders that start with a dot aside.
-const TOP: &[&str] = &[
-    "CHANGELOG.md",
-    "COMPARE.md",
-    "CONTRIBUTING.md",
-    "Cargo.lock",
-    "Cargo.toml",
-    "DESIGN.md",
-    "LICENSE-APACHE",
-    "LICENSE-MIT",
-    "README.md",
-    "benches",
-    "clippy.toml",
-    "crates",
-    "deny.toml",
-    "docs",
-    "examples",
-    "fuzz",
-    "rustfmt.toml",
-    "src",
-    "tests",
-];
-
-/// The first parts of paths that belong to no entry of [`TOP`], each once.
-fn strays(paths: &str) -> Vec<String> {
-    let first = paths
+/// The features of a manifest.
+fn features(manifest: &str) -> BTreeSet<&str> {
+    let section = manifest.split("\n[features]\n").nth(1).unwrap_or_default();
+    section
         .lines()
-        .map(|path| path.split('/').next().unwrap_or(path));
-    let mut strays: Vec<String> = first
-        .filter(|name| !name.starts_with('.') && !TOP.contains(name))
-        .map(str::to_owned)
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.split_once(" = "))
+        .map(|(name, _)| name)
+        .filter(|name| *name != "default" && !name.starts_with('#'))
+        .collect()
+}
+
+/// Features of the manifest that README or the root page does not name, and crates that README does
+/// not.
+pub(crate) fn untold(manifest: &str, crates: &[String], readme: &str, lib: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    for feature in features(manifest) {
+        let is_told =
+            |line: &str| line.starts_with("| `") && line.contains(&format!("`{feature}`"));
+        if !readme.lines().any(is_told) {
+            faults.push(format!("README.md has no row for the feature `{feature}`"));
+        }
+        if !lib.contains(&format!("//! * `{feature}`:")) {
+            faults.push(format!(
+                "src/lib.rs has no line for the feature `{feature}`"
+            ));
+        }
+    }
+    for name in crates {
+        if !readme.contains(&format!("`{name}`")) {
+            faults.push(format!("README.md does not name the crate `{name}`"));
+        }
+    }
+    faults
+}
+
+/// The adapters that are for users. The derive macro comes with a feature.
+fn crates() -> Vec<String> {
+    let folder = root().join("crates");
+    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("crates: {error}"));
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.expect("a readable folder").file_name())
+        .map(|name| name.to_string_lossy().into_owned())
+        .filter(|name| name.starts_with("memcg-") && name != "memcg-derive")
         .collect();
-    strays.dedup();
-    strays
+    names.sort();
+    names
 }
 
 #[test]
-fn only_what_belongs_to_the_project_is_committed() {
-    assert_eq!(
-        strays("README.md\nsrc/lib.rs\n.ci/run\ngroups-1/a.o\ngroups-1/b.o\n"),
-        ["groups-1"]
+fn features_and_crates_are_told() {
+    let manifest = read("Cargo.toml");
+    assert!(
+        !features(&manifest).is_empty() && !crates().is_empty(),
+        "no feature, or no crate, was found"
     );
-    let listed = Command::new("git")
-        .arg("-C")
-        .arg(root())
-        .arg("ls-files")
-        .output();
-    let Some(listed) = listed.ok().filter(|listed| listed.status.success()) else {
-        println!("no git repository here: skipped");
-        return;
-    };
-    fail_if_any(
-        "a file at the top is listed in TOP",
-        &strays(&String::from_utf8_lossy(&listed.stdout)),
-    );
+    Rule::FeaturesListed.hold(&untold(
+        &manifest,
+        &crates(),
+        &read("README.md"),
+        &read("src/lib.rs"),
+    ));
+}
+
+/// Lines of README, and the changelog, that state another version.
+pub(crate) fn other_versions(version: &str, readme: &str, changelog: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    let lines: Vec<&str> = readme
+        .lines()
+        .filter(|line| line.trim_start().starts_with("memcg = "))
+        .collect();
+    if lines.is_empty() {
+        faults.push("README.md does not say how to depend on memcg".to_owned());
+    }
+    for line in lines {
+        let stated = line.split('"').nth(1).unwrap_or("");
+        let fits =
+            !stated.is_empty() && (version == stated || version.starts_with(&format!("{stated}.")));
+        if !fits {
+            faults.push(format!(
+                "README.md says `{}`, this is {version}",
+                line.trim()
+            ));
+        }
+    }
+    if !changelog.contains(&format!("## {version}")) {
+        faults.push(format!("CHANGELOG.md has no heading for {version}"));
+    }
+    faults
 }
 
 #[test]
 fn the_readme_states_this_version() {
     let version = env!("CARGO_PKG_VERSION");
-    let readme = read("README.md");
-    let lines: Vec<&str> = readme
-        .lines()
-        .filter(|line| line.trim_start().starts_with("memcg = "))
-        .collect();
-    assert!(
-        !lines.is_empty(),
-        "README.md does not say how to depend on memcg"
-    );
-    for line in lines {
-        let stated = line.split('"').nth(1).unwrap_or("");
-        let fits =
-            !stated.is_empty() && (version == stated || version.starts_with(&format!("{stated}.")));
-        assert!(fits, "README.md says `{}`, this is {version}", line.trim());
-    }
-    assert!(
-        read("CHANGELOG.md").contains(&format!("## {version}")),
-        "CHANGELOG.md has no heading for {version}"
-    );
-}
-
-#[test]
-fn what_is_too_long_is_found() {
-    let of = |lines: usize| too_long(&Source::new("src/a.rs", &"// a\n".repeat(lines)));
-    assert_eq!(
-        (of(800), of(801)),
-        (vec![], vec!["src/a.rs: 801 lines".to_owned()])
-    );
-    let function = |lines: usize| {
-        let body = "        a();\n".repeat(lines - 2);
-        let text = format!(
-            "    fn short(&self);\n\n    pub(crate) fn f<T>(\n{body}    }}\n\n    fn g() {{}}\n"
-        );
-        too_long(&Source::new("src/a.rs", &text))
-    };
-    assert_eq!(
-        (function(120), function(121)),
-        (vec![], vec!["src/a.rs: f: 121 lines".to_owned()])
-    );
-    let is_production = [
-        "src/a/b.rs",
-        "crates/a/src/b.rs",
-        "crates/a/tests/src/b.rs",
-        "tests/a.rs",
-    ]
-    .map(is_production);
-    assert_eq!(is_production, [true, true, false, false]);
+    Rule::Version.hold(&other_versions(
+        version,
+        &read("README.md"),
+        &read("CHANGELOG.md"),
+    ));
 }

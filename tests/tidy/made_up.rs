@@ -1,8 +1,110 @@
-//! The rules on a made-up tree: each fault that is planted is found, and nothing else.
+//! A fault for each rule is planted, and found. The rules of files that use each other are tried on
+//! a made-up tree, where nothing else may be found.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::graph::{self, Known};
 use crate::names::Crate;
 use crate::reader::Source;
-use crate::{graph, parts, types};
+use crate::rules::Rule;
+use crate::{
+    changelog, door, edges, files, mutations, orderings, pages, parts, readme, series, workflows,
+};
+
+/// The faults that a rule finds in something made up that breaks it.
+fn planted(rule: Rule) -> Vec<String> {
+    let group = |text: &str| vec![Source::new("src/group/mod.rs", text)];
+    let page = |text: &str| Source::new("docs/src/page.md", text);
+    let models = |names: &[&str]| -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    };
+    match rule {
+        Rule::Downwards => {
+            tree_faults(
+                &[("src/counter/walk.rs", "use crate::group::Group;\n")],
+                &[],
+            )
+            .backs
+        }
+        Rule::NoCircle => tree_faults(CALLS_BACK, &[]).circles,
+        Rule::KnownCircle => tree_faults(&[], &[LEVEL_CALLS_WALK]).known,
+        Rule::OneDoor => {
+            let sources = tree(&[("src/counter/walk.rs", "use std::sync::Mutex;\n")]);
+            door::through_and_beside(&Crate::read(&sources)).1
+        }
+        Rule::Checkers => door::checkers(&group("#[cfg(loom)]\nfn f() {}\n")),
+        Rule::PartsOfSync => part_faults(&[("src/counter/walk.rs", "use crate::sync::fence;\n")]),
+        Rule::Edges => {
+            let ends = group("// Release (E1): here.\n// Acquire (E1): there.\n");
+            let row = (1, "| E1 | a | b |".to_owned());
+            edges::faults(&ends, &[row].into(), &models(&["loom_a_vs_b"]))
+        }
+        Rule::Orderings => {
+            let lines = orderings::unexplained("fn f() {\n    a.load(Ordering::Acquire);\n}\n");
+            lines.iter().map(usize::to_string).collect()
+        }
+        Rule::Statistics => orderings::ordered_statistics(&[(
+            "a.rs",
+            "use crate::sync::stat_atomic::AtomicU64;\nstruct S { n: AtomicU64 }\n\
+             fn f(s: &S) { s.n.load(Ordering::Acquire); }",
+        )]),
+        Rule::WithoutPair => {
+            let row = (1, "| E1 | `loom_a_vs_b` |".to_owned());
+            orderings::needless_pairs(&[row].into(), &models(&["loom_a_vs_b"]), &models(&[]))
+        }
+        Rule::Mutations => mutations::faults("", &BTreeSet::new(), &models(&["loom_a_vs_b"])),
+        Rule::AsideUnderLoom => {
+            let program = "fn main() {}";
+            let aside = files::steps_aside(program);
+            (!aside).then(|| program.to_owned()).into_iter().collect()
+        }
+        Rule::ProgramsListed => files::not_listed("[[test]]\n", &["new.rs".to_owned()]),
+        Rule::FeaturesListed => {
+            let manifest = "[package]\n\n[features]\nfast = []\n\n[dependencies]\n";
+            files::untold(manifest, &[], "", "//! * `fast`: less time.")
+        }
+        Rule::Version => files::other_versions("0.2.0", "memcg = \"0.1\"", "## 0.2.0"),
+        Rule::NamesOfPages => pages::missing_files(&page("`src/none.rs`")),
+        Rule::ModelsOfPages => {
+            pages::missing_models(&page("`loom_none`"), &models(&[]), &BTreeMap::new())
+        }
+        Rule::ProtocolPages => {
+            let mutations = [("loom_a_vs_b".to_owned(), vec!["a".to_owned()])];
+            pages::unnamed_models(&[page("a")], &mutations.into())
+        }
+        Rule::Layers => {
+            pages::other_layers("| folder | what it is for |\n|---|---|\n| `a/` | x |\n")
+        }
+        Rule::Links => pages::dead_links(&page("[a](none.md)")),
+        Rule::Commands => readme::faults("`cargo run --example none`", "", ""),
+        Rule::Changelog => changelog::faults("## 0.1.0 - unreleased\n- Breaking: a\n", "0.1.0"),
+        Rule::Jobs => workflows::faults(workflows::RUN, &[]),
+        Rule::Steps => workflows::steps_untold("| `one`, `two` | a |\n", workflows::RUN),
+        Rule::Series => {
+            let other = series::made_up::GOOD.replacen("# ", "", 1);
+            series::made_up::found(&other.replace("test", "none"))
+        }
+    }
+}
+
+/// Says the rule, its reason and its remedy, and each fault on a line of its own.
+#[test]
+fn each_rule_finds_its_fault_and_says_what_to_do() {
+    for &rule in Rule::ALL {
+        let faults = planted(rule);
+        assert!(
+            !faults.is_empty(),
+            "{rule:?} finds no fault in what is planted for it"
+        );
+        let told = rule.told(&faults);
+        for line in ["because: ", "to mend: ", faults[0].as_str()] {
+            assert!(
+                told.contains(line),
+                "{rule:?} does not say {line:?}: {told}"
+            );
+        }
+    }
+}
 
 /// A tree without a fault.
 const GOOD: &[(&str, &str)] = &[
@@ -51,12 +153,30 @@ fn tree(other: &[(&str, &str)]) -> Vec<Source> {
         .collect()
 }
 
-fn graph_faults(other: &[(&str, &str)]) -> Vec<String> {
+fn tree_faults(other: &[(&str, &str)], known: &[Known]) -> graph::Faults {
     let sources = tree(other);
-    let of = Crate::read(&sources);
-    let mut faults: Vec<String> = graph::findings(&of)
+    graph::faults(&Crate::read(&sources), known)
+}
+
+/// The first words of each fault: the place and the file that it must not use, or those of a circle.
+fn graph_faults(other: &[(&str, &str)]) -> Vec<String> {
+    let graph::Faults { backs, circles, .. } = tree_faults(other, &[]);
+    let back = |told: &String| {
+        let words: Vec<&str> = told.split_whitespace().collect();
+        let file = |word: &str| word.split(':').next().unwrap_or_default().to_owned();
+        let to = words.iter().skip(1).find(|word| word.starts_with("src/"));
+        format!("back {} -> {}", file(words[0]), to.unwrap_or(&""))
+    };
+    let circle = |told: &String| {
+        let lines = told.lines().map(|line| line.trim().split(':').next());
+        let mut files: Vec<&str> = lines.map(Option::unwrap_or_default).collect();
+        files.sort_unstable();
+        format!("circle {}", files.join(" "))
+    };
+    let mut faults: Vec<String> = backs
         .iter()
-        .map(|found| format!("{} {}", found.kind, found.key))
+        .map(back)
+        .chain(circles.iter().map(circle))
         .collect();
     faults.sort();
     faults
@@ -109,7 +229,9 @@ fn an_import_from_the_root_is_found() {
         "{faults:?}"
     );
     assert!(
-        faults.contains(&"circle src/lib.rs".to_owned()),
+        faults
+            .iter()
+            .any(|fault| fault.starts_with("circle ") && fault.contains("src/lib.rs")),
         "{faults:?}"
     );
 }
@@ -129,7 +251,7 @@ fn a_circle_of_two_is_found() {
     let level = "use super::walk::walk;\npub(crate) struct Level;\n";
     assert_eq!(
         graph_faults(&[("src/counter/level.rs", level)]),
-        ["circle src/counter/level.rs", "circle src/counter/walk.rs"]
+        ["circle src/counter/level.rs src/counter/walk.rs"]
     );
 }
 
@@ -148,11 +270,7 @@ fn a_circle_through_a_module_is_found() {
     assert_eq!(of("pub(super) struct Line;\n"), [""; 0]);
     assert_eq!(
         of("pub(super) struct Line(super::Group);\n"),
-        [
-            "circle src/group/line.rs",
-            "circle src/group/mod.rs",
-            "circle src/group/wait.rs"
-        ]
+        ["circle src/group/line.rs src/group/mod.rs src/group/wait.rs"]
     );
 }
 
@@ -170,8 +288,7 @@ fn a_reexport_hides_no_circle() {
         ]),
         [
             "back src/sync/lock.rs -> src/group/wait.rs",
-            "circle src/group/wait.rs",
-            "circle src/sync/lock.rs"
+            "circle src/group/wait.rs src/sync/lock.rs"
         ]
     );
     let glob = module
@@ -186,8 +303,7 @@ fn a_reexport_hides_no_circle() {
         ]),
         [
             "back src/sync/lock.rs -> src/group/wait.rs",
-            "circle src/group/wait.rs",
-            "circle src/sync/lock.rs"
+            "circle src/group/wait.rs src/sync/lock.rs"
         ]
     );
 }
@@ -222,19 +338,17 @@ fn modules_are_found_where_they_lie() {
     ]);
     let found = [
         "back src/sync/model/integers.rs -> src/counter/level.rs",
-        "circle src/counter/level.rs",
+        "circle src/counter/level.rs src/sync/model/integers.rs",
     ];
-    assert_eq!(
-        faults,
-        [found[0], found[1], "circle src/sync/model/integers.rs"]
-    );
+    assert_eq!(faults, found);
 }
 
 fn part_faults(other: &[(&str, &str)]) -> Vec<String> {
     let sources = tree(other);
-    parts::findings(&Crate::read(&sources))
-        .into_iter()
-        .map(|found| found.key)
+    let first = |told: &String| told.split(" (").next().unwrap_or_default().to_owned();
+    parts::faults(&Crate::read(&sources))
+        .iter()
+        .map(first)
         .collect()
 }
 
@@ -251,10 +365,11 @@ fn a_part_of_sync_in_a_wrong_folder_is_found() {
         part_faults(&[("src/group/mod.rs", group)]),
         ["group uses lock::of"]
     );
+    // What has no row is free for all.
     let walk = "use crate::sync::{Fresh, Arc, per_thread};\n";
     assert_eq!(
         part_faults(&[("src/counter/walk.rs", walk)]),
-        ["counter uses Fresh", "counter uses per_thread"]
+        ["counter uses per_thread"]
     );
     // A name that another folder passes on is a part of `sync` all the same.
     let faults = part_faults(&[
@@ -271,96 +386,111 @@ fn a_part_of_sync_in_a_wrong_folder_is_found() {
     assert_eq!(faults, ["counter uses per_thread"]);
 }
 
-fn type_faults(other: &[(&str, &str)]) -> Vec<String> {
-    let sources = tree(other);
-    types::findings(&Crate::read(&sources))
-        .iter()
-        .map(|found| format!("{} {}", found.key, found.count))
-        .collect()
-}
+/// `walk` imports the type of `level`, which calls a method of that type that `walk` has.
+const CALLS_BACK: &[(&str, &str)] = &[
+    (
+        "src/counter/walk.rs",
+        "use super::Level;\nimpl Level {\n    pub(crate) fn walk(&self) {}\n}\n",
+    ),
+    (
+        "src/counter/level.rs",
+        "pub(crate) struct Level;\nimpl Level {\n    fn rise(&self) { self.walk() }\n}\n",
+    ),
+];
+
+const LEVEL_CALLS_WALK: Known = Known {
+    from: "src/counter/level.rs",
+    to: "src/counter/walk.rs",
+    calls: &["walk"],
+    why: "made up",
+};
 
 #[test]
-fn a_type_in_too_many_files_is_found() {
-    let ways = [
-        "impl Level {}\n",
-        "impl<'a, T: Fn() -> u8> From<T> for Level {}\n",
-        "unsafe impl Send for Level {}\n",
-        "impl<T> crate::sync::Of<T> for super::Level where T: Copy {}\n",
-        "use super::Level as Named;\nimpl Named {}\n",
-    ];
-    let module = "mod a;\nmod b;\nmod c;\nmod d;\nmod e;\npub(crate) struct Level;\n";
-    let files = ["a", "b", "c", "d", "e"].map(|name| format!("src/counter/{name}.rs"));
-    let texts = ways.map(|text| {
-        if text.contains(" as ") {
-            text.to_owned()
-        } else {
-            format!("use super::Level;\n{text}")
-        }
-    });
-    let all: Vec<(&str, &str)> = files
-        .iter()
-        .map(String::as_str)
-        .zip(texts.iter().map(String::as_str))
-        .collect();
-    let with = |more: &[(&'static str, &'static str)]| {
-        let mut files = all.clone();
-        files.extend([
-            ("src/counter/mod.rs", module),
-            ("src/counter/walk.rs", ""),
-            ("src/counter/level.rs", ""),
-        ]);
-        for &(path, text) in more {
-            files.retain(|(of, _)| *of != path);
-            files.push((path, text));
-        }
-        type_faults(&files)
-    };
-    let module_with =
-        "mod walk;\nmod level;\nmod a;\nmod b;\nmod c;\nmod d;\nmod e;\npub(crate) struct Level;\n";
-    let whole: &[(&'static str, &'static str)] = &[("src/counter/mod.rs", module_with)];
-    assert_eq!(with(whole), ["Level 5"]);
-    // Four, a type of another file, a list of a foreign type, an argument: none of these.
-    for other in [
-        "use super::Level;\nfn f(level: impl Into<Level>) {}\n",
-        "struct Level;\nimpl Level {}\n",
-        "impl Vec<super::Level> {}\n",
-        "use crate::sync::AtomicU64;\nimpl From<super::Level> for AtomicU64 {}\n",
+fn a_circle_through_a_call_is_found() {
+    let circle = ["circle src/counter/level.rs src/counter/walk.rs"];
+    assert_eq!(graph_faults(CALLS_BACK), circle);
+    let of = |level: &str| graph_faults(&[CALLS_BACK[0], ("src/counter/level.rs", level)]);
+    // However the receiver is written.
+    for body in [
+        "fn f(level: &Level) { level.walk() }",
+        "fn f(levels: &[Level]) { levels.iter().for_each(|level| level.walk()) }",
+        "fn f(level: Option<&Level>) { if let Some(at) = level { at.walk() } }",
+        "fn f(levels: &[Level]) { for level in levels { level.walk() } }",
+        "fn f(levels: &[Level]) { levels[0].walk() }",
+        "fn f(level: &Level) { Level::walk(level) }",
+        "fn f(level: &Level) { g(level, Level::walk) }",
+        "struct Kept { level: Box<Level> }\nimpl Kept { fn f(&self) { self.level.walk() } }",
+        "struct Kept(Level);\nimpl Deref for Kept { type Target = Level; }\nfn f(kept: Kept) { kept.walk() }",
+        "fn of() -> Result<&'static Level, ()> { a() }\nfn f() { of().unwrap().walk() }",
+        "fn f(of: Of) { match of { Of::Level(at) => at.walk() } }\nenum Of { Level(Level) }",
+        "fn f(a: A) { let level: Level = a.into(); level.walk() }",
+        "fn f(a: A) { (unsafe { &*a.of::<Level>(Level) }).walk() }",
     ] {
-        assert_eq!(
-            with(&[whole[0], ("src/counter/a.rs", other)]),
-            [""; 0],
-            "{other}"
-        );
+        let level = format!("pub(crate) struct Level;\n{body}\n");
+        assert_eq!(of(&level), circle, "{body}");
+    }
+    // Methods of the same name of the standard library, of another type, in a comment.
+    for body in [
+        "fn f(of: &[u8]) { of.walk() }",
+        "struct Other;\nimpl Other { fn walk(&self) {} }\nfn f(other: &Other) { other.walk() }",
+        "fn f(level: &Level) { /* level.walk() */ }",
+        "fn f(level: &Level) { level.stay() }",
+    ] {
+        let level = format!("pub(crate) struct Level;\n{body}\n");
+        assert_eq!(of(&level), [""; 0], "{body}");
     }
 }
 
 #[test]
-fn two_types_of_one_name_are_found() {
-    let twins = |other: &[(&str, &str)]| {
-        let sources = tree(other);
-        types::twins(&Crate::read(&sources))
-            .into_iter()
-            .map(|found| found.key)
-            .collect::<Vec<_>>()
-    };
-    for text in [
-        "struct Group;\n",
-        "pub enum Group {}\n",
-        "trait Group {}\n",
-        "mod m { type Group = u8; }\n",
-    ] {
-        assert_eq!(twins(&[("src/counter/walk.rs", text)]), ["Group"], "{text}");
-    }
-    // A type of a trait, a function, a re-export, what each checker has: none of these.
-    for text in [
-        "impl Of for u8 { type Group = u8; }\n",
-        "fn Group() {}\n",
-        "use super::Level as Group;\n",
-    ] {
-        assert_eq!(twins(&[("src/counter/walk.rs", text)]), [""; 0], "{text}");
-    }
+fn a_call_of_a_method_from_above_is_found() {
+    let group = "mod wait;\nuse crate::counter::Level;\nimpl Level {\n    pub(crate) fn rise(&self) {}\n}\n";
+    let walk = "use super::Level;\nfn f(level: &Level) { level.rise() }\n";
     assert_eq!(
-        twins(&[("src/sync/lock.rs", "pub(crate) struct AtomicU64;\n")]),
-        [""; 0]
+        graph_faults(&[
+            ("src/group/mod.rs", group),
+            ("src/group/wait.rs", ""),
+            ("src/lib.rs", "mod counter;\nmod group;\nmod sync;\n"),
+            ("src/counter/walk.rs", walk)
+        ])[0],
+        "back src/counter/walk.rs -> src/group/mod.rs"
     );
+}
+
+#[test]
+fn a_known_circle_that_is_not_there_is_found() {
+    let of = |files: &[(&str, &str)], calls: &'static [&'static str]| {
+        let known = Known {
+            calls,
+            ..LEVEL_CALLS_WALK
+        };
+        let graph::Faults { circles, known, .. } = tree_faults(files, &[known]);
+        assert_eq!(circles, [""; 0]);
+        known
+    };
+    assert_eq!(of(CALLS_BACK, &["walk"]), [""; 0]);
+    let another = of(CALLS_BACK, &["rise", "walk"]);
+    assert!(
+        another[0].contains("the entry says [\"rise\", \"walk\"]"),
+        "{another:?}"
+    );
+    let gone = of(&[], &["walk"]);
+    assert!(gone[0].ends_with("delete the entry"), "{gone:?}");
+    // The call is there, and closes no circle any more.
+    let moved = [
+        (
+            "src/counter/walk.rs",
+            "impl crate::counter::deep::Deep { pub(crate) fn walk(&self) {} }\n",
+        ),
+        ("src/counter/deep.rs", "pub(crate) struct Deep;\n"),
+        (
+            "src/counter/mod.rs",
+            "mod deep;\nmod walk;\nmod level;\npub(crate) use level::Level;\n",
+        ),
+        (
+            "src/counter/level.rs",
+            "pub(crate) struct Level(super::deep::Deep);\nimpl Level { fn f(&self) { self.0.walk() } }\n",
+        ),
+    ];
+    let needless = of(&moved, &["walk"]);
+    assert!(needless[0].ends_with("so delete this one"), "{needless:?}");
 }

@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::edges::models_written;
-use crate::reader::{CONTAINERS, fail_if_any, read, read_all, sources};
+use crate::reader::{CONTAINERS, read, read_all, sources};
+use crate::rules::Rule;
 
 /// The mutation and the model of each row of a table, in its order.
 fn rows(table: &str) -> Vec<(&str, &str)> {
@@ -45,7 +46,11 @@ fn marks(source: &str) -> impl Iterator<Item = &str> {
         .filter_map(|line| line.trim_start().strip_prefix("// Mutation: "))
 }
 
-fn faults(table: &str, marked: &BTreeSet<&str>, written: &BTreeSet<String>) -> Vec<String> {
+pub(crate) fn faults(
+    table: &str,
+    marked: &BTreeSet<&str>,
+    written: &BTreeSet<String>,
+) -> Vec<String> {
     let rows = rows(table);
     let named: BTreeSet<&str> = rows.iter().map(|(name, _)| *name).collect();
     let mutated: BTreeSet<&str> = rows.iter().map(|(_, model)| *model).collect();
@@ -97,10 +102,7 @@ fn every_model_has_a_mutation_and_every_mutation_its_mark() {
             .collect();
         found.extend(faults(&read(table), &marked, &models));
     }
-    fail_if_any(
-        "each model fails for a mutation, and each mutation has its mark",
-        &found,
-    );
+    Rule::Mutations.hold(&found);
 }
 
 #[test]

@@ -18,10 +18,16 @@ pub(crate) struct Crate<'a> {
     modules: Vec<Module>,
     /// Every path of the production code, in the order of the files.
     pub(crate) written: Vec<Written>,
-    /// The types that the production code has `impl` blocks of, each as often as it has.
-    pub(crate) implemented: Vec<Written>,
-    /// The types that the production code defines, each with its file.
-    pub(crate) types: BTreeSet<(String, usize)>,
+    /// The functions, types, constants and `impl` blocks of the production code, in the order of the
+    /// files: those in the body of a function aside.
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// An item of `module`, by the place of its first word in the code of its file.
+pub(crate) struct Piece {
+    pub(crate) source: usize,
+    pub(crate) module: ModuleId,
+    pub(crate) at: usize,
 }
 
 struct Module {
@@ -67,13 +73,11 @@ pub(crate) struct Found {
 
 impl<'a> Crate<'a> {
     pub(crate) fn read(sources: &'a [Source]) -> Crate<'a> {
-        let (written, implemented, types) = (Vec::new(), Vec::new(), BTreeSet::new());
         let mut of = Crate {
             sources,
             modules: Vec::new(),
-            written,
-            implemented,
-            types,
+            written: Vec::new(),
+            pieces: Vec::new(),
         };
         let lib = of.source("src/lib.rs").expect("a crate has src/lib.rs");
         of.add_module(lib, ROOT);
@@ -138,7 +142,8 @@ impl<'a> Crate<'a> {
     fn read_file(&mut self, source: usize, module: ModuleId, folder: &str) {
         let text = self.sources[source].production();
         let (code, _) = split(text);
-        let (tokens, lines) = (tokens_at(&code), Lines::of(&code));
+        let tokens = tokens_at(&code);
+        let lines = Lines::of(&code);
         let mut within = vec![(module, 0)];
         let mut depth = 0;
         let mut at = 0;
@@ -184,22 +189,29 @@ impl<'a> Crate<'a> {
                 ("macro_rules", "!", name) => {
                     self.modules[module].items.insert(name.to_owned());
                 }
-                ("impl", ..)
-                    if matches!(before(1), "" | "}" | "{" | ";" | "]" | "unsafe" | ")") =>
-                {
-                    let (path, line) = (implemented(&tokens[at + 1..]), lines.number(tokens[at].0));
-                    self.implemented.push(Written {
-                        source,
-                        module,
-                        line,
-                        path,
-                    });
+                ("per_thread", "!", "{" | "(") if depth == body => {
+                    let named = (at + 3..tokens.len()).find(|&at| word(at + 1) == ":");
+                    let items = &mut self.modules[module].items;
+                    items.extend(named.map(|at| word(at).to_owned()));
+                    let at = tokens[at].0;
+                    self.pieces.push(Piece { source, module, at });
                 }
-                (kind, name, _) if depth == body && is_definition(kind, name) => {
+                ("impl", ..)
+                    if depth == body
+                        && matches!(before(1), "" | "}" | "{" | ";" | "]" | "unsafe" | ")") =>
+                {
+                    let at = tokens[at].0;
+                    self.pieces.push(Piece { source, module, at });
+                }
+                // Not `&'static Object` nor `*const Object`.
+                (kind, name, _)
+                    if depth == body
+                        && is_definition(kind, name)
+                        && !matches!(before(1), "'" | "*") =>
+                {
                     self.modules[module].items.insert(name.to_owned());
-                    if !matches!(kind, "fn" | "const" | "static") {
-                        self.types.insert((name.to_owned(), source));
-                    }
+                    let at = tokens[at].0;
+                    self.pieces.push(Piece { source, module, at });
                 }
                 (first, "::", _)
                     if is_name(first)
@@ -391,9 +403,11 @@ fn is_definition(kind: &str, name: &str) -> bool {
 
 /// The type of an `impl` block, from behind its first word on: the last path before the block's
 /// condition or brace, and nothing where that is no path.
-fn implemented(tokens: &[(usize, &str)]) -> Vec<String> {
+pub(crate) fn implemented(tokens: &[(usize, &str)]) -> Vec<String> {
     let mut path: Vec<String> = Vec::new();
-    let (mut depth, mut whole, mut before) = (0, false, "");
+    let mut depth = 0;
+    let mut whole = false;
+    let mut before = "";
     for &(_, token) in tokens {
         match token {
             "<" | "(" | "[" => depth += 1,

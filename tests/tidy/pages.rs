@@ -1,4 +1,5 @@
-//! Pages of text: the files, models, mutations, edges and tests that they name exist.
+//! Pages of text: the files, models, mutations, edges and tests that they name exist, and their
+//! links lead somewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,7 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::edges::{edge_table, edges, is_model, models_written};
 use crate::graph::LAYERS;
 use crate::mutations::mutations_of;
-use crate::reader::{CONTAINERS, Source, fail_if_any, is_name, pages, read, root, tokens};
+use crate::reader::{CONTAINERS, Source, is_name, pages, read, read_all, root, tokens};
+use crate::rules::Rule;
 
 /// A code span of a page.
 struct Span<'a> {
@@ -19,7 +21,8 @@ struct Span<'a> {
 
 /// The code spans of a page, blocks of code aside.
 fn spans(page: &str) -> Vec<Span<'_>> {
-    let (mut spans, mut in_block) = (Vec::new(), false);
+    let mut spans = Vec::new();
+    let mut in_block = false;
     let mut before = String::new();
     for (number, line) in page.lines().enumerate() {
         if line.trim_start().starts_with("```") {
@@ -67,7 +70,7 @@ fn find(page: &str, span: &str) -> Option<PathBuf> {
 
 /// The files that a page names, and what it names in them: `` `file.rs` (`name`) `` and ``
 /// `file.rs`: `name`, `name` ``.
-fn missing_files(page: &Source) -> Vec<String> {
+pub(crate) fn missing_files(page: &Source) -> Vec<String> {
     let mut faults = Vec::new();
     let mut file: Option<(&str, String)> = None;
     for Span { line, text, before } in spans(&page.text) {
@@ -102,7 +105,7 @@ fn missing_files(page: &Source) -> Vec<String> {
 }
 
 /// Models and edges that a page names and that do not exist.
-fn missing_models(
+pub(crate) fn missing_models(
     page: &Source,
     models: &BTreeSet<String>,
     table: &BTreeMap<u32, String>,
@@ -127,7 +130,10 @@ fn missing_models(
 }
 
 /// The models that a mutation names and no page does.
-fn unnamed_models(pages: &[Source], mutations: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+pub(crate) fn unnamed_models(
+    pages: &[Source],
+    mutations: &BTreeMap<String, Vec<String>>,
+) -> Vec<String> {
     let spans: BTreeSet<&str> = pages
         .iter()
         .flat_map(|page| spans(&page.text))
@@ -138,15 +144,6 @@ fn unnamed_models(pages: &[Source], mutations: &BTreeMap<String, Vec<String>>) -
         .filter(|model| !spans.contains(model.as_str()));
     unnamed
         .map(|model| format!("no page names {model}: in a row of its races, or of its edge"))
-        .collect()
-}
-
-/// The words of the tables of words in a page.
-fn words_told(page: &str) -> Vec<&str> {
-    let tables = page.split("| word | meaning |\n|---|---|\n").skip(1);
-    let rows = tables.flat_map(|table| table.lines().take_while(|line| line.starts_with('|')));
-    rows.filter_map(|row| row.split('|').nth(1))
-        .map(str::trim)
         .collect()
 }
 
@@ -169,14 +166,17 @@ fn layers_told(page: &str) -> Vec<String> {
     names.map(plain).collect()
 }
 
+/// Nothing where a page has the folders of `LAYERS` in their order.
+pub(crate) fn other_layers(page: &str) -> Vec<String> {
+    let (told, layers) = (layers_told(page), LAYERS.concat());
+    let differs = told != layers;
+    let fault = || format!("docs/src/architecture.md has {told:?}, LAYERS has {layers:?}");
+    differs.then(fault).into_iter().collect()
+}
+
 #[test]
 fn the_architecture_tells_the_layers() {
-    let layers: Vec<&str> = LAYERS.concat();
-    assert_eq!(
-        layers_told(&read("docs/src/architecture.md")),
-        layers,
-        "docs/src/architecture.md, and LAYERS in graph.rs"
-    );
+    Rule::Layers.hold(&other_layers(&read("docs/src/architecture.md")));
     assert_eq!(
         layers_told(
             "| folder | what it is for |\n|---|---|\n| `lib.rs` | x |\n| `b/`, `c.rs` | y |\n\n| `d/` |"
@@ -185,26 +185,126 @@ fn the_architecture_tells_the_layers() {
     );
 }
 
+/// The targets of a page's links and pictures, each with its line; blocks and spans of code aside.
+fn links(page: &str) -> Vec<(usize, &str)> {
+    let (mut links, mut in_block) = (Vec::new(), false);
+    for (number, line) in (1..).zip(page.lines()) {
+        if line.trim_start().starts_with("```") {
+            in_block = !in_block;
+        }
+        if in_block {
+            continue;
+        }
+        // Outside of spans: each second part.
+        for text in line.split('`').step_by(2) {
+            let inline = text.split("](").skip(1);
+            links.extend(
+                inline
+                    .filter_map(|rest| rest.split(')').next())
+                    .map(|target| (number, target)),
+            );
+        }
+        let labelled = line
+            .strip_prefix('[')
+            .and_then(|rest| rest.split_once("]: "));
+        links.extend(labelled.map(|(_, target)| (number, target.trim())));
+    }
+    links
+}
+
+/// The anchors of a page, as the forges and mdBook make them of its headings.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let mut in_block = false;
+    let headings = page.lines().filter(|line| {
+        in_block ^= line.starts_with("```");
+        !in_block && line.starts_with('#')
+    });
+    let anchor = |heading: &str| -> String {
+        let text = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = text
+            .chars()
+            .filter(|&char| char.is_alphanumeric() || matches!(char, ' ' | '-' | '_'));
+        kept.map(|char| if char == ' ' { '-' } else { char })
+            .collect()
+    };
+    headings.map(anchor).collect()
+}
+
+/// Links that lead to no file of the project, or to no heading in it. Those to other sites, and to
+/// items by their path in Rust, are for others to check.
+pub(crate) fn dead_links(page: &Source) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (line, target) in links(&page.text) {
+        let is_ours = !target.contains("::")
+            && !target.contains("://")
+            && !target.contains(' ')
+            && target.contains(['/', '.', '#']);
+        if !is_ours {
+            continue;
+        }
+        let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+        let folder = Path::new(&page.path).parent().unwrap_or(Path::new(""));
+        let file = if path.is_empty() {
+            root().join(&page.path)
+        } else {
+            root().join(folder).join(path)
+        };
+        if !file.exists() {
+            faults.push(format!("{}:{line}: `{target}` leads to no file", page.path));
+            continue;
+        }
+        let text = if path.is_empty() {
+            page.text.clone()
+        } else {
+            std::fs::read_to_string(&file).unwrap_or_default()
+        };
+        if !anchor.is_empty()
+            && path.ends_with(".md") | path.is_empty()
+            && !anchors(&text).contains(anchor)
+        {
+            faults.push(format!(
+                "{}:{line}: `{target}` leads to no heading",
+                page.path
+            ));
+        }
+    }
+    faults
+}
+
+/// All pages, those of the adapters and the changelog too.
+#[test]
+fn each_link_leads_somewhere() {
+    let mut all: BTreeMap<String, Source> = BTreeMap::new();
+    let further = ["crates", ".ci"].map(|folder| read_all(folder, &["md"]));
+    let changelog = Source::new("CHANGELOG.md", &read("CHANGELOG.md"));
+    for page in pages()
+        .into_iter()
+        .chain(further.into_iter().flatten())
+        .chain([changelog])
+    {
+        all.insert(page.path.clone(), page);
+    }
+    let count: usize = all.values().map(|page| links(&page.text).len()).sum();
+    assert!(count > 100, "hardly one link was found");
+    let faults: Vec<String> = all.values().flat_map(dead_links).collect();
+    Rule::Links.hold(&faults);
+}
+
 #[test]
 fn each_file_that_a_page_names_exists() {
     let faults: Vec<String> = pages().iter().flat_map(missing_files).collect();
-    fail_if_any(
-        "a page names files, and names in files, that exist",
-        &faults,
-    );
+    Rule::NamesOfPages.hold(&faults);
 }
 
 #[test]
 fn each_model_and_edge_that_a_page_names_exists() {
-    let (models, table) = (models_written(), edge_table());
+    let models = models_written();
+    let table = edge_table();
     let faults: Vec<String> = pages()
         .iter()
         .flat_map(|page| missing_models(page, &models, &table))
         .collect();
-    fail_if_any(
-        "a page names models of src/tests and edges of src/docs/orderings.md",
-        &faults,
-    );
+    Rule::ModelsOfPages.hold(&faults);
 }
 
 #[test]
@@ -217,49 +317,15 @@ fn the_protocol_pages_name_each_model_and_explain_each_edge() {
         };
         pages().into_iter().filter(is_protocol).collect()
     };
-    fail_if_any(
-        "a protocol page names each model",
-        &unnamed_models(&protocols, &mutations_of()),
-    );
+    let mut faults = unnamed_models(&protocols, &mutations_of());
     let told: BTreeSet<u32> = protocols
         .iter()
         .filter(|page| !page.path.starts_with("src/docs/"))
         .flat_map(|page| edges(&page.text))
         .collect();
     let untold = edge_table().into_keys().filter(|edge| !told.contains(edge));
-    let untold: Vec<String> = untold.map(|edge| format!("E{edge}")).collect();
-    fail_if_any("a protocol page explains each edge", &untold);
-}
-
-/// A page that needs a word of its own says it in a sentence.
-#[test]
-fn one_glossary_has_at_most_twelve_words() {
-    let pages: Vec<Source> = pages()
-        .into_iter()
-        .filter(|page| page.path.starts_with("src/"))
-        .collect();
-    let told = |page: &&Source| !words_told(&page.text).is_empty();
-    let glossaries: Vec<&str> = pages
-        .iter()
-        .filter(told)
-        .map(|page| page.path.as_str())
-        .collect();
-    assert_eq!(
-        glossaries,
-        ["src/counter/README.md"],
-        "the crate has one glossary"
-    );
-    let words: Vec<&str> = pages
-        .iter()
-        .flat_map(|page| words_told(&page.text))
-        .collect();
-    assert!(
-        words.len() <= 12,
-        "the glossary has {} words (12): {words:?}",
-        words.len()
-    );
-    let page = "| word | meaning |\n|---|---|\n| a | x |\n| b c | y |\n\n| d | z |\n";
-    assert_eq!(words_told(page), ["a", "b c"]);
+    faults.extend(untold.map(|edge| format!("no page explains E{edge}")));
+    Rule::ProtocolPages.hold(&faults);
 }
 
 // === the checks themselves ===
@@ -267,7 +333,7 @@ fn one_glossary_has_at_most_twelve_words() {
 #[test]
 fn what_a_page_names_in_vain_is_found() {
     let page = |text: &str| Source::new("docs/src/page.md", text);
-    let good = "`src/lib.rs`, `lib.rs`, `counter/`, `.ci/loom`, `a.b.c/d` and `tests/tidy.rs`: `pages`, `words`.\n\
+    let good = "`src/lib.rs`, `lib.rs`, `counter/`, `.ci/loom`, `a.b.c/d` and `tests/tidy.rs`: `pages`, `rules`.\n\
                 `counter/charge.rs` (`Header::put`) and `x.rs` in\n```sh\n`none.rs`\n```\n";
     assert_eq!(
         missing_files(&page(good)),

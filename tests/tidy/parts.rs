@@ -1,44 +1,62 @@
-//! Which folders may use which part of `sync`. What a folder does not need it does not name: a
-//! fence in `group`, a lock in `admission`, a size that models make small outside of its pool are
-//! mistakes, whatever they do there.
+//! Which folders use those parts of `sync` that a protocol or the order of locks rests on. Any folder
+//! may use the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::graph::is_aside;
 use crate::names::Crate;
-use crate::rules::{Finding, hold};
+use crate::reader::sources;
+use crate::rules::Rule;
 
-/// Folders of `src`.
-#[derive(Clone, Copy)]
-enum Folders {
-    Only(&'static [&'static str]),
-    /// And without the face and the files beside it.
-    AllBut(&'static [&'static str]),
+/// Some parts of `sync`, and the folders of `src` that use them.
+struct Part {
+    /// A module holds for all of it, unless a name of it has a row of its own.
+    names: &'static [&'static str],
+    folders: &'static [&'static str],
+    why: &'static str,
 }
 
-use Folders::{AllBut, Only};
-
-impl Folders {
-    fn have(self, folder: &str) -> bool {
-        match self {
-            Only(folders) => folders.contains(&folder),
-            AllBut(others) => {
-                !["", "error", "units"].contains(&folder) && !others.contains(&folder)
-            }
-        }
-    }
-}
-
-/// Parts of `sync`, each with the folders that may use it. A row of a module holds for all of it,
-/// unless a name of the module has a row of its own.
-const PARTS: &[(&[&str], Folders)] = &[
-    // Words of protocols.
-    (&["Ordering"], AllBut(&[])),
-    (
-        &["AtomicI64", "AtomicPtr", "AtomicU32", "AtomicU64"],
-        Only(&[
-            "kmem",
+const PARTS: &[Part] = &[
+    Part {
+        names: &["fence"],
+        folders: &[],
+        why: "a fence follows an exchange, or is a side of the barrier pair: both have a name of their own",
+    },
+    Part {
+        names: &["fence_after_exchange"],
+        folders: &[
             "lifecycle",
+            "pressure",
+            "reclaim",
+            "hierarchy",
+            "state",
+            "counter",
+        ],
+        why: "the folders whose pages explain an edge with a fence",
+    },
+    Part {
+        names: &["PlainCell"],
+        folders: &["counter"],
+        why: "a word without an atomic needs an owner, which a protocol of the counter names",
+    },
+    Part {
+        names: &["barrier::light_side"],
+        folders: &["thread"],
+        why: "the light side is the owner's of a slot or a cell",
+    },
+    Part {
+        names: &["barrier::Barrier"],
+        folders: &["stat", "counter"],
+        why: "the heavy side is the drainer's and the flush's",
+    },
+    Part {
+        names: &["lock"],
+        folders: &[
+            "kmem",
+            "values",
+            "runtime",
+            "lifecycle",
+            "pressure",
             "reclaim",
             "hierarchy",
             "state",
@@ -47,115 +65,46 @@ const PARTS: &[(&[&str], Folders)] = &[
             "thread",
             "pool",
             "numa",
-        ]),
-    ),
-    (
-        &["fence_after_exchange"],
-        Only(&[
-            "lifecycle",
-            "pressure",
-            "reclaim",
-            "hierarchy",
-            "state",
-            "counter",
-        ]),
-    ),
-    (&["fence"], Only(&[])),
-    (&["PlainCell"], Only(&["counter"])),
-    (
-        &["CachePadded"],
-        Only(&["hierarchy", "counter", "thread", "pool"]),
-    ),
-    // Figures that no protocol depends on.
-    (&["stat_atomic"], AllBut(&["kmem", "group", "admission"])),
-    // The barrier pair: the light side is the thread's, the heavy side the drainer's and the
-    // flush's.
-    (&["barrier::light_side"], Only(&["thread"])),
-    (&["barrier::Barrier"], Only(&["stat", "counter"])),
-    (&["barrier::BarrierFailed"], Only(&["counter"])),
-    (
-        &["barrier::BarrierMode", "barrier::BarrierState"],
-        Only(&[
-            "",
-            "runtime",
-            "group",
-            "page_counter",
-            "hierarchy",
-            "counter",
-        ]),
-    ),
-    (&["barrier::litmus"], Only(&[""])),
-    // Locks, each with its rank. Handles and attempts hold none of their own.
-    (&["lock"], AllBut(&["group", "page_counter", "admission"])),
-    (&["Arc", "Shared"], AllBut(&[])),
-    (
-        &["process_wide"],
-        Only(&["lifecycle", "pressure", "thread", "pool"]),
-    ),
-    (&["share", "pool_stashes"], Only(&["pressure", "pool"])),
-    // The values that a thread owns.
-    (
-        &[
+        ],
+        why: "handles and attempts run a user's code, so they hold no lock of their own",
+    },
+    Part {
+        names: &[
             "per_thread",
             "thread_local",
-            "SHELF_WORDS",
-            "SHELVES",
-            "box_zeroed",
             "stand_in",
             "follow",
+            "place",
+            "place_zeroed",
+            "displace",
+            "process_const",
         ],
-        Only(&["thread"]),
-    ),
-    (
-        &["place", "place_zeroed", "displace", "process_const"],
-        Only(&["thread"]),
-    ),
-    (&["Patience"], Only(&["lifecycle", "thread"])),
-    (&["PAGE_SLOTS", "PAGES_MAX"], Only(&["thread"])),
-    // Time and other threads: what waits.
-    (
-        &["park", "this_thread", "sleep"],
-        Only(&["group", "pressure"]),
-    ),
-    (&["Thread"], Only(&["pressure", "thread"])),
-    (&["TIME_PASSES"], Only(&["pressure", "thread"])),
-    (&["start_thread"], Only(&["thread"])),
-    (
-        &["pause", "is_over"],
-        Only(&["group", "admission", "pressure", "reclaim", "thread"]),
-    ),
-    (&["rest", "IDLE_VISITS"], Only(&["stat"])),
-    (&["SLICE"], Only(&["stat", "counter"])),
-    // Sizes that models make small, and other things of one place.
-    (
-        &["POOL_OBJECTS", "POOL_PAGE", "POOL_PAGES", "POOL_STASH"],
-        Only(&["pool"]),
-    ),
-    (&["PENDING_CLOSE_MAX"], Only(&["lifecycle"])),
-    (
-        &["LOADS_FOR_FIGURES", "PUTS_WHILE_CLOSED"],
-        Only(&["counter"]),
-    ),
-    (&["NameHasher", "SHARDS"], Only(&["hierarchy", "counter"])),
-    (&["prefetch"], Only(&["counter"])),
-    (&["processor"], Only(&["kmem", "numa"])),
-    // For tests: a model says why it fails, a test stops a thread.
-    (&["model_failed"], AllBut(&[])),
-    (&["pause_point"], Only(&["counter"])),
-    (&["at", "checker", "many", "set_paired"], Only(&[])),
+        folders: &["thread"],
+        why: "what a thread owns has one place, which knows that the thread may have ended",
+    },
+    Part {
+        names: &["park", "this_thread", "sleep"],
+        folders: &["group", "pressure", "reclaim"],
+        why: "a thread sleeps where it holds no lock and is in no slow path",
+    },
+    Part {
+        names: &["start_thread"],
+        folders: &["thread"],
+        why: "`Helper` alone knows of a thread after a fork, and ends it when it is idle",
+    },
+    Part {
+        names: &["at", "checker", "many", "set_paired"],
+        folders: &[],
+        why: "the models call these",
+    },
 ];
 
 /// Modules of `sync` that its own root passes on.
 const INSIDE: &[&str] = &["real", "model", "pause", "sizes"];
 
-/// The folders that may use a part, if it has a row.
-fn allowed(part: &str) -> Option<Folders> {
-    let row = |part: &str| {
-        PARTS
-            .iter()
-            .find(|(parts, _)| parts.contains(&part))
-            .map(|(_, folders)| *folders)
-    };
+/// The row of a part, if it has one.
+fn row(part: &str) -> Option<&'static Part> {
+    let row = |part: &str| PARTS.iter().find(|row| row.names.contains(&part));
     row(part).or_else(|| row(part.split("::").next()?))
 }
 
@@ -194,35 +143,30 @@ fn uses(of: &Crate) -> BTreeMap<(String, String), BTreeSet<String>> {
     uses
 }
 
-pub(crate) fn findings(of: &Crate) -> Vec<Finding> {
-    let mut findings = Vec::new();
+pub(crate) fn faults(of: &Crate) -> Vec<String> {
+    let mut faults = Vec::new();
     for ((folder, part), lines) in uses(of) {
-        let folders = allowed(&part);
-        if folders.is_some_and(|folders| folders.have(&folder)) {
+        let Some(row) = row(&part).filter(|row| !row.folders.contains(&folder.as_str())) else {
             continue;
-        }
-        let lines = Vec::from_iter(lines).join("\n    ");
-        let row = if folders.is_some() {
-            "does not name this folder"
-        } else {
-            "has no row for it"
         };
-        let why = format!("PARTS in tests/tidy/parts.rs {row}:\n    {lines}");
         let folder = if folder.is_empty() { "lib.rs" } else { &folder };
-        findings.push(Finding {
-            kind: "sync",
-            key: format!("{folder} uses {part}"),
-            count: 1,
-            why,
-        });
+        let lines: Vec<String> = lines.into_iter().collect();
+        faults.push(format!(
+            "{folder} uses {part} ({}): {}",
+            lines.join(", "),
+            row.why
+        ));
     }
-    findings
+    faults
 }
 
 #[test]
 fn each_folder_uses_its_part_of_sync() {
-    hold(
-        "sync",
-        "a folder uses the parts of `sync` that its rows list",
+    let sources = sources();
+    let of = Crate::read(&sources);
+    assert!(
+        uses(&of).len() > 50,
+        "hardly one use of `sync` was found: is this still its name?"
     );
+    Rule::PartsOfSync.hold(&faults(&of));
 }

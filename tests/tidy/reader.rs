@@ -40,7 +40,7 @@ impl Source {
     pub(crate) fn production(&self) -> &str {
         let ends = UNIT_TESTS
             .iter()
-            .filter_map(|gate| self.text.find(&format!("{gate}\nmod tests {{")));
+            .filter_map(|line| self.text.find(&format!("{line}\nmod tests {{")));
         let end = ends.min().unwrap_or(self.text.len());
         &self.text[..end]
     }
@@ -92,11 +92,6 @@ pub(crate) const CONTAINERS: &str = "crates/memcg-kmem/src";
 
 pub(crate) fn sources() -> Vec<Source> {
     read_all("src", &["rs"])
-}
-
-/// The same with all pages of text.
-pub(crate) fn sources_and_pages() -> Vec<Source> {
-    sources().into_iter().chain(pages()).collect()
 }
 
 /// The pages at the top, the chapters of the book, and the pages of text in `src`, here and in two
@@ -173,7 +168,8 @@ pub(crate) fn split(text: &str) -> (String, String) {
         at += len;
     }
     for (at, _) in text.match_indices('\n') {
-        (code[at], comments[at]) = (b'\n', b'\n');
+        code[at] = b'\n';
+        comments[at] = b'\n';
     }
     let string = |bytes| String::from_utf8(bytes).expect("blanks and whole characters");
     (string(code), string(comments))
@@ -250,10 +246,6 @@ impl Lines {
     pub(crate) fn number(&self, at: usize) -> usize {
         self.0.partition_point(|&end| end < at) + 1
     }
-}
-
-pub(crate) fn fail_if_any(rule: &str, faults: &[String]) {
-    assert!(faults.is_empty(), "{rule}:\n  {}", faults.join("\n  "));
 }
 
 // === the reader itself ===

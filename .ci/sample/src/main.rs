@@ -177,7 +177,8 @@ impl Places {
             ])
             .current_dir(&self.root);
         for path in String::from_utf8(output_of(&mut listed)?)?.split_terminator('\0') {
-            let (from, to) = (self.root.join(path), tree.join(path));
+            let from = self.root.join(path);
+            let to = tree.join(path);
             if from.exists() {
                 fs::create_dir_all(to.parent().unwrap_or(&tree))?;
                 fs::copy(from, to)?;
@@ -390,7 +391,8 @@ fn judge(
             .entry(package.clone())
             .or_insert_with(|| examples_pass(&examples, package, None));
         if alone && !examples_pass(&examples, package, Some(row.number)) {
-            (row.verdict, row.by) = ("caught", "an example in the documentation".to_owned());
+            row.verdict = "caught";
+            row.by = "an example in the documentation".to_owned();
         }
     }
     if part.folder == "." && !arguments.without_models {
@@ -532,7 +534,9 @@ fn run(arguments: &Arguments) -> Result<bool, Failure> {
         rows.extend(of);
     }
     let named = Named::read(&places);
-    let (mut caught, mut equal, mut others) = (0, 0, 0);
+    let mut caught = 0;
+    let mut equal = 0;
+    let mut others = 0;
     println!("\nnot caught, and not in {PAGE}:");
     for row in &rows {
         if !row.is_open() {

@@ -142,7 +142,8 @@ fn body(text: &str, function: (usize, usize), name: &str) -> Option<(usize, usiz
 /// The text of the body with one mutant.
 fn broken(text: &str, body: (usize, usize), mutant: &Mutant) -> Option<String> {
     let (from, to) = range(text, mutant.span)?;
-    let (from, to) = (from.max(body.0), to.min(body.1));
+    let from = from.max(body.0);
+    let to = to.min(body.1);
     (from <= to).then(|| {
         format!(
             "{}{}{}",
@@ -175,7 +176,9 @@ fn write(
     functions.sort_by_key(|((from, to), _)| (*from, usize::MAX - to));
     functions.dedup_by(|inner, outer| inner.0.1 <= outer.0.1);
     let mut written = String::new();
-    let (mut branches, mut without, mut done) = (Vec::new(), Vec::new(), 0);
+    let mut branches = Vec::new();
+    let mut without = Vec::new();
+    let mut done = 0;
     let mut placed = Vec::new();
     for (function, name) in functions {
         let Some(body) = body(&text, function, name) else {
@@ -234,7 +237,8 @@ pub(crate) fn write_all(
             .or_default()
             .push((*number, mutant));
     }
-    let (mut branches, mut without) = (Vec::new(), Vec::new());
+    let mut branches = Vec::new();
+    let mut without = Vec::new();
     for (file, mutants) in &files {
         let (lines, no_body) = write(folder, file, mutants)?;
         branches.extend(lines);

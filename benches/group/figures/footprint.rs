@@ -8,8 +8,8 @@ use std::thread;
 
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
-use memcg::expert::PoolAlign;
-use memcg::{Group, Limits, Runtime, Stat};
+use memcg::footprint::PoolAlign;
+use memcg::{Group, Limits, Runtime, StatKey};
 use memcg_bench_rows::Goals;
 
 use super::Options;
@@ -93,14 +93,14 @@ impl Weighed {
 
 pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
     let groups = options.groups;
+    let runs = if options.runs == 1 {
+        "one".to_owned()
+    } else {
+        format!("median of {}", options.runs)
+    };
     println!(
         "{groups} groups with a name of {LEN} bytes and a max, below one parent, no thread holding a handle. Resident memory\n\
-         of a process that has them less that of the same with none, for each; {} of both, in turn.\n",
-        if options.runs == 1 {
-            "one".to_owned()
-        } else {
-            format!("median of {}", options.runs)
-        },
+         of a process that has them less that of the same with none, for each; {runs} of both, in turn.\n",
     );
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN).set_header([
@@ -116,7 +116,8 @@ pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
         let each: Vec<f64> = runs.iter().map(|run| run.each(groups)).collect();
         let middle =
             |of: fn(&Weighed) -> f64| median(runs.iter().map(of).collect()).unwrap_or_default();
-        let (full, empty) = (middle(|run| run.full), middle(|run| run.empty));
+        let full = middle(|run| run.full);
+        let empty = middle(|run| run.empty);
         let off = middle(Weighed::off);
         let spread = Summary::of(&each);
         let bytes = median(each).unwrap_or_default();
@@ -166,7 +167,8 @@ fn weigh(kind: Kind, groups: u32) -> Weighed {
         let answer = Alone::start(WHAT, &args).answer();
         (answer[0], answer[1])
     };
-    let ((empty, own_empty), (full, own)) = (ask(0), ask(groups));
+    let (empty, own_empty) = ask(0);
+    let (full, own) = ask(groups);
     Weighed {
         full,
         empty,
@@ -229,7 +231,7 @@ fn fill(parent: &Group, kind: Kind, groups: u32) {
                 }
                 Kind::Counted => {
                     pair(&group);
-                    group.stat_add(Stat::ANON, SIZE.cast_signed());
+                    group.stat_add(StatKey::ANON, SIZE.cast_signed());
                 }
             }
         }

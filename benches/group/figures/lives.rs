@@ -92,9 +92,12 @@ fn table(counts: &[u32], series: &[[Series; 2]]) -> Table {
     for (count, [one, two]) in counts.iter().zip(series) {
         let nanos =
             |series: &Series| format!("{:.0} +-{:.0}", series.median(), series.summary().std);
-        let fewest = |of: &Series, threads: usize| match *count == counts[0] {
-            true => String::new(),
-            false => of.against(&series[0][threads]).percent(),
+        let fewest = |of: &Series, threads: usize| {
+            if *count == counts[0] {
+                String::new()
+            } else {
+                of.against(&series[0][threads]).percent()
+            }
         };
         table.add_row([
             count.to_string(),

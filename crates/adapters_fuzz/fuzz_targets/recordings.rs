@@ -37,7 +37,8 @@ const DEPTH: usize = 1_000;
 libfuzzer_sys::fuzz_target!(|data: &[u8]| run(data));
 
 fn run(data: &[u8]) {
-    let (mut bytes, mut line) = (data, 0);
+    let mut bytes = data;
+    let mut line = 0;
     let mut app = App::new("recording".into(), DEPTH, 24);
     loop {
         match source::replayed(&mut bytes, &mut line) {

@@ -209,7 +209,8 @@ fn time(threads: usize, group: &Group, count: usize, run: &(dyn Fn(usize) + Sync
 /// The median, and the ranks that have the true one between them with 95 %.
 fn median(mut figures: Vec<f64>) -> [f64; 3] {
     figures.sort_by(f64::total_cmp);
-    let (count, half) = (figures.len() as f64, 0.98 * (figures.len() as f64).sqrt());
+    let count = figures.len() as f64;
+    let half = 0.98 * (figures.len() as f64).sqrt();
     [
         count / 2.0,
         count / 2.0 - half - 0.5,
@@ -299,11 +300,9 @@ fn main() {
         words.remove(at);
         Some(words.remove(at).parse::<usize>().expect("a number"))
     };
-    let (counted, rounds, objects) = (
-        option("--pairs"),
-        option("--rounds").unwrap_or(ROUNDS),
-        option("--resident"),
-    );
+    let counted = option("--pairs");
+    let rounds = option("--rounds").unwrap_or(ROUNDS);
+    let objects = option("--resident");
     let least = option("--least").is_some_and(|least| least > 0);
     let wanted = words.first().map_or("", String::as_str);
     if wanted == "resident" {

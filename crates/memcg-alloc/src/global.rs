@@ -2,7 +2,9 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
-use memcg::allocator::{Owner, Unfinished, charge_unowned, try_uncharge_unowned, uncharge_unowned};
+use memcg::allocator::{
+    Owner, UnfinishedStep, charge_unowned, try_uncharge_unowned, uncharge_unowned,
+};
 
 use crate::{probe, word};
 
@@ -38,14 +40,15 @@ pub const PROCESS_ONLY: usize = usize::MAX;
 /// allocators have their fast paths, and the word would push an object of 1 KiB out of mimalloc's.
 pub const LARGE_OBJECTS: usize = 1_025;
 
-/// A global allocator that charges each object to the thread's [current
-/// group](memcg::Group::current), and gives it back to the same group, wherever it is freed.
+/// A global allocator that charges each object to the thread's
+/// [current group](memcg::Group::current), and gives it back to the same group, wherever it is
+/// freed.
 ///
 /// It wraps any other allocator. Each object is *owned*: 4 bytes behind the object name its group.
 /// With a threshold `FROM` only objects of at least so many bytes are, as [`LARGE_OBJECTS`] shows
-/// with its price, and with [`PROCESS_ONLY`] none. The others are together [charged to one
-/// group](crate::charge_unowned_to). The threshold is a part of the type, because an object must
-/// have the same layout when it is allocated and when it is freed.
+/// with its price, and with [`PROCESS_ONLY`] none. The others are together
+/// [charged to one group](crate::charge_unowned_to). The threshold is a part of the type, because
+/// an object must have the same layout when it is allocated and when it is freed.
 ///
 /// The allocator never refuses, never unwinds and never waits: what a group allocates above its max
 /// is [forced](memcg::Group::forced), and the group's next charge or
@@ -123,7 +126,7 @@ fn resized(layout: Layout, size: usize) -> Option<Layout> {
 /// The object is new, and its charge has begun on this thread.
 #[inline(never)]
 #[allow(unsafe_code)]
-unsafe fn finish_charge(memory: *mut u8, size: usize, rest: Unfinished) -> *mut u8 {
+unsafe fn finish_charge(memory: *mut u8, size: usize, rest: UnfinishedStep) -> *mut u8 {
     // SAFETY: says the caller.
     unsafe { word::write(memory, size, Owner::finish_charge(size, rest)) };
     memory
@@ -134,7 +137,7 @@ unsafe fn finish_charge(memory: *mut u8, size: usize, rest: Unfinished) -> *mut 
 /// The object is one of the owner's, and the charge for its growth has begun on this thread.
 #[inline(never)]
 #[allow(unsafe_code)]
-unsafe fn finish_grow(memory: *mut u8, owner: Owner, more: usize, rest: Unfinished) -> *mut u8 {
+unsafe fn finish_grow(memory: *mut u8, owner: Owner, more: usize, rest: UnfinishedStep) -> *mut u8 {
     // SAFETY: says the caller.
     unsafe { owner.finish_grow(more, rest) };
     memory
@@ -262,7 +265,7 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
     /// As for `free_owned`, which has begun the uncharge.
     #[inline(never)]
     #[allow(unsafe_code)]
-    unsafe fn finish_free(&self, memory: *mut u8, object: Layout, rest: Unfinished) {
+    unsafe fn finish_free(&self, memory: *mut u8, object: Layout, rest: UnfinishedStep) {
         let size = object.size();
         // SAFETY: says the caller.
         unsafe {
@@ -372,7 +375,8 @@ impl<A: GlobalAlloc, const FROM: usize> MemcgAlloc<A, FROM> {
     #[inline(never)]
     #[allow(unsafe_code)]
     unsafe fn move_between(&self, object: *mut u8, old: Layout, size: usize) -> *mut u8 {
-        let (was_owned, is_owned) = (Self::owns(old.size()), Self::owns(size));
+        let was_owned = Self::owns(old.size());
+        let is_owned = Self::owns(size);
         let layout = |owned: bool, layout: Layout| {
             if owned {
                 word::with_word(layout)

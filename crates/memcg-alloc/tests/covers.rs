@@ -60,7 +60,8 @@ struct Known {
 impl Known {
     #[track_caller]
     fn assert_exact(&self, at: usize) {
-        let (reserved, allocated) = (self.charges.iter().map(Charge::bytes).sum(), self.allocated);
+        let reserved = self.charges.iter().map(Charge::bytes).sum();
+        let allocated = self.allocated;
         let ledger = self.group.ledger();
         assert_eq!(
             (ledger.reserved(), ledger.allocated()),
@@ -114,12 +115,14 @@ fn each_step_is_exact() {
         allocated: 0,
     };
     let mut groups: Vec<Known> = (0..GROUPS).map(known).collect();
-    let (mut random, mut objects) = (StdRng::seed_from_u64(21), Vec::<Object>::new());
+    let mut random = StdRng::seed_from_u64(21);
+    let mut objects = Vec::<Object>::new();
     for step in 0..20_000 {
         let at = random.random_range(0..GROUPS);
         match random.random_range(0..10) {
             0..4 => {
-                let (size, of) = (size(&mut random), &mut groups[at]);
+                let size = size(&mut random);
+                let of = &mut groups[at];
                 objects.push(
                     of.group
                         .run(|| Object::allocate(&EVERY, size, 8, at, false)),
@@ -127,7 +130,8 @@ fn each_step_is_exact() {
                 of.allocated += size as u64;
             }
             4 if !objects.is_empty() => {
-                let (object, size) = (random.random_range(0..objects.len()), size(&mut random));
+                let object = random.random_range(0..objects.len());
+                let size = size(&mut random);
                 let object = &mut objects[object];
                 let of = &mut groups[object.owner];
                 of.allocated = of.allocated + size as u64 - object.layout.size() as u64;
@@ -207,7 +211,8 @@ impl Figure {
             [&figure.came, &figure.went].map(|moved| moved.begun.load(Ordering::SeqCst))
         });
         let range = |at: usize| {
-            let ([came, went], [came_after, went_after]) = (before[at], after[at]);
+            let [came, went] = before[at];
+            let [came_after, went_after] = after[at];
             came.saturating_sub(went_after)..=came_after.saturating_sub(went)
         };
         (result, [range(0), range(1)])
@@ -228,10 +233,8 @@ impl Shared {
         let (ledger, [allocated, reserved]) = Figure::around(figures, || self.group.ledger());
         let assert_near = |shown: u64, range: &RangeInclusive<u64>, what: &str| {
             let error = ledger.max_error();
-            let (least, most) = (
-                range.start().saturating_sub(error),
-                range.end().saturating_add(error),
-            );
+            let least = range.start().saturating_sub(error);
+            let most = range.end().saturating_add(error);
             assert!(
                 (least..=most).contains(&shown),
                 "{shown} {what} of {range:?}: {ledger:?}"
@@ -270,7 +273,9 @@ fn threads_free_what_others_have_allocated() {
         let handed: Mutex<Vec<Object>> = Mutex::default();
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
-            let (groups, handed, over) = (&groups, &handed, &over);
+            let groups = &groups;
+            let handed = &handed;
+            let over = &over;
             let work = |me: usize| {
                 let mut random = StdRng::seed_from_u64(round * 100 + me as u64);
                 let mut mine = Vec::new();
@@ -324,7 +329,8 @@ fn threads_free_what_others_have_allocated() {
         });
         memcg_alloc::settle();
         for (at, of) in groups.iter().enumerate() {
-            let (ledger, allocated) = (of.group.ledger(), of.allocated.now());
+            let ledger = of.group.ledger();
+            let allocated = of.allocated.now();
             assert_eq!(
                 (ledger.allocated(), ledger.reserved(), ledger.max_error()),
                 (allocated, 0, 0)

@@ -68,7 +68,8 @@ fn ten_thousand_groups_with_aborted_tasks_leave_nothing() {
     let runtime = Runtime::builder().build().unwrap();
     let tenant = runtime.root().create("tenant", Limits::new()).unwrap();
     let left = Arc::new(Mutex::new(Vec::<Vec<u8>>::with_capacity(AT_ONCE)));
-    let (mut own_bytes, mut outlived) = (0, 0);
+    let mut own_bytes = 0;
+    let mut outlived = 0;
     for round in 0..GROUPS / AT_ONCE {
         tokio.block_on(async {
             let mut tasks = Vec::new();

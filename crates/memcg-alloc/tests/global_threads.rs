@@ -229,10 +229,8 @@ extern "C" fn with_key(_: *mut c_void) -> *mut c_void {
     let key = KEY.get_or_init(|| {
         let mut key = 0;
         // SAFETY: makes a key, whose destructor takes any pointer.
-        assert_eq!(
-            unsafe { libc::pthread_key_create(&raw mut key, Some(key_destructor)) },
-            0
-        );
+        let failed = unsafe { libc::pthread_key_create(&raw mut key, Some(key_destructor)) };
+        assert_eq!(failed, 0);
         key
     });
     // SAFETY: a key that exists.

@@ -39,8 +39,8 @@ impl Inner {
 unsafe impl GlobalAlloc for Inner {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let asks = self.note(Call::Alloc(layout.size(), layout.align()));
-        // SAFETY: the caller's promise.
         if asks {
+            // SAFETY: the caller's promise.
             black_box(unsafe { System.alloc(layout) })
         } else {
             std::ptr::null_mut()
@@ -49,8 +49,8 @@ unsafe impl GlobalAlloc for Inner {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let asks = self.note(Call::Zeroed(layout.size(), layout.align()));
-        // SAFETY: the caller's promise.
         if asks {
+            // SAFETY: the caller's promise.
             black_box(unsafe { System.alloc_zeroed(layout) })
         } else {
             std::ptr::null_mut()
@@ -65,8 +65,8 @@ unsafe impl GlobalAlloc for Inner {
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let asks = self.note(Call::Realloc(layout.size(), size));
-        // SAFETY: the caller's promise.
         if asks {
+            // SAFETY: the caller's promise.
             unsafe { System.realloc(memory, layout, size) }
         } else {
             std::ptr::null_mut()
@@ -86,7 +86,8 @@ fn run<const FROM: usize>(sizes: [usize; 2], words: [usize; 2]) {
     let inner = allocator.inner();
     let runtime = Runtime::builder().build().unwrap();
     let group = runtime.root().create("g", Limits::new()).unwrap();
-    let (before, [first, second]) = (memcg_alloc::unowned_bytes(), sizes);
+    let before = memcg_alloc::unowned_bytes();
+    let [first, second] = sizes;
     let [first_whole, second_whole] = [first + words[0], second + words[1]];
     let charged = |size: usize, word: usize| {
         let (owned, unowned) = if word > 0 { (size, 0) } else { (0, size) };
@@ -129,7 +130,8 @@ fn run<const FROM: usize>(sizes: [usize; 2], words: [usize; 2]) {
 #[test]
 fn each_method_is_that_of_the_inner_allocator() {
     let _alone = ALONE.lock();
-    let (below, at) = (LARGE_OBJECTS - 1, LARGE_OBJECTS);
+    let below = LARGE_OBJECTS - 1;
+    let at = LARGE_OBJECTS;
     for (sizes, words) in [
         ([below, at], [0, 4]),
         ([at, below], [4, 0]),

@@ -37,7 +37,8 @@ fn steps<const FROM: usize>(allocator: &MemcgAlloc<System, FROM>, steps: usize) 
         .map(|at| Counted::new(&runtime.root(), &format!("g{at}")))
         .collect();
     let mut random = StdRng::seed_from_u64(FROM as u64);
-    let (mut objects, mut unowned) = (Vec::<Object>::new(), 0);
+    let mut objects = Vec::<Object>::new();
+    let mut unowned = 0;
     let before = memcg_alloc::unowned_bytes() as i64;
     let count = |owner: usize, bytes: usize, sign: i64, unowned: &mut i64| {
         if owns::<FROM>(bytes) && owner < GROUPS {
@@ -54,11 +55,10 @@ fn steps<const FROM: usize>(allocator: &MemcgAlloc<System, FROM>, steps: usize) 
         };
         match random.random_range(0..10) {
             0..4 => {
-                let (size, align) = (
-                    size(&mut random),
-                    ALIGNS[random.random_range(0..ALIGNS.len())],
-                );
-                let (zeroed, mut object) = (random.random(), None);
+                let size = size(&mut random);
+                let align = ALIGNS[random.random_range(0..ALIGNS.len())];
+                let zeroed = random.random();
+                let mut object = None;
                 within(&mut || {
                     object = Some(Object::allocate(allocator, size, align, current, zeroed))
                 });
@@ -67,8 +67,10 @@ fn steps<const FROM: usize>(allocator: &MemcgAlloc<System, FROM>, steps: usize) 
             }
             4..7 if !objects.is_empty() => {
                 let at = random.random_range(0..objects.len());
-                let (object, size) = (&mut objects[at], size(&mut random));
-                let (before, owner) = (object.layout.size(), object.owner);
+                let object = &mut objects[at];
+                let size = size(&mut random);
+                let before = object.layout.size();
+                let owner = object.owner;
                 within(&mut || object.resize(allocator, size));
                 // An object that is owned before and after keeps its owner; else the current group
                 // has it.
@@ -144,7 +146,8 @@ impl<const FROM: usize> Shared<FROM> {
 
     fn allocate(&self, random: &mut StdRng) -> Object {
         let owner = random.random_range(0..GROUPS);
-        let (size, align) = (size(random), ALIGNS[random.random_range(0..5)]);
+        let size = size(random);
+        let align = ALIGNS[random.random_range(0..5)];
         let allocate = || Object::allocate(self.allocator, size, align, owner, false);
         self.of(size, owner)
             .change(size as i64, || self.groups[owner].group.run(allocate))
@@ -153,7 +156,8 @@ impl<const FROM: usize> Shared<FROM> {
     /// Outside of all groups: what becomes owned by it is no group's, so an object stays owned or
     /// does not.
     fn resize(&self, object: &mut Object, random: &mut StdRng) {
-        let (before, after) = (object.layout.size(), size(random));
+        let before = object.layout.size();
+        let after = size(random);
         if owns::<FROM>(before) == owns::<FROM>(after) {
             let of = self.of(after, object.owner);
             of.change(after as i64 - before as i64, || {
@@ -235,7 +239,8 @@ fn threads<const FROM: usize>(allocator: &'static MemcgAlloc<System, FROM>) {
         memcg_alloc::charge_unowned_to(Some(&shared.unowned.group));
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
-            let (shared, over) = (&shared, &over);
+            let shared = &shared;
+            let over = &over;
             let start = |me| scope.spawn(move || shared.work(me, round * THREADS + me));
             let workers: Vec<_> = (0..THREADS).map(start).collect();
             scope.spawn(move || {

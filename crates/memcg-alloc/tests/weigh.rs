@@ -15,7 +15,7 @@ fn assert_weighs<T: Weigh>(off: u64, make: impl FnOnce() -> T) {
     let runtime = Runtime::builder().build().unwrap();
     let group = runtime.root().create("q", Limits::new()).unwrap();
     let value = group.run(make);
-    let (weight, allocated) = (value.weigh() as u64, group.live());
+    let (weight, allocated) = (value.heap_bytes() as u64, group.live());
     assert!(
         weight.abs_diff(allocated) * 100 <= off * allocated,
         "it weighs {weight}, and has {allocated}"

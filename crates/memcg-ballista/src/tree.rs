@@ -115,15 +115,14 @@ mod tests {
 
     #[test]
     fn a_group_is_there_while_it_is_in_use() {
-        let (tree, runtime) = (
-            Arc::new(Tree::default()),
-            Runtime::builder().build().unwrap(),
-        );
+        let tree = Arc::new(Tree::default());
+        let runtime = Runtime::builder().build().unwrap();
         let enter = || {
             tree.enter(&runtime.root(), "job", Limits::new().max(64_usize), |_| ())
                 .unwrap()
         };
-        let (first, second) = (enter(), enter());
+        let first = enter();
+        let second = enter();
         assert_eq!((first.group(), first.group().max()), (second.group(), 64));
         drop(first);
         assert!(!second.group().is_offline());
@@ -137,10 +136,8 @@ mod tests {
     /// A name that is not free, or is none, costs the name and not the task.
     #[test]
     fn a_group_without_its_name() {
-        let (tree, runtime) = (
-            Arc::new(Tree::default()),
-            Runtime::builder().build().unwrap(),
-        );
+        let tree = Arc::new(Tree::default());
+        let runtime = Runtime::builder().build().unwrap();
         let root = runtime.root();
         let _taken = root.create("job", Limits::new()).unwrap();
         for name in ["job", "a/b", ""] {
@@ -160,10 +157,8 @@ mod tests {
     /// Threads that enter and leave at the same time never have a group that is offline.
     #[test]
     fn many_threads() {
-        let (tree, runtime) = (
-            Arc::new(Tree::default()),
-            Runtime::builder().audit(true).build().unwrap(),
-        );
+        let tree = Arc::new(Tree::default());
+        let runtime = Runtime::builder().audit(true).build().unwrap();
         std::thread::scope(|threads| {
             for _ in 0..4 {
                 threads.spawn(|| {

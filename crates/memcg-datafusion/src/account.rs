@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use datafusion_execution::memory_pool::MemoryConsumer;
 use memcg::errors::CreateError;
 use memcg::{
-    Bytes, ChargeError, Group, GroupName, GroupScope, Limits, OnFull, Priority, Registration,
+    Bytes, ChargeError, Group, GroupName, GroupScope, Limits, OnFull, ReclaimPriority, Registration,
 };
 
 use crate::config::PoolConfig;
@@ -107,7 +107,7 @@ impl Account {
         let demand = is_asked.then(|| Demand::new(scope.clone()));
         let reclaimer = demand
             .clone()
-            .map(|demand| scope.register_reclaimer(demand, Priority::NORMAL));
+            .map(|demand| scope.register_reclaimer(demand, ReclaimPriority::NORMAL));
         let plain = Account::plain(scope.clone());
         let operator = operator.to_string();
         Ok(Account {
@@ -161,11 +161,12 @@ impl Quick {
             } => {
                 let is_quick =
                     !demand.is_open() && demand.sorts.are_quiet() && is_as_it_says(consumer);
-                is_quick.then_some(if consumer.can_spill() {
+                let account = if consumer.can_spill() {
                     spillable
                 } else {
                     unspillable
-                })
+                };
+                is_quick.then_some(account)
             }
             Quick::None => None,
         }
@@ -261,7 +262,8 @@ fn of_operator<'a>(
     } else {
         consumer.name()
     };
-    let (mut place, mut hash) = (first, None);
+    let mut place = first;
+    let mut hash = None;
     loop {
         let operator = place.get_or_init(|| Box::new(Operator::new(name, parent, is_asked)));
         if operator.account.is_asked == is_asked && operator.account.is_of(name) {

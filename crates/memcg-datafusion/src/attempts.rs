@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use datafusion::common::{DataFusionError, Result};
 use memcg::Group;
 
-use crate::queue::{InPlace, Place, Queue};
+use crate::queue::{InPlace, Place, QueryQueue};
 
 /// An attempt that may be followed by another waits for such a part of the time that it has run, in
 /// all: to run again costs that time, and ends what others wait for.
@@ -22,7 +22,7 @@ const KNOWN: usize = 256;
 /// The queue of a pool's queries, and the refusals and attempts of that pool.
 #[derive(Debug)]
 pub(crate) struct Queued {
-    queue: Queue,
+    queue: QueryQueue,
     /// Texts and levels of the last refusals: nothing else in an error tells which level has
     /// refused.
     refusals: Mutex<VecDeque<(String, Group)>>,
@@ -48,8 +48,9 @@ struct Known {
 }
 
 impl Queued {
-    pub(crate) fn new(queue: Queue) -> Arc<Queued> {
-        let (refusals, attempts) = (Mutex::default(), Mutex::default());
+    pub(crate) fn new(queue: QueryQueue) -> Arc<Queued> {
+        let refusals = Mutex::default();
+        let attempts = Mutex::default();
         Arc::new(Queued {
             queue,
             refusals,
@@ -58,7 +59,7 @@ impl Queued {
         })
     }
 
-    pub(crate) fn queue(&self) -> &Queue {
+    pub(crate) fn queue(&self) -> &QueryQueue {
         &self.queue
     }
 
@@ -117,10 +118,12 @@ impl Queued {
     /// beside another one: a query that is refused alone does not run again.
     pub(crate) fn longest_wait(&self, level: &Group) -> Duration {
         let is_last = |known: &Known| known.is_last_try || known.cannot_run_again;
-        let of = |known: &Known| match is_last(known) || !self.queue.has_run_beside(known.id, level)
-        {
-            true => Duration::MAX,
-            false => (known.begun.elapsed() / WAITS_PART).saturating_sub(known.waited),
+        let of = |known: &Known| {
+            if is_last(known) || !self.queue.has_run_beside(known.id, level) {
+                Duration::MAX
+            } else {
+                (known.begun.elapsed() / WAITS_PART).saturating_sub(known.waited)
+            }
         };
         self.attempts()
             .iter()
@@ -161,7 +164,9 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     pub(crate) fn new(queued: &Arc<Queued>, place: Place, cannot_run_again: bool) -> Attempt {
-        let (id, is_last_try, begun) = (place.id(), place.is_last_try(), Instant::now());
+        let id = place.id();
+        let is_last_try = place.is_last_try();
+        let begun = Instant::now();
         let waited = Duration::ZERO;
         queued.attempts().push(Known {
             id,

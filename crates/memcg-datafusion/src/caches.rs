@@ -85,11 +85,9 @@ impl GroupCaches {
             mut config,
             copies,
         } = self;
-        let (lists, statistics, metadata) = (
-            config.list_files_cache_limit,
-            config.file_statistics_cache_limit,
-            config.metadata_cache_limit,
-        );
+        let lists = config.list_files_cache_limit;
+        let statistics = config.file_statistics_cache_limit;
+        let metadata = config.metadata_cache_limit;
         let of_lists = |list: CachedFileList| CachedFileList::new(list.files.to_vec());
         let of_statistics = |entry: CachedFileMetadata| CachedFileMetadata {
             statistics: Arc::new((*entry.statistics).clone()),

@@ -41,13 +41,14 @@ pub(crate) enum Kind {
 impl Part {
     #[inline]
     fn of(consumer: &MemoryConsumer) -> Option<Part> {
-        match consumer.can_spill() {
-            true => consumer
+        if consumer.can_spill() {
+            consumer
                 .name()
                 .strip_prefix(SORTER)?
                 .starts_with('[')
-                .then_some(Part::Sorter),
-            false => consumer.name().starts_with(MERGE).then_some(Part::Merge),
+                .then_some(Part::Sorter)
+        } else {
+            consumer.name().starts_with(MERGE).then_some(Part::Merge)
         }
     }
 }

@@ -30,11 +30,9 @@ impl MemoryPool for Notes {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
-        let (name, can_spill, kind) = (
-            consumer.name().to_string(),
-            consumer.can_spill(),
-            Kind::of(consumer),
-        );
+        let name = consumer.name().to_string();
+        let can_spill = consumer.can_spill();
+        let kind = Kind::of(consumer);
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

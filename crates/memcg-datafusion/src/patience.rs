@@ -95,11 +95,12 @@ impl Patience {
         of_queue: Option<Duration>,
         gives_up: impl Fn() -> bool,
     ) -> Option<Result<(), ChargeError>> {
-        let vain = self.vain(if of_queue.is_some() {
+        let most = if of_queue.is_some() {
             VAIN_MAX
         } else {
             VAIN_MAX - 1
-        })?;
+        };
+        let vain = self.vain(most)?;
         let of_queue = of_queue.unwrap_or(Duration::ZERO);
         if !may_wait() {
             return None;
@@ -175,7 +176,8 @@ fn charge(
     goes_on: impl Fn(Duration, Option<Stage>) -> bool,
 ) -> Option<Result<(), ChargeError>> {
     let begun = Instant::now();
-    let (mut moved, mut least) = (begun, level.usage());
+    let mut moved = begun;
+    let mut least = level.usage();
     for look in 1_u32.. {
         let charged = if look.is_multiple_of(ASK_AGAIN) {
             account.try_charge_or_start(bytes)
@@ -187,7 +189,8 @@ fn charge(
             Err(error) if error.over_limit().is_some() => {}
             ended => return Some(ended),
         }
-        let (usage, stage) = (level.usage(), stage_below(level));
+        let usage = level.usage();
+        let stage = stage_below(level);
         if usage < least || stage == Some(Stage::Spilling) {
             moved = Instant::now();
         }
@@ -221,7 +224,8 @@ mod tests {
         let held = full.charge(Bytes(1)).unwrap();
         for (gives_up, vain) in [(true, Some(0)), (false, Some(1))] {
             let patience = Patience::new(Duration::from_millis(100)).unwrap();
-            let (account, level) = (Account::plain(full.clone()), full.clone());
+            let account = Account::plain(full.clone());
+            let level = full.clone();
             let counted = tokio::spawn(async move {
                 let waits = AtomicUsize::new(0);
                 assert!(

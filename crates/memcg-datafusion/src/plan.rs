@@ -133,10 +133,8 @@ impl ExecutionPlan for InGroupExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let (env, own) = (
-            context.runtime_env(),
-            Arc::clone(&self.pool) as Arc<dyn MemoryPool>,
-        );
+        let env = context.runtime_env();
+        let own = Arc::clone(&self.pool) as Arc<dyn MemoryPool>;
         let pool = if env.memory_pool.is::<GroupPool>() {
             &env.memory_pool
         } else {
@@ -144,7 +142,8 @@ impl ExecutionPlan for InGroupExec {
         };
         let context = context_with(context, pool)?;
         let pool = pool.downcast_ref().unwrap_or(&*self.pool);
-        let (life, unreserved) = (Arc::clone(pool.life()), pool.unreserved());
+        let life = Arc::clone(pool.life());
+        let unreserved = pool.unreserved();
         if let Some(ended) = life.ended() {
             return Err(ended.into_error());
         }
@@ -165,7 +164,8 @@ impl ExecutionPlan for InGroupExec {
     /// Returns peak, refusals and waits of the group, and the bytes that the plan has spilled.
     fn metrics(&self) -> Option<MetricsSet> {
         let life = self.life();
-        let (group, metrics) = (life.group(), ExecutionPlanMetricsSet::new());
+        let group = life.group();
+        let metrics = ExecutionPlanMetricsSet::new();
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         MetricBuilder::new(&metrics)
             .gauge("group_peak_bytes", 0)
@@ -220,9 +220,9 @@ impl GroupPool {
     /// Returns `plan` in the pool's group, for an engine that executes plans itself: it runs there,
     /// and ends with the group.
     ///
-    /// If the pool is that of a session with a [`Queue`](crate::Queue), each partition of the plan
-    /// waits in line by itself, and runs again as a copy of the plan. A plan in which an operator
-    /// reads a dynamic filter of another one does not run again: it waits in its place.
+    /// If the pool is that of a session with a [`QueryQueue`](crate::QueryQueue), each partition of
+    /// the plan waits in line by itself, and runs again as a copy of the plan. A plan in which an
+    /// operator reads a dynamic filter of another one does not run again: it waits in its place.
     ///
     /// ```
     /// use std::sync::Arc;

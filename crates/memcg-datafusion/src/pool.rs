@@ -20,7 +20,7 @@ use crate::allocates::an_allocator_charges;
 use crate::attempts::Queued;
 use crate::config::PoolConfig;
 use crate::consumer::Kind;
-use crate::ended::{Ended, Life};
+use crate::ended::{EndedError, Life};
 #[cfg(feature = "session")]
 use crate::files::Files;
 use crate::patience::Patience;
@@ -45,7 +45,7 @@ use crate::unreserved::Unreserved;
 ///
 /// A refusal is a `DataFusionError::ResourcesExhausted`, on which operators spill. Its text is the
 /// refusal of the group: which group was full, by how much the growth is short, and which groups
-/// hold most. Where the group is cancelled or offline, the error is an [`Ended`].
+/// hold most. Where the group is cancelled or offline, the error is an [`EndedError`].
 ///
 /// No call blocks, except where the pool has [patience](PoolConfig::patience).
 ///
@@ -252,9 +252,10 @@ impl GroupPool {
         self.replays.shrunk(reservation);
         let kind = Kind::of(consumer);
         let account = self.accounts.of(consumer, kind);
-        match account.is_plain(kind) {
-            true => account.uncharge(bytes),
-            false => shrink_slow(account, consumer, kind, bytes),
+        if account.is_plain(kind) {
+            account.uncharge(bytes)
+        } else {
+            shrink_slow(account, consumer, kind, bytes)
         }
     }
 
@@ -319,12 +320,16 @@ impl GroupPool {
         let (sorts, part) = account.sorts(kind)?;
         let step = sorts.grow(part, consumer.id(), additional);
         give_back(account, step);
-        let way_out = match step.is_spilling {
-            true if step.may_write => WayOut::MakesRoom,
-            true => WayOut::None,
-            false if step.takes_less => WayOut::TakesLess(0),
-            false if self.makes_room(reservation, kind) => WayOut::MakesRoom,
-            false => WayOut::None,
+        let way_out = if step.is_spilling && step.may_write {
+            WayOut::MakesRoom
+        } else if step.is_spilling {
+            WayOut::None
+        } else if step.takes_less {
+            WayOut::TakesLess(0)
+        } else if self.makes_room(reservation, kind) {
+            WayOut::MakesRoom
+        } else {
+            WayOut::None
         };
         let charged = match step.charge {
             0 => Ok(()),
@@ -350,7 +355,8 @@ impl GroupPool {
         let wanted =
             open.and_then(|demand| demand.refuses(consumer.id(), reservation.size() as u64));
         wanted.map_or(Ok(()), |wanted| {
-            let (path, wanted) = (account.group.path(), Bytes(wanted));
+            let path = account.group.path();
+            let wanted = Bytes(wanted);
             let told = exhausted(
                 consumer.name(),
                 format_args!("{path} is asked for {wanted}; to go on, spill"),
@@ -369,7 +375,8 @@ impl GroupPool {
         bytes: u64,
         way_out: WayOut,
     ) -> Result<()> {
-        let (group, name) = (&account.group, reservation.consumer().name());
+        let group = &account.group;
+        let name = reservation.consumer().name();
         let reserve = at_most_half(group, self.kept(way_out));
         let all = bytes.saturating_add(reserve);
         let is_of_poor = |error: &ChargeError| {
@@ -378,12 +385,13 @@ impl GroupPool {
                     .over_limit()
                     .is_some_and(|refusal| is_poor(group, refusal))
         };
-        let charged = account
-            .try_charge_now(all)
-            .or_else(|error| match is_of_poor(&error) {
-                true => account.try_charge_or_start(all),
-                false => Err(error),
-            });
+        let charged = account.try_charge_now(all).or_else(|error| {
+            if is_of_poor(&error) {
+                account.try_charge_or_start(all)
+            } else {
+                Err(error)
+            }
+        });
         let Err(error) = charged else {
             // It has come back meanwhile.
             account.uncharge(reserve);
@@ -424,7 +432,8 @@ impl GroupPool {
         way_out: WayOut,
         refused: ChargeError,
     ) -> Result<()> {
-        let (consumer, group) = (reservation.consumer(), &account.group);
+        let consumer = reservation.consumer();
+        let group = &account.group;
         let Some(error) = drain_and_retry(account, additional, refused) else {
             return Ok(());
         };
@@ -474,13 +483,13 @@ impl GroupPool {
             if let Some(place) = queued.wait_in_place(level) {
                 return in_place(place);
             }
-            let (begun, longest) = (Instant::now(), || queued.longest_wait(level));
-            let waited = match longest().is_zero() {
-                true => None,
-                false => {
-                    let gives_up = || queued.gives_back(level) || begun.elapsed() > longest();
-                    patience(queued.patience_of_last(level), &gives_up)
-                }
+            let begun = Instant::now();
+            let longest = || queued.longest_wait(level);
+            let waited = if longest().is_zero() {
+                None
+            } else {
+                let gives_up = || queued.gives_back(level) || begun.elapsed() > longest();
+                patience(queued.patience_of_last(level), &gives_up)
             };
             if longest() < Duration::MAX {
                 queued.has_waited(begun.elapsed());
@@ -643,7 +652,7 @@ fn give_back(account: &Account, step: Step) {
 
 /// Error that DataFusion gets for a charge that was not made.
 fn failed(consumer: &str, error: &ChargeError) -> Result<()> {
-    match (Ended::from_charge(error), error.over_limit()) {
+    match (EndedError::from_charge(error), error.over_limit()) {
         (Some(ended), _) => Err(ended.into_error()),
         (None, Some(refusal)) => exhausted(consumer, format_args!("{}", Words::of(refusal))),
         (None, None) => exhausted(consumer, format_args!("{error}")),
@@ -712,15 +721,17 @@ impl MemoryPool for GroupPool {
     /// The same of a growth that fits at once.
     #[inline]
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        let (consumer, bytes) = (reservation.consumer(), additional as u64);
+        let consumer = reservation.consumer();
+        let bytes = additional as u64;
         match self.quick.of(consumer) {
             Some(group)
                 if !consumer.can_spill()
                     || (self.replays.are_none() && leaves(group, bytes, self.reserve)) =>
             {
-                match group.raw().charge_with(additional, OnFull::IfRoom).is_ok() {
-                    true => Ok(()),
-                    false => self.try_grow_by_kind(reservation, bytes, true),
+                if group.raw().charge_with(additional, OnFull::IfRoom).is_ok() {
+                    Ok(())
+                } else {
+                    self.try_grow_by_kind(reservation, bytes, true)
                 }
             }
             _ => self.try_grow_by_kind(reservation, bytes, false),

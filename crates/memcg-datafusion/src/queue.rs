@@ -59,13 +59,13 @@ const HOLDS_PART: u32 = 50;
 ///
 /// use datafusion::prelude::SessionContext;
 /// use memcg::{Limits, Runtime};
-/// use memcg_datafusion::{InGroupSession, PoolConfig, Queue};
+/// use memcg_datafusion::{InGroupSession, PoolConfig, QueryQueue};
 ///
 /// # #[tokio::main]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let runtime = Runtime::builder().build()?;
 /// let acme = runtime.root().create("acme", Limits::new().max(64 << 20))?;
-/// let queue = Queue::new(3, Duration::from_secs(60));
+/// let queue = QueryQueue::new(3, Duration::from_secs(60));
 /// let config = PoolConfig::new().spill_on_demand().queue(&queue);
 /// let query = SessionContext::new().for_query(&acme, 17, Limits::new(), &config)?;
 /// query.sql("SELECT 1 + 1").await?.collect().await?;
@@ -74,11 +74,11 @@ const HOLDS_PART: u32 = 50;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Queue {
+pub struct QueryQueue {
     shared: Arc<Shared>,
 }
 
-/// Counts of a [`Queue`]: queries that run and wait now, and restarts and refusals so far.
+/// Counts of a [`QueryQueue`]: queries that run and wait now, and restarts and refusals so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueCounts {
@@ -230,7 +230,8 @@ impl State {
             most,
             ended_well: 0,
         });
-        (width.most, width.ended_well) = (width.most.min(most), 0);
+        width.most = width.most.min(most);
+        width.ended_well = 0;
     }
 
     /// Forgets the widths of levels below which no query runs or waits.
@@ -268,7 +269,8 @@ impl State {
     /// of these queries, and of those that hold rows back: they look again.
     fn advance(&mut self, patience: Duration) -> Vec<Arc<AtomicWaker>> {
         let now = Instant::now();
-        let (mut wakes, mut behind) = (std::mem::take(&mut self.holding), Vec::<GroupId>::new());
+        let mut wakes = std::mem::take(&mut self.holding);
+        let mut behind = Vec::<GroupId>::new();
         let mut at = 0;
         while at < self.waiting.len() {
             if self.waiting[at].is_over {
@@ -338,7 +340,8 @@ impl Refused {
     fn look(&mut self, now: Instant) {
         let held = self.held();
         if held < self.least {
-            (self.least, self.moved) = (held, now);
+            self.least = held;
+            self.moved = now;
         }
     }
 
@@ -398,13 +401,13 @@ fn watch(shared: &Weak<Shared>) {
     }
 }
 
-impl Queue {
+impl QueryQueue {
     /// A line for queries that run at most `attempts` times, at least twice, and wait for at most
     /// `patience` in all. Then a query gets its last refusal. A new query waits behind others for
     /// at most `patience`, too, and then starts.
     ///
     /// While queries wait, a thread looks at the line every 5 ms.
-    pub fn new(attempts: u32, patience: Duration) -> Queue {
+    pub fn new(attempts: u32, patience: Duration) -> QueryQueue {
         let shared = Shared {
             attempts: attempts.max(2),
             patience,
@@ -413,7 +416,7 @@ impl Queue {
             refused: AtomicU64::new(0),
             refused_after_first_row: AtomicU64::new(0),
         };
-        Queue {
+        QueryQueue {
             shared: Arc::new(shared),
         }
     }
@@ -531,12 +534,12 @@ impl Queue {
     }
 }
 
-impl fmt::Debug for Queue {
+impl fmt::Debug for QueryQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Shared {
             attempts, patience, ..
         } = &*self.shared;
-        f.debug_struct("Queue")
+        f.debug_struct("QueryQueue")
             .field("attempts", attempts)
             .field("patience", patience)
             .field("counts", &self.counts())
@@ -576,8 +579,8 @@ impl Place {
         self.id
     }
 
-    fn queue(&self) -> Queue {
-        Queue {
+    fn queue(&self) -> QueryQueue {
+        QueryQueue {
             shared: Arc::clone(&self.shared),
         }
     }
@@ -627,7 +630,8 @@ impl Place {
         } else {
             0
         };
-        let (level, own) = (level.clone(), own.clone());
+        let level = level.clone();
+        let own = own.clone();
         Some(OfOthers {
             level,
             own,
@@ -759,7 +763,8 @@ impl Place {
         {
             width.ended_well += 1;
             if width.ended_well >= WELL * width.most {
-                (width.most, width.ended_well) = (width.most + 1, 0);
+                width.most += 1;
+                width.ended_well = 0;
             }
         }
     }

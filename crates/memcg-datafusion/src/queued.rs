@@ -195,13 +195,13 @@ impl DisplayAs for QueuedExec {
 
 impl ExecutionPlan for QueuedExec {
     // With another input, the plan made again would not be this one.
-    passes_on!(
-        "QueuedExec",
-        |own, input| match Arc::ptr_eq(&input, &own.input) {
-            true => own,
-            false => Arc::new(QueuedExec::new(of_one_partition(input), None)),
+    passes_on!("QueuedExec", |own, input| {
+        if Arc::ptr_eq(&input, &own.input) {
+            own
+        } else {
+            Arc::new(QueuedExec::new(of_one_partition(input), None))
         }
-    );
+    });
 
     fn execute(
         &self,

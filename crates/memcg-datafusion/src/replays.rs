@@ -167,14 +167,12 @@ impl Replays {
                 } else {
                     NEEDED
                 };
-                (
-                    next,
-                    if files < needed {
-                        Replay::Needs
-                    } else {
-                        Replay::TakesLess(room)
-                    },
-                )
+                let replay = if files < needed {
+                    Replay::Needs
+                } else {
+                    Replay::TakesLess(room)
+                };
+                (next, replay)
             }
         };
         *merge = next;

@@ -116,7 +116,8 @@ impl Sort {
                 self.refused = 0;
             }
         }
-        let (charge, uncharge) = (bytes - covered, self.release());
+        let charge = bytes - covered;
+        let uncharge = self.release();
         Step {
             charge,
             uncharge,

@@ -77,7 +77,8 @@ impl Spilling {
 
     #[cold]
     fn takes(&self, reservation: &MemoryReservation, bytes: u64) -> bool {
-        let (mut consumers, id) = (self.lock(), reservation.consumer().id());
+        let mut consumers = self.lock();
+        let id = reservation.consumer().id();
         let Some(refused) = consumers.get_mut(&id) else {
             return false;
         };

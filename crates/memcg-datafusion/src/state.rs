@@ -39,12 +39,8 @@ pub(crate) fn session_in(
     let dynamic = Arc::clone(pool) as Arc<dyn MemoryPool>;
     let env = with_pool(state.runtime_env(), &dynamic)?
         .unwrap_or_else(|| Arc::clone(state.runtime_env()));
-    if !state
-        .analyzer()
-        .rules
-        .iter()
-        .any(|rule| rule.name() == TakeMarksOff.name())
-    {
+    let mut rules = state.analyzer().rules.iter();
+    if !rules.any(|rule| rule.name() == TakeMarksOff.name()) {
         state.add_analyzer_rule(Arc::new(TakeMarksOff));
     }
     let planner = Arc::new(InGroupPlanner {

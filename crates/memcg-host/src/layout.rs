@@ -41,7 +41,8 @@ pub(crate) struct Layout {
 impl Layout {
     pub(crate) fn find(root: &Path) -> Layout {
         let mut layout = Layout::default();
-        let (mut own, mut mounts) = (OwnPaths::default(), Vec::new());
+        let mut own = OwnPaths::default();
+        let mut mounts = Vec::new();
         let read =
             files::lines(&root.join("proc/self/cgroup"), |line| own.add(line)).and_then(|()| {
                 files::lines(&root.join("proc/self/mountinfo"), |line| {
@@ -199,7 +200,8 @@ fn levels(root: &Path, mounts: &[Mount], kind: Kind, own: &Path) -> Option<Level
     mounts.sort_by_key(|mount| mount.depth());
     let below_root = |at: &Path| root.join(at.strip_prefix("/").unwrap_or(at));
     let highest = mounts.first().map_or(0, |mount| mount.depth()).min(0);
-    let (mut group, mut dirs) = (own.to_path_buf(), Vec::new());
+    let mut group = own.to_path_buf();
+    let mut dirs = Vec::new();
     let mut above = 0;
     loop {
         let shown = mounts

@@ -7,7 +7,7 @@ use std::time::Duration;
 use memcg::{Bytes, Group, Percent};
 
 use crate::held::Held;
-use crate::pressure::Stalled;
+use crate::pressure::StallScope;
 use crate::worker::{Stop, Worker};
 use crate::{Host, HostError, HostTrigger, files};
 
@@ -63,7 +63,8 @@ impl HostReclaimer {
     /// Asks for memory when processes have lost `stall` within `window` because memory is short.
     /// 100 ms in 2 s by default: a window of whole two seconds needs no capability.
     pub fn stall(mut self, stall: Duration, window: Duration) -> HostReclaimer {
-        (self.stall, self.window) = (stall, window);
+        self.stall = stall;
+        self.window = window;
         self
     }
 
@@ -93,9 +94,9 @@ impl HostReclaimer {
     /// # Errors
     ///
     /// [`HostError`] where the limits cannot be read, or no thread can be started.
-    pub fn start(self) -> Result<HostReclaim, HostError> {
+    pub fn start(self) -> Result<HostReclaimGuard, HostError> {
         self.host.limits()?;
-        let trigger = self.host.trigger(Stalled::Some, self.stall, self.window);
+        let trigger = self.host.trigger(StallScope::Some, self.stall, self.window);
         let by = match &trigger {
             Ok(_) => StallSource::Trigger,
             Err(_) if self.host.pressure().is_ok() => StallSource::Totals,
@@ -115,7 +116,7 @@ impl HostReclaimer {
         let worker = Worker::start("memcg-host-psi", move |stop| {
             self.work(stop, trigger.ok(), &shown)
         })?;
-        Ok(HostReclaim {
+        Ok(HostReclaimGuard {
             state,
             _worker: worker,
         })
@@ -131,7 +132,8 @@ impl HostReclaimer {
                         trigger = None;
                         total = self.lost();
                         let mut state = lock(shown);
-                        (state.by, state.fault) = (StallSource::Totals, Some(fault.to_string()));
+                        state.by = StallSource::Totals;
+                        state.fault = Some(fault.to_string());
                         continue;
                     }
                 },
@@ -179,7 +181,8 @@ impl HostReclaimer {
         };
         let mut state = lock(shown);
         state.stalls += u64::from(stalled);
-        (state.level, state.fault) = (look.level, look.fault);
+        state.level = look.level;
+        state.fault = look.fault;
         if let Some(freed) = freed.filter(|_| want > 0) {
             state.rounds += 1;
             state.asked = state.asked.saturating_add(want);
@@ -294,12 +297,12 @@ fn share_of(stall: Duration, period: Duration, window: Duration) -> Duration {
 /// Reclaims while the host is under pressure, until it is dropped. The drop waits for a round that
 /// runs, and at most one period more.
 #[derive(Debug)]
-pub struct HostReclaim {
+pub struct HostReclaimGuard {
     state: Arc<Mutex<HostReclaimState>>,
     _worker: Worker,
 }
 
-/// Counts of a [`HostReclaim`]'s work.
+/// Counts of a [`HostReclaimGuard`]'s work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostReclaimState {
@@ -319,7 +322,7 @@ pub struct HostReclaimState {
     pub fault: Option<String>,
 }
 
-/// The source from which a [`HostReclaim`] learns that processes lose time.
+/// The source from which a [`HostReclaimGuard`] learns that processes lose time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StallSource {
@@ -331,7 +334,7 @@ pub enum StallSource {
     None,
 }
 
-impl HostReclaim {
+impl HostReclaimGuard {
     /// Returns what the thread has done so far.
     pub fn state(&self) -> HostReclaimState {
         lock(&self.state).clone()

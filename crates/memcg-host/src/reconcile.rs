@@ -64,7 +64,9 @@ impl Reconciler {
         let charged = self.group.live();
         let allocated = self.allocated.as_ref().and_then(contain);
         let memory = self.host.memory()?;
-        let (resident, anon, swapped) = (memory.resident, memory.anon, memory.swapped);
+        let resident = memory.resident;
+        let anon = memory.anon;
+        let swapped = memory.swapped;
         Ok(Reconciliation {
             charged,
             allocated,
@@ -123,11 +125,8 @@ impl Reconciliation {
 }
 
 fn difference(more: u64, less: u64) -> i64 {
-    i64::try_from(i128::from(more) - i128::from(less)).unwrap_or(if more > less {
-        i64::MAX
-    } else {
-        i64::MIN
-    })
+    let nearest = if more > less { i64::MAX } else { i64::MIN };
+    i64::try_from(i128::from(more) - i128::from(less)).unwrap_or(nearest)
 }
 
 impl fmt::Display for Reconciliation {
@@ -182,7 +181,8 @@ mod tests {
             now.to_string(),
             "charged 5 MiB, anon 4 MiB, resident 9 MiB; drift -1 MiB"
         );
-        (now.allocated, now.swapped) = (Some(6 << 20), 3 << 20);
+        now.allocated = Some(6 << 20);
+        now.swapped = 3 << 20;
         let line = "charged 5 MiB, allocated 6 MiB, anon 4 MiB, resident 9 MiB, swapped 3 MiB; drift 2 MiB \
                     (uncharged 1 MiB, kept 1 MiB)";
         assert_eq!(now.to_string(), line);

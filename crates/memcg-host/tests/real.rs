@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
-use memcg::{Bytes, Charge, Percent, Priority, Reclaim, ReclaimContext, Runtime};
-use memcg_host::{Host, HostError, MaxOfHost, Stalled};
+use memcg::{Bytes, Charge, Percent, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
+use memcg_host::{Host, HostError, MaxOfHost, StallScope};
 
 const ROLE: &str = "MEMCG_HOST_ROLE";
 const MIB: u64 = 1 << 20;
@@ -85,7 +85,8 @@ struct Cache(Mutex<Vec<(Vec<u8>, Charge)>>);
 
 impl Reclaim for Cache {
     fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
-        let (mut blocks, mut freed) = (self.0.lock().expect("no panic"), 0);
+        let mut blocks = self.0.lock().expect("no panic");
+        let mut freed = 0;
         while freed < want
             && let Some((_, charge)) = blocks.pop()
         {
@@ -116,8 +117,9 @@ fn service(follows: bool) {
     let _follow = follows.then_some(follow);
     let root = runtime.root();
     let cache = Arc::new(Cache(Mutex::default()));
-    let _registration = root.register_reclaimer(cache.clone(), Priority::NORMAL);
-    let (mut shown, mut fills) = (0, false);
+    let _registration = root.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL);
+    let mut shown = 0;
+    let mut fills = false;
     loop {
         match said.try_recv() {
             Ok(_) => fills = true,
@@ -162,7 +164,7 @@ fn leaks(makes_room: bool) {
     let (runtime, follow) = builder.build().expect("a host");
     let root = runtime.root();
     let cache = Arc::new(Cache(Mutex::default()));
-    let _registration = root.register_reclaimer(cache.clone(), Priority::NORMAL);
+    let _registration = root.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL);
     while root.headroom() >= 32 * MIB {
         let Ok(charge) = root.charge(Bytes(MIB)) else {
             break;
@@ -198,7 +200,7 @@ fn reads() {
     let mut input = BufReader::new(std::io::stdin()).lines();
     input.next();
     let trigger = match Host::new().trigger(
-        Stalled::Some,
+        StallScope::Some,
         Duration::from_millis(10),
         Duration::from_secs(2),
     ) {
@@ -231,7 +233,7 @@ fn leaves() {
     let mut input = BufReader::new(std::io::stdin()).lines();
     input.next();
     match Host::new().trigger(
-        Stalled::Full,
+        StallScope::Full,
         Duration::from_secs(1),
         Duration::from_secs(2),
     ) {
@@ -261,7 +263,7 @@ fn gives() {
     let root = runtime.root();
     let block = || (vec![1_u8; MIB as usize], root.force_charge(Bytes(MIB)));
     let cache = Arc::new(Cache(Mutex::new((0..100).map(|_| block()).collect())));
-    let _registration = root.register_reclaimer(cache, Priority::NORMAL);
+    let _registration = root.register_reclaimer(cache, ReclaimPriority::NORMAL);
     // Held memory alone decides: time that the kernel loses to its own reclaim asks for nothing.
     let reclaimer = Host::new()
         .reclaimer(&root)
@@ -610,8 +612,10 @@ fn a_neighbour_fills_the_group_above() -> bool {
     let Some(pod) = ControlGroup::limited("pod") else {
         return false;
     };
-    let (own, beside) = (pod.below("own"), pod.below("beside"));
-    let (mut service, mut neighbour) = (own.start("gives"), beside.start("grows"));
+    let own = pod.below("own");
+    let beside = pod.below("beside");
+    let mut service = own.start("gives");
+    let mut neighbour = beside.start("grows");
     service.wait_for("full");
     neighbour.wait_for("held");
     for _ in 1..STEPS {
@@ -665,19 +669,20 @@ fn the_kernels_trigger() -> bool {
         println!("no pressure stall information here: {fault}");
         return false;
     }
-    let (stall, window) = (Duration::from_millis(150), Duration::from_secs(2));
+    let stall = Duration::from_millis(150);
+    let window = Duration::from_secs(2);
     for (stall, window) in [
         (window * 2, window),
         (stall, Duration::from_secs(60)),
         (Duration::ZERO, window),
     ] {
-        let refused = host.trigger(Stalled::Some, stall, window);
+        let refused = host.trigger(StallScope::Some, stall, window);
         assert!(
             matches!(refused, Err(HostError::Trigger { .. })),
             "{stall:?} in {window:?}: {refused:?}"
         );
     }
-    match host.trigger(Stalled::Full, stall, window) {
+    match host.trigger(StallScope::Full, stall, window) {
         Ok(trigger) => {
             // The test does not say if memory is short now.
             let fired = trigger

@@ -25,7 +25,7 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use memcg::kmem::NumaTable;
 use memcg::kmem::{NodeId, NodeOf, PageNode, Topology};
-use memcg::{Bytes, Freshness, Group, Limits, Runtime, Stat};
+use memcg::{Bytes, Freshness, Group, Limits, Runtime, StatKey};
 use memcg_kmem::{KmemSlab, KmemStore, KmemVec, PerCpu};
 use memcg_report::terminal::State;
 
@@ -126,7 +126,8 @@ fn tenant(root: &Group, name: &str) -> Result<Group, Box<dyn Error>> {
 
 fn run(runtime: &Runtime) -> Result<(), Box<dyn Error>> {
     let root = runtime.root();
-    let (acme, globex) = (tenant(&root, "acme")?, tenant(&root, "globex")?);
+    let acme = tenant(&root, "acme")?;
+    let globex = tenant(&root, "globex")?;
 
     let mut rows = KmemVec::<u64>::with_capacity_in(1 << 20, &acme)?;
     show("8 MiB of rows for acme, none written yet", runtime);
@@ -171,7 +172,7 @@ fn run(runtime: &Runtime) -> Result<(), Box<dyn Error>> {
         "1,000 sessions of both tenants in the same pages, each charged for its own bytes",
         runtime,
     );
-    let of = |group: &Group| size(group.numa_stat(Stat::SLAB, Freshness::Exact).sum());
+    let of = |group: &Group| size(group.numa_stat(StatKey::SLAB, Freshness::Exact).sum());
     println!(
         "    of which acme {}, globex {}, {} B each",
         of(&acme),
@@ -190,7 +191,8 @@ fn run(runtime: &Runtime) -> Result<(), Box<dyn Error>> {
         store.remove(*document);
     }
     let compaction = store.compact();
-    let (moved, nodes) = (compaction.moved, compaction.moved_nodes);
+    let moved = compaction.moved;
+    let nodes = compaction.moved_nodes;
     let freed = Bytes(compaction.freed as u64);
     show(
         &format!(

@@ -142,7 +142,8 @@ impl Mapping {
         }
         let failed = |source| KmemError::System { bytes: len, source };
         let (start, resized) = calls::remap(self.start, self.len, len).map_err(failed)?;
-        (self.start, self.len) = (start, len);
+        self.start = start;
+        self.len = len;
         Ok(resized)
     }
 }

@@ -79,7 +79,8 @@ impl NodeTable {
     pub fn set(&self, range: Range<usize>, found: impl Into<PageNode>) {
         let found = found.into();
         if !range.is_empty() {
-            let (first, last) = (range.start >> self.shift, (range.end - 1) >> self.shift);
+            let first = range.start >> self.shift;
+            let last = (range.end - 1) >> self.shift;
             let (mut spans, old) = self.with_room();
             replace(&mut spans, Span { first, last, found });
             drop(spans);
@@ -162,7 +163,8 @@ impl NodeOf for NodeTable {
 
 impl fmt::Debug for NodeTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (calls, pages) = (self.call_count(), self.page_count());
+        let calls = self.call_count();
+        let pages = self.page_count();
         f.debug_struct("NodeTable")
             .field("calls", &calls)
             .field("pages", &pages)
@@ -198,10 +200,12 @@ fn replace(spans: &mut Vec<Span>, mut new: Span) {
         .map(|at| spans[at])
         .filter(|before| joins(before, &new))
     {
-        (new.first, begin) = (before.first, begin - 1);
+        new.first = before.first;
+        begin -= 1;
     }
     if let Some(after) = spans.get(end).copied().filter(|after| joins(&new, after)) {
-        (new.last, end) = (after.last, end + 1);
+        new.last = after.last;
+        end += 1;
     }
     let mut pieces: SmallVec<[Span; 3]> = SmallVec::new();
     let covered = &spans[begin..end];

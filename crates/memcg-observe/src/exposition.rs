@@ -8,8 +8,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use memcg::expert::Inspect as _;
-use memcg::figures::{Item, Ledger};
+use memcg::figures::{Ledger, StatItem};
 use memcg::{Event, Freshness, Group, GroupCounter, PageCounter, PressureLevel, Runtime, Unit};
 
 use crate::names::Names;
@@ -79,7 +78,8 @@ impl Exposition {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn new(runtime: &Runtime) -> Exposition {
-        let (runtime, ready) = (runtime.clone(), (runtime.root(), PressureLevel::Critical));
+        let ready = (runtime.root(), PressureLevel::Critical);
+        let runtime = runtime.clone();
         Exposition {
             runtime,
             depth: 2,
@@ -93,13 +93,15 @@ impl Exposition {
 
     /// Shows so many levels below the root.
     pub fn depth(mut self, depth: usize) -> Exposition {
-        (self.depth, self.shown) = (depth, Arc::default());
+        self.depth = depth;
+        self.shown = Arc::default();
         self
     }
 
     /// Shows so many groups of each level.
     pub fn top(mut self, top: usize) -> Exposition {
-        (self.top, self.shown) = (top, Arc::default());
+        self.top = top;
+        self.shown = Arc::default();
         self
     }
 
@@ -123,7 +125,8 @@ impl Exposition {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn names(mut self, most: usize) -> Exposition {
-        (self.names, self.shown) = (Some(most), Arc::default());
+        self.names = Some(most);
+        self.shown = Arc::default();
         self
     }
 
@@ -184,10 +187,8 @@ impl Exposition {
             .map(|item| (item.name.to_string(), item.unit))
             .chain(of_ledger)
             .collect();
-        let (places, now) = (
-            self.names.unwrap_or(self.top.saturating_mul(4)),
-            Instant::now(),
-        );
+        let places = self.names.unwrap_or(self.top.saturating_mul(4));
+        let now = Instant::now();
         let groups = self.rows_where(self.runtime.root(), |depth, group| {
             let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
             places == usize::MAX || shown.admit(depth, places, &group.path(), now)
@@ -208,11 +209,12 @@ impl Exposition {
     fn rows_where(&self, group: Group, has_place: impl Fn(usize, &Group) -> bool) -> Rows {
         let usage = group.usage();
         let mut rows = vec![(group, usage, 0)];
-        let (mut first, mut others) = (0, Vec::new());
+        let mut first = 0;
+        let mut others = Vec::new();
         for depth in 1..=self.depth {
             let mut level: Vec<(Group, u64)> = rows[first..]
                 .iter()
-                .flat_map(|(group, ..)| group.top(self.top))
+                .flat_map(|(group, ..)| group.inspect().top(self.top))
                 .collect();
             if level.is_empty() {
                 break;
@@ -234,7 +236,7 @@ impl Exposition {
                     .map(|(group, usage)| (group, usage, depth)),
             );
         }
-        let items: Vec<Item<'_>> = self.runtime.items().collect();
+        let items: Vec<StatItem<'_>> = self.runtime.items().collect();
         let rows = rows.into_iter().map(|(group, usage, depth)| {
             let mut row = row(&group, usage, depth, &items);
             if self.has_ledger {
@@ -304,7 +306,7 @@ impl Figures {
     }
 }
 
-fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
+fn row(group: &Group, usage: u64, depth: usize, items: &[StatItem<'_>]) -> Row {
     let events = group.events();
     let events = events.iter().filter(|&(_, count)| count > 0 || depth == 0);
     let stats = group.read(Freshness::Threshold);
@@ -316,17 +318,17 @@ fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
     Row {
         path: group.path(),
         depth,
-        children: group.child_count(),
+        children: group.inspect().child_count(),
         usage,
         // Read after usage: a part of it, and no more.
         stocked_bound: group.memory().stocked_bound().min(usage),
         peak: group.peak(),
         forced: group.forced(),
         max: group.max(),
-        high: group.high(),
-        soft: group.soft(),
-        low: group.low(),
-        min: group.min(),
+        high: group.inspect().high(),
+        soft: group.inspect().soft(),
+        low: group.inspect().low(),
+        min: group.inspect().min(),
         share: limits.share.unwrap_or(0),
         importance: limits.importance,
         waiting: group.waiting_count() as u64,
@@ -342,7 +344,7 @@ fn row(group: &Group, usage: u64, depth: usize, items: &[Item<'_>]) -> Row {
             .map(|counter| (counter.name().to_string(), counter_row(&counter)))
             .collect(),
         pressure: group.pressure().into(),
-        uncharged: group.uncharged(),
+        uncharged: group.inspect().uncharged(),
         pressure_level: group.pressure_level().name().to_string(),
     }
 }
@@ -541,7 +543,7 @@ impl Process {
             drained: counts.drained,
             barriers: counts.barriers,
             flushes: counts.flushes,
-            degraded: runtime.barrier() == memcg::expert::BarrierState::Degraded,
+            degraded: runtime.barrier() == memcg::barrier::BarrierState::Degraded,
         }
     }
 

@@ -40,7 +40,8 @@ mod tests {
 
     #[test]
     fn a_name_keeps_its_place_for_an_hour() {
-        let (mut names, begun) = (Names::default(), Instant::now());
+        let mut names = Names::default();
+        let begun = Instant::now();
         let mut admit = |name: &str, minutes: u64| {
             names.admit(1, 2, name, begun + Duration::from_secs(60 * minutes))
         };

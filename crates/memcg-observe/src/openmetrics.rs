@@ -97,7 +97,8 @@ impl Exposition {
 /// In the older format a count has one name in all lines, no line has the unit, and none marks the
 /// end.
 fn plain(openmetrics: &str) -> String {
-    let (mut text, mut help) = (String::with_capacity(openmetrics.len()), None);
+    let mut text = String::with_capacity(openmetrics.len());
+    let mut help = None;
     for line in openmetrics.split_terminator('\n') {
         let said = line
             .strip_prefix("# ")
@@ -153,7 +154,8 @@ impl Figures {
             if self.groups.rows.iter().all(|row| figure(row).is_none()) {
                 continue;
             }
-            let (name, unit) = (format!("memcg_{name}"), is_bytes.then_some(Unit::Bytes));
+            let name = format!("memcg_{name}");
+            let unit = is_bytes.then_some(Unit::Bytes);
             let mut gauge =
                 encoder.encode_descriptor(&name, about, unit.as_ref(), MetricType::Gauge)?;
             for (row, figure) in self
@@ -187,10 +189,8 @@ impl Figures {
             }
         }
         for stalled in STALLED {
-            let (name, unit) = (
-                format!("memcg_pressure_{}", stalled.name),
-                Some(&Unit::Seconds),
-            );
+            let name = format!("memcg_pressure_{}", stalled.name);
+            let unit = Some(&Unit::Seconds);
             let mut time =
                 encoder.encode_descriptor(&name, stalled.about, unit, MetricType::Counter)?;
             for row in &self.groups.rows {
@@ -223,7 +223,8 @@ impl Figures {
                 if samples.is_empty() {
                     continue;
                 }
-                let (name, unit) = (format!("memcg_counter_{name}"), unit_of(of));
+                let name = format!("memcg_counter_{name}");
+                let unit = unit_of(of);
                 let mut gauge =
                     encoder.encode_descriptor(&name, about, unit.as_ref(), MetricType::Gauge)?;
                 for (row, name, figure) in samples {
@@ -307,7 +308,8 @@ impl Figures {
             )?;
         }
         for (name, about, is_bytes, count) in self.process.counters() {
-            let (name, unit) = (format!("memcg_{name}"), is_bytes.then_some(Unit::Bytes));
+            let name = format!("memcg_{name}");
+            let unit = is_bytes.then_some(Unit::Bytes);
             let mut counter =
                 encoder.encode_descriptor(&name, about, unit.as_ref(), MetricType::Counter)?;
             counter.encode_counter::<NoLabelSet, _, u64>(&count, None)?;

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
-use memcg::expert::Inspect as _;
-use memcg::{Bytes, Limits, Runtime, Stat, Unit};
+use memcg::{Bytes, Limits, Runtime, StatKey, Unit};
 use memcg_observe::Exposition;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::MeterProvider;
@@ -42,7 +41,8 @@ impl Collects {
             .exporter
             .get_finished_metrics()
             .expect("what it has exported");
-        let (mut samples, mut units) = (Samples::new(), BTreeMap::new());
+        let mut samples = Samples::new();
+        let mut units = BTreeMap::new();
         for metric in collected
             .iter()
             .flat_map(|all| all.scope_metrics())
@@ -102,8 +102,8 @@ fn every_metric_is_an_instrument() {
         .expect("no ancestor is in the way");
     let held = acme.charge(Bytes(600)).expect("room");
     assert!(acme.charge(Bytes(500)).is_err() && acme.charge_set(&[(files, 4)]).is_err());
-    acme.stat_add(Stat::ANON, 4_096);
-    acme.flush();
+    acme.stat_add(StatKey::ANON, 4_096);
+    acme.inspect().flush();
     {
         let mut waits = pin!(acme.charge_async(Bytes(500)));
         assert!(
@@ -264,7 +264,8 @@ fn several_readers() {
     let observed = Exposition::new(&runtime).observe(&provider.meter("test"));
     std::thread::scope(|scope| {
         for thread in 0..2_u64 {
-            let (runtime, provider) = (&runtime, &provider);
+            let runtime = &runtime;
+            let provider = &provider;
             scope.spawn(move || {
                 for round in 0..50 {
                     let group = runtime

@@ -42,7 +42,7 @@ const SHAPES: [(usize, usize); 12] = [
 struct Packet(u64);
 
 impl Weigh for Packet {
-    fn weigh(&self) -> usize {
+    fn heap_bytes(&self) -> usize {
         WEIGHT
     }
 }
@@ -87,11 +87,13 @@ async fn semaphore(senders: usize, fit: usize) -> u64 {
         sum
     };
     let send = move |count| {
-        let (sender, room) = (sender.clone(), Arc::clone(&room));
+        let sender = sender.clone();
+        let room = Arc::clone(&room);
         async move {
             for _ in 0..count {
                 let packet = Packet(1);
-                let kib = u32::try_from(packet.weigh().div_ceil(1024)).expect("a small packet");
+                let kib =
+                    u32::try_from(packet.heap_bytes().div_ceil(1024)).expect("a small packet");
                 let permit = Arc::clone(&room)
                     .acquire_many_owned(kib)
                     .await
@@ -188,7 +190,8 @@ fn main() {
         let budget = Runtime::builder().build().expect("memory for a runtime");
         let limits = Limits::new().max(fit * (WEIGHT + message_overhead::<Packet>()));
         let group = budget.root().create("queue", limits).expect("a group");
-        let (mut own, mut peer) = (Vec::new(), Vec::new());
+        let mut own = Vec::new();
+        let mut peer = Vec::new();
         for _ in 0..rounds {
             let base = timed(&tokio, tokio_channel(senders, fit));
             own.push(timed(&tokio, ours(senders, &group)) / base);

@@ -1,6 +1,11 @@
 #![doc = include_str!("../README.md")]
 #![warn(missing_debug_implementations)]
 
+/// The chapter of the book, so that its code is tested.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/channel.md")]
+struct Chapter;
+
 mod charge;
 mod mpsc;
 mod spawn;

@@ -248,7 +248,9 @@ fn group_for(runtime: &Runtime, fit: usize) -> Group {
 
 #[test]
 fn a_random_script_shows_the_same_on_both() {
-    let (mut steps, mut waited, mut returned) = (0, 0, 0);
+    let mut steps = 0;
+    let mut waited = 0;
+    let mut returned = 0;
     for seed in 0..400 {
         let mut random = StdRng::seed_from_u64(seed);
         let fit = random.random_range(1..=4);
@@ -257,11 +259,10 @@ fn a_random_script_shows_the_same_on_both() {
         let mut theirs = Scene::<Tokio>::new(mpsc::channel(fit));
         let mut ours = Scene::<Ours>::new(channel(&group));
         for message in 0..120 {
-            let (step, pick) = (random.random_range(0..99), random.random_range(0..1000));
-            let (expected, seen) = (
-                theirs.step(step, pick, message),
-                ours.step(step, pick, message),
-            );
+            let step = random.random_range(0..99);
+            let pick = random.random_range(0..1000);
+            let expected = theirs.step(step, pick, message);
+            let seen = ours.step(step, pick, message);
             assert_eq!(seen, expected, "seed {seed}, step {message}: {step}");
             assert_eq!(
                 ours.state(),
@@ -409,10 +410,8 @@ fn every_short_script_shows_the_same_on_both() {
                 .next()
                 .is_some_and(Spawn::is_woken);
             served_and_cancelled += usize::from(woken && command == Command::Cancel(0));
-            let (expected, seen) = (
-                theirs.command(command, message),
-                ours.command(command, message),
-            );
+            let expected = theirs.command(command, message);
+            let seen = ours.command(command, message);
             assert_eq!(seen, expected, "{message} of {commands:?}");
             assert_eq!(ours.state(), theirs.state(), "{message} of {commands:?}");
         }

@@ -143,7 +143,8 @@ async fn the_limits_above_bound_it_too() {
         .unwrap();
     let [first, second] =
         ["first", "second"].map(|name| tenant.create(name, Limits::new()).unwrap());
-    let ((to_first, mut at_first), (to_second, _at_second)) = (channel(&first), channel(&second));
+    let (to_first, mut at_first) = channel(&first);
+    let (to_second, _at_second) = channel(&second);
     to_first.send(vec![0_u8; 800]).await.unwrap();
     let refused = to_second.try_send(vec![0_u8; 800]).unwrap_err();
     assert!(
@@ -356,23 +357,23 @@ async fn a_send_above_high_is_delayed() {
 fn what_values_hold_is_weighed() {
     assert_eq!(
         (
-            5_u32.weigh(),
-            "static".weigh(),
-            Some(String::from("abc")).weigh(),
-            None::<String>.weigh()
+            5_u32.heap_bytes(),
+            "static".heap_bytes(),
+            Some(String::from("abc")).heap_bytes(),
+            None::<String>.heap_bytes()
         ),
         (0, 0, 3, 0)
     );
     assert_eq!(
-        vec![vec![0_u8; 10], vec![0; 20]].weigh(),
+        vec![vec![0_u8; 10], vec![0; 20]].heap_bytes(),
         2 * size_of::<Vec<u8>>() + 30
     );
     assert_eq!(
-        vec![vec![0_u8; 10]; 3].into_boxed_slice().weigh(),
+        vec![vec![0_u8; 10]; 3].into_boxed_slice().heap_bytes(),
         3 * size_of::<Vec<u8>>() + 30
     );
     assert_eq!(
-        Box::new([String::from("ab"), String::from("c")]).weigh(),
+        Box::new([String::from("ab"), String::from("c")]).heap_bytes(),
         2 * size_of::<String>() + 3
     );
     assert_eq!(
@@ -381,17 +382,20 @@ fn what_values_hold_is_weighed() {
             1_u8,
             Ok::<_, ()>(Box::<str>::from("abc"))
         )
-            .weigh(),
+            .heap_bytes(),
         5
     );
     let mut deque = std::collections::VecDeque::with_capacity(8);
     deque.extend([String::from("ab"), String::from("c")]);
-    assert_eq!(deque.weigh(), deque.capacity() * size_of::<String>() + 3);
+    assert_eq!(
+        deque.heap_bytes(),
+        deque.capacity() * size_of::<String>() + 3
+    );
     #[cfg(feature = "bytes")]
     assert_eq!(
         (
-            bytes::Bytes::from_static(b"abc").weigh(),
-            bytes::BytesMut::with_capacity(9).weigh()
+            bytes::Bytes::from_static(b"abc").heap_bytes(),
+            bytes::BytesMut::with_capacity(9).heap_bytes()
         ),
         (3, 9)
     );
@@ -405,7 +409,8 @@ fn senders_that_give_up_lose_nothing() {
     let (runtime, group) = queue(MAX);
     let ends = Arc::new(AtomicBool::new(false));
     let sampler = std::thread::spawn({
-        let (ends, group) = (Arc::clone(&ends), group.clone());
+        let ends = Arc::clone(&ends);
+        let group = group.clone();
         move || {
             let mut samples = 0_u64;
             while !ends.load(Ordering::Relaxed) {
@@ -420,18 +425,18 @@ fn senders_that_give_up_lose_nothing() {
         .enable_time()
         .build()
         .unwrap();
-    let (sent, given_up) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let sent = Arc::new(AtomicU64::new(0));
+    let given_up = Arc::new(AtomicU64::new(0));
     let received = tokio.block_on(async {
         let (sender, mut receiver) = channel::<Vec<u8>>(&group);
         for _ in 0..8 {
-            let (sender, sent, given_up) =
-                (sender.clone(), Arc::clone(&sent), Arc::clone(&given_up));
+            let sender = sender.clone();
+            let sent = Arc::clone(&sent);
+            let given_up = Arc::clone(&given_up);
             tokio::spawn(async move {
                 for _ in 0..400 {
-                    let (length, way) = (
-                        rand::rng().random_range(1..20_000),
-                        rand::rng().random_range(0..4),
-                    );
+                    let length = rand::rng().random_range(1..20_000);
+                    let way = rand::rng().random_range(0..4);
                     let message = vec![1; length];
                     let was_sent = match way {
                         0 => sender.try_send(message).is_ok(),

@@ -89,7 +89,7 @@ impl Drop for Message {
 }
 
 impl Weigh for Message {
-    fn weigh(&self) -> usize {
+    fn heap_bytes(&self) -> usize {
         self.weight
     }
 }
@@ -176,7 +176,8 @@ async fn round(group: &Group, seed: u64, counts: &Arc<Counts>) -> bool {
     let (sender, mut receiver) = channel::<Message>(group);
     let mut senders = JoinSet::new();
     for number in 0..SENDERS {
-        let (sender, counts) = (sender.clone(), Arc::clone(counts));
+        let sender = sender.clone();
+        let counts = Arc::clone(counts);
         let mut random = StdRng::seed_from_u64(seed * SENDERS + number);
         senders.spawn(async move {
             for _ in 0..MESSAGES {
@@ -191,7 +192,8 @@ async fn round(group: &Group, seed: u64, counts: &Arc<Counts>) -> bool {
     }
     drop(sender);
     // Of at most 320 messages, so that some rounds end by themselves.
-    let (closes, mut left) = (random.random_bool(0.5), random.random_range(0..250));
+    let closes = random.random_bool(0.5);
+    let mut left = random.random_range(0..250);
     while left > 0 {
         if random.random_range(0..64) == 0 {
             sleep(Duration::from_millis(1)).await; // so that sends give up

@@ -137,7 +137,8 @@ async fn each_form_of_receive_has_one_with_the_charge() {
     ));
     let mut context = Context::from_waker(Waker::noop());
     assert!(receiver.poll_recv_charged(&mut context).is_pending());
-    let (mut plain, mut charged) = (Vec::new(), Vec::new());
+    let mut plain = Vec::new();
+    let mut charged = Vec::new();
     assert!(
         receiver
             .poll_recv_many(&mut context, &mut plain, 4)
@@ -199,7 +200,8 @@ async fn counts_and_room() {
         ),
         (1, 0, 1)
     );
-    let (second, weak) = (sender.clone(), sender.downgrade());
+    let second = sender.clone();
+    let weak = sender.downgrade();
     let again = weak.clone();
     assert_eq!(
         (
@@ -240,7 +242,7 @@ async fn counts_and_room() {
 async fn a_large_message_is_as_any_other() {
     struct Large([u64; 100]);
     impl Weigh for Large {
-        fn weigh(&self) -> usize {
+        fn heap_bytes(&self) -> usize {
             0
         }
     }

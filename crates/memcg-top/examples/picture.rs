@@ -64,7 +64,8 @@ impl Style {
 
 /// The characters of a line with their styles. The last style goes on in the next line.
 fn styled(line: &str, style: &mut Style) -> Result<Vec<(char, Style)>, String> {
-    let (mut cells, mut rest) = (Vec::new(), line);
+    let mut cells = Vec::new();
+    let mut rest = line;
     while let Some(first) = rest.chars().next() {
         rest = &rest[first.len_utf8()..];
         match first {
@@ -163,14 +164,12 @@ fn draw(svg: &mut String, at: (f64, f64), run: &str, style: Style) {
 /// words.
 fn kind(of: (char, Style)) -> (Style, char) {
     let (character, style) = of;
-    (
-        style,
-        if matches!(character, '█' | '▒' | '·') {
-            character
-        } else {
-            'a'
-        },
-    )
+    let kind = if matches!(character, '█' | '▒' | '·') {
+        character
+    } else {
+        'a'
+    };
+    (style, kind)
 }
 
 fn main() -> Result<(), String> {
@@ -184,10 +183,8 @@ fn main() -> Result<(), String> {
         .map(|line| styled(line, &mut style))
         .collect::<Result<Vec<_>, _>>()?;
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0) as f64;
-    let (width, height) = (
-        columns * WIDTH + 2.0 * MARGIN,
-        lines.len() as f64 * HEIGHT + 2.0 * MARGIN,
-    );
+    let width = columns * WIDTH + 2.0 * MARGIN;
+    let height = lines.len() as f64 * HEIGHT + 2.0 * MARGIN;
     let mut svg = format!(
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0} {height:.0}" font-family="{FONTS}" font-size="14">
 <rect width="100%" height="100%" rx="8" fill="{GROUND}"/>

@@ -29,7 +29,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             .next()
             .map_or(Ok(0), |number| number.to_string_lossy().parse::<usize>())
     };
-    let (more, changes) = (number()?, number()?);
+    let more = number()?;
+    let changes = number()?;
     let runtime = Runtime::builder().max(1 << 30).build()?;
     let _serving = Endpoint::new(&runtime).allow_set(true).serve(socket)?;
     let mut tenants = Vec::new();

@@ -57,7 +57,9 @@ impl App {
             lines: height,
             ..Want::default()
         });
-        let (link, selected, status) = (Link::Opening, "/".into(), String::new());
+        let link = Link::Opening;
+        let selected = "/".into();
+        let status = String::new();
         App {
             name,
             model,
@@ -91,7 +93,8 @@ impl App {
     /// Keeps the selected line within `height` lines.
     pub(crate) fn fit(&mut self, height: usize) {
         self.height = height.max(1);
-        let (at, lines) = (self.selected_at(), self.model.lines().len());
+        let at = self.selected_at();
+        let lines = self.model.lines().len();
         let lowest = (at + 1).saturating_sub(self.height);
         self.offset = self
             .offset

@@ -135,7 +135,8 @@ impl Client {
         stream
             .write_all(question.as_bytes())
             .map_err(slow_or_gone)?;
-        let (mut line, mut bytes) = (Vec::new(), [0; 16 << 10]);
+        let mut line = Vec::new();
+        let mut bytes = [0; 16 << 10];
         loop {
             // A service that sends a byte a second does not begin the time anew.
             let left = until.saturating_duration_since(Instant::now());

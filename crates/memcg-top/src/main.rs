@@ -217,7 +217,8 @@ fn watch(
     commands: &mpsc::Sender<Command>,
     updates: &mpsc::Receiver<source::Update>,
 ) -> Result<(), Fault> {
-    let (mut asked, mut is_new) = (None, true);
+    let mut asked = None;
+    let mut is_new = true;
     loop {
         if is_new {
             terminal.draw(|frame| view::draw(frame, &mut app, theme))?;

@@ -257,7 +257,8 @@ impl Model {
     }
 
     pub(crate) fn set_sort(&mut self, sort: Sort, turned: bool) {
-        (self.sort, self.turned) = (sort, turned);
+        self.sort = sort;
+        self.turned = turned;
         self.update_width();
     }
 
@@ -292,7 +293,8 @@ impl Model {
         let own = [row.max, row.high]
             .into_iter()
             .find(|&limit| limit != u64::MAX && limit > 0);
-        let (scale, scale_is_own) = (own.unwrap_or(above), own.is_some());
+        let scale = own.unwrap_or(above);
+        let scale_is_own = own.is_some();
         let is_open = self.want.is_open(&row.path, level);
         let branch = self.branches.get(&row.path).filter(|_| is_open);
         let has_children =

@@ -116,7 +116,8 @@ impl Want {
             Some(path) => walk.branches.extend((walk.ask)(path, lines)?),
             None => walk.group("/", 0)?,
         }
-        let (page, branches) = (self.page.clone(), walk.branches);
+        let page = self.page.clone();
+        let branches = walk.branches;
         Ok(Sample {
             format: FORMAT,
             at,

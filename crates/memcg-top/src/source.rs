@@ -234,7 +234,9 @@ pub(crate) fn run(
     let Ok(Command::Want(mut want)) = commands.recv() else {
         return;
     };
-    let (mut paused, mut ended, mut pending) = (false, false, None);
+    let mut paused = false;
+    let mut ended = false;
+    let mut pending = None;
     let mut due = Instant::now();
     loop {
         let now = Instant::now();

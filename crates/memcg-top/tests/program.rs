@@ -17,7 +17,7 @@ struct Service {
     _groups: Vec<Group>,
     _held: Vec<Charge>,
     dir: tempfile::TempDir,
-    serving: Option<memcg_observe::Serving>,
+    serving: Option<memcg_observe::EndpointGuard>,
 }
 
 impl Service {
@@ -162,7 +162,8 @@ fn json_has_every_figure() {
 #[test]
 fn a_recording_is_replayed() {
     let service = Service::new();
-    let (socket, file) = (service.socket(), service.file("recording"));
+    let socket = service.socket();
+    let file = service.file("recording");
     let mut recorder = program(&[
         &socket,
         "--json",
@@ -216,10 +217,8 @@ fn a_recording_is_replayed() {
 #[test]
 fn a_recording_that_fails_leaves_no_file() {
     let service = Service::new();
-    let (nowhere, file) = (
-        service.file("nowhere").display().to_string(),
-        service.file("recording"),
-    );
+    let nowhere = service.file("nowhere").display().to_string();
+    let file = service.file("recording");
     for how in [&["--once"][..], &["--once", "--json"]] {
         assert!(
             failure(&[&[&nowhere, "--record", text(&file)], how].concat())

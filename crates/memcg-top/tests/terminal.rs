@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use memcg::{Limits, Runtime};
-use memcg_observe::{Endpoint, Serving};
+use memcg_observe::{Endpoint, EndpointGuard};
 use serde_json::Value;
 
 const MIB: usize = 1 << 20;
@@ -94,7 +94,7 @@ impl Drop for Tmux {
     }
 }
 
-fn serve(runtime: &Runtime, socket: &Path) -> Serving {
+fn serve(runtime: &Runtime, socket: &Path) -> EndpointGuard {
     Endpoint::new(runtime)
         .allow_set(true)
         .serve(socket)
@@ -223,7 +223,8 @@ fn in_a_terminal_of_80_by_24() {
 /// Passes on questions and answers between the clients of `path` and the service, and keeps the
 /// questions.
 fn listens_in(path: &Path, service: &Path) -> Arc<Mutex<Vec<Value>>> {
-    let (listener, service) = (UnixListener::bind(path).unwrap(), service.to_path_buf());
+    let listener = UnixListener::bind(path).unwrap();
+    let service = service.to_path_buf();
     let questions = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&questions);
     // It ends with the test.
@@ -328,7 +329,8 @@ fn it_asks_for_what_it_shows() {
         (101..=100 + 3 * page).contains(&deepest),
         "{second:?} of pages of {page}"
     );
-    let (asked, samples) = (first.len() + second.len(), samples());
+    let asked = first.len() + second.len();
+    let samples = samples();
     assert!(
         (samples..=samples + 1).contains(&asked),
         "{asked} questions, {samples} samples"

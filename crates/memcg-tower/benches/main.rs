@@ -188,7 +188,8 @@ impl<F: Future<Output = Result<Response<R>, E>>, R, E> Future for Held<F> {
             return Poll::Pending;
         };
         let answered = ready!(group.run(|| held.inner.poll(context)));
-        let (charge, group) = (held.charge.take(), held.group.take());
+        let charge = held.charge.take();
+        let group = held.group.take();
         Poll::Ready(answered.map(|response| {
             response.map(|inner| Held {
                 inner,
@@ -288,7 +289,8 @@ fn main() {
         std::process::exit(2);
     }
     for _ in 0..rounds {
-        let (pair, alone) = (raw_pair(&acme), [timed(bare(), ONE), timed(bare(), NONE)]);
+        let pair = raw_pair(&acme);
+        let alone = [timed(bare(), ONE), timed(bare(), NONE)];
         for (_, row, figures) in &mut figures {
             figures.push(row(alone) / pair);
         }

@@ -19,7 +19,7 @@ use crate::order::{Line, Order};
 use crate::request_body::RequestBody;
 use crate::settings::Settings;
 use crate::stages::{Refusing, Running, polled_again};
-use crate::verdict::{Answer, Later, Said, Verdict};
+use crate::verdict::{Answer, Classification, Later, Said};
 
 pin_project! {
     /// The future of a request: it waits for the tenant, and then runs the inner service's in the
@@ -145,7 +145,7 @@ where
         loop {
             match stage.as_mut().project() {
                 StageProjection::Asks { asking } => {
-                    let Verdict(said) = ready!(asking.verdict.as_mut().poll(context));
+                    let Classification(said) = ready!(asking.verdict.as_mut().poll(context));
                     let said = match said {
                         Said::Later(later) => {
                             asking.verdict = later;
@@ -180,7 +180,8 @@ where
                     drop(line);
                     match charged {
                         Ok(charged) => {
-                            let (charged, order) = (Some(charged), Some(order));
+                            let charged = Some(charged);
+                            let order = Some(order);
                             let charged = Box::new(Charged {
                                 charged,
                                 inner,
@@ -257,7 +258,8 @@ where
         let order = match said {
             Ok(Some(tenant)) => Order::new(tenant, &request, &settings),
             Ok(None) => {
-                let (charged, order) = (None, None);
+                let charged = None;
+                let order = None;
                 return Stage::Readies {
                     charged: Box::new(Charged {
                         charged,
@@ -273,7 +275,8 @@ where
         let refusal = match order {
             Ok(order) if settings.patience.is_zero() => match order.charge_at_once() {
                 Ok(charged) => {
-                    let (charged, order) = (Some(charged), Some(order));
+                    let charged = Some(charged);
+                    let order = Some(order);
                     return Stage::Readies {
                         charged: Box::new(Charged {
                             charged,

@@ -60,8 +60,9 @@ pub(crate) fn response<B>(refusal: &Refusal) -> Response<ResponseBody<B>> {
     response
 }
 
-/// `google.rpc.Status`: `int32 code = 1; string message = 2; repeated google.protobuf.Any details =
-/// 3`.
+/// `google.rpc.Status`:
+///
+/// `int32 code = 1; string message = 2; repeated google.protobuf.Any details = 3`
 fn status(code: u8, refusal: &Refusal) -> Vec<u8> {
     let mut status = Vec::new();
     number(&mut status, 1, u64::from(code));
@@ -93,7 +94,8 @@ fn any(status: &mut Vec<u8>, url: &str, value: &[u8]) {
 
 /// `google.protobuf.Duration retry_delay = 1`, of `int64 seconds = 1; int32 nanos = 2`.
 fn retry_info(time: Duration) -> Vec<u8> {
-    let (mut info, mut delay) = (Vec::new(), Vec::new());
+    let mut info = Vec::new();
+    let mut delay = Vec::new();
     number(&mut delay, 1, time.as_secs());
     if time.subsec_nanos() > 0 {
         number(&mut delay, 2, u64::from(time.subsec_nanos()));
@@ -104,7 +106,8 @@ fn retry_info(time: Duration) -> Vec<u8> {
 
 /// `repeated Violation violations = 1`, of `string subject = 1; string description = 2`.
 fn quota_failure(group: &str, text: &str) -> Vec<u8> {
-    let (mut failure, mut violation) = (Vec::new(), Vec::new());
+    let mut failure = Vec::new();
+    let mut violation = Vec::new();
     bytes(&mut violation, 1, group.as_bytes());
     bytes(&mut violation, 2, text.as_bytes());
     bytes(&mut failure, 1, &violation);

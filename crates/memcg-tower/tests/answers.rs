@@ -14,7 +14,7 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 use memcg::{Event, Group, Limits};
-use memcg_tower::{Admitted, Promised};
+use memcg_tower::{AdmittedRequest, PromisedBytes};
 use tokio::sync::mpsc;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -32,7 +32,7 @@ async fn a_request_is_charged_before_it_runs_and_until_its_last_body_ends() {
             async move {
                 // The bytes to come are a promise, and no memory.
                 assert_eq!(
-                    (acme.live(), Promised::to(&acme).bytes),
+                    (acme.live(), PromisedBytes::to(&acme).bytes),
                     (OVERHEAD + RESPONSE, 10_000)
                 );
                 assert_eq!(Group::current(), Some(acme.clone()));
@@ -42,7 +42,7 @@ async fn a_request_is_charged_before_it_runs_and_until_its_last_body_ends() {
                     OVERHEAD + RESPONSE + 10_000,
                     "what was read is held"
                 );
-                assert_eq!(Promised::to(&acme).bytes, 0);
+                assert_eq!(PromisedBytes::to(&acme).bytes, 0);
                 drop(body);
                 ok(vec![2; 3000])
             }
@@ -497,11 +497,13 @@ impl hyper::body::Body for Ended {
 #[tokio::test]
 async fn a_body_that_has_ended_reserves_and_holds_nothing() {
     let scene = Scene::new();
-    let (acme, (kept, mut bodies)) = (scene.acme.clone(), mpsc::unbounded_channel());
+    let acme = scene.acme.clone();
+    let (kept, mut bodies) = mpsc::unbounded_channel();
     let service = scene
         .layer()
         .layer(service_fn(move |request: Request<InBody>| {
-            let (acme, kept) = (acme.clone(), kept.clone());
+            let acme = acme.clone();
+            let kept = kept.clone();
             async move {
                 assert_eq!(acme.live(), OVERHEAD + RESPONSE);
                 kept.send(request.into_body()).unwrap();
@@ -534,7 +536,8 @@ async fn a_window_bounds_the_charge_of_a_body_that_is_passed_on() {
             .layer(service_fn(move |request: Request<InBody>| {
                 let acme = acme.clone();
                 async move {
-                    let (mut body, mut sum) = (request.into_body(), 0);
+                    let mut body = request.into_body();
+                    let mut sum = 0;
                     while let Some(frame) = body.frame().await {
                         sum += frame.unwrap().into_data().map_or(0, |data| data.len());
                         assert_eq!(acme.live(), OVERHEAD + RESPONSE + 8192);
@@ -725,7 +728,11 @@ async fn a_request_has_a_group_of_its_own() {
     let service = layer.layer(service_fn(move |request: Request<InBody>| {
         let acme = acme.clone();
         async move {
-            let admitted = request.extensions().get::<Admitted>().unwrap().clone();
+            let admitted = request
+                .extensions()
+                .get::<AdmittedRequest>()
+                .unwrap()
+                .clone();
             let group = Group::current().unwrap();
             assert_eq!(
                 (&group, group.parent().as_ref()),
@@ -777,15 +784,8 @@ async fn a_handler_that_ends_otherwise_gives_back() {
     let service = scene
         .layer()
         .layer(service_fn(|request: Request<InBody>| async move {
-            if request
-                .into_body()
-                .collect()
-                .await
-                .unwrap()
-                .to_bytes()
-                .len()
-                == 1
-            {
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            if body.len() == 1 {
                 panic!("a handler of the test");
             }
             std::future::pending::<Answer>().await
@@ -856,7 +856,11 @@ async fn the_extension_is_there_where_it_is_of_use() {
             scene.layer()
         };
         let service = layer.layer(service_fn(|request: Request<InBody>| async move {
-            ok(request.extensions().get::<Admitted>().is_some().to_string())
+            ok(request
+                .extensions()
+                .get::<AdmittedRequest>()
+                .is_some()
+                .to_string())
         }));
         for bytes in [0, 10, 20 * KIB] {
             let answered = service

@@ -22,7 +22,7 @@ use hyper::body::Frame;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use memcg::{Group, Limit, Limits, Runtime};
-use memcg_tower::{AdmissionLayer, Admitted, Kind, MeterLayer};
+use memcg_tower::{AdmissionLayer, AdmittedRequest, MeterLayer, RefusalKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -102,7 +102,8 @@ async fn a_handler_that_answers_before_it_has_read_is_charged() {
                 let mut body = request.into_body().into_data_stream();
                 let mut released = released.clone();
                 let answer = stream::once(async move {
-                    let (mut whole, mut frames) = (Vec::new(), Vec::new());
+                    let mut whole = Vec::new();
+                    let mut frames = Vec::new();
                     while let Some(Ok(frame)) = body.next().await {
                         if copies {
                             whole.extend_from_slice(&frame)
@@ -235,7 +236,7 @@ async fn a_body_that_is_unpacked_is_charged_what_it_becomes() {
             }
             service.gives_back().await;
         }
-        assert_eq!(figures.refused(Kind::Outgrown), 1);
+        assert_eq!(figures.refused(RefusalKind::Outgrown), 1);
     }
 }
 
@@ -280,7 +281,7 @@ async fn a_response_that_is_packed_outside_is_charged_what_it_was() {
         );
         service.gives_back().await;
     }
-    assert_eq!(figures.refused(Kind::ResponseTooLarge), 1);
+    assert_eq!(figures.refused(RefusalKind::ResponseTooLarge), 1);
 }
 
 /// A connection that goes on with another protocol keeps what its request holds, and charges its
@@ -296,7 +297,11 @@ async fn an_upgraded_connection_keeps_its_charge() {
             layer
         };
         let handler = |mut request: Request<Body>| async move {
-            let admitted = request.extensions().get::<Admitted>().unwrap().clone();
+            let admitted = request
+                .extensions()
+                .get::<AdmittedRequest>()
+                .unwrap()
+                .clone();
             let upgrade = hyper::upgrade::on(&mut request);
             tokio::spawn(async move {
                 let mut connection = TokioIo::new(upgrade.await.unwrap());
@@ -391,5 +396,5 @@ async fn a_call_that_streams_is_charged_what_has_come() {
         drop(response);
         service.gives_back().await;
     }
-    assert_eq!(figures.refused(Kind::Outgrown), 1);
+    assert_eq!(figures.refused(RefusalKind::Outgrown), 1);
 }

@@ -13,7 +13,8 @@ use support::{InBody, KIB, Scene, ok, request, sized};
 /// A field of a message in the wire format of protocol buffers.
 fn fields(mut message: &[u8]) -> Vec<(u64, Vec<u8>, u64)> {
     fn varint(from: &mut &[u8]) -> u64 {
-        let (mut value, mut shift) = (0, 0);
+        let mut value = 0;
+        let mut shift = 0;
         loop {
             let byte = from[0];
             *from = &from[1..];

@@ -68,7 +68,8 @@ async fn ask(client: &mut TcpStream, head: usize, body: usize) {
         format!("POST / HTTP/1.1\r\nhost: a\r\nx-more: {more}\r\ncontent-length: {body}\r\n\r\n");
     client.write_all(request.as_bytes()).await.unwrap();
     client.write_all(&vec![1; body]).await.unwrap();
-    let (mut answer, end) = (Vec::new(), format!("\r\n\r\n{body}"));
+    let mut answer = Vec::new();
+    let end = format!("\r\n\r\n{body}");
     while !answer.ends_with(end.as_bytes()) {
         assert!(
             client.read_buf(&mut answer).await.unwrap() > 0,

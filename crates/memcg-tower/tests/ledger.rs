@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, SizeHint};
-use memcg_tower::Promised;
+use memcg_tower::PromisedBytes;
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -77,7 +77,8 @@ impl Drop for Runs {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_runs_is_within_the_max_on_all_threads() {
     let scene = Scene::new();
-    let (running, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicUsize::new(0)));
+    let running = Arc::new(AtomicU64::new(0));
+    let ended = Arc::new(AtomicUsize::new(0));
     let layer = scene.layer().patience(Duration::from_secs(60));
     let figures = layer.figures();
     let service = {
@@ -101,7 +102,8 @@ async fn what_runs_is_within_the_max_on_all_threads() {
     };
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
-            let (service, ended) = (service.clone(), Arc::clone(&ended));
+            let service = service.clone();
+            let ended = Arc::clone(&ended);
             tokio::spawn(async move {
                 for step in 0..EACH {
                     // Above what promises nothing, and so that one to ten of them fit.
@@ -147,8 +149,11 @@ async fn what_runs_is_within_the_max_on_all_threads() {
         ended.load(Ordering::Relaxed) as u64 >= TASKS * EACH * 4 / 5 && figures.waits().count > 100
     );
     assert_eq!(
-        (running.load(Ordering::SeqCst), Promised::to(&scene.acme)),
-        (0, Promised::default())
+        (
+            running.load(Ordering::SeqCst),
+            PromisedBytes::to(&scene.acme)
+        ),
+        (0, PromisedBytes::default())
     );
     scene.assert_given_back();
 }

@@ -25,7 +25,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use memcg::{Group, Limit, Limits, Runtime};
 use memcg_alloc::{MemcgAlloc, PROCESS_ONLY, unowned_bytes};
-use memcg_tower::{AdmissionLayer, Admitted, MeterLayer};
+use memcg_tower::{AdmissionLayer, AdmittedRequest, MeterLayer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -98,7 +98,8 @@ async fn until(is_so: impl Fn() -> bool, what: &str) {
 /// Asserts that the charge covers the bytes that the process has more than before.
 #[track_caller]
 fn assert_charged(before: u64, acme: &Group, expected: u64, beside: u64, what: &str) {
-    let (held, charged) = (unowned_bytes().saturating_sub(before), acme.live());
+    let held = unowned_bytes().saturating_sub(before);
+    let charged = acme.live();
     println!("{what}: {held} bytes more in memory, {charged} are charged");
     // Buffers of before may be gone.
     assert!(
@@ -140,10 +141,8 @@ fn what_a_handler_reads_after_its_answer() {
                     let mut body = request.into_body().into_data_stream();
                     let mut released = released.clone();
                     let answer = stream::once(async move {
-                        let (mut whole, mut frames) = (
-                            Vec::with_capacity(if copies { BYTES } else { 0 }),
-                            Vec::new(),
-                        );
+                        let mut whole = Vec::with_capacity(if copies { BYTES } else { 0 });
+                        let mut frames = Vec::new();
                         while let Some(Ok(frame)) = body.next().await {
                             if copies {
                                 whole.extend_from_slice(&frame)
@@ -163,7 +162,8 @@ fn what_a_handler_reads_after_its_answer() {
             };
             let (address, _tasks) = serve(app).await;
             let upload = Bytes::from(vec![1; BYTES]);
-            let (before, resident_before) = (unowned_bytes(), resident());
+            let before = unowned_bytes();
+            let resident_before = resident();
             let mut answers = JoinSet::new();
             for _ in 0..UPLOADS {
                 let body = if copies {
@@ -197,7 +197,8 @@ fn what_a_handler_reads_after_its_answer() {
             );
             // The system says no more, but for what the allocator beneath keeps for itself.
             if let (Some(before), Some(now)) = (resident_before, resident()) {
-                let (more, charged) = (now.saturating_sub(before), acme.live());
+                let more = now.saturating_sub(before);
+                let charged = acme.live();
                 println!("{more} bytes more are resident");
                 assert!(
                     more <= charged + charged / 5 + 2 * buffers,
@@ -271,12 +272,11 @@ fn what_a_body_is_unpacked_to() {
         let (_runtime, acme) = tenant(MAX);
         let seen = Arc::new(Mutex::new(0));
         let gathers = {
-            let (seen, acme) = (Arc::clone(&seen), acme.clone());
+            let seen = Arc::clone(&seen);
+            let acme = acme.clone();
             move |request: Request<Body>| async move {
-                let (mut whole, mut body) = (
-                    Vec::with_capacity(16 * MIB),
-                    request.into_body().into_data_stream(),
-                );
+                let mut whole = Vec::with_capacity(16 * MIB);
+                let mut body = request.into_body().into_data_stream();
                 let before = unowned_bytes() - whole.capacity() as u64;
                 while let Some(Ok(frame)) = body.next().await {
                     if whole.len() + frame.len() <= whole.capacity() {
@@ -376,7 +376,11 @@ fn what_upgraded_connections_hold() {
         const MESSAGES: usize = 32;
         let (_runtime, acme) = tenant(200 * MIB);
         let handler = |mut request: Request<Body>| async move {
-            let admitted = request.extensions().get::<Admitted>().unwrap().clone();
+            let admitted = request
+                .extensions()
+                .get::<AdmittedRequest>()
+                .unwrap()
+                .clone();
             let group = admitted.group().clone();
             let upgrade = hyper::upgrade::on(&mut request);
             tokio::spawn(async move {

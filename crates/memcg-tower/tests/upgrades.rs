@@ -272,7 +272,8 @@ async fn the_connection_inside_is_found() {
     let (sends, mut found) = mpsc::unbounded_channel();
     let service = layer.layer(service_fn(
         move |mut request: Request<RequestBody<Incoming>>| {
-            let (sends, upgrade) = (sends.clone(), hyper::upgrade::on(&mut request));
+            let sends = sends.clone();
+            let upgrade = hyper::upgrade::on(&mut request);
             tokio::spawn(async move {
                 let kept = upgrade
                     .await

@@ -5,7 +5,7 @@ mod limiter;
 
 use wasmtime::Store;
 
-pub use limiter::GroupLimiter;
+pub use limiter::{GroupLimiter, WhenFull};
 
 /// Gives `store` the limiter that `limiter` finds in its data, in the place of [`Store::limiter`].
 /// Blocks never.
@@ -34,8 +34,8 @@ pub fn limit<T: 'static>(
 /// ```
 /// use std::time::Duration;
 ///
-/// use memcg::{Limits, OnFull, Runtime};
-/// use memcg_wasmtime::{GroupLimiter, limit_async};
+/// use memcg::{Limits, Runtime};
+/// use memcg_wasmtime::{GroupLimiter, WhenFull, limit_async};
 /// use wasmtime::{Engine, Memory, MemoryType, Store};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -44,7 +44,7 @@ pub fn limit<T: 'static>(
 /// let [acme, globex] = ["acme", "globex"].map(|name| budget.root().create(name, Limits::new()).unwrap());
 /// let other = globex.charge(1 << 20)?;
 ///
-/// let patient = GroupLimiter::new(&acme).on_full(OnFull::Wait(Duration::from_secs(10)));
+/// let patient = GroupLimiter::new(&acme).when_full(WhenFull::Wait(Duration::from_secs(10)));
 /// let mut store = Store::new(&Engine::default(), patient);
 /// limit_async(&mut store, |limiter| limiter);
 /// let task = tokio::spawn(async move {

@@ -16,9 +16,10 @@ use std::fmt::{self, Display};
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use memcg::{Bytes, Charge, ChargeError, Counter, Group, OnFull};
+use memcg::{Bytes, Charge, ChargeError, CounterKey, Group, OnFull};
 use wasmtime::{Error, ResourceLimiter, ResourceLimiterAsync, Result};
 
 /// Bytes of an element of a table. A limiter is not told the type. References to functions are
@@ -37,6 +38,29 @@ const NEVER_ASKED: [&str; 2] = [
 
 /// The charges of a store, from the end of its data until its memories are freed.
 pub(crate) type Outlives = Arc<OnceLock<[Charge; 2]>>;
+
+/// Says what a growth of a guest does that does not fit: [`GroupLimiter::when_full`].
+///
+/// | | with [`limit`](crate::limit) | with [`limit_async`](crate::limit_async) |
+/// |---|---|---|
+/// | `Refuse` | blocks for reclaim, 100 ms by default, and above a `high` | the task never sleeps; reclaimers run on its thread, 100 ms by default |
+/// | `Wait(time)` | the thread waits in line, for so long at most | the task waits, also above a `high` |
+/// | `Force` | as `Refuse`, and then the growth goes above the limit | the same |
+///
+/// A store that waits keeps what it has, and two such stores may wait for each other until their
+/// time is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WhenFull {
+    /// Memory is reclaimed, as [`Group::charge`] does; then the growth fails.
+    #[default]
+    Refuse,
+    /// As `Refuse`, and then the growth waits for room, for so long at most.
+    Wait(Duration),
+    /// As `Refuse`, and then the growth is made above the limit. Only a group that is cancelled or
+    /// offline refuses it.
+    Force,
+}
 
 /// Charges the memories and the tables of one store to a group.
 ///
@@ -58,7 +82,7 @@ pub struct GroupLimiter {
     /// Of 0 instances, if they are not counted.
     instances: Charge,
     most_instances: usize,
-    on_full: OnFull,
+    when_full: WhenFull,
     traps: bool,
     /// The bytes of the growth that was asked for last, if it may still fail.
     last: Option<(What, usize)>,
@@ -84,7 +108,8 @@ impl Display for What {
 
 impl fmt::Debug for GroupLimiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (group, bytes) = (self.group.path(), self.bytes());
+        let group = self.group.path();
+        let bytes = self.bytes();
         f.debug_struct("GroupLimiter")
             .field("group", &group)
             .field("bytes", &bytes)
@@ -101,7 +126,7 @@ impl GroupLimiter {
             memory: group.force_charge(0),
             instances: group.force_charge(0),
             most_instances: INSTANCES,
-            on_full: OnFull::Refuse,
+            when_full: WhenFull::Refuse,
             traps: false,
             last: None,
             refused: 0,
@@ -110,18 +135,9 @@ impl GroupLimiter {
         }
     }
 
-    /// Says what a growth does if there is no room. The default is [`OnFull::Refuse`].
-    ///
-    /// | | with [`limit`](crate::limit) | with [`limit_async`](crate::limit_async) |
-    /// |---|---|---|
-    /// | `Refuse` | blocks for reclaim, 100 ms by default, and above a `high` | never blocks: it is `Reclaim` |
-    /// | `Wait(time)` | the thread waits in line, for so long at most | the task waits, also above a `high` |
-    /// | others | as [`OnFull`] says | the same |
-    ///
-    /// A store that waits keeps what it has, and two such stores may wait for each other until
-    /// their time is over.
-    pub fn on_full(mut self, full: OnFull) -> GroupLimiter {
-        self.on_full = full;
+    /// Says what a growth does if there is no room. The default is [`WhenFull::Refuse`].
+    pub fn when_full(mut self, full: WhenFull) -> GroupLimiter {
+        self.when_full = full;
         self
     }
 
@@ -133,8 +149,8 @@ impl GroupLimiter {
     }
 
     /// Charges `most` instances to a counter beside memory, which a runtime's builder declares. The
-    /// store can then make that many instances and no more. They are given back with the store. It
-    /// may block, as [`Group::charge_set`] does.
+    /// store can then make that many instances and no more. They are given back with the store. The
+    /// call never blocks, as [`Group::try_charge_set`].
     ///
     /// # Errors
     ///
@@ -156,9 +172,14 @@ impl GroupLimiter {
     /// assert_eq!(acme.counter(instances)?.live(), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn instances(mut self, counter: Counter, most: usize) -> Result<GroupLimiter, ChargeError> {
-        let [charge] = self.group.charge_set(&[(counter, most as u64)])?;
-        (self.instances, self.most_instances) = (charge, most);
+    pub fn instances(
+        mut self,
+        counter: CounterKey,
+        most: usize,
+    ) -> Result<GroupLimiter, ChargeError> {
+        let [charge] = self.group.try_charge_set(&[(counter, most as u64)])?;
+        self.instances = charge;
+        self.most_instances = most;
         Ok(self)
     }
 
@@ -230,7 +251,8 @@ impl GroupLimiter {
     }
 
     fn offline(&self) -> ChargeError {
-        let (group, counter) = (self.group.clone(), Counter::MEMORY);
+        let group = self.group.clone();
+        let counter = CounterKey::MEMORY;
         ChargeError::Offline {
             group,
             counter,
@@ -323,7 +345,11 @@ impl GroupLimiter {
     ) -> Result<bool> {
         match self.asked(what, now, then, most) {
             Ok(bytes) => {
-                let charged = self.group.charge_with(bytes, self.on_full);
+                let charged = match self.when_full {
+                    WhenFull::Refuse => self.group.charge(bytes),
+                    WhenFull::Wait(time) => self.group.charge_with(bytes, OnFull::Wait(time)),
+                    WhenFull::Force => self.or_force(bytes, self.group.charge(bytes)),
+                };
                 self.answered(what, bytes, charged)
             }
             Err(answer) => answer,
@@ -339,14 +365,28 @@ impl GroupLimiter {
     ) -> Result<bool> {
         match self.asked(what, now, then, most) {
             Ok(bytes) => {
-                let charged = match self.on_full {
-                    OnFull::Wait(time) => self.group.charge_async(bytes).timeout(time).await,
-                    OnFull::Refuse => self.group.charge_with(bytes, OnFull::Reclaim),
-                    full => self.group.charge_with(bytes, full),
+                let charged = match self.when_full {
+                    WhenFull::Refuse => self.group.charge_with(bytes, OnFull::Reclaim),
+                    WhenFull::Wait(time) => self.group.charge_async(bytes).timeout(time).await,
+                    WhenFull::Force => {
+                        self.or_force(bytes, self.group.charge_with(bytes, OnFull::Reclaim))
+                    }
                 };
                 self.answered(what, bytes, charged)
             }
             Err(answer) => answer,
+        }
+    }
+
+    /// A growth that goes above the limit where it was refused, unless the group takes none.
+    fn or_force(
+        &self,
+        bytes: usize,
+        charged: Result<Charge, ChargeError>,
+    ) -> Result<Charge, ChargeError> {
+        match charged {
+            Err(refused) if !is_end(&refused) => Ok(self.group.force_charge(bytes)),
+            ended => ended,
         }
     }
 

@@ -40,7 +40,8 @@ fn what_the_host_allocates_for_a_store_is_its_groups() {
 
     let store = acme.run(|| start(&engine, &module, &acme));
     let charged = (2 << 16) + 8_000;
-    let (live, limiter) = (acme.live(), store.data().limiter.bytes());
+    let live = acme.live();
+    let limiter = store.data().limiter.bytes();
     assert_eq!(limiter, charged);
     // The rows; and the table once more, which the allocator sees.
     let allocated = live - limiter;

@@ -14,8 +14,8 @@ use mdbook_driver::errors::{Error, Result};
 
 use page::Page;
 
-/// Where the documentation of the published crate stands; a link there is looked up in what `cargo
-/// doc` built.
+/// Where the documentation of the published crate stands; a link there is looked up in what
+/// `cargo doc` built.
 const DOCS_RS: &str = "https://docs.rs/memcg/latest/";
 
 /// What a build found.
@@ -72,7 +72,8 @@ pub fn build(root: &Path, book: &str, url: Option<&str>) -> Result<Outcome> {
     let chapters: Vec<PathBuf> = driver.iter().filter_map(chapter).collect();
     let book = Book::read(&root, &driver, &chapters)?;
     let mut faults = book.not_in_summary(&chapters)?;
-    let (mut checked, mut not_checked) = (0, 0);
+    let mut checked = 0;
+    let mut not_checked = 0;
     for (path, (source, page)) in &book.pages {
         let name = book.source.join(source);
         let text = fs::read_to_string(root.join(&name))?;
@@ -217,7 +218,8 @@ impl Book {
                     && below != Path::new("SUMMARY.md")
                     && !chapters.iter().any(|chapter| chapter == below)
                 {
-                    let (file, summary) = (self.source.join(below), self.source.join("SUMMARY.md"));
+                    let file = self.source.join(below);
+                    let summary = self.source.join("SUMMARY.md");
                     faults.push(format!(
                         "{}: not in {}: add it there",
                         file.display(),
@@ -279,7 +281,8 @@ impl Book {
             }
             None if self.built.join(path).is_file() && anchor.is_empty() => Verdict::Holds,
             None if path.extension().is_some_and(|of| of == "html") => {
-                let (source, folder) = (path.with_extension("md"), self.source.display());
+                let source = path.with_extension("md");
+                let folder = self.source.display();
                 Verdict::Dead(format!(
                     "no chapter {}: link one that {folder}/SUMMARY.md names",
                     source.display()
@@ -315,11 +318,12 @@ impl Book {
         let anchors = fs::read_to_string(self.root.join(&path))
             .map(|text| heading_anchors(&text))
             .unwrap_or_default();
-        match is_page && anchors.contains(anchor) {
-            true => Verdict::Outside(path, format!("#{anchor}")),
-            false => Verdict::Dead(format!(
+        if is_page && anchors.contains(anchor) {
+            Verdict::Outside(path, format!("#{anchor}"))
+        } else {
+            Verdict::Dead(format!(
                 "no heading `{anchor}` in {file}: link a heading of a page, or the file"
-            )),
+            ))
         }
     }
 
@@ -337,9 +341,10 @@ impl Book {
                 "the documentation has no page {item}: link one of target/doc"
             ));
         };
-        match anchor.is_empty() || Page::read(&html).anchors.contains(anchor) {
-            true => Verdict::Holds,
-            false => Verdict::Dead(format!("the documentation's page {item} has no `{anchor}`")),
+        if anchor.is_empty() || Page::read(&html).anchors.contains(anchor) {
+            Verdict::Holds
+        } else {
+            Verdict::Dead(format!("the documentation's page {item} has no `{anchor}`"))
         }
     }
 

@@ -42,7 +42,8 @@ fn both_in_a_small_form() {
         stdout,
         stderr,
     } = program(&["--quick"]).output().unwrap();
-    let (table, said) = (text(&stdout), text(&stderr));
+    let table = text(&stdout);
+    let said = text(&stderr);
     assert!(status.success(), "{table}\n{said}");
     let row = |what: &str| {
         let line = table.lines().find_map(|line| line.strip_prefix(what));

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use memcg::{ChargeError, Charged, Group, Priority, Reclaim, ReclaimContext, Registration};
+use memcg::{ChargeError, Charged, Group, Reclaim, ReclaimContext, ReclaimPriority, Registration};
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter};
 
@@ -83,8 +83,9 @@ impl Reclaim for Inner {
     /// enough.
     fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
         let _alone = self.resizes.lock().unwrap_or_else(PoisonError::into_inner);
-        let (weight, mut freed, mut spared) =
-            (self.cache.weight(), 0, want.saturating_mul(4).max(LIGHT));
+        let weight = self.cache.weight();
+        let mut freed = 0;
+        let mut spared = want.saturating_mul(4).max(LIGHT);
         loop {
             self.spared.0.store(spared, Ordering::Relaxed);
             let before = self.cache.weight();
@@ -138,7 +139,7 @@ impl QuickCache {
             capacity,
             resizes: Mutex::new(()),
         });
-        let registration = group.register_reclaimer(inner.clone(), Priority::NORMAL);
+        let registration = group.register_reclaimer(inner.clone(), ReclaimPriority::NORMAL);
         QuickCache {
             inner,
             group: group.clone(),

@@ -103,7 +103,8 @@ fn its_own_capacity_holds() {
 #[test]
 fn threads_that_load_and_charge_are_never_above_the_budget() {
     let (runtime, group, query) = scene(BUDGET);
-    let (cache, stop) = (cache(&group, 4 * BUDGET), AtomicBool::new(false));
+    let cache = cache(&group, 4 * BUDGET);
+    let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let sampler = scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
@@ -132,11 +133,9 @@ fn a_key_that_many_want_is_loaded_once() {
     const LEN: usize = 64 * KIB;
     for failures in [0, 1] {
         let (runtime, group, _query) = scene(8 * LEN);
-        let (cache, loads, barrier) = (
-            cache(&group, 8 * LEN),
-            AtomicUsize::new(0),
-            Barrier::new(THREADS),
-        );
+        let cache = cache(&group, 8 * LEN);
+        let loads = AtomicUsize::new(0);
+        let barrier = Barrier::new(THREADS);
         let load = || {
             let before = loads.fetch_add(1, Ordering::Relaxed);
             // All others want it by then.
@@ -169,7 +168,8 @@ fn a_key_that_many_want_is_loaded_once() {
 #[test]
 fn a_key_that_does_not_fit_is_refused_to_all() {
     let (runtime, group, _query) = scene(BUDGET);
-    let (cache, refused) = (cache(&group, BUDGET), AtomicUsize::new(0));
+    let cache = cache(&group, BUDGET);
+    let refused = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..16 {
             scope.spawn(|| {
@@ -190,11 +190,9 @@ fn a_key_that_does_not_fit_is_refused_to_all() {
 fn an_entry_larger_than_a_share_of_the_capacity_is_kept() {
     let (runtime, group, _query) = scene(BUDGET);
     for tenths in 1..=9 {
-        let (cache, loads, len) = (
-            cache(&group, BUDGET),
-            AtomicUsize::new(0),
-            BUDGET / 10 * tenths,
-        );
+        let cache = cache(&group, BUDGET);
+        let loads = AtomicUsize::new(0);
+        let len = BUDGET / 10 * tenths;
         for _ in 0..3 {
             let load = || {
                 loads.fetch_add(1, Ordering::Relaxed);
@@ -214,7 +212,8 @@ fn a_small_want_evicts_little() {
     const HEAVY: usize = 10 << 20;
     let (runtime, group, query) = scene(HEAVY + BUDGET);
     for want in [4 * KIB, 100 * KIB] {
-        let (cache, loads) = (cache(&group, 4 * (HEAVY + BUDGET)), AtomicUsize::new(0));
+        let cache = cache(&group, 4 * (HEAVY + BUDGET));
+        let loads = AtomicUsize::new(0);
         let heavy = || {
             loads.fetch_add(1, Ordering::Relaxed);
             vec![0; HEAVY]
@@ -227,7 +226,8 @@ fn a_small_want_evicts_little() {
         }
         let before = group.live();
         let held: Vec<_> = (0..10).map(|_| query.charge(want).unwrap()).collect();
-        let (gone, lacked) = (before - group.live(), query.live());
+        let gone = before - group.live();
+        let lacked = query.live();
         assert!(
             gone <= lacked + 10 * (ENTRY + OVERHEAD) as u64,
             "{gone} bytes for {lacked}"

@@ -20,7 +20,7 @@ use clap::Parser;
 use memcg::errors::SpecError;
 use memcg::figures::GroupChange;
 use memcg::{
-    ApplyOptions, ChargeError, Charged, Group, GroupSpec, Priority, Reclaim, ReclaimContext,
+    ApplyOptions, ChargeError, Charged, Group, GroupSpec, Reclaim, ReclaimContext, ReclaimPriority,
     Registration, Runtime,
 };
 use settings::{SettingsError, parse, read};
@@ -37,7 +37,8 @@ struct Cache(Mutex<VecDeque<Charged<Vec<u8>>>>);
 
 impl Reclaim for Cache {
     fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
-        let (mut entries, mut freed) = (self.0.lock().unwrap(), 0);
+        let mut entries = self.0.lock().unwrap();
+        let mut freed = 0;
         while freed < want
             && let Some(entry) = entries.pop_front()
         {
@@ -90,7 +91,7 @@ fn update(
     tenants.retain(|tenant| !tenant.group.is_offline()); // its thread sees it, and ends
     for GroupChange { group, .. } in changes.created {
         let cache = Arc::new(Cache::default());
-        let reclaimer = group.register_reclaimer(cache.clone(), Priority::NORMAL);
+        let reclaimer = group.register_reclaimer(cache.clone(), ReclaimPriority::NORMAL);
         start(group.clone(), cache);
         tenants.push(Tenant {
             group,
@@ -136,7 +137,8 @@ fn run() -> Result<(), Box<dyn Error>> {
     let first = parse(&file, &text)?;
     let mut before = Some(text);
     let runtime = Runtime::builder().build()?;
-    let (mut tenants, stop) = (Vec::new(), AtomicBool::new(false));
+    let mut tenants = Vec::new();
+    let stop = AtomicBool::new(false);
     println!("{seconds} s; the limits follow {}", file.display());
 
     let result = thread::scope(|scope| {
@@ -145,7 +147,8 @@ fn run() -> Result<(), Box<dyn Error>> {
             |group: Group, cache: Arc<Cache>| drop(scope.spawn(move || work(&group, &cache, stop)));
         let mut follow = || {
             update(&runtime, &mut tenants, &first, start)?;
-            let (began, mut next) = (Instant::now(), PRINT_EVERY);
+            let began = Instant::now();
+            let mut next = PRINT_EVERY;
             while began.elapsed() < Duration::from_secs(seconds) {
                 thread::sleep(LOOK_EVERY);
                 match changed(&file, &mut before) {

@@ -49,7 +49,8 @@ impl Program {
 
     /// Waits for a line with these words.
     fn line(&self, words: &[&str]) -> String {
-        let (mut seen, began) = (Vec::new(), Instant::now());
+        let mut seen = Vec::new();
+        let began = Instant::now();
         loop {
             let left = PATIENCE.saturating_sub(began.elapsed());
             let Ok(line) = self.lines.recv_timeout(left) else {

@@ -341,10 +341,8 @@ fn live_tables_come_before_the_report() {
 #[test]
 fn a_chart_is_written() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let (picture, nowhere) = (
-        folder.join("tenants.svg"),
-        folder.join("no/such/folder.svg"),
-    );
+    let picture = folder.join("tenants.svg");
+    let nowhere = folder.join("no/such/folder.svg");
     let named = |path: &PathBuf| path.to_str().expect("a name").to_owned();
     job(&[&SMALL[..], &["--svg", &named(&picture)]].concat());
     let svg = std::fs::read_to_string(&picture).expect("a picture");

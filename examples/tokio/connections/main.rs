@@ -32,7 +32,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Event, Freshness, Limit};
 use memcg_report::table::{Cell, Column, Table};
 use memcg_report::terminal::{self, State};
@@ -139,7 +138,8 @@ fn main() -> ExitCode {
 
 fn be_client(options: &Options, address: SocketAddr, phase: Phase) -> Result<(), Box<dyn Error>> {
     let [small, large] = [options.small, options.large].map(|Bytes(bytes)| u32::try_from(bytes));
-    let (small, large) = (small?, large?);
+    let small = small?;
+    let large = large?;
     let client = tokio::runtime::Runtime::new()?;
     match phase {
         Phase::InTurn => {
@@ -147,7 +147,8 @@ fn be_client(options: &Options, address: SocketAddr, phase: Phase) -> Result<(),
         }
         Phase::AtOnce => {
             system::allow_files((options.at_once + FILES) as u64)?;
-            let (requests, pause) = (options.requests, Duration::from_millis(options.pause));
+            let requests = options.requests;
+            let pause = Duration::from_millis(options.pause);
             client.block_on(client::at_once(
                 address,
                 &TENANTS,
@@ -197,7 +198,9 @@ fn run(options: &Options) -> Result<Vec<String>, Box<dyn Error>> {
     );
     println!("{}", terminal::wrap(&setting, terminal::width()));
 
-    let (mut faults, mut rounds, first) = (Vec::new(), 0, Instant::now());
+    let mut faults = Vec::new();
+    let mut rounds = 0;
+    let first = Instant::now();
     while rounds == 0 || (faults.is_empty() && first.elapsed().as_secs() < options.seconds) {
         for (phase, count) in [
             (Phase::InTurn, options.in_turn),
@@ -207,14 +210,12 @@ fn run(options: &Options) -> Result<Vec<String>, Box<dyn Error>> {
             if !start_client(address, phase)? {
                 faults.push(format!("the client failed: {phase:?}"));
             }
-            let (time, how) = (
-                began.elapsed(),
-                if let Phase::InTurn = phase {
-                    "in turn"
-                } else {
-                    "at once"
-                },
-            );
+            let time = began.elapsed();
+            let how = if let Phase::InTurn = phase {
+                "in turn"
+            } else {
+                "at once"
+            };
             println!("{count} connections {how}: {time:.1?}{}", resident());
         }
         rounds += 1;
@@ -268,22 +269,20 @@ fn tenants(service: &Service) -> Table {
         } else {
             State::Plain
         };
+        let delay = if held_back > 0 {
+            format!("{time:.1?}")
+        } else {
+            "-".to_owned()
+        };
         table.add([
             Cell::from(group.path().to_string()),
             Cell::from(Bytes(group.peak()).to_string()),
-            Cell::from(Bytes(group.high()).to_string()),
+            Cell::from(Bytes(group.inspect().high()).to_string()),
             Cell::from(group.events().get(Event::High).to_string()),
             Cell::from(counted.get(items.connections).to_string()),
             Cell::from(counted.get(items.requests).to_string()),
             Cell::new(held_back.to_string(), state),
-            Cell::new(
-                if held_back > 0 {
-                    format!("{time:.1?}")
-                } else {
-                    "-".to_owned()
-                },
-                state,
-            ),
+            Cell::new(delay, state),
         ]);
     }
     table
@@ -303,14 +302,13 @@ fn look_back(
         ..
     } = *options;
     let root = service.runtime.root();
-    let (counted, items) = (root.read(Freshness::Exact), &service.items);
+    let counted = root.read(Freshness::Exact);
+    let items = &service.items;
     let [connections, answered, held_back] =
         [items.connections, items.requests, items.held_back].map(|item| counted.get(item));
     let time = Duration::from_nanos(counted.get(items.held_back_time).unsigned_abs());
-    let (above, in_line) = (
-        root.events().get(Event::High),
-        root.events().local().get(Event::Max),
-    );
+    let above = root.events().get(Event::High);
+    let in_line = root.events().local().get(Event::Max);
     let figures = format!(
         "{} connections were open at once\n\
          {above} charges left a tenant above its high\n\
@@ -354,11 +352,9 @@ fn end(service: Service) -> Result<(Vec<String>, String), Box<dyn Error>> {
     // Groups that more than one thread has charged are released 64 at a time: the last of them need
     // not wait for more.
     runtime.settle();
-    let (groups, dying, usage) = (
-        runtime.group_count(),
-        runtime.dying_count(),
-        runtime.root().usage(),
-    );
+    let groups = runtime.group_count();
+    let dying = runtime.dying_count();
+    let usage = runtime.root().usage();
     let verdict = runtime.verify();
     let end = format!(
         "at the end: {groups} group, {dying} dying, {} charged{}\nverify: {verdict}",

@@ -190,7 +190,8 @@ pub(crate) trait Policies: Send + Sync {
     fn above_max(&self, counter: &Counter);
 
     /// Usage or a max has moved at a counter where charges wait for room, whose mark of excess or
-    /// of pressure is wrong, or whose usage is to be reclaimed in the background.
+    /// of pressure is wrong or may be up by credit alone, or whose usage is to be reclaimed in the
+    /// background.
     fn usage_moved(&self, counter: &Counter);
 
     /// Looks at a counter in the place of an allocator, at the levels above it, and gives up the
@@ -201,6 +202,10 @@ pub(crate) trait Policies: Send + Sync {
     /// It calls foreign code. A function, because the policies may go with the last of those
     /// counters.
     fn server(&self) -> fn(*const ());
+
+    /// Function that leaves such a list to the next outermost slow path of any thread. It may run
+    /// while the thread unwinds.
+    fn leaver(&self) -> fn(*const ());
 
     /// Releases the object of a group that this thread has claimed, and then the handle on its
     /// parent. The caller drops the result outside of any slow path: with the root's incarnation

@@ -28,10 +28,8 @@ fn explore(mut builder: Builder, f: impl Fn() + Sync + Send + 'static) {
         .max_duration
         .is_some_and(|most| began.elapsed() >= most);
     let thread = std::thread::current();
-    let (model, end) = (
-        thread.name().unwrap_or("a model"),
-        if stopped { "stopped" } else { "complete" },
-    );
+    let model = thread.name().unwrap_or("a model");
+    let end = if stopped { "stopped" } else { "complete" };
     println!(
         "{model}: {} schedules, {end}",
         schedules.load(Ordering::Relaxed)

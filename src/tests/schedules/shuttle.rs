@@ -30,10 +30,8 @@ pub(super) fn check(schedules: usize, scenario: fn()) {
     }
     let number =
         |name, default| std::env::var(name).map_or(default, |set| set.parse().expect("a number"));
-    let (seed, schedules) = (
-        number("SHUTTLE_SEED", SEED),
-        schedules * number("SHUTTLE_RUNS", 1) as usize,
-    );
+    let seed = number("SHUTTLE_SEED", SEED);
+    let schedules = schedules * number("SHUTTLE_RUNS", 1) as usize;
     run(Bursts::new(seed, schedules), scenario);
     run(
         PctScheduler::new_from_seed(seed, DEPTH, schedules),

@@ -6,8 +6,7 @@ mod configurations;
 use std::error::Error;
 
 use memcg::errors::{CreateError, LimitError, NameError};
-use memcg::expert::Inspect as _;
-use memcg::{Bytes, Charge, ChargeError, Counter, Group, Limit, Limits, Runtime};
+use memcg::{Bytes, Charge, ChargeError, CounterKey, Group, Limit, Limits, Runtime};
 
 const USAGE_MAX: u64 = (1 << 63) - 1;
 
@@ -244,7 +243,7 @@ fn a_parent_that_is_offline() {
 fn the_most_groups() {
     for further in 0..3_usize {
         let mut builder = Runtime::builder().groups_max(4);
-        let counters: Vec<Counter> = (0..further)
+        let counters: Vec<CounterKey> = (0..further)
             .map(|number| builder.counter(&format!("c{number}"), memcg::Unit::Bytes))
             .collect();
         let runtime = builder.build().expect("a configuration");
@@ -332,7 +331,7 @@ fn a_percentage_of_nothing() {
         );
     }
     assert_eq!(
-        (acme.max(), acme.min(), acme.low()),
+        (acme.max(), acme.inspect().min(), acme.inspect().low()),
         (10, 0, 0),
         "the old ones hold"
     );
@@ -464,7 +463,11 @@ fn the_largest_sizes() {
             );
             assert!(!refused.to_string().contains('\n'));
             assert!(held.charge.grow(Bytes(bytes)).is_err());
-            assert!(held.query.charge_set(&[(Counter::MEMORY, bytes)]).is_err());
+            assert!(
+                held.query
+                    .charge_set(&[(CounterKey::MEMORY, bytes)])
+                    .is_err()
+            );
             assert!(held.charge.resize(Bytes(bytes.saturating_add(30))).is_err());
             let split = held
                 .charge
@@ -533,7 +536,7 @@ fn charging_a_group_that_is_offline() {
         assert!(
             matches!(error, ChargeError::Offline { group, requested, .. } if group == gone && requested == bytes)
         );
-        assert!(gone.charge_set(&[(Counter::MEMORY, bytes)]).is_err());
+        assert!(gone.charge_set(&[(CounterKey::MEMORY, bytes)]).is_err());
     }
     assert!(left.grow(1).is_err() && left.resize(6).is_err());
     left.resize(4).expect("less");
@@ -572,10 +575,8 @@ fn taking_the_root_offline() {
     );
     held.assert_whole();
     let runtime = Runtime::builder().build().expect("a configuration");
-    let (root, a) = (
-        runtime.root(),
-        runtime.root().create("a", Limits::new()).expect("a name"),
-    );
+    let root = runtime.root();
+    let a = runtime.root().create("a", Limits::new()).expect("a name");
     root.offline_tree();
     assert_eq!(
         (a.is_offline(), root.is_offline(), root.children().len()),
@@ -648,7 +649,7 @@ fn a_counter_of_another_runtime() {
     let spill = builder.counter("spill", memcg::Unit::Bytes);
     let error = held
         .query
-        .charge_set(&[(Counter::MEMORY, 5), (spill, 5)])
+        .charge_set(&[(CounterKey::MEMORY, 5), (spill, 5)])
         .expect_err("not declared");
     assert_says(
         &error,

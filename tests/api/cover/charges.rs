@@ -7,7 +7,8 @@ fn a_group_that_has_not_asked_has_the_sum() {
     let runtime = runtime();
     let query = group(&runtime, "q");
     assert!(!query.limits().cover_allocations);
-    let (_charge, _object) = (query.charge(100).unwrap(), Object::of(&query, 60));
+    let _charge = query.charge(100).unwrap();
+    let _object = Object::of(&query, 60);
     assert_figures(&query, [160, 100, 60, 0]);
 }
 
@@ -210,7 +211,8 @@ fn what_is_not_charged_leaves_nothing() {
 fn a_max_that_is_set_below_usage() {
     let runtime = runtime();
     let query = covering(&runtime.root(), "q");
-    let (charge, _object) = (query.charge(100).unwrap(), Object::of(&query, 60));
+    let charge = query.charge(100).unwrap();
+    let _object = Object::of(&query, 60);
     query.set_max(80).unwrap();
     assert_eq!(query.forced(), 20, "100 are reserved");
     drop(charge);

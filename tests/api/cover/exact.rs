@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use memcg::expert::FixedBatch;
 use memcg::{Bytes, Event, Group, Limits, OnFull, Runtime};
 
 use super::{Object, assert_verified, covering};
@@ -130,7 +129,8 @@ fn credit_of_others_is_drained_before_a_refusal() {
         .unwrap();
     let query = covering(&tenant, "q");
     let beside = tenant.create("beside", Limits::new()).unwrap();
-    let (held, ends) = (Barrier::new(2), Barrier::new(2));
+    let held = Barrier::new(2);
+    let ends = Barrier::new(2);
     thread::scope(|scope| {
         scope.spawn(|| {
             drop(Object::of(&query, KIB));
@@ -169,7 +169,9 @@ fn no_neighbour_is_admitted_while_unpaid_bytes_are_taken_over() {
         let neighbour = tenant.create("n", Limits::new()).unwrap();
         let object = Object::of(&query, 4 << 20);
         let charged = if by_operator { &operator } else { &query };
-        let (ends, taken, low) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        let ends = AtomicBool::new(false);
+        let taken = AtomicU64::new(0);
+        let low = AtomicU64::new(0);
         thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
@@ -267,7 +269,8 @@ fn a_refusal_is_short_by_what_it_adds() {
     let runtime = runtime();
     let tenant = runtime.root().create("t", Limits::new().max(100)).unwrap();
     let query = covering(&tenant, "q");
-    let (_beside, _object) = (tenant.charge(20).unwrap(), Object::of(&query, 60));
+    let _beside = tenant.charge(20).unwrap();
+    let _object = Object::of(&query, 60);
     let refused = query.charge(90).unwrap_err();
     let line = "/t refused 90 B for /t/q: short by 10 B, usage 80 B of max 100 B";
     assert!(refused.to_string().starts_with(line), "{refused}");

@@ -116,8 +116,9 @@ impl Scene {
 #[test]
 fn random_steps_add_up() {
     for seed in 0..4 {
-        let (scene, mut held, mut random) =
-            (Scene::new(), Held::default(), SmallRng::seed_from_u64(seed));
+        let scene = Scene::new();
+        let mut held = Held::default();
+        let mut random = SmallRng::seed_from_u64(seed);
         for step in 0..1_500 {
             scene.step(&mut held, &mut random);
             if step % 50 == 0 {
@@ -138,10 +139,8 @@ fn random_steps_of_threads_add_up() {
                 .map(|thread| {
                     let scene = &scene;
                     scope.spawn(move || {
-                        let (mut held, mut random) = (
-                            Held::default(),
-                            SmallRng::seed_from_u64(seed * 100 + thread),
-                        );
+                        let mut held = Held::default();
+                        let mut random = SmallRng::seed_from_u64(seed * 100 + thread);
                         (0..3_000).for_each(|_| scene.step(&mut held, &mut random));
                         held
                     })

@@ -88,7 +88,8 @@ fn a_switch_moves_no_credit() {
     let charge = || drop(Group::current().unwrap().charge(64).unwrap());
     // The second charge of a group opens its stock.
     (0..2).for_each(|_| all.iter().for_each(|group| group.run(charge)));
-    let (usage, counts) = (runtime.root().usage(), runtime.counts());
+    let usage = runtime.root().usage();
+    let counts = runtime.counts();
     assert!(all.iter().all(|group| group.memory().stocked() > 0));
     for _ in 0..1_000 {
         all.iter().for_each(|group| group.run(charge));

@@ -127,7 +127,8 @@ fn many_groups_in_one_poll() {
     let mut futures: Vec<_> = all
         .iter()
         .map(|group| {
-            let (path, held) = (group.path(), drops.one());
+            let path = group.path();
+            let held = drops.one();
             Box::pin(async move { turns(&path, 8, held).await }.in_group(group))
         })
         .collect();

@@ -6,7 +6,6 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use memcg::allocator::settle;
-use memcg::expert::Inspect as _;
 use memcg::{EnterGuard, Group};
 
 use super::{groups, here, runtime};
@@ -54,7 +53,8 @@ fn destructors_of_a_thread() {
     let [a] = groups(&runtime, ["a"]);
     let (sender, seen) = channel();
     for last_first in [true, false] {
-        let (a, sender) = (a.clone(), sender.clone());
+        let a = a.clone();
+        let sender = sender.clone();
         thread::spawn(move || {
             let last = || Some(Last(sender.clone()));
             if last_first {
@@ -113,7 +113,8 @@ fn a_destructor_allocates_beside_the_next_thread() {
     let [a] = groups(&runtime, ["a"]);
     let step = Arc::new(Barrier::new(2));
     let ends = {
-        let (a, step) = (a.clone(), step.clone());
+        let a = a.clone();
+        let step = step.clone();
         thread::spawn(move || {
             // Before the first object, so that the destructor runs after the one that gives the
             // block up.
@@ -138,7 +139,11 @@ fn a_destructor_allocates_beside_the_next_thread() {
     settle();
     a.memory().drain();
     assert_eq!(
-        (a.usage(), a.allocated_local(), runtime.counts().underflows),
+        (
+            a.usage(),
+            a.inspect().allocated_local(),
+            runtime.counts().underflows
+        ),
         (0, 0, 0)
     );
     let verdict = runtime.verify();

@@ -1,7 +1,6 @@
 //! A refusal names the groups that hold the memory: children of the group that refused, the largest
 //! first.
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, ChargeError, Group, OnFull, OverLimitError};
 
 use super::{KIB, MIB, build, charge, create, kinds, left_empty, limited, refused, runtimes};
@@ -48,7 +47,8 @@ fn the_largest_three() {
 fn with_all_that_is_below_them() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "a", 100 * MIB);
-        let (child, _other) = (create(&group, "child"), create(&group, "other"));
+        let child = create(&group, "child");
+        let _other = create(&group, "other");
         let grandchild = create(&child, "grandchild");
         let _held = [
             charge(&grandchild, 30 * MIB),
@@ -114,7 +114,7 @@ fn not_of_very_many() {
             let _more = charge(&children[7], MIB);
             let refusal = refused(&group, 100 * MIB);
             assert_eq!(refusal.holders().count(), named, "of {count}");
-            assert_eq!(group.top(1), [(children[7].clone(), MIB + KIB)]);
+            assert_eq!(group.inspect().top(1), [(children[7].clone(), MIB + KIB)]);
         }
     }
 }
@@ -148,10 +148,8 @@ fn in_every_refusal() {
 fn of_the_level_that_refused() {
     for builder in kinds() {
         let runtime = left_empty(build(builder.max(memcg::Limit::Bytes(100 * MIB))));
-        let (top, other) = (
-            create(&runtime.root(), "top"),
-            create(&runtime.root(), "other"),
-        );
+        let top = create(&runtime.root(), "top");
+        let other = create(&runtime.root(), "other");
         let inner = create(&top, "inner");
         let _held = [charge(&inner, 30 * MIB), charge(&other, 70 * MIB)];
         let refusal = refused(&inner, MIB);

@@ -13,7 +13,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::expert::{BarrierMode, FaultKind, FixedBatch};
+use memcg::barrier::BarrierMode;
+use memcg::inspect::VerifyFaultKind;
 use memcg::{CounterConfig, PageCounter};
 use thread_local::ThreadLocal;
 
@@ -74,7 +75,8 @@ fn a_thread_charges_in_a_thread_local_destructor() {
     for config in configs() {
         let (root, a) = with_child(config);
         for round in 0..20 {
-            let (counter, neighbours) = (a.clone(), neighbours.clone());
+            let counter = a.clone();
+            let neighbours = neighbours.clone();
             let thread = std::thread::spawn(move || {
                 neighbours.get_or(|| Cell::new(0)).set(1);
                 EARLIER.set(Some(AtExit(counter.clone())));
@@ -97,7 +99,8 @@ fn a_thread_charges_first_in_a_thread_local_destructor() {
     for config in configs() {
         let (root, a) = with_child(config);
         for round in 0..20 {
-            let (counter, neighbours) = (a.clone(), neighbours.clone());
+            let counter = a.clone();
+            let neighbours = neighbours.clone();
             let thread = std::thread::spawn(move || {
                 EARLIER.set(Some(AtExit(counter)));
                 neighbours.get_or(|| Cell::new(1));
@@ -134,7 +137,8 @@ fn the_pressure_hook_uses_the_tree() {
     for config in configs() {
         let cell: Arc<Mutex<Option<PageCounter>>> = Arc::default();
         let calls = Arc::new(AtomicU64::new(0));
-        let (target, counted) = (cell.clone(), calls.clone());
+        let target = cell.clone();
+        let counted = calls.clone();
         let root = PageCounter::root(config.on_pressure(move |pressure| {
             let counter = target
                 .lock()
@@ -229,7 +233,8 @@ fn the_largest_settings_are_taken() {
 
 fn more_is_uncharged_than_charged(config: CounterConfig) {
     let root = PageCounter::root(config);
-    let (a, sibling) = (root.child(), root.child());
+    let a = root.child();
+    let sibling = root.child();
     sibling.charge(20).expect("unlimited");
     a.charge(3).expect("unlimited");
     a.uncharge(10);
@@ -246,7 +251,7 @@ fn more_is_uncharged_than_charged(config: CounterConfig) {
     let fault = verdict
         .faults()
         .iter()
-        .find(|fault| fault.kind == FaultKind::Underflow);
+        .find(|fault| fault.kind == VerifyFaultKind::Underflow);
     let fault = fault.unwrap_or_else(|| panic!("no underflow in: {verdict}"));
     assert_eq!(
         (fault.counter, fault.expected.abs_diff(fault.found)),
@@ -279,7 +284,8 @@ fn too_much_uncharged_is_clamped_and_named() {
 fn uncharged_without_any_charge() {
     for config in configs() {
         let root = PageCounter::root(config);
-        let (a, sibling) = (root.child(), root.child());
+        let a = root.child();
+        let sibling = root.child();
         sibling.charge(20).expect("unlimited");
         for units in [1, 1_000, u64::MAX] {
             a.uncharge(units);
@@ -314,7 +320,8 @@ fn uncharged_without_any_charge() {
 fn verify_names_counter_and_amount() {
     for config in configs() {
         let root = PageCounter::root(config);
-        let (a, b) = (root.child(), root.child());
+        let a = root.child();
+        let b = root.child();
         let leaf = a.child();
         leaf.charge(10).expect("unlimited");
         b.charge(5).expect("unlimited");
@@ -325,7 +332,7 @@ fn verify_names_counter_and_amount() {
         let fault = verdict.faults().first().expect("something is wrong");
         assert_eq!(
             (fault.counter, fault.kind),
-            (leaf.id(), FaultKind::Identity)
+            (leaf.id(), VerifyFaultKind::Identity)
         );
         assert_eq!(fault.expected - fault.found, 4);
         assert_eq!(verdict.faults().len(), 1, "and nowhere else: {verdict}");
@@ -362,7 +369,7 @@ fn verify_without_audit_compares_the_levels() {
         .expect("the child holds more than the root");
     assert_eq!(
         (fault.counter, fault.kind),
-        (root.id(), FaultKind::Children)
+        (root.id(), VerifyFaultKind::Children)
     );
     assert_eq!(fault.expected.abs_diff(fault.found), 3);
 }
@@ -377,9 +384,9 @@ fn handles_and_errors_cross_threads() {
     fn error<T: std::error::Error + Send + Sync + 'static>() {}
     cloned::<PageCounter>();
     cloned::<CounterConfig>();
-    cloned::<memcg::expert::Verdict>();
+    cloned::<memcg::inspect::VerifyReport>();
     shared::<memcg::figures::PeakWindow>();
-    shared::<memcg::figures::Counts>();
+    shared::<memcg::figures::TreeCounts>();
     shared::<memcg::CounterId>();
     error::<memcg::errors::CounterChargeError>();
     error::<memcg::errors::CounterLimitError>();

@@ -8,7 +8,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use memcg::expert::{BarrierMode, BarrierState, FixedBatch};
+use memcg::barrier::{BarrierMode, BarrierState};
 use memcg::{CounterConfig, PageCounter};
 
 use crate::support::alone::alone;
@@ -47,7 +47,8 @@ fn fork_and_go_on(config: CounterConfig) {
     let other = Other::spawn();
     other.with(&a, |a| a.charge(2)).expect("unlimited");
     a.charge(1).expect("unlimited");
-    let (usage, stocked) = (root.usage(), root.stocked());
+    let usage = root.usage();
+    let stocked = root.stocked();
     // SAFETY: the other thread waits on a channel and holds no lock; the child calls nothing but
     // the counters and what the test's messages need, and leaves by `_exit`.
     let child = unsafe { libc::fork() };
@@ -108,7 +109,8 @@ fn barrier_fails_later(config: CounterConfig) {
     }
     let a = root.child();
     a.set_max(1_000).expect("nothing is charged yet");
-    let (owner, denied) = (Other::spawn(), Other::spawn());
+    let owner = Other::spawn();
+    let denied = Other::spawn();
     // An adaptive stock opens with the first charge and is filled by the next.
     owner.with(&a, |a| a.charge(5)).expect("5 of 1000");
     owner.with(&a, |a| a.charge(1)).expect("6 of 1000");

@@ -65,7 +65,8 @@ fn a_thread_that_is_below() {
 fn no_thread_beside_or_below() {
     for runtime in runtimes() {
         let top = full(&runtime.root(), "top");
-        let (below, beside) = (create(&top, "below"), create(&runtime.root(), "beside"));
+        let below = create(&top, "below");
+        let beside = create(&runtime.root(), "beside");
         let recorders = [&below, &beside].map(|group| {
             let recorder = Recorder::default();
             let subscription = recorder.listen(group, Event::Oom);

@@ -22,6 +22,7 @@ fn names() {
         (Event::TimedOut, "timed_out"),
         (Event::Panic, "panic"),
         (Event::PressureLevel, "pressure_level"),
+        (Event::ReclaimStuck, "reclaim_stuck"),
     ];
     for (event, name) in named {
         assert_eq!(event.name(), name);

@@ -28,12 +28,11 @@ fn nothing_more_is_told() {
 fn it_waits_for_a_call() {
     for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
-        let (began, ended) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(AtomicBool::new(false)),
-        );
+        let began = Arc::new(AtomicBool::new(false));
+        let ended = Arc::new(AtomicBool::new(false));
         let subscription = {
-            let (began, ended) = (Arc::clone(&began), Arc::clone(&ended));
+            let began = Arc::clone(&began);
+            let ended = Arc::clone(&ended);
             group.on_event(Event::Oom, move |_| {
                 began.store(true, Ordering::SeqCst);
                 thread::sleep(Duration::from_millis(50));
@@ -74,7 +73,8 @@ fn two_that_end_each_other() {
             let slots: [Arc<Mutex<Option<Registration>>>; 2] = Default::default();
             let start = Arc::new(Barrier::new(2));
             for number in 0..2 {
-                let (other, start) = (Arc::clone(&slots[1 - number]), Arc::clone(&start));
+                let other = Arc::clone(&slots[1 - number]);
+                let start = Arc::clone(&start);
                 let once = AtomicBool::new(false);
                 let subscription = groups[number].on_event(Event::Oom, move |_| {
                     if !once.swap(true, Ordering::SeqCst) {

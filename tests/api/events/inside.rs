@@ -11,10 +11,13 @@ use super::{Polled, Recorder, assert_sound, create, full, lock, oom, runtimes};
 #[test]
 fn charge_and_give_back() {
     for runtime in runtimes() {
-        let (group, other) = (full(&runtime.root(), "q"), create(&runtime.root(), "other"));
-        let (recorder, kept) = (Recorder::default(), Arc::new(Mutex::new(Vec::new())));
+        let group = full(&runtime.root(), "q");
+        let other = create(&runtime.root(), "other");
+        let recorder = Recorder::default();
+        let kept = Arc::new(Mutex::new(Vec::new()));
         let _subscription = {
-            let (other, kept) = (other.clone(), Arc::clone(&kept));
+            let other = other.clone();
+            let kept = Arc::clone(&kept);
             recorder.and(&group, Event::Oom, move |happened| {
                 lock(&kept).push(other.charge(1_000).expect("no limit there"));
                 drop(other.force_charge(10_000));
@@ -63,7 +66,8 @@ fn one_that_feeds_itself() {
 #[test]
 fn change_the_tree_and_its_limits() {
     for runtime in runtimes() {
-        let (root, group) = (runtime.root(), full(&runtime.root(), "q"));
+        let root = runtime.root();
+        let group = full(&runtime.root(), "q");
         let recorder = Recorder::default();
         let _subscription = {
             let root = root.clone();
@@ -121,9 +125,12 @@ fn subscribe_and_end() {
         let group = full(&runtime.root(), "q");
         let own: Arc<Mutex<Option<Registration>>> = Arc::default();
         let more: Arc<Mutex<Vec<Registration>>> = Arc::default();
-        let (recorder, later) = (Recorder::default(), Recorder::default());
+        let recorder = Recorder::default();
+        let later = Recorder::default();
         let subscription = {
-            let (own, more, later) = (Arc::clone(&own), Arc::clone(&more), later.clone());
+            let own = Arc::clone(&own);
+            let more = Arc::clone(&more);
+            let later = later.clone();
             recorder.and(&group, Event::Oom, move |happened| {
                 lock(&more).push(later.listen(&happened.group(), Event::Oom));
                 let own = lock(&own).take();
@@ -152,9 +159,11 @@ fn wait_with_a_limit() {
             .create("small", Limits::new().max(10))
             .expect("a free name");
         let _held = small.force_charge(10);
-        let (recorder, waited) = (Recorder::default(), Arc::new(AtomicU64::new(0)));
+        let recorder = Recorder::default();
+        let waited = Arc::new(AtomicU64::new(0));
         let _subscription = {
-            let (small, waited) = (small.clone(), Arc::clone(&waited));
+            let small = small.clone();
+            let waited = Arc::clone(&waited);
             recorder.and(&group, Event::Oom, move |_| {
                 match small.charge_with(1, OnFull::Wait(Duration::from_millis(5))) {
                     Err(ChargeError::TimedOut { .. } | ChargeError::Limit(_)) => {
@@ -185,7 +194,8 @@ fn after_the_slow_path() {
             .root()
             .create("q", Limits::new().max(100))
             .expect("a free name");
-        let (recorder, seen) = (Recorder::default(), Arc::new(Mutex::new(Vec::new())));
+        let recorder = Recorder::default();
+        let seen = Arc::new(Mutex::new(Vec::new()));
         let _subscription = {
             let seen = Arc::clone(&seen);
             recorder.and(&group, Event::Overcharge, move |happened| {

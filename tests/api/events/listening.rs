@@ -125,7 +125,8 @@ fn one_that_panics_about_panics() {
 fn at_a_group_that_is_offline() {
     for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
-        let (recorder, above) = (Recorder::default(), Recorder::default());
+        let recorder = Recorder::default();
+        let above = Recorder::default();
         let subscriptions = [
             recorder.listen(&group, Event::Overcharge),
             above.listen(&runtime.root(), Event::Overcharge),
@@ -142,9 +143,11 @@ fn at_a_group_that_is_offline() {
 fn several_happenings_in_one_call() {
     for runtime in runtimes() {
         let group = full(&runtime.root(), "q");
-        let (recorder, nested) = (Recorder::default(), Arc::new(AtomicU64::new(0)));
+        let recorder = Recorder::default();
+        let nested = Arc::new(AtomicU64::new(0));
         let _subscription = {
-            let (inner, nested) = (group.clone(), Arc::clone(&nested));
+            let inner = group.clone();
+            let nested = Arc::clone(&nested);
             recorder.and(&group, Event::Oom, move |_| {
                 // An event in here is told as well, once: here or with the next.
                 if nested.fetch_add(1, Ordering::SeqCst) == 0 {

@@ -24,12 +24,11 @@ impl Wake for Calls {
 /// inside foreign code.
 #[track_caller]
 fn assert_waits_for_calls(group: &Group) {
-    let (began, ended) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicBool::new(false)),
-    );
+    let began = Arc::new(AtomicBool::new(false));
+    let ended = Arc::new(AtomicBool::new(false));
     let subscription = {
-        let (began, ended) = (Arc::clone(&began), Arc::clone(&ended));
+        let began = Arc::clone(&began);
+        let ended = Arc::clone(&ended);
         group.on_event(Event::Oom, move |_| {
             began.store(true, Ordering::SeqCst);
             thread::sleep(Duration::from_millis(20));
@@ -51,7 +50,8 @@ fn a_listener_that_panics() {
         for runtime in runtimes() {
             let top = create(&runtime.root(), "top");
             let group = full(&top, "q");
-            let (bad, good) = (Recorder::default(), Recorder::default());
+            let bad = Recorder::default();
+            let good = Recorder::default();
             let subscriptions = [
                 bad.and(&group, Event::Oom, move |_| panic_with(depth)),
                 good.listen(&group, Event::Oom),
@@ -111,7 +111,8 @@ fn a_listener_whose_drop_panics() {
     for depth in DEPTHS {
         for runtime in runtimes() {
             let group = full(&runtime.root(), "q");
-            let (captured, notified) = (Drops(depth), Arc::new(AtomicBool::new(false)));
+            let captured = Drops(depth);
+            let notified = Arc::new(AtomicBool::new(false));
             let subscription = {
                 let notified = Arc::clone(&notified);
                 group.on_event(Event::Oom, move |_| {

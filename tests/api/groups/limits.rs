@@ -2,8 +2,6 @@
 //! group.
 
 use memcg::errors::LimitError;
-use memcg::expert::FixedBatch;
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Group, Limit, Limits, Runtime};
 
 use super::{Other, assert_sound, bare, build, charge, create, kinds, left_empty};
@@ -62,10 +60,8 @@ fn limits_are_set_together_or_not_at_all() {
             "more is above high than above max"
         );
         assert_eq!(group.limits(), set);
-        let (other, part) = (
-            Limits::new().min(6).low(7).soft(8).high(90).max(100),
-            Limit::percent(10),
-        );
+        let other = Limits::new().min(6).low(7).soft(8).high(90).max(100);
+        let part = Limit::percent(10);
         for refused in [
             other.min(part),
             other.low(part),
@@ -176,7 +172,7 @@ fn percentages_follow_the_nearest_max_above() {
     let query = free
         .create("q", Limits::new().max(percent("20%")).min(percent("5%")))
         .expect("acme has a max");
-    let figures = |group: &Group| (group.max(), group.min(), group.low());
+    let figures = |group: &Group| (group.max(), group.inspect().min(), group.inspect().low());
     assert_eq!(
         (figures(&acme), figures(&free), figures(&query)),
         ((500, 0, 100), (u64::MAX, 0, 0), (100, 25, 0))
@@ -261,7 +257,10 @@ fn a_percentage_without_a_limited_ancestor() {
             .expect_err("no max above"),
         "low",
     );
-    assert_eq!((acme.max(), acme.min(), acme.low()), (u64::MAX, 0, 0));
+    assert_eq!(
+        (acme.max(), acme.inspect().min(), acme.inspect().low()),
+        (u64::MAX, 0, 0)
+    );
     assert_eq!(
         acme.limits(),
         Limits::new()
@@ -314,10 +313,10 @@ fn protection_is_told_to_the_parent() {
         };
         assert_eq!(told(), (50, acme.usage().min(90)));
         root.set_max(400).expect("a number");
-        assert_eq!((told().0, acme.min()), (20, 20));
+        assert_eq!((told().0, acme.inspect().min()), (20, 20));
         acme.set_limits(Limits::new().min(Limit::Unlimited))
             .expect("all of it");
-        assert_eq!((told().0, acme.min()), (acme.usage(), u64::MAX));
+        assert_eq!((told().0, acme.inspect().min()), (acme.usage(), u64::MAX));
         assert_sound(&runtime);
         drop(held);
         root.memory().drain();
@@ -349,7 +348,8 @@ fn a_budget_bounds_what_is_stranded() {
             if number % 3 == 0 {
                 group.offline().expect("no children");
             }
-            let (stocked, bound) = (root.memory().stocked(), root.memory().stocked_bound());
+            let stocked = root.memory().stocked();
+            let bound = root.memory().stocked_bound();
             assert!(
                 stocked <= bound && bound <= budget,
                 "{stocked} of {bound} of {budget}"

@@ -2,7 +2,6 @@
 //! serves many.
 
 use memcg::errors::CreateError;
-use memcg::expert::{FixedBatch, Inspect};
 use memcg::{Bytes, ChargeError, Group, Limit, Limits, Runtime};
 
 use super::{
@@ -108,7 +107,7 @@ fn one_barrier_serves_many() {
             let counters: Vec<_> = counters
                 .iter()
                 .copied()
-                .chain([memcg::Counter::MEMORY])
+                .chain([memcg::CounterKey::MEMORY])
                 .collect();
             let charge_all = move |group: &Group| {
                 counters
@@ -212,8 +211,8 @@ fn it_protects_no_group_and_takes_no_children() {
         .expect("does nothing");
     assert_eq!(
         (
-            acme.min(),
-            acme.low(),
+            acme.inspect().min(),
+            acme.inspect().low(),
             root.memory().children_min_usage(),
             root.memory().children_low_usage()
         ),
@@ -282,7 +281,7 @@ fn a_reader_runs_no_barrier() {
         });
         group.offline().expect("no children");
         assert_eq!((root.live(), root.usage()), (0, root.memory().stocked()));
-        assert_eq!(root.live_local(), 0);
+        assert_eq!(root.inspect().live_local(), 0);
         assert_eq!(runtime.snapshot().rows()[0].live, 0);
     }
     assert!(runtime.verify().is_ok());

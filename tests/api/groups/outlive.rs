@@ -110,7 +110,8 @@ fn a_guard_of_zero_bytes_keeps_its_group() {
                 "{way}"
             );
             // More of them, each with a handle of its own.
-            let (zero, none) = (guard.take(), guard.split(0).expect("of 0"));
+            let zero = guard.take();
+            let none = guard.split(0).expect("of 0");
             assert!(guard.split(1).is_err() && guard.shrink(1) == 0, "{way}");
             drop(guard);
             assert_eq!(runtime.dying_count(), 1, "{way}");

@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use memcg::expert::{FaultKind, FixedBatch};
+use memcg::inspect::VerifyFaultKind;
 use memcg::{Bytes, Charge, ChargeError, Group, Runtime};
 
 use super::{bare, build, charge, create, fixed, left_empty};
@@ -98,7 +98,7 @@ fn too_much_given_back_is_counted_and_taken_from_no_other_group() {
         let fault = verdict
             .faults()
             .iter()
-            .find(|fault| fault.kind == FaultKind::Underflow)
+            .find(|fault| fault.kind == VerifyFaultKind::Underflow)
             .expect("one fault");
         assert_eq!(fault.path.as_deref(), Some("/q"));
         // It goes on without stock, and exactly.

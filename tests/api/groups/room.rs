@@ -1,6 +1,5 @@
 //! The most that a charge could ask for: the least max and the least room above a group.
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Limit, Limits};
 
 use super::{build, create, kinds, runtimes};
@@ -22,7 +21,8 @@ fn the_least_above_decides() {
             (u64::MAX, u64::MAX)
         );
         assert_eq!(top.headroom(), i64::MAX as u64);
-        let (a, b) = (limited(&top, "a", 60), limited(&top, "b", 200));
+        let a = limited(&top, "a", 60);
+        let b = limited(&top, "b", 200);
         let inner = limited(&a, "inner", 80);
         assert_eq!(
             [&a, &inner, &b].map(memcg::Group::effective_max),

@@ -10,8 +10,10 @@ use super::{
 /// R{A{B, C}, D}
 fn tree(runtime: &Runtime) -> [Group; 5] {
     let root = runtime.root();
-    let (a, d) = (create(&root, "a"), create(&root, "d"));
-    let (b, c) = (create(&a, "b"), create(&a, "c"));
+    let a = create(&root, "a");
+    let d = create(&root, "d");
+    let b = create(&a, "b");
+    let c = create(&a, "c");
     [root, a, b, c, d]
 }
 
@@ -96,10 +98,8 @@ fn not_to_a_group_that_is_offline() {
 #[test]
 fn not_to_another_runtime() {
     let [ours, theirs] = [build(fixed()), build(bare())];
-    let (here, there) = (
-        create(&ours.root(), "here"),
-        create(&theirs.root(), "there"),
-    );
+    let here = create(&ours.root(), "here");
+    let there = create(&theirs.root(), "there");
     for bytes in [0, 10] {
         let mut held = charge(&here, bytes);
         for to in [&there, &theirs.root()] {
@@ -150,7 +150,7 @@ fn of_a_further_counter_to_the_same_one() {
     let groups = tree(&runtime);
     let [root, _, b, _, d] = &groups;
     let mut charges = b
-        .charge_set(&[(memcg::Counter::MEMORY, 5), (spill, 7)])
+        .charge_set(&[(memcg::CounterKey::MEMORY, 5), (spill, 7)])
         .expect("room");
     d.counter(spill)
         .expect("declared")

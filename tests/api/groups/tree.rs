@@ -119,7 +119,8 @@ fn the_table_lists_the_groups_online() {
         .expect("a name");
     let query = create(&acme, "q17");
     let gone = create(&acme, "gone");
-    let (_held, _left) = (charge(&query, 60), charge(&gone, 30));
+    let _held = charge(&query, 60);
+    let _left = charge(&gone, 30);
     assert!(query.charge(11).is_err());
     gone.offline().expect("no children");
     let table = runtime.snapshot();

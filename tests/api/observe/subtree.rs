@@ -1,7 +1,6 @@
 //! Observe-only holds for the group and all below it, whenever they are created; for no group
 //! above, for none beside.
 
-use memcg::expert::Inspect;
 use memcg::{Bytes, Event, Limit, Limits};
 
 use super::{KIB, build, charge, create, kinds, left_empty, limited, locals, runtimes};
@@ -86,7 +85,8 @@ fn limits_above_hold() {
 fn those_beside_are_as_they_were() {
     for runtime in runtimes() {
         let top = create(&runtime.root(), "top");
-        let (group, beside) = (limited(&top, "q", KIB), limited(&top, "beside", KIB));
+        let group = limited(&top, "q", KIB);
+        let beside = limited(&top, "beside", KIB);
         group.set_observe_only(true);
         drop(charge(&group, 10 * KIB));
         assert!(beside.charge(Bytes(10 * KIB)).is_err());

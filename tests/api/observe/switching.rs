@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use memcg::expert::Inspect;
 use memcg::{Bytes, ChargeError, Limit};
 
 use super::{Cache, KIB, Log, assert_sound, charge, create, limited, locals, runtimes};
@@ -56,7 +55,8 @@ fn while_others_charge() {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for number in 0..2 {
-                let (below, stop) = (create(&group, &number.to_string()), &stop);
+                let below = create(&group, &number.to_string());
+                let stop = &stop;
                 scope.spawn(move || {
                     let mut held = Vec::new();
                     while !stop.load(Ordering::SeqCst) {
@@ -108,7 +108,8 @@ fn limits_that_move_meanwhile() {
 #[test]
 fn at_its_end_reclaim_is_asked() {
     for runtime in runtimes() {
-        let (group, log) = (limited(&runtime.root(), "q", 10 * KIB), Log::default());
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        let log = Log::default();
         group.set_observe_only(true);
         let (cache, _registration) = Cache::of(&group, 30 * KIB, &log);
         assert!(log.is_empty());

@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use memcg::expert::FixedBatch;
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Event, Limit, Limits, OnFull};
 
 use super::{
@@ -57,9 +55,7 @@ fn in_every_form() {
                 .charge_with(Bytes(11 * KIB), OnFull::Wait(long))
                 .expect("let through"),
             block_on(group.charge_async(Bytes(11 * KIB))).expect("let through"),
-            group
-                .charge_with(Bytes(11 * KIB), OnFull::Refuse)
-                .expect("let through"),
+            group.try_charge(Bytes(11 * KIB)).expect("let through"),
             group
                 .charge_with(Bytes(11 * KIB), OnFull::Wait(long))
                 .expect("let through"),
@@ -94,7 +90,7 @@ fn above_high() {
         let _more = group
             .charge_with(Bytes(1_024 * KIB), OnFull::Reclaim)
             .expect("no max");
-        let delay = group.high_delay(Bytes(1_024 * KIB));
+        let delay = group.inspect().high_delay(Bytes(1_024 * KIB));
         assert_eq!(delay, Duration::ZERO);
         drop(block_on(group.charge_async(Bytes(1_024 * KIB))).expect("no max"));
         assert!(started.elapsed() < Duration::from_secs(500));

@@ -6,7 +6,8 @@ use std::thread;
 
 use memcg::errors::SpecError;
 use memcg::{
-    Bytes, Charge, Group, GroupSpec, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime,
+    Bytes, Charge, Group, GroupSpec, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority,
+    Runtime,
 };
 
 use super::{acme, apply, group, runtime};
@@ -115,7 +116,7 @@ fn tight(meanwhile: impl Fn(&Group) + Send + Sync + 'static) -> (Runtime, Group,
     let of = tenant.clone();
     let registration = tenant.register_reclaimer(
         Arc::new(Meanwhile(move || meanwhile(&of))),
-        Priority::NORMAL,
+        ReclaimPriority::NORMAL,
     );
     // It stays as long as the runtime.
     std::mem::forget(registration);

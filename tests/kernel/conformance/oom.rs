@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder};
 
 use super::{adaptive_groups, assert_groups_sound, bare_groups, create};

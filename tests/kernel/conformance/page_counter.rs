@@ -186,7 +186,8 @@ fn lowered_max_against_charge(config: impl Fn() -> CounterConfig) {
             let lowered = r.set_max(5).is_ok();
             end.wait();
             let charged = charged.load(Ordering::Relaxed);
-            let (usage, max) = (r.usage(), r.max());
+            let usage = r.usage();
+            let max = r.max();
             assert!(
                 !(lowered && usage > 5),
                 "round {round}: max 5 was taken, usage {usage}"

@@ -48,7 +48,9 @@ fn windows_are_private(config: CounterConfig) {
     let a = r.child();
     burst(&a);
     free(&a);
-    let (first, second, third) = (a.peak_window(), a.peak_window(), a.peak_window());
+    let first = a.peak_window();
+    let second = a.peak_window();
+    let third = a.peak_window();
     for window in [&first, &second, &third] {
         window.reset();
     }

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, OomPolicy, Priority, RuntimeBuilder};
+use memcg::{
+    Bytes, ChargeError, Event, Group, Limit, Limits, OomPolicy, ReclaimPriority, RuntimeBuilder,
+};
 
 use super::{adaptive_groups, assert_groups_sound, bare_groups, create};
 use crate::support::reclaimers::{Cache, Log, MIB, call};
@@ -133,7 +135,7 @@ fn inside_reclaim_nothing_counts_as_oom(builder: RuntimeBuilder) {
             charges(&context.group());
             0
         });
-        group.register_reclaimer(reclaimer, Priority::NORMAL)
+        group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
     };
     let counts = |event| (group.events().local().get(event), root.events().get(event));
     group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");

@@ -78,7 +78,8 @@ fn credit_of_another_thread_is_found(config: CounterConfig, exact: bool) {
     let r = PageCounter::root(config);
     let a = r.child();
     a.set_max(64).expect("nothing is charged yet");
-    let (t1, t2) = (Other::spawn(), Other::spawn());
+    let t1 = Other::spawn();
+    let t2 = Other::spawn();
     let handle = a.clone();
     t1.run(move || handle.charge(1)).expect("1 of 64");
     if exact {
@@ -113,7 +114,8 @@ fn threads_within_the_limit(config: CounterConfig, quarter: u64) {
     let refusals = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            let (leaves, refusals) = (&leaves, &refusals);
+            let leaves = &leaves;
+            let refusals = &refusals;
             scope.spawn(move || {
                 let mut rng = SmallRng::seed_from_u64(thread);
                 for _ in 0..20_000 {
@@ -128,7 +130,8 @@ fn threads_within_the_limit(config: CounterConfig, quarter: u64) {
         }
     });
     // A thread that is suspended in the middle of a walk may cost a refusal, which is counted.
-    let (refusals, excused) = (refusals.into_inner(), r.counts().refused_in_transit);
+    let refusals = refusals.into_inner();
+    let excused = r.counts().refused_in_transit;
     assert!(
         refusals <= excused,
         "{refusals} refusals, {excused} of them excused"
@@ -193,8 +196,10 @@ fn random_life(tree: &[Tally], seed: u64) {
 
 fn usage_is_live_and_stock(config: CounterConfig) {
     let r = PageCounter::root(config);
-    let (a, b) = (r.child(), r.child());
-    let (c, d) = (a.child(), a.child());
+    let a = r.child();
+    let b = r.child();
+    let c = a.child();
+    let d = a.child();
     // Each entry with the entries of its subtree.
     let subtrees: [&[usize]; 5] = [&[0, 1, 2, 3, 4], &[1, 3, 4], &[2], &[3], &[4]];
     let tree: Vec<Tally> = [r.clone(), a, b, c, d]
@@ -255,7 +260,8 @@ fn free_and_charge_again_is_local(config: CounterConfig) {
         a.charge(1).expect("unlimited");
         a.uncharge(1);
     }
-    let (usage, before) = (r.usage(), r.counts());
+    let usage = r.usage();
+    let before = r.counts();
     for _ in 0..1_000_000 {
         a.charge(1).expect("unlimited");
         a.uncharge(1);
@@ -387,8 +393,11 @@ fn s023_adaptive() {
 /// well.
 fn charge_inside_the_hook(config: CounterConfig) {
     let cell: Arc<Mutex<Option<PageCounter>>> = Arc::default();
-    let (calls, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let (target, hook_calls, hook_refused) = (cell.clone(), calls.clone(), refused.clone());
+    let calls = Arc::new(AtomicU64::new(0));
+    let refused = Arc::new(AtomicU64::new(0));
+    let target = cell.clone();
+    let hook_calls = calls.clone();
+    let hook_refused = refused.clone();
     let r = PageCounter::root(config.on_pressure(move |_| {
         hook_calls.fetch_add(1, Ordering::Relaxed);
         let counter = target

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use memcg::{
-    Bytes, ChargeError, Counter, Event, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder,
+    Bytes, ChargeError, CounterKey, Event, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder,
 };
 
 use super::{adaptive_groups, assert_groups_sound, bare_groups, create};
@@ -15,7 +15,7 @@ use crate::support::swapping::Anon;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn build(mut builder: RuntimeBuilder) -> (Runtime, Counter) {
+fn build(mut builder: RuntimeBuilder) -> (Runtime, CounterKey) {
     let swap = builder.counter("swap", memcg::Unit::Bytes);
     let runtime = builder
         .oom_time(PATIENCE)
@@ -26,7 +26,7 @@ fn build(mut builder: RuntimeBuilder) -> (Runtime, Counter) {
     (runtime, swap)
 }
 
-fn set_swap_max(group: &Group, swap: Counter, bytes: u64) {
+fn set_swap_max(group: &Group, swap: CounterKey, bytes: u64) {
     group
         .counter(swap)
         .expect("declared")

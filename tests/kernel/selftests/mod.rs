@@ -60,7 +60,7 @@ use std::time::Duration;
 
 use memcg::{
     Bytes, ChargeError, Event, Freshness, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder,
-    Stat,
+    StatKey,
 };
 
 use crate::support::processes::Process;
@@ -134,11 +134,9 @@ pub(crate) fn assert_current(group: &Group, expected: u64, percent: u64) {
 /// One item as `memory.stat` shows it; no thread may change it meanwhile. A read that did not have
 /// to be exact is no further off than it says.
 #[track_caller]
-pub(crate) fn stat(group: &Group, stat: Stat) -> u64 {
-    let (shown, exact) = (
-        group.read(Freshness::Threshold),
-        group.read(Freshness::Exact).get(stat),
-    );
+pub(crate) fn stat(group: &Group, stat: StatKey) -> u64 {
+    let shown = group.read(Freshness::Threshold);
+    let exact = group.read(Freshness::Exact).get(stat);
     assert!(
         shown.get(stat).abs_diff(exact) <= shown.max_error_of(stat),
         "{shown:?}, exactly {exact}"

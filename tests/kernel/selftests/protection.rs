@@ -45,7 +45,8 @@ fn protection(cell: Cell, kind: Kind) {
     let readers: Vec<_> = leaves[..3]
         .iter()
         .map(|leaf| {
-            let (reader, (registration, cache)) = (Other::spawn(), PageCache::of(leaf));
+            let reader = Other::spawn();
+            let (registration, cache) = PageCache::of(leaf);
             reader
                 .with(&cache, |cache| cache.alloc(50 * MIB))
                 .expect("room for 150 of 200 MiB");
@@ -70,15 +71,12 @@ fn protection(cell: Cell, kind: Kind) {
         kind == Kind::Low,
         "min is a limit to others, low is none"
     );
-    assert_current(
-        &b,
-        if kind == Kind::Min {
-            50 * MIB
-        } else {
-            30 * MIB
-        },
-        3,
-    );
+    let kept = if kind == Kind::Min {
+        50 * MIB
+    } else {
+        30 * MIB
+    };
+    assert_current(&b, kept, 3);
     // The target's own protection does not hold, and what it was in another reclaim is not
     // remembered.
     assert!(reclaim_until(&leaves[0], 10 * MIB));

@@ -1,6 +1,6 @@
 //! The stock keeps one batch at most, and a quarter of the budget.
 
-use memcg::expert::CentralStock;
+use memcg::CentralStock;
 use memcg::{Bytes, Limits};
 
 use super::{MAX, Scene, assert_adds_up, audited, build, fill, left_empty, take};
@@ -27,10 +27,8 @@ fn no_more_than_a_batch_is_kept() {
 /// The stock takes what fits.
 fn fill_to(scene: &Scene, credit: u64) {
     let missing = credit - scene.stock.credit();
-    let (all, more) = (
-        take(&scene.stock, scene.stock.credit()),
-        take(&scene.stock, missing),
-    );
+    let all = take(&scene.stock, scene.stock.credit());
+    let more = take(&scene.stock, missing);
     scene.stock.give_back(all);
     scene.stock.give_back(more);
     assert_eq!(scene.stock.credit(), credit);

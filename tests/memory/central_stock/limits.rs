@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use memcg::expert::Inspect as _;
-use memcg::{Bytes, Limit, Limits, OnFull, Priority};
+use memcg::{Bytes, Limit, Limits, OnFull, ReclaimPriority};
 
 use super::{MAX, PUTS_WHILE_CLOSED, Scene, audited, create, fill, is_kept, take};
 use crate::support::reclaimers::{call, lock};
@@ -139,16 +138,14 @@ fn no_credit_is_taken_above_a_high() {
                 .expect("a number"),
             0
         );
-        let beside = create(
-            if at_parent {
-                &scene.parent
-            } else {
-                &scene.queue
-            },
-            "beside",
-        );
+        let parent = if at_parent {
+            &scene.parent
+        } else {
+            &scene.queue
+        };
+        let beside = create(parent, "beside");
         let _held = beside.charge_with(900, OnFull::Reclaim).expect("below max");
-        assert!(level.usage() > level.high());
+        assert!(level.usage() > level.inspect().high());
         assert!(
             scene.stock.charge_if_room(10).is_none(),
             "above high, with {} of credit",
@@ -212,7 +209,8 @@ fn a_limit_that_only_counts_refuses_nothing() {
 fn inside_a_reclaimer_nothing_is_kept() {
     let scene = Scene::new();
     let held = Arc::new(Mutex::new(vec![take(&scene.stock, 900)]));
-    let (stock, gives) = (scene.stock.clone(), Arc::clone(&held));
+    let stock = scene.stock.clone();
+    let gives = Arc::clone(&held);
     let reclaimer = call(move |_, _| {
         let charges = std::mem::take(&mut *lock(&gives));
         let bytes = charges.iter().map(memcg::Charge::bytes).sum();
@@ -221,7 +219,9 @@ fn inside_a_reclaimer_nothing_is_kept() {
             .for_each(|charge| stock.give_back(charge));
         bytes
     });
-    let _registration = scene.queue.register_reclaimer(reclaimer, Priority::NORMAL);
+    let _registration = scene
+        .queue
+        .register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
     let report = scene.queue.reclaim(900).expect("outside of a reclaimer");
     assert_eq!((report.freed, scene.figures()), (900, [0; 5]));
 }

@@ -21,14 +21,12 @@ fn full() -> (Scene, memcg::Charge) {
 fn a_future_gets_what_is_given_back() {
     for at_parent in [false, true] {
         let (scene, all) = full();
-        let mut waiter = in_line(
-            if at_parent {
-                &scene.parent
-            } else {
-                &scene.queue
-            },
-            500,
-        );
+        let level = if at_parent {
+            &scene.parent
+        } else {
+            &scene.queue
+        };
+        let mut waiter = in_line(level, 500);
         scene.stock.give_back(all);
         assert_woken(&waiter, true);
         let charge = admitted(&mut waiter);

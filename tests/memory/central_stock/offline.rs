@@ -1,6 +1,6 @@
 //! Groups that go offline keep none, and leave nothing to the groups that come after them.
 
-use memcg::expert::CentralStock;
+use memcg::CentralStock;
 use memcg::{Bytes, ChargeError, Group};
 
 use super::{

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use memcg::Bytes;
-use memcg::expert::CentralStock;
+use memcg::CentralStock;
 
 use super::{assert_adds_up, audited, build, left_empty};
 
@@ -23,7 +23,8 @@ fn a_smaller_batch_holds_at_once() {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             for thread in 0..6 {
-                let (stock, over) = (&stock, &over);
+                let stock = &stock;
+                let over = &over;
                 let bytes = if thread < 4 { 3 * SMALL } else { SMALL / 4 };
                 scope.spawn(move || {
                     while !over.load(Ordering::Relaxed) {

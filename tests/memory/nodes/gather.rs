@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use memcg::Runtime;
-use memcg::kmem::{Bound, NodeId, NodeOf, OneNode, PageNode, Placement};
+use memcg::kmem::{NodeId, NodeOf, OneNode, PageNode, Placement, PrechargeBound};
 
 use super::{hold, node, on, placed, scattered};
 use crate::support::trees::build;
@@ -134,10 +134,8 @@ fn each_page_is_looked_up_once() {
         );
         let mut bytes = [0_u64; 4];
         for number in first..first + pages {
-            let (start, end) = (
-                range.start.max(number * PAGE),
-                range.end.min((number + 1) * PAGE),
-            );
+            let start = range.start.max(number * PAGE);
+            let end = range.end.min((number + 1) * PAGE);
             bytes[number % 3] += (end - start) as u64;
         }
         assert_eq!(figures(&placement), bytes, "{pages} pages");
@@ -231,7 +229,9 @@ fn no_more_than_all_the_bytes_there_are() {
         (u64::MAX, u64::MAX, u64::MAX)
     );
     assert_eq!(
-        Bound::from(Bytes(u64::MAX)).with_metadata(1).bytes(),
+        PrechargeBound::from(Bytes(u64::MAX))
+            .with_metadata(1)
+            .bytes(),
         u64::MAX
     );
     assert_eq!(

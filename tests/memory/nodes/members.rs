@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
 use memcg::kmem::Kmem;
-use memcg::kmem::Member;
+use memcg::kmem::KmemMember;
 use memcg::{ChargeError, Group};
 
 use super::{Other, hold, left_empty, local, on, placed, runtimes};
@@ -16,11 +16,12 @@ fn what_was_charged_stays() {
     for runtime in runtimes(2) {
         let root = runtime.root();
         let [a, b] = ["a", "b"].map(|name| create(&root, name));
-        let mut member = Member::of(&a);
+        let mut member = KmemMember::of(&a);
         let mover = member.mover();
         let other = Other::spawn();
         let first = hold(member.group(), &placed(&[(0, 10), (1, 20)]));
-        let (theirs, to) = (mover.clone(), b.clone());
+        let theirs = mover.clone();
+        let to = b.clone();
         other.run(move || theirs.move_to(&to)).expect("online");
         let second = hold(member.group(), &placed(&[(0, 1), (1, 2)]));
         assert_eq!(
@@ -43,7 +44,7 @@ fn where_it_may_not_go() {
     let root = runtime.root();
     let [a, gone] = ["a", "gone"].map(|name| create(&root, name));
     gone.offline().expect("no children");
-    let mut member = Member::of(&a);
+    let mut member = KmemMember::of(&a);
     let mover = member.mover();
     match mover.move_to(&elsewhere.root()) {
         Err(ChargeError::OtherRuntime { from, to }) => {
@@ -73,7 +74,7 @@ fn it_keeps_one_group() {
     let runtime = left_empty(build(crate::support::trees::bare().nodes(2)));
     let root = runtime.root();
     let [a, b] = ["a", "b"].map(|name| create(&root, name));
-    let mut member = Member::of(&a);
+    let mut member = KmemMember::of(&a);
     let mover = member.mover();
     for group in [&a, &b] {
         group.offline().expect("no children");
@@ -110,10 +111,13 @@ fn moved_while_it_charges() {
         let held: Vec<Vec<Kmem>> = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..MEMBERS)
                 .map(|at| {
-                    let (groups, known, begun, done, movers) =
-                        (&groups, &known[at], &begun[at], &done, movers.clone());
+                    let groups = &groups;
+                    let known = &known[at];
+                    let begun = &begun[at];
+                    let done = &done;
+                    let movers = movers.clone();
                     scope.spawn(move || {
-                        let mut member = Member::of(&groups[0]);
+                        let mut member = KmemMember::of(&groups[0]);
                         movers.send((at, member.mover())).expect("the mover waits");
                         let mut held = Vec::new();
                         let mut number = 0_u16;

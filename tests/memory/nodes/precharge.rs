@@ -1,7 +1,7 @@
 //! Admission before the memory is there.
 
-use memcg::kmem::Bound;
-use memcg::{Bytes, ChargeError, Freshness, Limit, Stat};
+use memcg::kmem::PrechargeBound;
+use memcg::{Bytes, ChargeError, Freshness, Limit, StatKey};
 
 use super::{Other, hold, left_empty, node, on, placed, runtimes};
 use crate::support::trees::{build, create, limited};
@@ -31,7 +31,7 @@ fn every_level_is_asked() {
         assert_eq!((root.live(), a.live(), b.live()), (1_000, 1_000, 1_000));
         // It is accounted nowhere yet.
         assert_eq!(
-            (on(&b), root.read(Freshness::Exact).get(Stat::KERNEL)),
+            (on(&b), root.read(Freshness::Exact).get(StatKey::KERNEL)),
             ([0, 0], 0)
         );
         drop(precharge);
@@ -48,7 +48,8 @@ fn a_drain_does_not_take_it() {
         let group = create(&root, "q");
         let other = Other::spawn();
         let precharge = group.precharge(6_000).expect("room");
-        let (theirs, ours) = (group.clone(), root.clone());
+        let theirs = group.clone();
+        let ours = root.clone();
         other.run(move || {
             for _ in 0..10 {
                 theirs.memory().drain();
@@ -132,7 +133,7 @@ fn more_than_there_can_be() {
     let root = runtime.root();
     assert!(root.precharge(Bytes(u64::MAX)).is_err());
     assert!(
-        root.precharge(Bound::from(Bytes(u64::MAX)).within(&[node(0)]))
+        root.precharge(PrechargeBound::from(Bytes(u64::MAX)).within(&[node(0)]))
             .is_err()
     );
     assert_eq!((root.live(), root.usage()), (0, 0));

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use memcg::{Bytes, ChargeError, Freshness, Group, Runtime, Stat};
+use memcg::{Bytes, ChargeError, Freshness, Group, Runtime, StatKey};
 
 use super::{assert_empty, assert_sums, hold, left_empty, local, on, placed, runtimes, scattered};
 use crate::support::trees::{assert_sound, bare, build, create};
@@ -10,8 +10,10 @@ use crate::support::trees::{assert_sound, bare, build, create};
 /// R{A{B, C}, D}
 fn tree(runtime: &Runtime) -> [Group; 5] {
     let root = runtime.root();
-    let (a, d) = (create(&root, "a"), create(&root, "d"));
-    let (b, c) = (create(&a, "b"), create(&a, "c"));
+    let a = create(&root, "a");
+    let d = create(&root, "d");
+    let b = create(&a, "b");
+    let c = create(&a, "c");
     [root, a, b, c, d]
 }
 
@@ -80,7 +82,7 @@ fn a_refused_one_is_not_to_be_seen() {
             let mut torn = 0;
             while !done.load(Ordering::Relaxed) {
                 torn += usize::from(on(&d) != [10, 11])
-                    + usize::from(root.read(Freshness::Exact).get(Stat::KERNEL) != 21);
+                    + usize::from(root.read(Freshness::Exact).get(StatKey::KERNEL) != 21);
             }
             torn
         });

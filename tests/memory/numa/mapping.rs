@@ -80,20 +80,16 @@ impl Mapping {
     pub(crate) fn protect(&self, number: usize) {
         let page = ptr::with_exposed_provenance_mut(self.page(number));
         // SAFETY: as `unmap`.
-        assert_eq!(
-            unsafe { libc::mprotect(page, page_size(), libc::PROT_NONE) },
-            0
-        );
+        let failed = unsafe { libc::mprotect(page, page_size(), libc::PROT_NONE) };
+        assert_eq!(failed, 0);
     }
 
     /// Gives the page back; the address stays mapped.
     pub(crate) fn release(&self, number: usize) {
         let page = ptr::with_exposed_provenance_mut(self.page(number));
         // SAFETY: as `unmap`.
-        assert_eq!(
-            unsafe { libc::madvise(page, page_size(), libc::MADV_DONTNEED) },
-            0
-        );
+        let failed = unsafe { libc::madvise(page, page_size(), libc::MADV_DONTNEED) };
+        assert_eq!(failed, 0);
     }
 
     /// Advice about all of it. A kernel that does not know it, ignores it.

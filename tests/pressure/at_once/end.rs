@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 
-use memcg::{Bytes, Event, OnFull, Priority};
+use memcg::{Bytes, Event, OnFull, ReclaimPriority};
 
 use super::{
     Cache, KIB, Log, MIB, QUICK, bare, blocking, build, call, charge, charged_in_the_end,
@@ -19,7 +19,7 @@ fn a_reclaimer_that_blocks_holds_up_no_charge() {
     let [group, other] = ["q", "other"].map(|name| limited(&runtime.root(), name, 10 * KIB));
     let mut held = charge(&group, 10 * KIB);
     let (go_on, calls, reclaimer) = blocking();
-    let _registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+    let _registration = group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
     let log = Log::default();
     let (cache, _of_cache) = Cache::of(&other, 10 * KIB, &log);
     let started = Instant::now();
@@ -52,8 +52,10 @@ fn a_listener_that_blocks_holds_up_no_reclaim() {
     let (cache, _registration) = Cache::of(&group, 10 * KIB, &log);
     let (of_other, _other_registration) = Cache::of(&other, 10 * KIB, &log);
     let (go_on, blocks) = mpsc::channel::<()>();
-    let (blocks, calls) = (Mutex::new(blocks), Arc::new(AtomicU64::new(0)));
-    let (count, times) = (Arc::clone(&calls), Arc::new(AtomicU64::new(0)));
+    let blocks = Mutex::new(blocks);
+    let calls = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&calls);
+    let times = Arc::new(AtomicU64::new(0));
     let all = Arc::clone(&times);
     let _listener = group.on_event(Event::Max, move |happened| {
         count.fetch_add(1, Ordering::SeqCst);
@@ -80,7 +82,7 @@ fn a_reclaimer_that_blocks_holds_up_no_listener() {
     let group = limited(&runtime.root(), "q", 10 * KIB);
     let _held = charge(&group, 10 * KIB);
     let (go_on, blocked, reclaimer) = blocking();
-    let _registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+    let _registration = group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
     let calls = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&calls);
     let _listener = group.on_event(Event::Max, move |_| {
@@ -99,7 +101,7 @@ fn a_reclaimer_that_blocks_holds_up_no_listener() {
 fn a_reclaimer_that_panics() {
     let runtime = left_empty(build(bare()));
     let group = limited(&runtime.root(), "q", 100 * KIB);
-    let _panics = group.register_reclaimer(call(|_, _| panic!("on purpose")), Priority::LOW);
+    let _panics = group.register_reclaimer(call(|_, _| panic!("on purpose")), ReclaimPriority::LOW);
     let log = Log::default();
     let (_cache, _registration) = Cache::of(&group, 100 * KIB, &log);
     drop(charged_in_the_end(&group, 10 * KIB));
@@ -114,7 +116,7 @@ fn the_runtime_goes_meanwhile() {
     let group = limited(&runtime.root(), "q", 10 * KIB);
     let held = charge(&group, 10 * KIB);
     let (go_on, calls, reclaimer) = blocking();
-    let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+    let registration = group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
     would_block(group.charge_with(1, OnFull::Start));
     until("it is called", || calls.load(Ordering::SeqCst) == 1);
     would_block(group.charge_with(1, OnFull::Start));

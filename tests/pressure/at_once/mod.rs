@@ -2,12 +2,14 @@
 //!
 //! * `now`: nothing foreign, nothing that waits; what such a charge finds and what it leaves;
 //! * `started`: what a thread of the runtime does for it; `starts`: what reclaimers begin
-//!   themselves; `end`: how that thread ends, and what holds it up.
+//!   themselves; `end`: how that thread ends, and what holds it up;
+//! * `tries`: the forms with `try_`, which drain.
 
 mod end;
 mod now;
 mod started;
 mod starts;
+mod tries;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -26,18 +28,6 @@ pub(crate) use crate::support::workers::Other;
 
 /// Far less than what would block here, and more than a machine stands still.
 pub(crate) const QUICK: Duration = Duration::from_secs(WATCHDOG.as_secs() / 2);
-
-/// As [`trees::assert_empty`], once the thread that works for charges has given its job's group up.
-#[track_caller]
-pub(crate) fn assert_empty(runtime: &Runtime) {
-    let root = runtime.root();
-    root.children().iter().for_each(Group::offline_tree);
-    until("no job keeps a group", || {
-        runtime.settle();
-        runtime.dying_count() == 0
-    });
-    trees::assert_empty(runtime);
-}
 
 #[track_caller]
 pub(crate) fn would_block(ended: Result<Charge, ChargeError>) -> OverLimitError {
@@ -97,7 +87,8 @@ pub(crate) fn credit_elsewhere(group: &Group) -> Other {
 /// often it was called.
 pub(crate) fn blocking() -> (mpsc::Sender<()>, Arc<AtomicU64>, Arc<dyn Reclaim>) {
     let (go_on, blocks) = mpsc::channel::<()>();
-    let (blocks, calls) = (Mutex::new(blocks), Arc::new(AtomicU64::new(0)));
+    let blocks = Mutex::new(blocks);
+    let calls = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&calls);
     let reclaimer = call(move |_, _| {
         count.fetch_add(1, Ordering::SeqCst);
@@ -108,7 +99,7 @@ pub(crate) fn blocking() -> (mpsc::Sender<()>, Arc<AtomicU64>, Arc<dyn Reclaim>)
 }
 
 pub(crate) fn left_empty(runtime: Runtime) -> LeftEmpty {
-    LeftEmpty::by(assert_empty, runtime)
+    trees::left_empty(runtime)
 }
 
 /// One after the other, a runtime of each kind.

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::expert::FixedBatch;
-use memcg::expert::Inspect as _;
-use memcg::{Bytes, ChargeError, Event, Limit, Limits, OnFull, OomPolicy, Priority};
+use memcg::{Bytes, ChargeError, Event, Limit, Limits, OnFull, OomPolicy, ReclaimPriority};
 
 use super::{
     Cache, KIB, Log, MIB, bare, build, call, charge, create, credit_elsewhere, kinds, left_empty,
@@ -217,7 +215,7 @@ fn a_high_does_not_hold_it_up() {
             .charge_with(Bytes(8 * MIB), OnFull::Now)
             .expect("high refuses no charge");
         assert!(started.elapsed() < super::QUICK);
-        assert!(log.is_empty() && !group.high_delay(Bytes(MIB)).is_zero());
+        assert!(log.is_empty() && !group.inspect().high_delay(Bytes(MIB)).is_zero());
     }
 }
 
@@ -228,7 +226,8 @@ fn inside_a_reclaimer() {
     let group = limited(&runtime.root(), "q", 10 * KIB);
     let _held = charge(&group, 10 * KIB);
     let inside = Arc::new(AtomicU64::new(0));
-    let (count, again) = (Arc::clone(&inside), group.clone());
+    let count = Arc::clone(&inside);
+    let again = group.clone();
     let reclaimer = call(move |_, _| {
         let asks = [
             again.charge_with(1, OnFull::Now),
@@ -241,7 +240,7 @@ fn inside_a_reclaimer() {
         count.fetch_add(told as u64, Ordering::SeqCst);
         0
     });
-    let _registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+    let _registration = group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
     group.charge(1).expect_err("nothing is freed");
     assert_eq!(inside.load(Ordering::SeqCst), 2);
 }

@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
-use memcg::expert::FixedBatch;
-use memcg::{Bytes, Event, Limit, Limits, OnFull, OomPolicy, Priority, ReclaimCause};
+use memcg::{Bytes, Event, Limit, Limits, OnFull, OomPolicy, ReclaimCause, ReclaimPriority};
 
 use super::{
     Cache, KIB, Log, MIB, bare, build, call, charge, charged_in_the_end, create, credit_elsewhere,
@@ -23,7 +22,8 @@ fn reclaimers_are_asked_elsewhere() {
         let log = Log::default();
         let cache = Cache::alone(&group, 80 * KIB, &log);
         let on = Arc::new(Mutex::new(Vec::<On>::new()));
-        let (seen, evicts) = (Arc::clone(&on), Arc::clone(&cache));
+        let seen = Arc::clone(&on);
+        let evicts = Arc::clone(&cache);
         let reclaimer = call(move |want, context| {
             let current = thread::current();
             lock(&seen).push((current.id(), current.name().map(str::to_string)));
@@ -33,7 +33,7 @@ fn reclaimers_are_asked_elsewhere() {
             );
             evicts.evict(want)
         });
-        let _registration = group.register_reclaimer(reclaimer, Priority::LOW);
+        let _registration = group.register_reclaimer(reclaimer, ReclaimPriority::LOW);
         would_block(group.charge_with(Bytes(30 * KIB), OnFull::Start));
         let _held = charged_in_the_end(&group, 30 * KIB);
         let on = std::mem::take(&mut *lock(&on));
@@ -55,10 +55,8 @@ fn listeners_are_called_elsewhere() {
     let (_cache, _registration) = Cache::of(&group, 80 * KIB, &log);
     let here = Arc::new(AtomicU64::new(0));
     let elsewhere = Arc::new(AtomicU64::new(0));
-    let (counts, own) = (
-        [Arc::clone(&here), Arc::clone(&elsewhere)],
-        thread::current().id(),
-    );
+    let counts = [Arc::clone(&here), Arc::clone(&elsewhere)];
+    let own = thread::current().id();
     let _listener = group.on_event(Event::Max, move |_| {
         counts[usize::from(thread::current().id() != own)].fetch_add(1, Ordering::SeqCst);
     });

@@ -6,8 +6,8 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use memcg::{
-    Bytes, Charge, ChargeError, Event, Group, Later, Limits, OnFull, OomPolicy, Priority, Reclaim,
-    ReclaimCause, ReclaimContext, Registration,
+    Bytes, Charge, ChargeError, Event, Group, Limits, OnFull, OomPolicy, Reclaim, ReclaimCause,
+    ReclaimContext, ReclaimPriority, ReclaimPromise, Registration,
 };
 
 use super::{
@@ -68,17 +68,17 @@ where
     });
     (
         Arc::clone(&reclaimer),
-        group.register_reclaimer(reclaimer, Priority::NORMAL),
+        group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL),
     )
 }
 
 /// A group that is full, and promises that its reclaimer has made and not kept yet.
-type Promises = Arc<Mutex<Vec<Later>>>;
+type Promises = Arc<Mutex<Vec<ReclaimPromise>>>;
 
 /// Adds what `start` promises.
 fn promise_in(promises: &Promises) -> impl Fn(&ReclaimContext<'_>) + Send + Sync + 'static {
     let promises = Arc::clone(promises);
-    move |context| lock(&promises).push(context.later())
+    move |context| lock(&promises).push(context.promise())
 }
 
 /// Frees what was promised, as the reclaimer's own thread does.
@@ -258,7 +258,8 @@ fn inside_it_nothing_starts() {
     let held = Mutex::new(Some(charge(&group, 60 * KIB)));
     let _rest = charge(&group, 40 * KIB);
     let inside = Arc::new(AtomicU64::new(0));
-    let (seen, of) = (Arc::clone(&inside), group.clone());
+    let seen = Arc::clone(&inside);
+    let of = group.clone();
     let (reclaimer, _registration) = register(&group, move |_| {
         let refused = of.charge_with(Bytes(10 * KIB), OnFull::Start);
         assert!(matches!(refused, Err(ChargeError::InReclaim(_))));

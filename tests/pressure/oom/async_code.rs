@@ -18,7 +18,8 @@ const QUICK: Duration = Duration::from_secs(PATIENT.as_secs() / 2);
 fn undelayed_does_not_wait_for_a_victim() {
     for runtime in runtimes() {
         let (domain, victims) = domain(&runtime);
-        let (victim, group) = (create(&domain, "victim"), create(&domain, "q"));
+        let victim = create(&domain, "victim");
+        let group = create(&domain, "q");
         let held = charge(&victim, 100 * KIB);
         let _hook = victims.stubborn(&victim);
         let started = Instant::now();
@@ -54,7 +55,8 @@ fn undelayed_does_not_wait_for_a_victim() {
 fn undelayed_has_what_a_victim_gives_at_once() {
     for runtime in runtimes() {
         let (domain, victims) = domain(&runtime);
-        let (victim, group) = (create(&domain, "victim"), create(&domain, "q"));
+        let victim = create(&domain, "victim");
+        let group = create(&domain, "q");
         let _hook = victims.obedient(&victim, 100 * KIB);
         let _held = group
             .charge_with(Bytes(10 * KIB), OnFull::Reclaim)
@@ -77,7 +79,8 @@ fn undelayed_has_what_a_victim_gives_at_once() {
 fn a_current_thread_runtime_goes_on() {
     for runtime in runtimes() {
         let domain = limited(&runtime.root(), "domain", 100 * KIB);
-        let (victim, group) = (create(&domain, "victim"), create(&domain, "q"));
+        let victim = create(&domain, "victim");
+        let group = create(&domain, "q");
         let tasks = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a runtime of one thread");
@@ -90,7 +93,8 @@ fn a_current_thread_runtime_goes_on() {
             };
             let held = Arc::new(Mutex::new(Some(charge(&victim, 100 * KIB))));
             let query = {
-                let (stop, held) = (Arc::clone(&stop), Arc::clone(&held));
+                let stop = Arc::clone(&stop);
+                let held = Arc::clone(&held);
                 tokio::spawn(async move {
                     stop.notified().await;
                     drop(lock(&held).take());

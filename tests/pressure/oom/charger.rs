@@ -25,7 +25,8 @@ fn charges_that_wait_in_the_victim() {
     for runtime in runtimes() {
         let (domain, victims) = domain(&runtime);
         domain.set_oom_policy(memcg::OomPolicy::Refuse);
-        let (victim, other) = (create(&domain, "victim"), create(&domain, "other"));
+        let victim = create(&domain, "victim");
+        let other = create(&domain, "other");
         let below = create(&victim, "below");
         let _hook = victims.obedient(&victim, 60 * KIB);
         let held = charge(&other, 40 * KIB);
@@ -63,7 +64,7 @@ fn in_every_form() {
                 0 => charger.charge(Bytes(MIB)),
                 1 => charger.charge_with(Bytes(MIB), OnFull::Wait(WATCHDOG)),
                 2 => block_on(charger.charge_async(Bytes(MIB))),
-                3 => charger.charge_with(Bytes(MIB), OnFull::Refuse),
+                3 => charger.charge_with(Bytes(MIB), OnFull::Wait(2 * WATCHDOG)),
                 _ => charger.charge_with(Bytes(MIB), OnFull::Wait(WATCHDOG)),
             };
             assert_eq!(
@@ -121,7 +122,7 @@ fn not_from_inside_a_reclaimer() {
                 assert!(matches!(error, ChargeError::InReclaim(_)), "{error}");
                 0
             });
-            domain.register_reclaimer(reclaimer, memcg::Priority::NORMAL)
+            domain.register_reclaimer(reclaimer, memcg::ReclaimPriority::NORMAL)
         };
         domain.reclaim(Bytes(KIB)).expect("not inside a reclaimer");
         assert!(victims.take().is_empty());

@@ -1,6 +1,5 @@
 //! Which group is chosen: the one furthest above its share that has a hook.
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits};
 
 use super::{
@@ -245,10 +244,11 @@ fn the_domain_itself() {
 fn decided_on_counters() {
     let runtime = left_empty(build(bare()));
     let (domain, victims) = domain(&runtime);
-    let (old, new) = (create(&domain, "old"), create(&domain, "new"));
+    let old = create(&domain, "old");
+    let new = create(&domain, "new");
     // As the statistics have it, the one has everything and the other nothing.
-    old.stat_add(memcg::Stat::ANON, 1 << 40);
-    domain.flush();
+    old.stat_add(memcg::StatKey::ANON, 1 << 40);
+    domain.inspect().flush();
     let _held = charge(&old, 10 * KIB);
     let _hooks = std::thread::scope(|scope| {
         let charged = scope.spawn(|| victims.obedient(&new, 80 * KIB));
@@ -256,5 +256,5 @@ fn decided_on_counters() {
     });
     drop(charge(&domain, 50 * KIB));
     assert_eq!(victims.paths(), ["/domain/new"]);
-    old.stat_add(memcg::Stat::ANON, -(1 << 40));
+    old.stat_add(memcg::StatKey::ANON, -(1 << 40));
 }

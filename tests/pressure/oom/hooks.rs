@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, ChargeError, Event, Limits, OnFull};
 
 use super::{
@@ -96,7 +95,8 @@ fn one_that_panics() {
     for builder in kinds() {
         let runtime = left_empty(build(builder.oom_time(HASTY)));
         let (domain, victims) = domain(&runtime);
-        let (bad, good) = (create(&domain, "bad"), create(&domain, "good"));
+        let bad = create(&domain, "bad");
+        let good = create(&domain, "good");
         let _held = charge(&bad, 60 * KIB);
         let _hooks = [
             victims.hook(&bad, || panic!("on purpose")),
@@ -160,9 +160,11 @@ fn a_drop_waits_for_a_call() {
         let domain = limited(&runtime.root(), "domain", 100 * KIB);
         let group = create(&domain, "q");
         let _held = charge(&group, 100 * KIB);
-        let (began, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let began = Arc::new(AtomicU64::new(0));
+        let ended = Arc::new(AtomicU64::new(0));
         let hook = {
-            let (began, ended) = (Arc::clone(&began), Arc::clone(&ended));
+            let began = Arc::clone(&began);
+            let ended = Arc::clone(&ended);
             group.on_cancel(move |_| {
                 began.fetch_add(1, Ordering::SeqCst);
                 std::thread::sleep(Duration::from_millis(50));
@@ -187,7 +189,8 @@ fn it_may_do_anything() {
         let group = create(&domain, "q");
         let held = Mutex::new(Some(charge(&group, 100 * KIB)));
         let _hook = {
-            let (domain, group) = (domain.clone(), group.clone());
+            let domain = domain.clone();
+            let group = group.clone();
             victims.hook(&group.clone(), move || {
                 assert_eq!((domain.live(), group.live()), (100 * KIB, 100 * KIB));
                 // A charge that does not fit is refused, and chooses no group: not from in here.
@@ -214,7 +217,8 @@ fn one_that_is_offline() {
     for builder in kinds() {
         let runtime = left_empty(build(builder.oom_time(HASTY)));
         let (domain, victims) = domain(&runtime);
-        let (gone, stays) = (create(&domain, "gone"), create(&domain, "stays"));
+        let gone = create(&domain, "gone");
+        let stays = create(&domain, "stays");
         let _held = charge(&gone, 60 * KIB);
         let _hooks = [victims.stubborn(&gone), victims.obedient(&stays, 40 * KIB)];
         gone.offline().expect("no children");

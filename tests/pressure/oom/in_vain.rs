@@ -4,8 +4,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use memcg::expert::Inspect as _;
-use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, OnFull, Priority};
+use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, OnFull, ReclaimPriority};
 
 use super::{
     KIB, MIB, Victims, all, assert_sound, bare, block_on, build, call, charge, create, domain,
@@ -67,7 +66,8 @@ fn all_candidates_together_hold_too_little() {
 fn a_checkpoint_whose_group_is_far_above() {
     let runtime = left_empty(build(bare()));
     let (domain, victims) = domain(&runtime);
-    let (asks, other) = (create(&domain, "asks"), create(&domain, "other"));
+    let asks = create(&domain, "asks");
+    let other = create(&domain, "other");
     let _hook = victims.obedient(&other, 10 * KIB);
     let mut held = asks.force_charge(Bytes(100 * KIB + 1));
     asks.run(Group::checkpoint)
@@ -85,17 +85,18 @@ fn with_what_is_promised() {
     for promises in [false, true] {
         let runtime = build(bare());
         let (domain, victims) = domain(&runtime);
-        let (asks, other) = (create(&domain, "asks"), create(&domain, "other"));
+        let asks = create(&domain, "asks");
+        let other = create(&domain, "other");
         let held = charge(&asks, 90 * KIB);
         let hook = victims.obedient(&other, 10 * KIB);
         let promise = Mutex::new(None);
         let reclaimer = call(move |_, context| {
             if promises {
-                lock(&promise).get_or_insert_with(|| context.later());
+                lock(&promise).get_or_insert_with(|| context.promise());
             }
             0
         });
-        let registration = asks.register_reclaimer(reclaimer, Priority::NORMAL);
+        let registration = asks.register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
         let charged = asks.charge_with(Bytes(20 * KIB), OnFull::Reclaim);
         assert_eq!(
             (charged.is_ok(), victims.paths().len()),
@@ -110,7 +111,8 @@ fn with_what_is_promised() {
 fn what_is_asked_for_counts_as_held() {
     for runtime in runtimes() {
         let (domain, victims) = domain(&runtime);
-        let (asks, other) = (create(&domain, "asks"), create(&domain, "other"));
+        let asks = create(&domain, "asks");
+        let other = create(&domain, "other");
         let held = charge(&asks, 5 * KIB);
         let _hooks = [victims.stubborn(&asks), victims.obedient(&other, 10 * KIB)];
         let error = asks.charge(Bytes(90 * KIB)).expect_err("it is the victim");
@@ -140,10 +142,8 @@ fn a_charge_that_does_not_wait_comes_again() {
     for waits in [false, true] {
         let runtime = left_empty(build(bare()));
         let acme = limited(&runtime.root(), "acme", 2 * MIB);
-        let (one, two) = (
-            create(&acme, "1"),
-            acme.create("2", Limits::new()).expect("a free name"),
-        );
+        let one = create(&acme, "1");
+        let two = acme.create("2", Limits::new()).expect("a free name");
         let victims = Victims::default();
         let _hook = victims.obedient(&one, 11 * MIB / 10);
         acme.set_oom_policy(memcg::OomPolicy::Refuse);
@@ -163,7 +163,8 @@ fn a_charge_that_does_not_wait_comes_again() {
 fn an_exempt_asker_is_not_its_own_victim() {
     let runtime = left_empty(build(bare()));
     let (domain, victims) = domain(&runtime);
-    let (asks, other) = (create(&domain, "asks"), create(&domain, "other"));
+    let asks = create(&domain, "asks");
+    let other = create(&domain, "other");
     asks.set_oom_exempt(true);
     let _hooks = [victims.stubborn(&asks), victims.obedient(&other, 10 * KIB)];
     let _held = charge(&asks, 5 * KIB);

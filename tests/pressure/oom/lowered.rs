@@ -36,7 +36,8 @@ fn what_no_group_gives_is_told() {
     for builder in kinds() {
         let runtime = left_empty(build(builder.oom_time(HASTY)));
         let domain = create(&runtime.root(), "domain");
-        let (stubborn, obedient) = (create(&domain, "stubborn"), create(&domain, "obedient"));
+        let stubborn = create(&domain, "stubborn");
+        let obedient = create(&domain, "obedient");
         let victims = Victims::default();
         let _held = charge(&stubborn, 60 * KIB);
         let _hooks = [
@@ -99,7 +100,8 @@ fn refuse_stops_no_group() {
 #[test]
 fn now_is_now() {
     for runtime in runtimes() {
-        let (domain, log) = (create(&runtime.root(), "domain"), Log::default());
+        let domain = create(&runtime.root(), "domain");
+        let log = Log::default();
         let victims = Victims::default();
         let task = create(&domain, "task");
         let _hook = victims.obedient(&task, 40 * KIB);

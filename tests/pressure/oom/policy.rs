@@ -78,7 +78,8 @@ fn of_the_group_that_refused() {
     for builder in kinds() {
         let runtime = left_empty(builder.build().expect("a configuration that holds"));
         let top = limited(&runtime.root(), "top", 10 * KIB);
-        let (group, victim) = (limited(&top, "q", 100 * KIB), create(&top, "victim"));
+        let group = limited(&top, "q", 100 * KIB);
+        let victim = create(&top, "victim");
         group.set_oom_policy(OomPolicy::Choose);
         let victims = Victims::default();
         let _hook = victims.obedient(&victim, 8 * KIB);
@@ -95,7 +96,8 @@ fn of_the_group_that_refused() {
 fn not_for_what_can_never_fit() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let (victims, victim) = (Victims::default(), create(&group, "victim"));
+        let victims = Victims::default();
+        let victim = create(&group, "victim");
         let _hook = victims.obedient(&victim, 8 * KIB);
         for bytes in [10 * KIB + 1, 1 << 40, u64::MAX] {
             assert!(matches!(
@@ -113,7 +115,8 @@ fn not_for_what_can_never_fit() {
 fn not_for_force() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let (victims, victim) = (Victims::default(), create(&group, "victim"));
+        let victims = Victims::default();
+        let victim = create(&group, "victim");
         let _hook = victims.obedient(&victim, 8 * KIB);
         drop(group.force_charge(Bytes(100 * KIB)));
         assert!(victims.take().is_empty());
@@ -135,7 +138,7 @@ fn not_for_further_counters() {
     let victims = Victims::default();
     let _hook = victims.obedient(&group, 8 * KIB);
     let error = group
-        .charge_set(&[(swap, 8), (memcg::Counter::MEMORY, 1)])
+        .charge_set(&[(swap, 8), (memcg::CounterKey::MEMORY, 1)])
         .map(drop);
     assert!(error.is_ok());
     assert!(matches!(
@@ -150,16 +153,19 @@ fn not_for_further_counters() {
     assert!(victims.take().is_empty());
 }
 
-/// A charge that is made in any case cancels no group: it asks reclaimers, and then it is forced.
+/// A charge that is made in any case cancels no group, nor does one that never blocks.
 #[test]
 fn not_for_an_overcharge() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let (victims, victim) = (Victims::default(), create(&group, "victim"));
+        let victims = Victims::default();
+        let victim = create(&group, "victim");
         let _hook = victims.obedient(&victim, 10 * KIB);
-        let _held = group
-            .charge_with(Bytes(8 * KIB), memcg::OnFull::Force)
-            .expect("by force");
+        assert!(matches!(
+            group.try_charge(Bytes(8 * KIB)),
+            Err(memcg::ChargeError::WouldBlock(_))
+        ));
+        let _held = group.force_charge(Bytes(8 * KIB));
         assert_eq!((victims.paths().len(), group.forced()), (0, 8 * KIB));
     }
 }

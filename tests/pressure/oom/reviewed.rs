@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::expert::Inspect as _;
 use memcg::{ChargeError, Limit, OnFull, OomPolicy, Runtime};
 
 use super::{bare, build, create};
@@ -71,10 +70,12 @@ fn a_hook_may_give_its_own_place_up() {
     let root = runtime.root();
     let hog = create(&root, "hog");
     let held = hog.charge(90).expect("room");
-    let (place, told) = (Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));
+    let place = Arc::new(Mutex::new(None));
+    let told = Arc::new(AtomicBool::new(false));
     let kept = Mutex::new(Some((held, hog.clone())));
     let hook = hog.on_cancel({
-        let (place, told) = (Arc::clone(&place), Arc::clone(&told));
+        let place = Arc::clone(&place);
+        let told = Arc::clone(&told);
         move |why| {
             let hook: Option<memcg::Registration> = place.lock().expect("whole").take();
             drop((hook, kept.lock().expect("whole").take()));

@@ -1,6 +1,5 @@
 //! Groups that go as a whole, and groups that never go.
 
-use memcg::expert::Inspect;
 use memcg::{Bytes, Charge, ChargeError, Event, Group, Registration};
 
 use super::{
@@ -56,7 +55,8 @@ fn compared_as_one() {
         for grouped in [false, true] {
             let runtime = left_empty(build(builder.clone().oom_time(HASTY)));
             let (domain, victims) = domain(&runtime);
-            let (team, single) = (create(&domain, "team"), create(&domain, "single"));
+            let team = create(&domain, "team");
+            let single = create(&domain, "single");
             let members = ["a", "b", "c"].map(|name| create(&team, name));
             team.set_oom_group(grouped);
             let hold = [
@@ -96,12 +96,10 @@ fn the_highest_within_the_domain() {
         let domain = limited(&above, "domain", 100 * KIB);
         let outer = create(&domain, "outer");
         let inner = create(&outer, "inner");
-        let (task, beside, alone, far) = (
-            create(&inner, "task"),
-            create(&outer, "beside"),
-            create(&domain, "alone"),
-            create(&above, "far"),
-        );
+        let task = create(&inner, "task");
+        let beside = create(&outer, "beside");
+        let alone = create(&domain, "alone");
+        let far = create(&above, "far");
         for group in [&above, &outer, &inner] {
             group.set_oom_group(true);
         }
@@ -130,7 +128,8 @@ fn exempt_is_never_chosen() {
     for builder in kinds() {
         let runtime = left_empty(build(builder.oom_time(HASTY)));
         let (domain, victims) = domain(&runtime);
-        let (exempt, plain) = (create(&domain, "exempt"), create(&domain, "plain"));
+        let exempt = create(&domain, "exempt");
+        let plain = create(&domain, "plain");
         let below = create(&exempt, "below");
         exempt.set_oom_exempt(true);
         let _held = tasks(&victims, [(&exempt, 40), (&below, 40), (&plain, 10)]);

@@ -10,7 +10,8 @@ use super::{
 #[test]
 fn it_frees_what_was_asked_for() {
     for runtime in runtimes() {
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let groups = ["x", "y", "z"].map(|name| create(&root, name));
         let _caches = groups
             .each_ref()
@@ -67,7 +68,8 @@ fn it_frees_what_was_asked_for() {
 #[test]
 fn nothing_is_nothing() {
     for runtime in runtimes() {
-        let (group, log) = (create(&runtime.root(), "q"), Log::default());
+        let group = create(&runtime.root(), "q");
+        let log = Log::default();
         let (cache, _registration) = Cache::of(&group, MIB, &log);
         let report = group.reclaim(0).expect("not inside a reclaimer");
         assert_eq!((report.requested, report.freed), (0, 0));
@@ -81,7 +83,8 @@ fn nothing_is_nothing() {
 #[test]
 fn all_of_it() {
     for runtime in runtimes() {
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let kept = create_with(&root, "kept", Limits::new().min(Limit::Bytes(2 * MIB)));
         let low = create_with(&root, "low", Limits::new().low(Limit::Unlimited));
         let _caches = [&kept, &low].map(|group| Cache::of(group, 10 * MIB, &log));
@@ -107,7 +110,8 @@ fn all_of_it() {
 #[test]
 fn of_a_group_that_is_offline() {
     let runtime = left_empty(build(bare()));
-    let (group, log) = (create(&runtime.root(), "q"), Log::default());
+    let group = create(&runtime.root(), "q");
+    let log = Log::default();
     let (cache, _registration) = Cache::of(&group, MIB, &log);
     group.offline().expect("no children");
     assert_eq!(
@@ -125,7 +129,8 @@ fn of_a_group_that_is_offline() {
 fn at_its_max() {
     for builder in kinds() {
         let runtime = build(builder.max(Limit::Bytes(10 * MIB)));
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let (cache, _registration) = Cache::of(&root, 10 * MIB, &log);
         assert_eq!(
             root.reclaim(Bytes(4 * MIB))

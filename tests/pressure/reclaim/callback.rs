@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 use memcg::errors::ReclaimError;
-use memcg::expert::Inspect;
 use memcg::{
-    Bytes, ChargeError, Event, Freshness, Group, Limit, Limits, Priority, ReclaimCause,
-    Registration, Runtime, Stat,
+    Bytes, ChargeError, Event, Freshness, Group, Limit, Limits, ReclaimCause, ReclaimPriority,
+    Registration, Runtime, StatKey,
 };
 
 use super::{
@@ -25,8 +24,8 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
             .create(&name, Limits::new().soft(0).min(1))
             .expect("a name");
         let held = made.force_charge(1);
-        assert!(made.is_in_excess() && made.descendants_in_excess() == 0);
-        let _registration = made.register_reclaimer(call(|_, _| 0), Priority::LOW);
+        assert!(made.inspect().is_in_excess() && made.inspect().descendants_in_excess() == 0);
+        let _registration = made.register_reclaimer(call(|_, _| 0), ReclaimPriority::LOW);
         assert_eq!(runtime.group(&made.path()).as_ref(), Some(&made));
         assert_eq!(runtime.find(made.id()).as_ref(), Some(&made));
         let mut moved = root.force_charge(3);
@@ -50,9 +49,9 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
             .expect("as it was");
         level.memory().set_batch(4_096);
         level.memory().drain();
-        level.stat_add(Stat::FILE, 1);
-        level.flush();
-        level.flush_ratelimited();
+        level.stat_add(StatKey::FILE, 1);
+        level.inspect().flush();
+        level.inspect().flush_ratelimited();
         drop((
             level.read(Freshness::Threshold),
             level.read(Freshness::Exact),
@@ -73,7 +72,7 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
             level.memory().effective_low(&root.memory()),
             level.path(),
         ));
-        assert!(level.descendants().count() >= level.children().len());
+        assert!(level.inspect().descendants().count() >= level.children().len());
     }
     runtime.settle();
     let verdict = runtime.verify();
@@ -91,7 +90,8 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
 fn everything_may_be_called() {
     for builder in kinds() {
         let runtime = Arc::new(build(builder));
-        let (root, rounds) = (runtime.root(), Arc::new(AtomicU64::new(0)));
+        let root = runtime.root();
+        let rounds = Arc::new(AtomicU64::new(0));
         let group = root
             .create("q", Limits::new().max(Limit::Bytes(10 * MIB)))
             .expect("a name");
@@ -99,15 +99,17 @@ fn everything_may_be_called() {
         let cache = Cache::alone(&group, 10 * MIB, &Log::default());
         let causes = Arc::new(Mutex::new(Vec::new()));
         let registration = {
-            let (runtime, cache) = (Arc::clone(&runtime), Arc::clone(&cache));
-            let (rounds, causes) = (Arc::clone(&rounds), Arc::clone(&causes));
+            let runtime = Arc::clone(&runtime);
+            let cache = Arc::clone(&cache);
+            let rounds = Arc::clone(&rounds);
+            let causes = Arc::clone(&causes);
             let reclaimer = call(move |want, context| {
                 lock(&causes).push(context.cause());
                 let round = rounds.fetch_add(1, Ordering::SeqCst);
                 everything(&runtime, &context.group(), &context.target(), round);
                 cache.evict(want)
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         let held = charge(&group, MIB);
         assert_eq!(group.set_max(Limit::Bytes(8 * MIB)).expect("a number"), 0);
@@ -144,7 +146,8 @@ fn it_may_end_itself() {
             let calls = Arc::new(AtomicU64::new(0));
             let registrations: Arc<Mutex<Vec<Registration>>> = Arc::default();
             for _ in 0..2 {
-                let (cache, calls) = (Arc::clone(&cache), Arc::clone(&calls));
+                let cache = Arc::clone(&cache);
+                let calls = Arc::clone(&calls);
                 let mine = Arc::clone(&registrations);
                 let reclaimer = call(move |want, context| {
                     calls.fetch_add(1, Ordering::SeqCst);
@@ -155,7 +158,7 @@ fn it_may_end_itself() {
                     }
                     cache.evict(want.max(MIB))
                 });
-                let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+                let registration = group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
                 lock(&registrations).push(registration);
             }
             let _held = charge(&root, MIB);
@@ -179,16 +182,18 @@ fn they_may_end_each_other() {
             .each_ref()
             .map(|group| Cache::alone(group, MIB, &Log::default()));
         for (at, group) in groups.iter().enumerate() {
-            let (registrations, both_inside) =
-                (Arc::clone(&registrations), Arc::clone(&both_inside));
-            let (cache, all) = (Arc::clone(&caches[at]), Arc::clone(&registrations));
+            let registrations = Arc::clone(&registrations);
+            let both_inside = Arc::clone(&both_inside);
+            let cache = Arc::clone(&caches[at]);
+            let all = Arc::clone(&registrations);
             let reclaimer = call(move |_, _| {
                 both_inside.wait();
                 let other = lock(&all[1 - at]).take();
                 drop(other);
                 cache.evict(u64::MAX)
             });
-            *lock(&registrations[at]) = Some(group.register_reclaimer(reclaimer, Priority::NORMAL));
+            *lock(&registrations[at]) =
+                Some(group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL));
         }
         std::thread::scope(|scope| {
             for group in &groups {
@@ -217,13 +222,16 @@ fn they_may_end_each_other() {
 fn reclaim_inside_reclaim_is_an_error() {
     for runtime in runtimes() {
         let root = runtime.root();
-        let (group, other) = (create(&root, "q"), create(&root, "other"));
+        let group = create(&root, "q");
+        let other = create(&root, "other");
         let other_log = Log::default();
         let (_other_cache, _other_registration) = Cache::of(&other, 4 * MIB, &other_log);
         let cache = Cache::alone(&group, 4 * MIB, &Log::default());
         let seen = Arc::new(AtomicU64::new(0));
         let _registration = {
-            let (cache, seen, other) = (Arc::clone(&cache), Arc::clone(&seen), other.clone());
+            let cache = Arc::clone(&cache);
+            let seen = Arc::clone(&seen);
+            let other = other.clone();
             let reclaimer = call(move |want, context| {
                 for target in [&other, &context.group(), &context.target()] {
                     let error: ReclaimError =
@@ -240,7 +248,7 @@ fn reclaim_inside_reclaim_is_an_error() {
                 seen.fetch_add(1, Ordering::SeqCst);
                 cache.evict(want)
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         assert_eq!(group.reclaim(Bytes(MIB)).expect("outside").freed, MIB);
         assert!(seen.load(Ordering::SeqCst) > 0);
@@ -262,16 +270,20 @@ fn other_threads_go_on_meanwhile() {
     for builder in kinds() {
         let runtime = Arc::new(build(builder.max(Limit::Bytes(10 * MIB))));
         let root = runtime.root();
-        let (group, other) = (create(&root, "q"), create(&root, "other"));
+        let group = create(&root, "q");
+        let other = create(&root, "other");
         let cache = Cache::alone(&group, 9 * MIB, &Log::default());
         let depth = Arc::new(AtomicU64::new(0));
         let registration = {
-            let (cache, depth, runtime) =
-                (Arc::clone(&cache), Arc::clone(&depth), Arc::clone(&runtime));
-            let (other, root) = (other.clone(), root.clone());
+            let cache = Arc::clone(&cache);
+            let depth = Arc::clone(&depth);
+            let runtime = Arc::clone(&runtime);
+            let other = other.clone();
+            let root = root.clone();
             let reclaimer = call(move |want, context| {
                 if depth.fetch_add(1, Ordering::SeqCst) == 0 {
-                    let (group, target) = (context.group(), context.target());
+                    let group = context.group();
+                    let target = context.target();
                     std::thread::scope(|scope| {
                         scope.spawn(|| everything(&runtime, &group, &target, 7));
                     });
@@ -289,7 +301,7 @@ fn other_threads_go_on_meanwhile() {
                 }
                 cache.evict(want)
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         let held = charge(&root, 2 * MIB);
         assert!(depth.load(Ordering::SeqCst) >= 2, "asked by both");
@@ -321,7 +333,7 @@ fn the_context_says_why() {
             lock(&deadlines).push((context.group(), context.target()));
             0
         });
-        group.register_reclaimer(reclaimer, Priority::LOW)
+        group.register_reclaimer(reclaimer, ReclaimPriority::LOW)
     };
     let held = charge(&group, MIB);
     let asked = log.take();
@@ -390,10 +402,12 @@ fn a_thread_that_ends_reclaims() {
                 .create("q", Limits::new().max(Limit::Bytes(10 * MIB)))
                 .expect("a name");
             let cache = Cache::alone(&group, 10 * MIB, &Log::default());
-            let (depth, nested) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+            let depth = Arc::new(AtomicU64::new(0));
+            let nested = Arc::new(AtomicU64::new(0));
             let _registration = {
-                let (cache, depth, nested) =
-                    (Arc::clone(&cache), Arc::clone(&depth), Arc::clone(&nested));
+                let cache = Arc::clone(&cache);
+                let depth = Arc::clone(&depth);
+                let nested = Arc::clone(&nested);
                 let reclaimer = call(move |want, context| {
                     let inside = depth.fetch_add(1, Ordering::SeqCst);
                     if inside == 0 {
@@ -406,7 +420,7 @@ fn a_thread_that_ends_reclaims() {
                     depth.fetch_sub(1, Ordering::SeqCst);
                     cache.evict(want)
                 });
-                group.register_reclaimer(reclaimer, Priority::NORMAL)
+                group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
             };
             let admitted = Arc::new(AtomicU64::new(0));
             let at_exit = AtExit {
@@ -440,19 +454,18 @@ fn a_thread_that_ends_reclaims() {
 #[test]
 fn offline_meanwhile_is_refused() {
     let runtime = left_empty(build(bare().max(Limit::Bytes(MIB))));
-    let (cached, leaving) = (
-        create(&runtime.root(), "cached"),
-        create(&runtime.root(), "leaving"),
-    );
+    let cached = create(&runtime.root(), "cached");
+    let leaving = create(&runtime.root(), "leaving");
     let cache = Cache::alone(&cached, MIB, &Log::default());
     let reclaimer = {
-        let (cache, leaving) = (Arc::clone(&cache), leaving.clone());
+        let cache = Arc::clone(&cache);
+        let leaving = leaving.clone();
         call(move |want, _| {
             leaving.offline().expect("no children");
             cache.evict(want)
         })
     };
-    let _registration = cached.register_reclaimer(reclaimer, Priority::NORMAL);
+    let _registration = cached.register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
     assert!(matches!(
         leaving.charge(10),
         Err(ChargeError::Offline { .. })
@@ -471,13 +484,16 @@ fn charges_inside_do_not_start_reclaim() {
             root.create(name, Limits::new().max(Limit::Bytes(10 * MIB)))
                 .expect("a name")
         };
-        let (group, other) = (limited("q"), limited("other"));
+        let group = limited("q");
+        let other = limited("other");
         let other_log = Log::default();
         let (_full, _registration) = Cache::of(&other, 10 * MIB, &other_log);
         let cache = Cache::alone(&group, 10 * MIB, &Log::default());
         let seen = Arc::new(AtomicU64::new(0));
         let _registration = {
-            let (cache, seen, other) = (Arc::clone(&cache), Arc::clone(&seen), other.clone());
+            let cache = Arc::clone(&cache);
+            let seen = Arc::clone(&seen);
+            let other = other.clone();
             let reclaimer = call(move |want, context| {
                 for full in [&other, &context.group()] {
                     let mut held = full.force_charge(0);
@@ -502,7 +518,7 @@ fn charges_inside_do_not_start_reclaim() {
                 seen.fetch_add(1, Ordering::SeqCst);
                 freed
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         let held = charge(&group, MIB);
         assert!(seen.load(Ordering::SeqCst) > 0);

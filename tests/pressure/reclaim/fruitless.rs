@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use memcg::{Bytes, Group, Limit, Priority, Registration};
+use memcg::{Bytes, Group, Limit, ReclaimPriority, Registration};
 
 use super::{
     Cache, KIB, Log, MIB, assert_sound, bare, build, call, charge, create, create_with, runtimes,
@@ -21,13 +21,12 @@ struct Dud {
 impl Dud {
     fn of(group: &Group, bytes: u64) -> Self {
         let cache = Cache::alone(group, bytes, &Log::default());
-        let (calls, useful) = (
-            Arc::new(AtomicU64::new(0)),
-            Arc::new(AtomicBool::new(false)),
-        );
+        let calls = Arc::new(AtomicU64::new(0));
+        let useful = Arc::new(AtomicBool::new(false));
         let reclaimer = {
-            let (cache, calls, useful) =
-                (Arc::clone(&cache), Arc::clone(&calls), Arc::clone(&useful));
+            let cache = Arc::clone(&cache);
+            let calls = Arc::clone(&calls);
+            let useful = Arc::clone(&useful);
             call(move |want, _| {
                 calls.fetch_add(1, Ordering::SeqCst);
                 if useful.load(Ordering::SeqCst) {
@@ -37,7 +36,7 @@ impl Dud {
                 }
             })
         };
-        let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+        let registration = group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
         Dud {
             cache,
             calls,
@@ -69,7 +68,8 @@ fn for_longer_each_time_up_to_a_bound() {
     let dud = Dud::of(&create(&root, "dud"), 64 * MIB);
     let (cache, _registration) = Cache::of(&create(&root, "cache"), 64 * MIB, &Log::default());
     let mut gaps = Vec::new();
-    let (mut last, mut since) = (0, 0);
+    let mut last = 0;
+    let mut since = 0;
     for _ in 0..1_000 {
         turn(&root, &cache);
         since += 1;
@@ -164,7 +164,8 @@ fn no_group_is_given_up() {
 #[test]
 fn no_group_is_unprotected_for_a_memory() {
     let runtime = build(bare());
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let dud = Dud::of(&create(&root, "dud"), 16 * MIB);
     let kept = create_with(&root, "kept", memcg::Limits::new().low(Limit::Unlimited));
     for _ in 0..3 {
@@ -187,7 +188,8 @@ fn no_group_is_unprotected_for_a_memory() {
 #[test]
 fn an_empty_group_is_left_alone() {
     let runtime = build(bare());
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let empty = create_with(&root, "empty", soft(0));
     let (cache, _registration) = Cache::of(&empty, 0, &log);
     let (_other, _other_registration) =

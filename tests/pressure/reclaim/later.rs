@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memcg::{
-    Bytes, ChargeError, Group, Later, Limit, Limits, OnFull, Priority, Reclaim, ReclaimContext,
-    Registration,
+    Bytes, ChargeError, Group, Limit, Limits, OnFull, Reclaim, ReclaimContext, ReclaimPriority,
+    ReclaimPromise, Registration,
 };
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
 /// Frees nothing when it is asked; hands the question on.
 struct Asynchronous {
     cache: Arc<Cache>,
-    questions: Mutex<Sender<Later>>,
+    questions: Mutex<Sender<ReclaimPromise>>,
     /// Takes so many at once.
     times: usize,
 }
@@ -26,7 +26,7 @@ struct Asynchronous {
 impl Reclaim for Asynchronous {
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
         for _ in 0..self.times {
-            let later = context.later();
+            let later = context.promise();
             assert_eq!(later.want(), want);
             // No thread listens any more: dropped, which is an answer too.
             let _ = lock(&self.questions).send(later);
@@ -41,7 +41,7 @@ impl Reclaim for Asynchronous {
 
 struct Made {
     cache: Arc<Cache>,
-    questions: Receiver<Later>,
+    questions: Receiver<ReclaimPromise>,
     registration: Registration,
 }
 
@@ -53,7 +53,7 @@ fn asynchronous(group: &Group, bytes: u64, times: usize) -> Made {
         questions: Mutex::new(sender),
         times,
     };
-    let registration = group.register_reclaimer(Arc::new(reclaimer), Priority::NORMAL);
+    let registration = group.register_reclaimer(Arc::new(reclaimer), ReclaimPriority::NORMAL);
     Made {
         cache,
         questions,
@@ -104,7 +104,7 @@ fn twice_outstanding() {
     let group = create(&runtime.root(), "q");
     let made = asynchronous(&group, 8 * MIB, 2);
     group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
-    let questions: Vec<Later> = made.questions.try_iter().collect();
+    let questions: Vec<ReclaimPromise> = made.questions.try_iter().collect();
     assert_eq!(questions.len(), 2);
     for question in questions {
         group.reclaim(Bytes(MIB)).expect("not inside a reclaimer");
@@ -224,13 +224,15 @@ fn others_do_not_pay_for_what_is_owed() {
     for round in 0..20 {
         // Time without end: the charge can only be admitted by the answer.
         let runtime = build(bare().max(Limit::Bytes(32 * MIB)));
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let over = create_with(&root, "over", soft(0));
         let plain = create(&root, "plain");
         let (others, _registration) = Cache::of(&plain, 16 * MIB, &log);
         let made = asynchronous(&over, 16 * MIB, 1);
         std::thread::scope(|scope| {
-            let (cache, questions) = (&made.cache, made.questions);
+            let cache = &made.cache;
+            let questions = made.questions;
             let answers = scope.spawn(move || {
                 let mut answered = 0;
                 for question in questions {
@@ -260,7 +262,8 @@ fn others_do_not_pay_for_what_is_owed() {
 #[test]
 fn others_pay_when_the_time_is_over() {
     let runtime = build(impatient().max(Limit::Bytes(32 * MIB)));
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let over = create_with(&root, "over", soft(0));
     let plain = create(&root, "plain");
     let (_others, _registration) = Cache::of(&plain, 16 * MIB, &log);
@@ -290,7 +293,8 @@ fn a_max_tells_what_is_owed() {
     let runtime = build(bare());
     let root = runtime.root();
     let top = create(&root, "top");
-    let (over, plain) = (create_with(&top, "over", soft(0)), create(&top, "plain"));
+    let over = create_with(&top, "over", soft(0));
+    let plain = create(&top, "plain");
     let (others, _registration) = Cache::of(&plain, 16 * MIB, &Log::default());
     let made = asynchronous(&over, 16 * MIB, 1);
     let mut rounds = 0;
@@ -320,10 +324,10 @@ fn a_max_tells_what_is_owed() {
 /// group is registered.
 #[test]
 fn kept_in_its_reclaimer_it_keeps_nothing() {
-    struct Queues(Mutex<Vec<Later>>);
+    struct Queues(Mutex<Vec<ReclaimPromise>>);
     impl Reclaim for Queues {
         fn reclaim(&self, _: u64, context: &ReclaimContext<'_>) -> u64 {
-            lock(&self.0).push(context.later());
+            lock(&self.0).push(context.promise());
             0
         }
     }
@@ -333,7 +337,7 @@ fn kept_in_its_reclaimer_it_keeps_nothing() {
     let weak = Arc::downgrade(&reclaimer);
     let registration = runtime
         .root()
-        .register_reclaimer(reclaimer, Priority::NORMAL);
+        .register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
     assert!(
         runtime
             .root()
@@ -358,10 +362,10 @@ fn one_that_never_frees_anything_is_spared() {
         let reclaimer = call(move |_, context| {
             asked.fetch_add(1, Ordering::Relaxed);
             // Dropped: it has freed nothing.
-            drop(context.later());
+            drop(context.promise());
             0
         });
-        group.register_reclaimer(reclaimer, Priority::NORMAL)
+        group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
     };
     for _ in 0..20 {
         group

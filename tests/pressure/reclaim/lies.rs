@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, Priority, Registration};
+use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, ReclaimPriority, Registration};
 
 use super::{
     Cache, KIB, Log, MIB, assert_sound, bare, build, call, call_of, charge, create, create_with,
@@ -26,14 +26,15 @@ fn liar(
     let cache = Cache::alone(group, bytes, &Log::default());
     let calls = Arc::new(AtomicU64::new(0));
     let reclaimer = {
-        let (cache, calls) = (Arc::clone(&cache), Arc::clone(&calls));
+        let cache = Arc::clone(&cache);
+        let calls = Arc::clone(&calls);
         call_of(reclaimable, move |want, _| {
             calls.fetch_add(1, Ordering::SeqCst);
             cache.evict(frees(want));
             claims(want)
         })
     };
-    let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+    let registration = group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
     (cache, calls, registration)
 }
 
@@ -72,7 +73,8 @@ fn a_claim_of_nothing_admits_no_group() {
 #[test]
 fn too_much_at_once_ends_the_walk() {
     for runtime in runtimes() {
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let first = create_with(&root, "first", soft(0));
         let (cache, calls, _registration) =
             liar(&first, 8 * MIB, 8 * MIB, |_| u64::MAX, |_| 8 * MIB);
@@ -125,12 +127,16 @@ fn a_wrong_estimate_refuses_no_group() {
 fn what_it_frees_elsewhere_is_nothing_here() {
     for runtime in runtimes() {
         let root = runtime.root();
-        let (group, elsewhere) = (full(&root), create(&root, "elsewhere"));
+        let group = full(&root);
+        let elsewhere = create(&root, "elsewhere");
         let cache = Cache::alone(&elsewhere, 64 * MIB, &Log::default());
         let pinned = charge(&group, 16 * MIB);
         let _registration = {
             let cache = Arc::clone(&cache);
-            group.register_reclaimer(call(move |want, _| cache.evict(want)), Priority::NORMAL)
+            group.register_reclaimer(
+                call(move |want, _| cache.evict(want)),
+                ReclaimPriority::NORMAL,
+            )
         };
         assert!(group.charge(Bytes(MIB)).is_err());
         assert!(cache.bytes() < 64 * MIB, "it was asked");
@@ -163,7 +169,7 @@ fn what_it_charged_itself_is_nothing_freed() {
                     drop(buffer);
                     freed
                 });
-                group.register_reclaimer(reclaimer, Priority::NORMAL)
+                group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
             };
             let live = group.live();
             let report = group
@@ -195,7 +201,7 @@ fn a_further_counter_is_no_memory() {
             drop(lock(&spilt).take());
             want
         }),
-        Priority::NORMAL,
+        ReclaimPriority::NORMAL,
     );
     assert_eq!(
         root.reclaim(Bytes(KIB))

@@ -9,6 +9,7 @@
 //!   where a parent's protection is shared; `weight`: by a figure that a reclaimer reads;
 //! * `fruitless`, `lies`, `panics`: reclaimers that free nothing, say what is not so, or panic;
 //! * `later`: answers that come afterwards; `time`: none that is asked after the time is over;
+//! * `stuck`: one that does not return, as under a lock of its own thread;
 //! * `contended`: several threads at one level;
 //! * `verbs`: what may be refused asks first; `max`: a max below usage; `asked`: `Group::reclaim`;
 //! * `events`: which group counts what;
@@ -30,6 +31,8 @@ mod panics;
 mod priority;
 mod registration;
 mod share;
+#[cfg(debug_assertions)]
+mod stuck;
 mod surplus;
 mod time;
 mod verbs;
@@ -37,7 +40,7 @@ mod weight;
 
 use std::time::Duration;
 
-use memcg::expert::{BarrierMode, FixedBatch, Inspect};
+use memcg::barrier::BarrierMode;
 use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 pub(crate) use crate::support::reclaimers::{Cache, Crowded, KIB, Log, MIB, call, call_of, lock};
@@ -103,15 +106,31 @@ pub(crate) fn assert_within(got: u64, expected: u64, percent: u64) {
 pub(crate) fn assert_sound(runtime: &Runtime) {
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
-    for group in runtime.root().descendants().chain([runtime.root()]) {
-        let (usage, forced, max) = (group.usage(), group.forced(), group.max());
+    for group in runtime
+        .root()
+        .inspect()
+        .descendants()
+        .chain([runtime.root()])
+    {
+        let usage = group.usage();
+        let forced = group.forced();
+        let max = group.max();
         assert!(
             usage - forced <= max,
             "{}: usage {usage}, forced {forced}, max {max}",
             group.path()
         );
-        let below = group.descendants().filter(Group::is_in_excess).count() as u64;
-        assert_eq!(group.descendants_in_excess(), below, "{}", group.path());
+        let below = group
+            .inspect()
+            .descendants()
+            .filter(|group| group.inspect().is_in_excess())
+            .count() as u64;
+        assert_eq!(
+            group.inspect().descendants_in_excess(),
+            below,
+            "{}",
+            group.path()
+        );
     }
 }
 
@@ -131,7 +150,7 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
         (
             root.usage(),
             root.forced(),
-            root.descendants_in_excess(),
+            root.inspect().descendants_in_excess(),
             runtime.dying_count()
         ),
         (0, 0, 0, 0)

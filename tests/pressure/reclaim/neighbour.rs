@@ -1,7 +1,6 @@
 //! A neighbour that grows takes from every group in proportion, whatever it asks for at a time:
 //! below low, where nothing else is left, as well as where nothing is protected.
 
-use memcg::expert::Inspect as _;
 use memcg::{Charge, Event, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 use super::{
@@ -29,7 +28,8 @@ fn neighbour_takes_half(
 ) {
     let all: u64 = sizes.iter().sum();
     let runtime = build(builder.clone().max(Limit::Bytes(all)));
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let make =
         |(number, &size): (usize, &u64)| create_with(&root, &number.to_string(), limits(size));
     let groups: Vec<Group> = sizes.iter().enumerate().map(make).collect();
@@ -50,7 +50,7 @@ fn neighbour_takes_half(
     for group in &groups {
         assert_eq!(
             group.events().local().get(Event::Low) > 0,
-            group.low() > 0,
+            group.inspect().low() > 0,
             "{}",
             group.path()
         );
@@ -62,11 +62,9 @@ fn neighbour_takes_half(
 /// size.
 #[test]
 fn below_low_each_is_left_with_half() {
-    let (equal, tenants, unequal) = (
-        [20 * MIB; 2],
-        [256 * MIB; 4],
-        [4 * MIB, 36 * MIB, 8 * MIB, 16 * MIB],
-    );
+    let equal = [20 * MIB; 2];
+    let tenants = [256 * MIB; 4];
+    let unequal = [4 * MIB, 36 * MIB, 8 * MIB, 16 * MIB];
     let cases: [(&[u64], &[u64]); 3] = [
         (&equal, &[4 * KIB, 64 * KIB, MIB]),
         (&tenants, &[64 * KIB, 256 * KIB, MIB, 16 * MIB, 64 * MIB]),
@@ -105,7 +103,8 @@ fn the_same_where_nothing_is_protected() {
 fn subtrees_count_by_what_is_below_them() {
     for bytes in [4 * KIB, 64 * KIB, MIB, 16 * MIB] {
         let runtime = build(bare().max(Limit::Bytes(64 * MIB)));
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let top = create_with(&root, "top", low(48 * MIB));
         let groups = [("a", 24), ("b", 16), ("c", 8)]
             .map(|(name, size)| create_with(&top, name, low(size * MIB)));

@@ -1,7 +1,6 @@
 //! When a group is asked: those above their soft limit first, then all that is not protected, then
 //! low, and min never.
 
-use memcg::expert::Inspect;
 use memcg::{Bytes, Event, Group, Limit, Limits, ReclaimPass};
 
 use super::{
@@ -85,7 +84,8 @@ fn soft_then_everyone_then_low_and_min_never() {
 #[test]
 fn one_call_goes_through_all() {
     for runtime in runtimes() {
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let made = [
             ("pinned", min(10 * MIB)),
             ("low", low(10 * MIB)),
@@ -122,7 +122,8 @@ fn one_call_goes_through_all() {
 #[test]
 fn what_is_above_low_goes_first() {
     let runtime = build(bare());
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let groups = ["a", "b"].map(|name| create_with(&root, name, low(10 * MIB)));
     let _caches =
         [(0, 30), (1, 12)].map(|(at, size): (usize, u64)| Cache::of(&groups[at], size * MIB, &log));
@@ -146,7 +147,8 @@ fn what_is_above_low_goes_first() {
 #[test]
 fn protection_scales_what_is_asked() {
     let runtime = build(bare());
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let half = create_with(&root, "half", low(32 * MIB));
     let none = create(&root, "none");
     let _caches = [&half, &none].map(|group| Cache::of(group, 64 * MIB, &log));
@@ -166,7 +168,8 @@ fn protection_scales_what_is_asked() {
 #[test]
 fn excess_that_has_nothing_to_give_is_no_obstacle() {
     let runtime = build(bare());
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let over = create_with(&root, "over", soft(0));
     let held = charge(&over, 20 * MIB);
     let _small = Cache::of(&over, MIB, &log);
@@ -183,7 +186,7 @@ fn excess_that_has_nothing_to_give_is_no_obstacle() {
         .reclaim(Bytes(3 * MIB))
         .expect("not inside a reclaimer");
     assert_eq!((report.freed, plain.live()), (3 * MIB, 15 * MIB));
-    assert!(over.is_in_excess());
+    assert!(over.inspect().is_in_excess());
     assert_sound(&runtime);
 }
 
@@ -192,7 +195,8 @@ fn excess_that_has_nothing_to_give_is_no_obstacle() {
 #[test]
 fn excess_with_no_group_to_ask_is_no_obstacle() {
     for runtime in runtimes() {
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let over = create_with(&root, "over", soft(0));
         let inner = create_with(&over, "inner", soft(0));
         let _held = [charge(&over, MIB), charge(&inner, MIB)];
@@ -200,7 +204,7 @@ fn excess_with_no_group_to_ask_is_no_obstacle() {
         let _left = charge(&gone, MIB);
         gone.offline().expect("no children");
         let (cache, _registration) = Cache::of(&create(&root, "plain"), 20 * MIB, &log);
-        assert_eq!(root.descendants_in_excess(), 2);
+        assert_eq!(root.inspect().descendants_in_excess(), 2);
         let report = root
             .reclaim(Bytes(3 * MIB))
             .expect("not inside a reclaimer");
@@ -227,7 +231,8 @@ fn excess_with_no_group_to_ask_is_no_obstacle() {
 #[test]
 fn excess_does_not_break_protection() {
     let runtime = build(bare());
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let both = create_with(&root, "both", soft(0).min(Limit::Bytes(8 * MIB)));
     let plain = create(&root, "plain");
     let _caches = [&both, &plain].map(|group| Cache::of(group, 10 * MIB, &log));
@@ -254,7 +259,8 @@ fn excess_does_not_break_protection() {
 fn calls_take_turns() {
     for builder in kinds() {
         let runtime = build(builder.max(Limit::Bytes(128 * MIB)));
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let groups: Vec<Group> = (0..8)
             .map(|number| create(&root, &number.to_string()))
             .collect();
@@ -282,7 +288,8 @@ fn a_group_that_gave_for_itself_gives_to_the_level_above() {
     for builder in kinds() {
         for depth in 0..3 {
             let runtime = build(builder.clone().max(Limit::Bytes(64 * KIB)));
-            let (root, log) = (runtime.root(), Log::default());
+            let root = runtime.root();
+            let log = Log::default();
             let top = (0..depth).fold(root.clone(), |above, level| {
                 create(&above, &format!("level{level}"))
             });

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{Bytes, Priority, Reclaim};
+use memcg::{Bytes, Reclaim, ReclaimPriority};
 
 use super::{
     Cache, KIB, Log, MIB, assert_sound, bare, build, call, charge, create, left_empty, lock,
@@ -22,9 +22,13 @@ const ROUNDS: u64 = if cfg!(debug_assertions) {
 #[test]
 fn registered_twice_is_asked_until_both_are_gone() {
     let runtime = build(bare());
-    let (group, log) = (create(&runtime.root(), "q"), Log::default());
+    let group = create(&runtime.root(), "q");
+    let log = Log::default();
     let (cache, first) = Cache::of(&group, 8 * MIB, &log);
-    let second = group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::HIGH);
+    let second = group.register_reclaimer(
+        Arc::clone(&cache) as Arc<dyn Reclaim>,
+        ReclaimPriority::HIGH,
+    );
     assert_eq!(Arc::strong_count(&cache), 3);
     for registration in [first, second] {
         assert_eq!(
@@ -54,11 +58,9 @@ fn no_call_after_the_drop() {
     let runtime = build(bare());
     let group = create(&runtime.root(), "q");
     let _held = charge(&group, MIB);
-    let (stop, late, calls) = (
-        AtomicBool::new(false),
-        Arc::new(AtomicU64::new(0)),
-        Arc::new(AtomicU64::new(0)),
-    );
+    let stop = AtomicBool::new(false);
+    let late = Arc::new(AtomicU64::new(0));
+    let calls = Arc::new(AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -70,7 +72,9 @@ fn no_call_after_the_drop() {
         }
         for round in 0..ROUNDS {
             let gone = Arc::new(AtomicBool::new(false));
-            let (seen, late, calls) = (Arc::clone(&gone), Arc::clone(&late), Arc::clone(&calls));
+            let seen = Arc::clone(&gone);
+            let late = Arc::clone(&late);
+            let calls = Arc::clone(&calls);
             let registration = group.register_reclaimer(
                 call(move |_, _| {
                     calls.fetch_add(1, Ordering::SeqCst);
@@ -79,7 +83,7 @@ fn no_call_after_the_drop() {
                     }
                     0
                 }),
-                Priority::NORMAL,
+                ReclaimPriority::NORMAL,
             );
             // It is being asked, or was just now, when it goes; now and then at once.
             (0..round % 7 * 100).for_each(|_| std::hint::spin_loop());
@@ -117,7 +121,7 @@ fn the_drop_waits_for_a_call() {
             noticed.fetch_or(gone.load(Ordering::SeqCst), Ordering::SeqCst);
             0
         });
-        let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+        let registration = group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL);
         std::thread::scope(|scope| {
             scope.spawn(|| group.reclaim(Bytes(MIB)).expect("not inside a reclaimer"));
             while !flags[0].load(Ordering::SeqCst) {
@@ -139,7 +143,8 @@ fn the_drop_waits_for_a_call() {
 #[test]
 fn the_parent_inherits() {
     for runtime in runtimes() {
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let a = create(&root, "a");
         let b = create(&a, "b");
         let c = create(&b, "c");
@@ -193,14 +198,15 @@ fn the_parent_inherits() {
 #[test]
 fn the_nearest_that_is_online_inherits_from_a_tree() {
     let runtime = build(bare());
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let top = create(&root, "top");
     let below = create(&top, "below");
     let deep = create(&below, "deep");
     let caches = [
-        Cache::at(&deep, MIB, Priority::HIGH, &log),
-        Cache::at(&below, MIB, Priority::NORMAL, &log),
-        Cache::at(&top, MIB, Priority::LOW, &log),
+        Cache::at(&deep, MIB, ReclaimPriority::HIGH, &log),
+        Cache::at(&below, MIB, ReclaimPriority::NORMAL, &log),
+        Cache::at(&top, MIB, ReclaimPriority::LOW, &log),
     ];
     top.offline_tree();
     let left = || caches.each_ref().map(|(cache, _)| cache.bytes());
@@ -221,12 +227,15 @@ fn the_nearest_that_is_online_inherits_from_a_tree() {
 #[test]
 fn registered_with_a_group_that_is_offline() {
     let runtime = left_empty(build(bare()));
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let group = create(&root, "q");
     let cache = Cache::alone(&group, 2 * MIB, &log);
     group.offline().expect("no children");
-    let _registration =
-        group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
+    let _registration = group.register_reclaimer(
+        Arc::clone(&cache) as Arc<dyn Reclaim>,
+        ReclaimPriority::NORMAL,
+    );
     assert_eq!(
         root.reclaim(Bytes(MIB))
             .expect("not inside a reclaimer")
@@ -240,7 +249,8 @@ fn registered_with_a_group_that_is_offline() {
 #[test]
 fn the_next_of_the_name_does_not_inherit() {
     let runtime = build(bare());
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let first = create(&root, "q");
     let (cache, _registration) = Cache::of(&first, 2 * MIB, &log);
     first.offline().expect("no children");
@@ -263,7 +273,8 @@ fn the_next_of_the_name_does_not_inherit() {
 fn a_registration_outlives_what_it_was_made_with() {
     for order in 0..4 {
         let runtime = build(bare());
-        let (group, log) = (create(&runtime.root(), "q"), Log::default());
+        let group = create(&runtime.root(), "q");
+        let log = Log::default();
         let (cache, registration) = Cache::of(&group, MIB, &log);
         let alive = Arc::downgrade(&cache);
         match order {
@@ -282,20 +293,20 @@ fn a_registration_outlives_what_it_was_made_with() {
 #[test]
 fn the_tree_may_go_under_the_walk() {
     for runtime in runtimes() {
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let top = create(&root, "top");
         let made = Arc::new(Mutex::new(Vec::new()));
         let once = Arc::new(AtomicBool::new(false));
         let mut gone = Vec::new();
         for number in 0..8 {
-            let (parent, old) = (create(&top, &number.to_string()), Log::default());
+            let parent = create(&top, &number.to_string());
+            let old = Log::default();
             let leaf = create(&parent, "leaf");
-            let (root, log, made, once) = (
-                root.clone(),
-                log.clone(),
-                Arc::clone(&made),
-                Arc::clone(&once),
-            );
+            let root = root.clone();
+            let log = log.clone();
+            let made = Arc::clone(&made);
+            let once = Arc::clone(&once);
             let cache = Cache::alone(&leaf, 4 * MIB, &old);
             let reclaimer = call(move |_, context| {
                 if once.swap(true, Ordering::SeqCst) {
@@ -314,7 +325,7 @@ fn the_tree_may_go_under_the_walk() {
                 }
                 0
             });
-            gone.push(leaf.register_reclaimer(reclaimer, Priority::NORMAL));
+            gone.push(leaf.register_reclaimer(reclaimer, ReclaimPriority::NORMAL));
         }
         drop(top);
         let report = root

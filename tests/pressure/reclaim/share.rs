@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use memcg::expert::Inspect;
-use memcg::{Bytes, Group, Limit, Priority, Reclaim, Registration};
+use memcg::{Bytes, Group, Limit, Reclaim, ReclaimPriority, Registration};
 
 use super::{
     Cache, KIB, Log, MIB, assert_sound, assert_within, bare, build, charge, create_with, kinds,
@@ -35,10 +34,11 @@ fn in_proportion_to_what_is_there() {
     for builder in kinds() {
         for soft_limit in [Some(0), None] {
             let runtime = build(builder.clone().max(Limit::Bytes(240 * MIB)));
-            let (root, log) = (runtime.root(), Log::default());
+            let root = runtime.root();
+            let log = Log::default();
             let caches = caches(&root, soft_limit, &log);
             assert_eq!(
-                root.descendants_in_excess(),
+                root.inspect().descendants_in_excess(),
                 if soft_limit.is_some() { 4 } else { 0 }
             );
             root.reclaim(Bytes(60 * MIB))
@@ -66,7 +66,8 @@ fn in_proportion_to_what_is_there() {
 #[test]
 fn in_proportion_to_the_byte() {
     let runtime = build(bare());
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let caches = caches(&root, None, &log);
     let report = root
         .reclaim(Bytes(60 * MIB))
@@ -89,7 +90,8 @@ fn hardly_more_than_was_asked_for() {
     for builder in kinds() {
         for soft_limit in [Some(0), Some(40 * MIB), None] {
             let runtime = build(builder.clone());
-            let (root, log) = (runtime.root(), Log::default());
+            let root = runtime.root();
+            let log = Log::default();
             let caches = caches(&root, soft_limit, &log);
             for want in [1, 100, 4 * KIB, 100 * KIB, 3 * MIB, 70 * MIB] {
                 let live = root.live();
@@ -104,7 +106,8 @@ fn hardly_more_than_was_asked_for() {
             assert_eq!(log.freed_in_all(), 240 * MIB - root.live());
             root.set_max(Limit::Bytes(root.live())).expect("a number");
             let mut held = Vec::new();
-            let (before, mut charged) = (log.freed_in_all(), 0);
+            let before = log.freed_in_all();
+            let mut charged = 0;
             for step in 0..400_u64 {
                 let bytes = 1 + step * 7_919 % (128 * KIB);
                 held.push(charge(&root, bytes));
@@ -122,7 +125,8 @@ fn hardly_more_than_was_asked_for() {
 #[test]
 fn by_what_is_reclaimable() {
     let runtime = build(bare());
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let groups =
         ["mostly_pinned", "all"].map(|name| create_with(&root, name, memcg::Limits::new()));
     let _held = charge(&groups[0], 112 * MIB);
@@ -147,11 +151,14 @@ impl Reclaim for Silent {
 #[test]
 fn unknown_is_what_the_group_uses() {
     let runtime = build(bare());
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let groups = ["silent", "said"].map(|name| create_with(&root, name, soft(0)));
     let silent = Cache::alone(&groups[0], 32 * MIB, &log);
-    let _registration =
-        groups[0].register_reclaimer(Arc::new(Silent(Arc::clone(&silent))), Priority::NORMAL);
+    let _registration = groups[0].register_reclaimer(
+        Arc::new(Silent(Arc::clone(&silent))),
+        ReclaimPriority::NORMAL,
+    );
     let (said, _registered) = Cache::of(&groups[1], 64 * MIB, &log);
     root.reclaim(Bytes(24 * MIB))
         .expect("not inside a reclaimer");
@@ -166,7 +173,8 @@ fn many_at_once_evict_hardly_more() {
     for builder in kinds() {
         for soft_limit in [Some(0), None] {
             let runtime = build(builder.clone().max(Limit::Bytes(240 * MIB)));
-            let (root, log) = (runtime.root(), Log::default());
+            let root = runtime.root();
+            let log = Log::default();
             let caches = caches(&root, soft_limit, &log);
             let held: u64 = std::thread::scope(|scope| {
                 let workers = [64 * KIB, 64 * KIB, 100_000, 4_096].map(|bytes| {
@@ -196,7 +204,8 @@ fn many_at_once_evict_hardly_more() {
 #[test]
 fn a_debt_ends() {
     let runtime = build(bare());
-    let (root, log) = (runtime.root(), Log::default());
+    let root = runtime.root();
+    let log = Log::default();
     let [generous, other] =
         ["generous", "other"].map(|name| create_with(&root, name, memcg::Limits::new()));
     // Once, all at once; afterwards what it is asked for.
@@ -206,7 +215,7 @@ fn a_debt_ends() {
         let first = Arc::clone(&first);
         generous.register_reclaimer(
             super::call(move |_, _| first.evict(64 * MIB)),
-            Priority::NORMAL,
+            ReclaimPriority::NORMAL,
         )
     };
     assert!(
@@ -217,7 +226,8 @@ fn a_debt_ends() {
     );
     drop(all);
     first.add(MIB).expect("no max");
-    let _first = generous.register_reclaimer(first.clone() as Arc<dyn Reclaim>, Priority::NORMAL);
+    let _first =
+        generous.register_reclaimer(first.clone() as Arc<dyn Reclaim>, ReclaimPriority::NORMAL);
     let (second, _second) = Cache::of(&other, MIB, &log);
     let mut given = [0; 2];
     for _ in 0..64 {

@@ -48,7 +48,8 @@ fn siblings_are_left_with_equal_parts() {
                 (min(50 * MIB), 200 * MIB),
             ] {
                 let runtime = build(bare());
-                let (root, log) = (runtime.root(), Log::default());
+                let root = runtime.root();
+                let log = Log::default();
                 let top = create_with(&root, "top", limits);
                 let caches =
                     order.map(|size| Cache::of(&create(&top, &size.to_string()), size * MIB, &log));
@@ -74,7 +75,8 @@ fn siblings_are_left_with_equal_parts() {
 fn subtrees_are_left_with_equal_parts() {
     for at_a_time in SIZES {
         let runtime = build(bare());
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let top = create_with(&root, "top", low(40 * MIB));
         let [left, right] = ["left", "right"].map(|name| create(&top, name));
         let made = [
@@ -111,7 +113,8 @@ fn a_neighbour_takes_what_is_left_over() {
     for builder in stocks {
         for bytes in [64 * KIB, MIB, 16 * MIB, 48 * MIB] {
             let runtime = build(builder.clone().max(Limit::Bytes(100 * MIB)));
-            let (root, log) = (runtime.root(), Log::default());
+            let root = runtime.root();
+            let log = Log::default();
             let top = create_with(&root, "top", low(50 * MIB));
             let caches = [60, 30, 10]
                 .map(|size| Cache::of(&create(&top, &size.to_string()), size * MIB, &log));

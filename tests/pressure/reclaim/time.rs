@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, ChargeError, Group, Limit, Limits, Priority, ReclaimContext};
+use memcg::{Bytes, ChargeError, Group, Limit, Limits, ReclaimContext, ReclaimPriority};
 
 use super::{Cache, KIB, Log, MIB, assert_sound, bare, build, call, charge, create_with, kinds};
 
@@ -23,7 +23,8 @@ fn limited(root: &Group) -> Group {
 fn no_group_is_asked_once_the_time_is_over() {
     for builder in kinds() {
         let runtime = build(builder.reclaim_time(Duration::from_millis(2)));
-        let (group, log) = (limited(&runtime.root()), Log::default());
+        let group = limited(&runtime.root());
+        let log = Log::default();
         let calls = Arc::new(AtomicU64::new(0));
         let _slow = {
             let calls = Arc::clone(&calls);
@@ -32,7 +33,7 @@ fn no_group_is_asked_once_the_time_is_over() {
                 until_over(context);
                 0
             });
-            group.register_reclaimer(reclaimer, Priority::LOW)
+            group.register_reclaimer(reclaimer, ReclaimPriority::LOW)
         };
         let (cache, _registration) = Cache::of(&group, 16 * MIB, &log);
         let refused = group.charge(Bytes(MIB)).expect_err("the time is over");
@@ -49,7 +50,8 @@ fn no_group_is_asked_once_the_time_is_over() {
 #[test]
 fn the_report_says_so() {
     let runtime = build(bare().reclaim_time(Duration::from_millis(2)));
-    let (group, log) = (limited(&runtime.root()), Log::default());
+    let group = limited(&runtime.root());
+    let log = Log::default();
     let slow = Cache::alone(&group, 8 * MIB, &log);
     let _registered = {
         let slow = Arc::clone(&slow);
@@ -58,7 +60,7 @@ fn the_report_says_so() {
             until_over(context);
             freed
         });
-        group.register_reclaimer(reclaimer, Priority::LOW)
+        group.register_reclaimer(reclaimer, ReclaimPriority::LOW)
     };
     let (cache, registration) = Cache::of(&group, 8 * MIB, &log);
     let report = group
@@ -76,7 +78,8 @@ fn the_report_says_so() {
 #[test]
 fn one_that_is_in_time_says_so_too() {
     let runtime = build(bare());
-    let (group, log) = (limited(&runtime.root()), Log::default());
+    let group = limited(&runtime.root());
+    let log = Log::default();
     let (_cache, _registration) = Cache::of(&group, 8 * MIB, &log);
     for want in [MIB, 100 * MIB] {
         let report = group.reclaim(Bytes(want)).expect("not inside a reclaimer");
@@ -97,7 +100,7 @@ fn late_is_not_lost() {
                 until_over(context);
                 cache.evict(2 * MIB)
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         let held = charge(&group, MIB);
         assert_eq!(cache.bytes(), 14 * MIB);
@@ -121,7 +124,7 @@ fn one_that_refills_is_left_in_the_end() {
                 drop(cache.add(freed));
                 freed
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         assert!(group.charge(Bytes(MIB)).is_err());
         let report = group

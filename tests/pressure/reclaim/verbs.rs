@@ -1,7 +1,7 @@
 //! Everything that may be refused reclaims first; what is never refused, and what is not memory,
 //! asks no group.
 
-use memcg::{Bytes, Charge, Counter, Event, Group, Limit, Limits};
+use memcg::{Bytes, Charge, CounterKey, Event, Group, Limit, Limits};
 
 use super::{Cache, Log, MIB, assert_sound, build, charge, create, create_with, kinds, runtimes};
 
@@ -15,7 +15,8 @@ struct Full {
 impl Full {
     fn below(root: &Group) -> Self {
         let top = create_with(root, "top", Limits::new().max(Limit::Bytes(16 * MIB)));
-        let (leaf, beside) = (create(&top, "leaf"), create(root, "beside"));
+        let leaf = create(&top, "leaf");
+        let beside = create(root, "beside");
         Full { top, leaf, beside }
     }
 }
@@ -34,7 +35,9 @@ const VERBS: [Verb; 5] = [
         theirs.transfer(&full.leaf).is_ok()
     }),
     ("charge_set", |full, _, _| {
-        full.leaf.charge_set(&[(Counter::MEMORY, 2 * MIB)]).is_ok()
+        full.leaf
+            .charge_set(&[(CounterKey::MEMORY, 2 * MIB)])
+            .is_ok()
     }),
 ];
 
@@ -42,7 +45,8 @@ const VERBS: [Verb; 5] = [
 fn what_may_be_refused_reclaims() {
     for (name, verb) in VERBS {
         for runtime in runtimes() {
-            let (full, log) = (Full::below(&runtime.root()), Log::default());
+            let full = Full::below(&runtime.root());
+            let log = Log::default();
             let mut ours = charge(&full.leaf, MIB);
             let mut theirs = charge(&full.beside, 2 * MIB);
             let (cache, registration) = Cache::of(&full.top, 15 * MIB, &log);
@@ -64,7 +68,8 @@ fn what_may_be_refused_reclaims() {
                 .add(full.top.max() - full.top.live())
                 .expect("what is left");
             let held = charge(&full.beside, 2 * MIB);
-            let (before, mut theirs) = (ours.bytes(), held);
+            let before = ours.bytes();
+            let mut theirs = held;
             let grown = if name == "resize" {
                 ours.resize(Bytes(before + 2 * MIB)).is_ok()
             } else {
@@ -89,7 +94,8 @@ fn what_may_be_refused_reclaims() {
 #[test]
 fn what_is_forced_asks_no_group() {
     for runtime in runtimes() {
-        let (full, log) = (Full::below(&runtime.root()), Log::default());
+        let full = Full::below(&runtime.root());
+        let log = Log::default();
         let (cache, _registration) = Cache::of(&full.top, 16 * MIB, &log);
         let mut held = full.leaf.force_charge(Bytes(MIB));
         held.force_grow(Bytes(MIB));
@@ -110,7 +116,8 @@ fn further_counters_ask_no_group() {
     for mut builder in kinds() {
         let spill = builder.counter("spill", memcg::Unit::Bytes);
         let runtime = build(builder);
-        let (group, log) = (create(&runtime.root(), "q"), Log::default());
+        let group = create(&runtime.root(), "q");
+        let log = Log::default();
         let (cache, _registration) = Cache::of(&group, 16 * MIB, &log);
         group
             .counter(spill)
@@ -120,7 +127,7 @@ fn further_counters_ask_no_group() {
         assert!(group.charge_set(&[(spill, 101)]).is_err());
         assert!(
             group
-                .charge_set(&[(Counter::MEMORY, MIB), (spill, 101)])
+                .charge_set(&[(CounterKey::MEMORY, MIB), (spill, 101)])
                 .is_err()
         );
         assert_eq!(
@@ -130,7 +137,7 @@ fn further_counters_ask_no_group() {
         // Memory that is full is made room for in a set as elsewhere.
         group.set_max(Limit::Bytes(16 * MIB)).expect("a number");
         let set = group
-            .charge_set(&[(Counter::MEMORY, MIB), (spill, 100)])
+            .charge_set(&[(CounterKey::MEMORY, MIB), (spill, 100)])
             .expect("after reclaim");
         assert_eq!(set.each_ref().map(Charge::bytes), [MIB, 100]);
         assert!(cache.bytes() <= 15 * MIB);

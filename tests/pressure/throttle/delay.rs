@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect as _;
-use memcg::{Bytes, Group, Limit, Limits, OnFull, Priority};
+use memcg::{Bytes, Group, Limit, Limits, OnFull, ReclaimPriority};
 
 use super::{
     BATCH, Cache, KIB, Log, MIB, WATCHDOG, build, call, charge, create, kinds, left_empty,
@@ -48,7 +47,8 @@ fn for_a_level_above_as_well() {
     for builder in kinds() {
         let runtime = left_empty(build(builder.delay_max(Duration::from_millis(100))));
         let top = with_high(&runtime.root(), "top", MIB);
-        let (one, other) = (create(&top, "one"), create(&top, "other"));
+        let one = create(&top, "one");
+        let other = create(&top, "other");
         let _held = one.force_charge(Bytes(8 * MIB));
         let (_more, took) = timed(|| charge(&other, BATCH));
         assert!(took >= Duration::from_millis(100), "{took:?}");
@@ -71,7 +71,7 @@ fn not_for_credit() {
         };
         warm();
         assert_eq!(
-            tenant.high_delay(Bytes(MIB)),
+            tenant.inspect().high_delay(Bytes(MIB)),
             Duration::ZERO,
             "{} B of credit",
             tenant.memory().stocked()
@@ -146,7 +146,7 @@ fn not_inside_a_reclaimer() {
                 asked.store(true, Ordering::SeqCst);
                 0
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         let _held = group.force_charge(Bytes(10 * MIB));
         let (report, took) = timed(|| group.reclaim(Bytes(MIB)).expect("not inside a reclaimer"));
@@ -187,7 +187,7 @@ fn a_cap_of_nothing() {
             }
         });
         assert!(took < QUICK, "{took:?}");
-        assert_eq!(group.high_delay(Bytes(MIB)), Duration::ZERO);
+        assert_eq!(group.inspect().high_delay(Bytes(MIB)), Duration::ZERO);
     }
 }
 
@@ -200,7 +200,8 @@ fn a_thread_that_sleeps_is_in_no_charges_way() {
         let held = group.force_charge(Bytes(10 * MIB));
         let done = AtomicU64::new(0);
         std::thread::scope(|scope| {
-            let (group, done) = (&group, &done);
+            let group = &group;
+            let done = &done;
             scope.spawn(move || {
                 drop(charge(group, MIB));
                 done.store(1, Ordering::SeqCst);
@@ -299,10 +300,8 @@ fn a_charge_that_waited_is_delayed_by_its_own() {
             .max(Limit::Bytes(10 * MIB));
         let group = runtime.root().create("q", limits).expect("a free name");
         let other = with_high(&runtime.root(), "other", 100 * MIB);
-        let (mut held, _above) = (
-            group.force_charge(Bytes(10 * MIB)),
-            other.force_charge(Bytes(120 * MIB)),
-        );
+        let mut held = group.force_charge(Bytes(10 * MIB));
+        let _above = other.force_charge(Bytes(120 * MIB));
         let thread = crate::support::waiters::blocked(&group, MIB, &group);
         held.shrink(Bytes(2 * MIB));
         // Handed over, by this thread or by the other one at the end of its way into line: as this

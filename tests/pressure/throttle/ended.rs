@@ -151,7 +151,8 @@ fn it_does_not_begin_in_a_victim() {
     ));
     let root = runtime.root();
     root.set_oom_policy(OomPolicy::Choose);
-    let (group, asks) = (with_high(&root, "v", 10 * MIB), create(&root, "asks"));
+    let group = with_high(&root, "v", 10 * MIB);
+    let asks = create(&root, "asks");
     let held = group.force_charge(Bytes(60 * MIB));
     let (told, tell) = std::sync::mpsc::channel();
     let _hook = group.on_cancel(move |_| told.send(()).expect("it is awaited"));

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use memcg::expert::FixedBatch;
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Event, Group, Limit, Limits};
 
 use super::{BATCH, MIB, Polled, build, charge, kinds, left_empty, with_high};
@@ -75,7 +73,8 @@ fn a_hit_is_ready_at_once() {
     {
         let runtime = build(builder.delay_max(LONG));
         let top = with_high(&runtime.root(), "top", MIB);
-        let (group, other) = (super::create(&top, "q"), super::create(&top, "other"));
+        let group = super::create(&top, "q");
+        let other = super::create(&top, "other");
         let mut held = charge(&runtime.root(), 8 * MIB);
         // Two walks, of which the second opens an adaptive stock, and what is left of a batch.
         (0..2).for_each(|_| drop(charge(&group, 100)));
@@ -105,7 +104,7 @@ fn undelayed_is_ready_as_soon_as_it_is_charged() {
         };
         let _more = more.expect("high refuses no charge");
         assert_eq!(
-            group.high_delay(Bytes(BATCH)),
+            group.inspect().high_delay(Bytes(BATCH)),
             LONG,
             "it is the caller's to serve"
         );

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::{Charge, Event, Limit, Limits, Priority, ReclaimCause};
+use memcg::{Charge, Event, Limit, Limits, ReclaimCause, ReclaimPriority};
 
 use crate::support::reclaimers::{KIB, call, lock};
 
@@ -16,9 +16,11 @@ use super::{
 fn those_below_the_level_that_is_above() {
     for builder in undelayed() {
         let runtime = build(builder);
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let top = with_high(&root, "top", 16 * MIB);
-        let (one, other) = (create(&top, "one"), create(&top, "other"));
+        let one = create(&top, "one");
+        let other = create(&top, "other");
         let (inside, _inside) = Cache::of(&one, 16 * MIB, &log);
         let (outside, _outside) = Cache::of(&root, 16 * MIB, &log);
         assert!(log.is_empty(), "not above yet");
@@ -49,7 +51,8 @@ fn those_below_the_level_that_is_above() {
 fn at_each_level_that_is_above() {
     for builder in undelayed() {
         let runtime = build(builder);
-        let (root, log) = (runtime.root(), Log::default());
+        let root = runtime.root();
+        let log = Log::default();
         let top = with_high(&root, "top", 32 * MIB);
         let inner = with_high(&top, "inner", 16 * MIB);
         let beside = create(&top, "beside");
@@ -105,7 +108,7 @@ fn what_is_fruitless_ends() {
                 asked.fetch_add(1, Ordering::SeqCst);
                 0
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         let _held = charge(&group, 8 * MIB);
         let times = asked.load(Ordering::SeqCst);
@@ -152,7 +155,7 @@ fn a_high_that_is_lowered_asks_for_all_rounds() {
                 .collect::<Vec<_>>(),
         );
         let given = call(move |_, _| drop_one(&entries));
-        let registration = group.register_reclaimer(given, Priority::NORMAL);
+        let registration = group.register_reclaimer(given, ReclaimPriority::NORMAL);
         group
             .set_limits(Limits::new().high(Limit::Bytes(MIB)))
             .expect("no max");

@@ -24,7 +24,8 @@ fn before_it_is_polled() {
 fn after_it_was_admitted() {
     for runtime in runtimes() {
         let (group, held) = full(&runtime);
-        let (first, mut second) = (in_line(&group, 8 * KIB), in_line(&group, 9 * KIB));
+        let first = in_line(&group, 8 * KIB);
+        let mut second = in_line(&group, 9 * KIB);
         drop(held);
         assert_woken(&first, true);
         assert_woken(&second, false);

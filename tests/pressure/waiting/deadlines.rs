@@ -223,7 +223,7 @@ fn no_reclaimer_is_asked_after_it() {
     };
     let _registrations: Vec<_> = groups
         .iter()
-        .map(|group| group.register_reclaimer(slow.clone(), memcg::Priority::NORMAL))
+        .map(|group| group.register_reclaimer(slow.clone(), memcg::ReclaimPriority::NORMAL))
         .collect();
     domain
         .charge_with(Bytes(50), OnFull::Wait(time))

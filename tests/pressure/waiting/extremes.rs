@@ -26,11 +26,12 @@ fn zero_bytes_wait_for_no_charge() {
                     .charge_with(0, OnFull::Wait(WATCHDOG))
                     .expect("nothing"),
                 admitted(&mut Polled::new(group.charge_async(0))),
-                group.charge_with(0, OnFull::Refuse).expect("nothing"),
+                group.charge(0).expect("nothing"),
+                group.try_charge(0).expect("nothing"),
                 group
                     .charge_with(0, OnFull::Wait(WATCHDOG))
                     .expect("nothing"),
-                group.charge_with(0, OnFull::Force).expect("nothing"),
+                group.force_charge(0),
             ];
             assert!(
                 charges
@@ -49,10 +50,8 @@ fn zero_bytes_wait_for_no_charge() {
 #[test]
 fn more_than_there_can_be() {
     for runtime in runtimes() {
-        let (limited, free) = (
-            limited(&runtime.root(), "limited", KIB),
-            create(&runtime.root(), "free"),
-        );
+        let limited = limited(&runtime.root(), "limited", KIB);
+        let free = create(&runtime.root(), "free");
         for group in [&limited, &free] {
             for bytes in [u64::MAX, u64::MAX - 1, 1 << 63] {
                 let errors = [

@@ -9,7 +9,8 @@ fn no_bytes_at_any_level() {
     for runtime in runtimes() {
         let root = runtime.root();
         let top = limited(&root, "top", 100 * KIB);
-        let (inner, other) = (create(&top, "inner"), create(&top, "other"));
+        let inner = create(&top, "inner");
+        let other = create(&top, "other");
         let leaf = create(&inner, "leaf");
         let _held = charge(&other, 90 * KIB);
         let peaks = [&root, &top, &inner, &leaf].map(Group::peak);

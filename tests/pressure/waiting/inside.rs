@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::{Bytes, ChargeError, OnFull, Priority};
+use memcg::{Bytes, ChargeError, OnFull, ReclaimPriority};
 
 use super::{KIB, Polled, WATCHDOG, call, charge, full, limited, lock, runtimes, turned_away};
 
@@ -11,12 +11,11 @@ use super::{KIB, Polled, WATCHDOG, call, charge, full, limited, lock, runtimes, 
 fn refused_at_once() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let (asked, errors) = (
-            Arc::new(AtomicU64::new(0)),
-            Arc::new(Mutex::new(Vec::new())),
-        );
+        let asked = Arc::new(AtomicU64::new(0));
+        let errors = Arc::new(Mutex::new(Vec::new()));
         let _registration = {
-            let (asked, errors) = (Arc::clone(&asked), Arc::clone(&errors));
+            let asked = Arc::clone(&asked);
+            let errors = Arc::clone(&errors);
             let reclaimer = call(move |_, context| {
                 let group = context.group();
                 asked.fetch_add(1, Ordering::SeqCst);
@@ -40,7 +39,7 @@ fn refused_at_once() {
                 drop(super::block_on(group.charge_async(1)).expect("room for one"));
                 0
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         let _held = charge(&group, 9 * KIB);
         assert!(matches!(
@@ -70,7 +69,7 @@ fn a_charge_in_line_stays_there() {
                 assert!(lock(&waiter).poll().is_pending());
                 0
             });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
+            group.register_reclaimer(reclaimer, ReclaimPriority::NORMAL)
         };
         assert!(group.charge(Bytes(KIB)).is_err());
         assert_eq!(group.events().local().get(memcg::Event::Panic), 0);

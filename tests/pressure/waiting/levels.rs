@@ -30,8 +30,10 @@ fn at_the_level_that_refused() {
 fn from_one_to_the_next() {
     for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 10 * KIB);
-        let (inner, other) = (limited(&top, "inner", 5 * KIB), create(&top, "other"));
-        let (below, mut beside) = (charge(&inner, 5 * KIB), charge(&other, KIB));
+        let inner = limited(&top, "inner", 5 * KIB);
+        let other = create(&top, "other");
+        let below = charge(&inner, 5 * KIB);
+        let mut beside = charge(&other, KIB);
         let mut waiter = in_line(&inner, 3 * KIB);
         let thread = blocked(&inner, 2 * KIB, &inner);
         assert_eq!((inner.waiting_count(), top.waiting_count()), (2, 0));
@@ -57,7 +59,8 @@ fn from_one_to_the_next() {
 fn and_back_again() {
     for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 10 * KIB);
-        let (inner, other) = (limited(&top, "inner", 5 * KIB), create(&top, "other"));
+        let inner = limited(&top, "inner", 5 * KIB);
+        let other = create(&top, "other");
         let held = charge(&other, 10 * KIB);
         let mut waiter = in_line(&inner, 4 * KIB);
         assert_eq!((inner.waiting_count(), top.waiting_count()), (0, 1));
@@ -110,8 +113,10 @@ fn never_at_a_level_above() {
 fn a_line_at_each_level() {
     for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 10 * KIB);
-        let (inner, other) = (limited(&top, "inner", 5 * KIB), create(&top, "other"));
-        let (below, beside) = (charge(&inner, 5 * KIB), charge(&other, 5 * KIB));
+        let inner = limited(&top, "inner", 5 * KIB);
+        let other = create(&top, "other");
+        let below = charge(&inner, 5 * KIB);
+        let beside = charge(&other, 5 * KIB);
         let mut above = in_line(&other, 5 * KIB);
         let mut within = in_line(&inner, 5 * KIB);
         assert_eq!((inner.waiting_count(), top.waiting_count()), (1, 1));
@@ -135,7 +140,8 @@ fn a_line_at_each_level() {
 fn passed_once() {
     for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 100 * KIB);
-        let (inner, other) = (limited(&top, "inner", 100 * KIB), create(&top, "other"));
+        let inner = limited(&top, "inner", 100 * KIB);
+        let other = create(&top, "other");
         let below = charge(&inner, 40 * KIB);
         let mut waiter = in_line(&inner, 70 * KIB);
         drop(charge(&inner, 10 * KIB));
@@ -165,7 +171,8 @@ fn passed_once() {
 fn passed_once_though_a_charge_older_comes() {
     for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 100 * KIB);
-        let (inner, other) = (limited(&top, "inner", 100 * KIB), create(&top, "other"));
+        let inner = limited(&top, "inner", 100 * KIB);
+        let other = create(&top, "other");
         let below = charge(&inner, 40 * KIB);
         let older = in_line(&inner, 70 * KIB);
         let beside = charge(&other, 40 * KIB);
@@ -204,8 +211,10 @@ fn passed_once_though_a_charge_older_comes() {
 fn older_than_the_first_of_two_lines() {
     for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 200 * KIB);
-        let (inner, other) = (limited(&top, "inner", 100 * KIB), create(&top, "other"));
-        let (below, beside) = (charge(&inner, 60 * KIB), charge(&other, 80 * KIB));
+        let inner = limited(&top, "inner", 100 * KIB);
+        let other = create(&top, "other");
+        let below = charge(&inner, 60 * KIB);
+        let beside = charge(&other, 80 * KIB);
         let mut oldest = in_line(&inner, 50 * KIB);
         let above = in_line(&other, 90 * KIB);
         (0..9).for_each(|_| drop(charge(&other, 10 * KIB)));
@@ -252,7 +261,8 @@ fn older_than_the_first_of_two_lines() {
 fn at_the_next_level_a_charge_may_have_something() {
     for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 10 * KIB);
-        let (inner, other) = (limited(&top, "inner", 5 * KIB), create(&top, "other"));
+        let inner = limited(&top, "inner", 5 * KIB);
+        let other = create(&top, "other");
         let below = charge(&inner, 5 * KIB);
         let (cache, _registration) = Cache::of(&other, 5 * KIB, &Log::default());
         let mut waiter = in_line(&inner, 3 * KIB);

@@ -31,7 +31,7 @@ mod wakes;
 
 use std::time::Duration;
 
-use memcg::expert::BarrierMode;
+use memcg::barrier::BarrierMode;
 use memcg::{Charge, ChargeError, Group, OverLimitError, Runtime, RuntimeBuilder};
 
 use crate::support::trees;

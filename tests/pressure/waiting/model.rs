@@ -92,7 +92,8 @@ impl Model {
         for place in self.line().into_iter().skip(1) {
             let bytes = self.places[place].bytes;
             if bytes <= self.room().min(self.pass) {
-                (self.usage, self.pass) = (self.usage + bytes, self.pass - bytes);
+                self.usage += bytes;
+                self.pass -= bytes;
                 self.leave(place, State::Admitted);
             }
         }

@@ -2,25 +2,27 @@
 
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, ChargeError, Event, OnFull};
+use memcg::{Bytes, Charge, ChargeError, Event, Group, OnFull};
 
 use super::{
     Cache, KIB, Log, WATCHDOG, blocked, build, charge, create, join, left_empty, limited, runtimes,
     until,
 };
 
+/// Neither waits in line, and without reclaimers and victims both say that there is no room.
 #[test]
-fn refuse_is_as_ever() {
+fn charge_and_try_charge_refuse() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        let _held = group
-            .charge_with(Bytes(10 * KIB), OnFull::Refuse)
-            .expect("room");
-        let error = group.charge_with(1, OnFull::Refuse).expect_err("no room");
-        assert!(
-            matches!(&error, ChargeError::Limit(refusal) if refusal.group() == &group),
-            "{error}"
-        );
+        let _held = charge(&group, 10 * KIB);
+        for error in
+            [group.charge(1), group.try_charge(1)].map(|refused| refused.expect_err("full"))
+        {
+            assert!(
+                matches!(&error, ChargeError::Limit(refusal) if refusal.group() == &group),
+                "{error}"
+            );
+        }
         assert_eq!((group.waiting_count(), group.forced()), (0, 0));
     }
 }
@@ -60,17 +62,20 @@ fn wait_waits() {
     }
 }
 
-/// Never refused; but others give first what they have.
+/// A charge that is made in any case, and others give first what they have.
+fn charge_or_force(group: &Group, bytes: u64) -> Charge {
+    let charged = group.charge(Bytes(bytes));
+    charged.unwrap_or_else(|_| group.force_charge(Bytes(bytes)))
+}
+
 #[test]
-fn force_asks_before_it_exceeds() {
+fn charge_or_force_asks_before_it_exceeds() {
     for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 100 * KIB);
         let group = create(&top, "q");
         let (cache, _registration) = Cache::of(&top, 60 * KIB, &Log::default());
         let _held = charge(&group, 40 * KIB);
-        let first = group
-            .charge_with(Bytes(50 * KIB), OnFull::Force)
-            .expect("the cache gives");
+        let first = charge_or_force(&group, 50 * KIB);
         assert_eq!(
             (
                 first.bytes(),
@@ -80,9 +85,7 @@ fn force_asks_before_it_exceeds() {
             (50 * KIB, 0, 0)
         );
         assert!(cache.bytes() <= 10 * KIB, "{}", cache.bytes());
-        let second = group
-            .charge_with(Bytes(50 * KIB), OnFull::Force)
-            .expect("by force");
+        let second = charge_or_force(&group, 50 * KIB);
         assert_eq!(
             (second.bytes(), top.live()),
             (50 * KIB, 140 * KIB + cache.bytes())
@@ -92,64 +95,73 @@ fn force_asks_before_it_exceeds() {
             (40 * KIB + cache.bytes(), 1)
         );
         // Not even what can never fit.
-        let third = group
-            .charge_with(Bytes(500 * KIB), OnFull::Force)
-            .expect("by force");
+        let third = charge_or_force(&group, 500 * KIB);
         assert_eq!((third.bytes(), group.waiting_count()), (500 * KIB, 0));
     }
 }
 
-const ALL: [OnFull; 7] = [
-    OnFull::Refuse,
-    OnFull::Wait(Duration::from_millis(1)),
-    OnFull::Force,
-    OnFull::Reclaim,
-    OnFull::Start,
-    OnFull::Now,
-    OnFull::IfRoom,
+/// A verb that may refuse.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Verb {
+    Charge,
+    Try,
+    With(OnFull),
+}
+
+const VERBS: [Verb; 7] = [
+    Verb::Charge,
+    Verb::Try,
+    Verb::With(OnFull::Wait(Duration::from_millis(1))),
+    Verb::With(OnFull::Reclaim),
+    Verb::With(OnFull::Start),
+    Verb::With(OnFull::Now),
+    Verb::With(OnFull::IfRoom),
 ];
+
+impl Verb {
+    fn guard(self, group: &Group, bytes: u64) -> Result<Charge, ChargeError> {
+        match self {
+            Verb::Charge => group.charge(Bytes(bytes)),
+            Verb::Try => group.try_charge(Bytes(bytes)),
+            Verb::With(full) => group.charge_with(Bytes(bytes), full),
+        }
+    }
+
+    fn raw(self, group: &Group, bytes: u64) -> Result<(), ChargeError> {
+        match self {
+            Verb::Charge => group.raw().charge(Bytes(bytes)),
+            Verb::Try => group.raw().try_charge(Bytes(bytes)),
+            Verb::With(full) => group.raw().charge_with(Bytes(bytes), full),
+        }
+    }
+}
 
 /// Each form makes and refuses the same charges with a guard and without.
 #[test]
 fn without_a_guard_as_with_one() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 10 * KIB);
-        for full in ALL {
-            group
-                .raw()
-                .charge_with(Bytes(10 * KIB), full)
-                .expect("room");
-            let (guard, raw) = (group.charge_with(1, full), group.raw().charge_with(1, full));
+        for verb in VERBS {
+            verb.raw(&group, 10 * KIB).expect("room");
+            let (guard, raw) = (verb.guard(&group, 1), verb.raw(&group, 1));
+            assert!(guard.is_err() && raw.is_err(), "{verb:?}");
+            assert_eq!(group.live(), 10 * KIB, "{verb:?}");
             assert_eq!(
-                (guard.is_ok(), raw.is_ok()),
-                (full == OnFull::Force, full == OnFull::Force),
-                "{full:?}"
+                matches!(&raw, Err(ChargeError::NoRoom { requested: 1, .. })),
+                verb == Verb::With(OnFull::IfRoom),
+                "{verb:?}: {raw:?}"
             );
-            assert_eq!(
-                group.live(),
-                10 * KIB + 2 * u64::from(raw.is_ok()),
-                "{full:?}"
-            );
-            if full == OnFull::IfRoom {
-                assert!(
-                    matches!(&raw, Err(ChargeError::NoRoom { requested: 1, .. })),
-                    "{raw:?}"
-                );
-            }
-            group
-                .raw()
-                .uncharge(Bytes(10 * KIB + u64::from(raw.is_ok())));
-            drop((guard, raw));
-            assert_eq!(group.live(), 0, "{full:?}");
-            group.raw().charge_with(0, full).expect("nothing");
+            group.raw().uncharge(Bytes(10 * KIB));
+            assert_eq!(group.live(), 0, "{verb:?}");
+            verb.raw(&group, 0).expect("nothing");
         }
         group.offline().expect("no children");
-        for full in ALL {
-            let error = group.raw().charge_with(1, full).expect_err("offline");
+        for verb in VERBS {
+            let error = verb.raw(&group, 1).expect_err("offline");
             assert_eq!(
                 matches!(error, ChargeError::Offline { .. }),
-                full != OnFull::IfRoom,
-                "{full:?}: {error}"
+                verb != Verb::With(OnFull::IfRoom),
+                "{verb:?}: {error}"
             );
         }
         drop(group);
@@ -158,22 +170,14 @@ fn without_a_guard_as_with_one() {
     }
 }
 
-/// A guard holds fewer bytes than were asked for; an amount alone cannot say so, and is refused.
+/// A guard holds fewer bytes than were asked for, and an amount says how many were charged.
 #[test]
 fn beyond_what_a_level_counts() {
     let runtime = left_empty(build(super::bare()));
     let group = limited(&runtime.root(), "q", 10 * KIB);
-    let held = group
-        .charge_with(Bytes(u64::MAX), OnFull::Force)
-        .expect("by force");
+    let held = group.force_charge(Bytes(u64::MAX));
     assert_eq!(held.bytes(), (1 << 63) - 1);
-    let error = group
-        .raw()
-        .charge_with(1, OnFull::Force)
-        .expect_err("usage would pass 2^63");
-    assert!(
-        matches!(error, ChargeError::NoRoom { requested: 1, .. }),
-        "{error}"
-    );
+    assert_eq!(group.raw().force_charge(1), 0, "usage would pass 2^63");
+    assert!(group.try_charge(1).is_err() && group.charge(1).is_err());
     assert_eq!(group.live(), held.bytes());
 }

@@ -81,7 +81,8 @@ fn whatever_is_given_back() {
         let swap = builder.counter("swap", memcg::Unit::Bytes);
         let runtime = left_empty(build(builder));
         let group = limited(&runtime.root(), "q", 8 * KIB);
-        let (below, other) = (create(&group, "below"), create(&runtime.root(), "other"));
+        let below = create(&group, "below");
+        let other = create(&runtime.root(), "other");
         let ways: [(&str, Way); 7] = [
             ("drop", |held, _| drop(held)),
             ("shrink", |mut held, other| {
@@ -115,7 +116,7 @@ fn whatever_is_given_back() {
         }
         // And as part of a set.
         let held = group
-            .charge_set(&[(memcg::Counter::MEMORY, 8 * KIB), (swap, 1)])
+            .charge_set(&[(memcg::CounterKey::MEMORY, 8 * KIB), (swap, 1)])
             .expect("room");
         let mut waiter = in_line(&below, 5 * KIB);
         drop(held);

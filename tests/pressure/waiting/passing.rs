@@ -71,7 +71,8 @@ fn not_from_far_behind() {
 fn other_levels_are_other_lines() {
     for runtime in runtimes() {
         let root = runtime.root();
-        let (group, other) = (limited(&root, "q", 100 * KIB), create(&root, "other"));
+        let group = limited(&root, "q", 100 * KIB);
+        let other = create(&root, "other");
         let _held = charge(&group, 50 * KIB);
         let _first = in_line(&group, 64 * KIB);
         assert_eq!(pass(&group, KIB), 64);
@@ -104,7 +105,8 @@ fn counted_exactly_among_threads() {
             let first = in_line(&group, 64 * KIB);
             let start = Barrier::new(THREADS);
             let passed: u64 = thread::scope(|scope| {
-                let (start, pass) = (&start, &pass);
+                let start = &start;
+                let pass = &pass;
                 let threads = below.iter().map(|group| {
                     scope.spawn(move || {
                         start.wait();
@@ -129,13 +131,11 @@ fn counted_exactly_among_threads() {
 #[test]
 fn in_every_verb() {
     for runtime in runtimes() {
-        let (group, other) = (
-            limited(&runtime.root(), "q", 100 * KIB),
-            create(&runtime.root(), "other"),
-        );
+        let group = limited(&runtime.root(), "q", 100 * KIB);
+        let other = create(&runtime.root(), "other");
         let mut held = charge(&group, 40 * KIB);
         let _first = in_line(&group, 64 * KIB);
-        let memory = memcg::Counter::MEMORY;
+        let memory = memcg::CounterKey::MEMORY;
         let mut moved = charge(&other, 8 * KIB);
         for _ in 0..2 {
             held.grow(Bytes(8 * KIB)).expect("it may pass");
@@ -156,7 +156,7 @@ fn in_every_verb() {
             group.charge_set(&[(memory, 1)]).is_err()
                 && group.charge_with(1, OnFull::Reclaim).is_err()
         );
-        assert!(group.charge_with(1, memcg::OnFull::Refuse).is_err());
+        assert!(group.charge(1).is_err() && group.try_charge(1).is_err());
         assert_eq!(
             (held.bytes(), moved.group(), group.live()),
             (40 * KIB, other.clone(), 40 * KIB)
@@ -169,7 +169,8 @@ fn in_every_verb() {
 fn what_is_refused_above_has_passed_no_charge() {
     for runtime in runtimes() {
         let top = limited(&runtime.root(), "top", 100 * KIB);
-        let (group, other) = (limited(&top, "q", 80 * KIB), create(&top, "other"));
+        let group = limited(&top, "q", 80 * KIB);
+        let other = create(&top, "other");
         let _held = charge(&group, 40 * KIB);
         let mut rest = charge(&other, 60 * KIB);
         let _first = in_line(&group, 64 * KIB);

@@ -96,7 +96,8 @@ fn credit_from_before_passes_no_charge() {
         let runtime = left_empty(build(builder));
         let top = limited(&runtime.root(), "top", 1_024 * KIB);
         let group = create(&top, "q");
-        let (go, gone) = (Barrier::new(2), Barrier::new(2));
+        let go = Barrier::new(2);
+        let gone = Barrier::new(2);
         thread::scope(|scope| {
             let passed = scope.spawn(|| {
                 let held = charge(&group, KIB);

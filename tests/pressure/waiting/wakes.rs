@@ -21,11 +21,14 @@ use super::{
 fn once_for_each_admission() {
     for runtime in runtimes() {
         let group = limited(&runtime.root(), "q", 4 * KIB);
-        let (waited, woken) = (AtomicU64::new(0), AtomicU64::new(0));
+        let waited = AtomicU64::new(0);
+        let woken = AtomicU64::new(0);
         let held = charge(&group, 4 * KIB);
         thread::scope(|scope| {
             for number in 0..4 {
-                let (group, waited, woken) = (create(&group, &number.to_string()), &waited, &woken);
+                let group = create(&group, &number.to_string());
+                let waited = &waited;
+                let woken = &woken;
                 scope.spawn(move || {
                     for round in 0..500 {
                         let mut waiter = Polled::new(
@@ -96,7 +99,8 @@ fn through_the_last_waker() {
 fn a_poll_too_many_is_none() {
     for runtime in runtimes() {
         let (group, held) = full(&runtime);
-        let (mut first, mut second) = (in_line(&group, 6 * KIB), in_line(&group, 6 * KIB));
+        let mut first = in_line(&group, 6 * KIB);
+        let mut second = in_line(&group, 6 * KIB);
         for _ in 0..100 {
             assert!(first.poll().is_pending() && second.poll().is_pending());
         }
@@ -152,7 +156,8 @@ fn wakers_may_do_anything() {
             .map(|_| Polled::new(group.charge_async(Bytes(KIB))))
             .collect();
         for waiter in &mut waiters {
-            let (group, called) = (group.clone(), Arc::clone(&called));
+            let group = group.clone();
+            let called = Arc::clone(&called);
             // The first drops a future that waits as well.
             let mut other = other.take();
             let waker = does(move || {

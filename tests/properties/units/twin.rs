@@ -123,7 +123,8 @@ fn check_printed(text: &str, limit: Limit) {
 
 /// The position is one of the text's, and what stands before it is not to blame.
 fn check_fault(text: &str, fault: ParseLimitError) {
-    let (position, kind) = (fault.position(), fault.kind());
+    let position = fault.position();
+    let kind = fault.kind();
     assert!(
         text.starts_with(fault.input()) && (fault.input() == text || text.len() > 64),
         "{fault} of {text:?}"

@@ -1,10 +1,10 @@
 //! Items of another builder: they count nothing, and that is counted.
 
-use memcg::{Freshness, Group, Runtime, RuntimeBuilder, Stat, Unit};
+use memcg::{Freshness, Group, Runtime, RuntimeBuilder, StatKey, Unit};
 
 use super::{assert_exact, build, charge};
 
-fn with(names: &[&str]) -> (RuntimeBuilder, Vec<Stat>) {
+fn with(names: &[&str]) -> (RuntimeBuilder, Vec<StatKey>) {
     let mut builder = Runtime::builder();
     let stats = names
         .iter()
@@ -15,7 +15,7 @@ fn with(names: &[&str]) -> (RuntimeBuilder, Vec<Stat>) {
 
 /// The item is none of the runtime's: neither read nor counted, and each addition is told.
 #[track_caller]
-fn assert_foreign(runtime: &Runtime, group: &Group, stat: Stat) {
+fn assert_foreign(runtime: &Runtime, group: &Group, stat: StatKey) {
     let before = runtime.counts();
     let all = || {
         runtime
@@ -37,8 +37,10 @@ fn assert_foreign(runtime: &Runtime, group: &Group, stat: Stat) {
 
 #[test]
 fn an_item_of_another_builder_counts_nothing() {
-    let ((ours, our), (theirs, their)) = (with(&["rows", "hits"]), with(&["rows", "hits", "more"]));
-    let (ours, theirs) = (build(ours), build(theirs));
+    let (ours, our) = with(&["rows", "hits"]);
+    let (theirs, their) = with(&["rows", "hits", "more"]);
+    let ours = build(ours);
+    let theirs = build(theirs);
     for stat in &their {
         // On cells that are not there yet, and on cells that are.
         assert_foreign(&ours, &ours.root(), *stat);
@@ -51,8 +53,8 @@ fn an_item_of_another_builder_counts_nothing() {
     assert_exact(&ours.root(), our[1], 0, 0);
     // Those built in are every thread's.
     for runtime in [&ours, &theirs] {
-        runtime.root().stat_add(Stat::ANON, 9);
-        assert_exact(&runtime.root(), Stat::ANON, 9, 9);
+        runtime.root().stat_add(StatKey::ANON, 9);
+        assert_exact(&runtime.root(), StatKey::ANON, 9, 9);
     }
 }
 
@@ -80,7 +82,8 @@ fn an_item_declared_on_a_clone_is_the_clones_alone() {
     let (mut one, before) = with(&["rows"]);
     let two = one.clone();
     let late = one.stat("late", Unit::Events);
-    let (one, two) = (build(one), build(two));
+    let one = build(one);
+    let two = build(two);
     one.root().stat_add(late, 11);
     assert_exact(&one.root(), late, 11, 11);
     assert_foreign(&two, &two.root(), late);
@@ -95,12 +98,11 @@ fn an_item_declared_on_a_clone_is_the_clones_alone() {
 fn clones_declare_items_of_their_own() {
     let (mut one, _) = with(&["rows"]);
     let mut two = one.clone();
-    let (bytes, events) = (
-        one.stat("late", Unit::Bytes),
-        two.stat("late", Unit::Events),
-    );
+    let bytes = one.stat("late", Unit::Bytes);
+    let events = two.stat("late", Unit::Events);
     assert_ne!(bytes, events);
-    let (one, two) = (build(one), build(two));
+    let one = build(one);
+    let two = build(two);
     assert_foreign(&two, &two.root(), bytes);
     assert_foreign(&one, &one.root(), events);
     one.root().stat_add(bytes, 11);

@@ -1,18 +1,19 @@
 //! Groups that went offline: what they counted stays in the figures of those above, exactly, and is
 //! no other thread's.
 
-use memcg::{Freshness, Stat};
+use memcg::{Freshness, StatKey};
 
 use super::{Other, assert_exact, assert_honest, build, charge, create, kinds};
 
-const STAT: Stat = Stat::SLAB;
+const STAT: StatKey = StatKey::SLAB;
 
 /// Every thread that has a handle writes a last time and drops it. No thread flushes meanwhile.
 #[test]
 fn what_the_last_holder_wrote_is_with_the_parent() {
     for builder in kinds() {
         let runtime = build(builder);
-        let (root, others) = (runtime.root(), [Other::spawn(), Other::spawn()]);
+        let root = runtime.root();
+        let others = [Other::spawn(), Other::spawn()];
         let acme = create(&root, "acme");
         acme.stat_add(STAT, 1_000_000);
         let mut sum = 0;

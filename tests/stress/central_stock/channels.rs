@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 
-use memcg::expert::CentralStock;
+use memcg::CentralStock;
 use memcg::{Bytes, Charge, Limit, Limits, OnFull, Runtime};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -37,8 +37,10 @@ fn each_charge_that_waits_gets_its_turn() {
             .root()
             .create("parent", Limits::new().max(Limit::Bytes(MAX)))
             .expect("a name");
-        let (steps, waits) = (Arc::new(AtomicU64::new(0)), AtomicU64::new(0));
-        let (progress, described) = (Arc::clone(&steps), parent.clone());
+        let steps = Arc::new(AtomicU64::new(0));
+        let waits = AtomicU64::new(0);
+        let progress = Arc::clone(&steps);
+        let described = parent.clone();
         let describe = Arc::new(move || {
             format!(
                 "{} wait, usage {}, live {}",
@@ -58,7 +60,9 @@ fn each_charge_that_waits_gets_its_turn() {
                 let stock =
                     CentralStock::of(&parent.create(number, Limits::new()).expect("a free number"));
                 let (to, from) = channel::<Charge>();
-                let (consumer, steps, waits) = (stock.clone(), &steps, &waits);
+                let consumer = stock.clone();
+                let steps = &steps;
+                let waits = &waits;
                 scope.spawn(move || {
                     for charge in from {
                         consumer.give_back(charge);

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use memcg::expert::CentralStock;
+use memcg::CentralStock;
 use memcg::{Bytes, Charge, ChargeError, Limit, Limits, OnFull};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -71,7 +71,8 @@ impl Lane {
         if lock(&queue.messages).len() > HELD_MAX {
             return self.consume(world);
         }
-        let (stock, bytes) = (queue.stock(), Bytes(self.bytes()));
+        let stock = queue.stock();
+        let bytes = Bytes(self.bytes());
         let charge = match stock.charge_if_room(bytes) {
             Some(charge) => Some(charge),
             None if self.rng.random_bool(0.1) => {
@@ -85,7 +86,8 @@ impl Lane {
 
     fn consume(&mut self, world: &World) {
         let queue = &world.queues[self.thread % 2];
-        let (message, stock) = (lock(&queue.messages).pop_front(), queue.stock());
+        let message = lock(&queue.messages).pop_front();
+        let stock = queue.stock();
         if let Some(charge) = message {
             self.give_back(&stock, charge);
         }
@@ -98,7 +100,8 @@ impl Lane {
     }
 
     fn keep_one(&mut self, world: &World) {
-        let (queue, bytes) = (self.rng.random_range(0..2), self.bytes());
+        let queue = self.rng.random_range(0..2);
+        let bytes = self.bytes();
         self.held
             .extend(world.queues[queue].stock().charge_if_room(Bytes(bytes)));
         self.trim();

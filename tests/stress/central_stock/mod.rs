@@ -102,14 +102,12 @@ impl Stress {
         };
         // Those that move limits make fewer steps: each costs as much as many.
         let work = |thread| {
-            self.work(
-                thread,
-                if thread < PAIRS {
-                    ops
-                } else {
-                    ops.div_ceil(20)
-                },
-            )
+            let steps = if thread < PAIRS {
+                ops
+            } else {
+                ops.div_ceil(20)
+            };
+            self.work(thread, steps)
         };
         stretches(THREADS, POINTS_PER_TREE, seed, work, rest);
         let world = self
@@ -126,7 +124,8 @@ impl Stress {
         let ops = crate::ops(OPS);
         let points = POINTS_MIN.max(ops / OPS_PER_POINT_MAX);
         let ops_per_thread = (ops / points / PAIRS as u64).max(1);
-        let (progress, begin) = (Arc::clone(&self.steps), Instant::now());
+        let progress = Arc::clone(&self.steps);
+        let begin = Instant::now();
         let watchdog = Watchdog::start(
             what,
             PATIENCE,
@@ -140,11 +139,9 @@ impl Stress {
         });
         drop(watchdog);
         let sum = |of: fn(&Lane) -> u64| self.lanes.iter().map(|lane| of(&lock(lane))).sum::<u64>();
-        let (taken, kept, offline) = (
-            sum(|lane| lane.taken),
-            sum(|lane| lane.kept),
-            sum(|lane| lane.offline),
-        );
+        let taken = sum(|lane| lane.taken);
+        let kept = sum(|lane| lane.kept);
+        let offline = sum(|lane| lane.offline);
         println!(
             "{ops} operations, {points} quiescent points: {taken} taken, {kept} found kept, {offline} groups offline, \
              {samples} samples, {:.1?}",

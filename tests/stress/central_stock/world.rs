@@ -3,8 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 
-use memcg::expert::CentralStock;
-use memcg::expert::{BarrierMode, Inspect};
+use memcg::CentralStock;
+use memcg::barrier::BarrierMode;
 use memcg::{Bytes, Charge, Group, GroupId, Limit, Limits, Runtime};
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -92,10 +92,8 @@ impl World {
 
     /// Looks once: how many looks were conclusive.
     pub(crate) fn sample(&self) -> u64 {
-        let (usage, bound) = (
-            self.parent.usage(),
-            self.runtime.root().memory().stocked_bound(),
-        );
+        let usage = self.parent.usage();
+        let bound = self.runtime.root().memory().stocked_bound();
         assert!(
             bound <= self.budget,
             "bound {bound}, budget {}",
@@ -124,11 +122,9 @@ impl World {
             }
         }
         let root = self.runtime.root();
-        for group in root.descendants().chain([root.clone()]) {
-            let (expected, stocked) = (
-                live.get(&group.id()).copied().unwrap_or(0),
-                group.memory().stocked(),
-            );
+        for group in root.inspect().descendants().chain([root.clone()]) {
+            let expected = live.get(&group.id()).copied().unwrap_or(0);
+            let stocked = group.memory().stocked();
             let path = group.path();
             assert_eq!(
                 (group.live(), group.usage()),

@@ -3,8 +3,7 @@
 use std::sync::Mutex;
 
 use memcg::errors::CreateError;
-use memcg::expert::Inspect;
-use memcg::{Bytes, Charge, ChargeError, Counter, Group, Limit, Limits};
+use memcg::{Bytes, Charge, ChargeError, CounterKey, Group, Limit, Limits};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -49,13 +48,17 @@ impl Lane {
             60..320 => self.charge(world),
             320..400 => self.raw(world),
             400..420 => {
-                let (group, bytes) = (world.any_group(&mut self.rng), self.bytes());
+                let group = world.any_group(&mut self.rng);
+                let bytes = self.bytes();
                 self.held
                     .push(world.forced.run(|| group.force_charge(Bytes(bytes))));
             }
             420..460 => {
                 let group = world.any_group(&mut self.rng);
-                let amounts = [(Counter::MEMORY, self.bytes()), (world.spill, self.bytes())];
+                let amounts = [
+                    (CounterKey::MEMORY, self.bytes()),
+                    (world.spill, self.bytes()),
+                ];
                 match group.charge_set(&amounts) {
                     Ok(set) => self.held.extend(set),
                     Err(error) => self.refused(&error),
@@ -141,6 +144,7 @@ impl Lane {
             2 => drop(group.memory().drain()),
             3 => assert!(
                 group
+                    .inspect()
                     .descendants()
                     .all(|below| below.ancestors().any(|above| above == group))
             ),
@@ -155,7 +159,7 @@ impl Lane {
             7 | 8 => _ = world.runtime().release_thread_credit(),
             _ => drop(std::hint::black_box((
                 group.live(),
-                group.live_local(),
+                group.inspect().live_local(),
                 group.peak(),
                 group.path(),
             ))),
@@ -198,8 +202,14 @@ impl Lane {
     }
 
     pub(crate) fn charge(&mut self, world: &World) {
-        let (group, bytes) = (world.any_group(&mut self.rng), self.bytes());
-        match group.charge(Bytes(bytes)) {
+        let group = world.any_group(&mut self.rng);
+        let bytes = self.bytes();
+        let charged = if self.rng.random_bool(0.3) {
+            group.try_charge(Bytes(bytes))
+        } else {
+            group.charge(Bytes(bytes))
+        };
+        match charged {
             Ok(charge) => self.held.push(charge),
             Err(error) => self.refused(&error),
         }
@@ -211,7 +221,13 @@ impl Lane {
         match self.rng.random_range(0..16) {
             0..6 => {
                 let group = world.any_group(&mut self.rng);
-                match group.raw().charge(Bytes(bytes)) {
+                let raw = group.raw();
+                let charged = if self.rng.random_bool(0.3) {
+                    raw.try_charge(Bytes(bytes))
+                } else {
+                    raw.charge(Bytes(bytes))
+                };
+                match charged {
                     Ok(()) => self.raw.push((group, bytes)),
                     Err(error) => self.refused(&error),
                 }
@@ -266,7 +282,8 @@ impl Lane {
         let Some(mut charge) = self.pick() else {
             return;
         };
-        let (bytes, had) = (self.bytes(), charge.bytes());
+        let bytes = self.bytes();
+        let had = charge.bytes();
         let result = match self.rng.random_range(0..10) {
             0 => charge.grow(Bytes(bytes)),
             1 => charge.resize(Bytes(bytes)),

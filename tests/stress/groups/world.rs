@@ -3,18 +3,31 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
 
-use memcg::expert::{BarrierMode, FixedBatch};
-use memcg::{Bytes, Charge, ChargeError, Counter, Group, GroupId, Limit, Limits, Runtime};
+use memcg::barrier::BarrierMode;
+use memcg::{
+    Bytes, Charge, ChargeError, ChargeFuture, CounterKey, Group, GroupId, Limit, Limits, Runtime,
+};
 use rand::RngExt;
 use rand::rngs::SmallRng;
 
 use super::lock;
 use crate::forced::Forced;
+use crate::support::poll::poll_for;
 
 /// Groups that stay for the life of their tree, and places for those that do not.
 pub(crate) const PERMANENT: usize = 6;
 pub(crate) const PASSING: usize = 24;
+
+/// With no time to wait in line.
+fn at_once(charge: ChargeFuture) -> Result<Charge, ChargeError> {
+    match poll_for(&mut charge.timeout(Duration::ZERO), Duration::MAX) {
+        Poll::Ready(ended) => ended,
+        Poll::Pending => unreachable!("its time is over"),
+    }
+}
 
 // === impl Stay ===
 
@@ -49,7 +62,7 @@ impl Stay {
 pub(crate) struct World {
     /// Dropped early now and then.
     pub(crate) runtime: Option<Runtime>,
-    pub(crate) spill: Counter,
+    pub(crate) spill: CounterKey,
     pub(crate) stays: Vec<Stay>,
     pub(crate) passing: Vec<Mutex<Option<Group>>>,
     /// Ids of groups that were there once.
@@ -109,10 +122,13 @@ impl World {
 
     /// Looks once; `false` when a limit or a forced charge came in between.
     pub(crate) fn sample(&self, stay: &Stay) -> bool {
-        let (setting, still) = (stay.setting.load(Ordering::SeqCst), self.forced.still());
+        let setting = stay.setting.load(Ordering::SeqCst);
+        let still = self.forced.still();
         // Forced excess first: while none is added it only falls, so it was at least as large when
         // usage was read.
-        let (forced, max, usage) = (stay.group.forced(), stay.group.max(), stay.group.usage());
+        let forced = stay.group.forced();
+        let max = stay.group.max();
+        let usage = stay.group.usage();
         let quiet = still.is_some() && self.forced.still() == still;
         if !quiet || setting % 2 == 1 || stay.setting.load(Ordering::SeqCst) != setting {
             return false;
@@ -151,7 +167,9 @@ impl World {
             assert_eq!(group.live() + spilt, bytes, "{}", group.path());
         }
         for stay in &self.stays {
-            let (usage, forced, max) = (stay.group.usage(), stay.group.forced(), stay.group.max());
+            let usage = stay.group.usage();
+            let forced = stay.group.forced();
+            let max = stay.group.max();
             let ordinary = usage
                 .checked_sub(forced)
                 .expect("what was forced in is part of usage");
@@ -172,6 +190,16 @@ impl World {
     /// All that is left below every limit is admitted to the byte, wherever the credit is; one more
     /// is not.
     pub(crate) fn check_never_refused(&self, group: &Group) {
+        self.check_never_refused_by(group, |bytes| group.charge(Bytes(bytes)));
+        self.check_never_refused_by(group, |bytes| group.try_charge(Bytes(bytes)));
+        self.check_never_refused_by(group, |bytes| at_once(group.charge_async(Bytes(bytes))));
+    }
+
+    fn check_never_refused_by(
+        &self,
+        group: &Group,
+        charge: impl Fn(u64) -> Result<Charge, ChargeError>,
+    ) {
         let levels = || group.ancestors().chain([group.clone()]);
         let margin = levels()
             .map(|level| level.max().saturating_sub(level.live()))
@@ -180,11 +208,15 @@ impl World {
         if margin > 1 << 40 || group.is_offline() {
             return;
         }
-        let rest = group
-            .charge(Bytes(margin))
-            .unwrap_or_else(|refused| panic!("{margin} are left: {refused}"));
-        let refused = group.charge(1).expect_err("one more than is left");
-        assert!(matches!(refused, ChargeError::Limit(_)), "{refused}");
+        let rest = charge(margin).unwrap_or_else(|refused| panic!("{margin} are left: {refused}"));
+        let refused = charge(1).expect_err("one more than is left");
+        assert!(
+            matches!(
+                refused,
+                ChargeError::Limit(_) | ChargeError::TimedOut { .. }
+            ),
+            "{refused}"
+        );
         drop(rest);
     }
 

@@ -45,7 +45,8 @@ fn wait(scene: &Scene, form: Form) -> Charge {
 /// when it comes, else from when it is in line.
 fn round(form: Form, place: Place, at_once: bool, queues: bool) -> u64 {
     let scene = Arc::new(Scene::new(place, at_once));
-    let (watched, described) = (Arc::clone(&scene), Arc::clone(&scene));
+    let watched = Arc::clone(&scene);
+    let described = Arc::clone(&scene);
     let progress = move || watched.steps.load(Ordering::Relaxed);
     let describe = Arc::new(move || described.level.snapshot(usize::MAX).to_string());
     let _watchdog = Watchdog::start("large waiter", WITHIN, progress, describe);
@@ -91,10 +92,8 @@ fn as_many_bytes_pass_it_as_it_asks_for() {
         }
         for (at_once, queues) in [(true, false), (true, true), (false, false), (false, true)] {
             let passed = round(form, place, at_once, queues);
-            let (from, how) = (
-                ["in line", "under way"][usize::from(at_once)],
-                ["try", "queue"][usize::from(queues)],
-            );
+            let from = if at_once { "under way" } else { "in line" };
+            let how = if queues { "queue" } else { "try" };
             println!(
                 "{form:?}, {place:?}, others {from} {how}: {:.1} of {} MiB passed",
                 mib(passed),

@@ -99,7 +99,8 @@ fn live(seed: u64, done: &AtomicU64, tally: &Arc<Tally>) {
     let heap = Heap::default();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (scene, heap, done) = (&scene, &heap, done);
+            let scene = &scene;
+            let heap = &heap;
             let work = move |ops, seed| {
                 let mut rng = SmallRng::seed_from_u64(seed);
                 for _ in 0..ops {
@@ -151,7 +152,8 @@ fn nothing_is_left_of_what_outlived_its_group_its_runtime_and_its_thread() {
         move || progress.load(Ordering::Relaxed),
         Arc::new(|| String::from("no state beside the heap")),
     );
-    let (tally, objects) = (Arc::default(), scene::objects());
+    let tally = Arc::default();
+    let objects = scene::objects();
     for seed in 1..=ops.div_ceil(OPS_PER_LIFE) {
         live(seed, &done, &tally);
         assert_eq!(

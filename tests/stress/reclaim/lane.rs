@@ -1,7 +1,6 @@
 //! The work of one thread.
 
 use memcg::errors::CreateError;
-use memcg::expert::Inspect;
 use memcg::{Bytes, Charge, ChargeError, Limit, Limits};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -55,7 +54,8 @@ impl Lane {
             60..90 => world.answer(self.rng.random_bool(0.8)),
             90..100 => world.register(&mut self.rng),
             100..110 => {
-                let (group, bytes) = (world.any_group(&mut self.rng), self.bytes() / 4);
+                let group = world.any_group(&mut self.rng);
+                let bytes = self.bytes() / 4;
                 self.held
                     .push(world.forced.run(|| group.force_charge(Bytes(bytes))));
             }
@@ -67,7 +67,8 @@ impl Lane {
                 }
             }
             500..800 => {
-                let (group, bytes) = (world.any_group(&mut self.rng), self.bytes());
+                let group = world.any_group(&mut self.rng);
+                let bytes = self.bytes();
                 match group.charge(Bytes(bytes)) {
                     Ok(charge) => {
                         self.admitted += 1;
@@ -137,11 +138,11 @@ impl Lane {
                 let figures = (
                     group.memory().effective_min(&root.memory()),
                     group.memory().effective_low(&root.memory()),
-                    group.descendants_in_excess(),
+                    group.inspect().descendants_in_excess(),
                 );
                 std::hint::black_box((
                     figures,
-                    group.is_in_excess(),
+                    group.inspect().is_in_excess(),
                     group.events(),
                     group.events().local(),
                 ));

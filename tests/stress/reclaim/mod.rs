@@ -124,11 +124,12 @@ fn every_thread_at_the_limit() {
             before(info);
         }
     }));
-    let points = (ops / OPS_PER_POINT_MAX).max(if cfg!(debug_assertions) {
+    let least = if cfg!(debug_assertions) {
         20
     } else {
         POINTS_MIN
-    });
+    };
+    let points = (ops / OPS_PER_POINT_MAX).max(least);
     let ops_per_thread = (ops / points / THREADS as u64).max(1);
     let stress = Stress::new(1);
     let begin = Instant::now();
@@ -140,7 +141,8 @@ fn every_thread_at_the_limit() {
         },
     );
     let sum = |of: fn(&Lane) -> u64| stress.lanes.iter().map(|lane| of(&lock(lane))).sum::<u64>();
-    let (refusals, admitted) = (sum(|lane| lane.refusals), sum(|lane| lane.admitted));
+    let refusals = sum(|lane| lane.refusals);
+    let admitted = sum(|lane| lane.admitted);
     println!(
         "{ops} operations, {points} points of rest, {admitted} admitted, {refusals} refused, {samples} samples, {:.1?}",
         begin.elapsed()

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::expert::{BarrierMode, FixedBatch, Inspect};
+use memcg::barrier::BarrierMode;
 use memcg::{
-    Bytes, Charge, ChargeError, Group, GroupId, Later, Limit, Limits, Priority, Reclaim,
-    ReclaimContext, Registration, Runtime,
+    Bytes, Charge, ChargeError, Group, GroupId, Limit, Limits, Reclaim, ReclaimContext,
+    ReclaimPriority, ReclaimPromise, Registration, Runtime,
 };
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -51,10 +51,13 @@ impl Stay {
 
     /// Looks once; `false` when a limit or a forced charge came in between.
     pub(crate) fn sample(&self) -> bool {
-        let (setting, still) = (self.setting.load(Ordering::SeqCst), self.forced.still());
+        let setting = self.setting.load(Ordering::SeqCst);
+        let still = self.forced.still();
         // Forced excess first: while none is added it only falls, so it was at least as large when
         // usage was read.
-        let (forced, max, usage) = (self.group.forced(), self.group.max(), self.group.usage());
+        let forced = self.group.forced();
+        let max = self.group.max();
+        let usage = self.group.usage();
         let quiet = still.is_some() && self.forced.still() == still;
         if !quiet || setting % 2 == 1 || self.setting.load(Ordering::SeqCst) != setting {
             return false;
@@ -84,7 +87,7 @@ enum Character {
     Works,
 }
 
-type Due = Arc<Mutex<Vec<(Later, Arc<Shelf>)>>>;
+type Due = Arc<Mutex<Vec<(ReclaimPromise, Arc<Shelf>)>>>;
 
 /// The memory of a cache, and whether it may be asked.
 struct Shelf {
@@ -124,7 +127,7 @@ impl Reclaim for Cache {
             Character::Boasts => want,
             Character::Panics => std::panic::panic_any(ON_PURPOSE),
             Character::Later => {
-                lock(&self.due).push((context.later(), Arc::clone(&self.shelf)));
+                lock(&self.due).push((context.promise(), Arc::clone(&self.shelf)));
                 0
             }
             Character::Works => {
@@ -162,7 +165,7 @@ impl Kept {
             character,
             due: Arc::clone(&world.due),
         };
-        let registration = group.register_reclaimer(Arc::new(cache), Priority::NORMAL);
+        let registration = group.register_reclaimer(Arc::new(cache), ReclaimPriority::NORMAL);
         Self {
             group: group.clone(),
             shelf,
@@ -257,7 +260,8 @@ impl World {
             builder = builder.barrier(BarrierMode::Fence);
         }
         let runtime = builder.build().expect("a configuration that holds");
-        let (forced, shared) = (Arc::<Forced>::default(), Shared::default());
+        let forced = Arc::<Forced>::default();
+        let shared = Shared::default();
         let mut stays = vec![Stay::new(runtime.root(), &forced)];
         while stays.len() < STAYS {
             let parent = rng.random_range(0..stays.len().min(4));
@@ -381,23 +385,35 @@ impl World {
         for group in self
             .runtime
             .root()
+            .inspect()
             .descendants()
             .chain([self.runtime.root()])
         {
-            let (usage, forced, max) = (group.usage(), group.forced(), group.max());
+            let usage = group.usage();
+            let forced = group.forced();
+            let max = group.max();
             assert!(
                 usage - forced <= max,
                 "{}: usage {usage}, forced {forced}, max {max}",
                 group.path()
             );
             assert_eq!(
-                group.is_in_excess(),
-                usage > group.soft(),
+                group.inspect().is_in_excess(),
+                usage > group.inspect().soft(),
                 "{}",
                 group.path()
             );
-            let below = group.descendants().filter(Group::is_in_excess).count() as u64;
-            assert_eq!(group.descendants_in_excess(), below, "{}", group.path());
+            let below = group
+                .inspect()
+                .descendants()
+                .filter(|group| group.inspect().is_in_excess())
+                .count() as u64;
+            assert_eq!(
+                group.inspect().descendants_in_excess(),
+                below,
+                "{}",
+                group.path()
+            );
         }
         assert_eq!(
             self.shared.late.load(Ordering::SeqCst),
@@ -435,7 +451,8 @@ impl World {
         let room = root.max();
         let bytes = room.saturating_sub(root.live()) + there / 2;
         if bytes <= room {
-            let (mut made, mut usage) = (root.charge(Bytes(bytes)), u64::MAX);
+            let mut made = root.charge(Bytes(bytes));
+            let mut usage = u64::MAX;
             while made.is_err() && root.usage() < usage {
                 usage = root.usage();
                 made = root.charge(Bytes(bytes));
@@ -471,7 +488,11 @@ impl World {
         root.memory().drain();
         assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
         assert_eq!(
-            (root.usage(), root.forced(), root.descendants_in_excess()),
+            (
+                root.usage(),
+                root.forced(),
+                root.inspect().descendants_in_excess()
+            ),
             (0, 0, 0)
         );
         let verdict = runtime.verify();

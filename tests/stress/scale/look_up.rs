@@ -17,10 +17,12 @@ const LOOK_UPS: usize = if cfg!(debug_assertions) {
 /// Whatever one thread looks up. Returns how many of those that come and go it found by id.
 fn look_up(world: &World, seed: u64, passed: &Mutex<Vec<GroupId>>, _one: Look<'_>) -> usize {
     let mut rng = SmallRng::seed_from_u64(seed);
-    let (runtime, below) = (&world.runtime, world.stays[0].len());
+    let runtime = &world.runtime;
+    let below = world.stays[0].len();
     let mut found = 0;
     for _ in 0..LOOK_UPS {
-        let (tenant, query) = (rng.random_range(0..TENANTS), rng.random_range(0..below));
+        let tenant = rng.random_range(0..TENANTS);
+        let query = rng.random_range(0..below);
         let stays = &world.stays[tenant][query];
         let path = format!("/tenant{tenant}/q{query}");
         match rng.random_range(0..6) {
@@ -73,9 +75,12 @@ fn look_up(world: &World, seed: u64, passed: &Mutex<Vec<GroupId>>, _one: Look<'_
 fn by_path_and_by_id_while_two_threads_create_and_destroy() {
     let _alone = alone();
     let world = World::of(Runtime::builder(), groups());
-    let (looks, passed) = (Looks::of(2), Mutex::default());
+    let looks = Looks::of(2);
+    let passed = Mutex::default();
     std::thread::scope(|scope| {
-        let (world, looks, passed) = (&world, &looks, &passed);
+        let world = &world;
+        let looks = &looks;
+        let passed = &passed;
         let come: Vec<_> = (0..2)
             .map(|thread| scope.spawn(move || world.come_and_go(thread, looks, passed)))
             .collect();

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
-use memcg::expert::Inspect;
 use memcg::{Bytes, Group, GroupId, Limits, Runtime};
 
 use super::{GROUPS, Look, Looks, TENANTS, World, alone, create, groups};
@@ -45,7 +44,10 @@ fn see(world: &World, seen: &[Group]) {
 fn walk(world: &World, what: usize, _one: Look<'_>) {
     for round in 0..WALKS {
         match what {
-            0 => see(world, &world.root.descendants().collect::<Vec<_>>()),
+            0 => see(
+                world,
+                &world.root.inspect().descendants().collect::<Vec<_>>(),
+            ),
             1 => {
                 for tenant in &world.tenants {
                     let seen = tenant.children();
@@ -102,9 +104,12 @@ fn walk(world: &World, what: usize, _one: Look<'_>) {
 fn walks_see_what_stays_once_while_two_threads_create_and_destroy() {
     let _alone = alone();
     let world = World::of(builder(), groups() / SCALE);
-    let (looks, passed) = (Looks::of(4), Mutex::default());
+    let looks = Looks::of(4);
+    let passed = Mutex::default();
     std::thread::scope(|scope| {
-        let (world, looks, passed) = (&world, &looks, &passed);
+        let world = &world;
+        let looks = &looks;
+        let passed = &passed;
         let come: Vec<_> = (0..2)
             .map(|thread| scope.spawn(move || world.come_and_go(thread, looks, passed)))
             .collect();
@@ -133,7 +138,8 @@ fn the_count_adds_up_at_every_look_while_idle_groups_come_and_go() {
     let looks = Looks::of(1);
     std::thread::scope(|scope| {
         for thread in 0..3 {
-            let (world, looks) = (&world, &looks);
+            let world = &world;
+            let looks = &looks;
             scope.spawn(move || {
                 let limits = Limits::new().min(10).low(20);
                 let mut come = 0;
@@ -159,7 +165,8 @@ fn the_count_adds_up_at_every_look_while_idle_groups_come_and_go() {
                 verdict.counter_count() >= world.len(),
                 "round {round}: {verdict}"
             );
-            let (online, dying) = (world.runtime.group_count(), world.runtime.dying_count());
+            let online = world.runtime.group_count();
+            let dying = world.runtime.dying_count();
             assert!(
                 (world.len()..=world.len() + 6).contains(&online) && dying <= 6,
                 "{online} online, {dying} dying"

@@ -4,14 +4,14 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, RuntimeBuilder, StatKey};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{Done, ops};
 use crate::support::turns::turn;
 
-const STAT: Stat = Stat::WORKINGSET_REFAULT;
+const STAT: StatKey = StatKey::WORKINGSET_REFAULT;
 /// The gauge is never below 0, and never above this.
 const MOST: i64 = 55;
 /// Each has a group of its own at each level; half of them raise the gauge, half lower it.
@@ -81,7 +81,8 @@ impl Gauge {
         let done = self.done.load(Ordering::SeqCst);
         let exact = self.levels[0].read(Freshness::Exact);
         let begun = self.begun.load(Ordering::SeqCst);
-        let (found, error) = (exact.get(STAT), exact.max_error());
+        let found = exact.get(STAT);
+        let error = exact.max_error();
         let off = if found < 0 {
             -found
         } else {
@@ -114,12 +115,14 @@ fn an_exact_read_of_a_gauge_tells_what_moved_meanwhile() {
     let plain = Runtime::builder;
     for (seed, builder) in (0..).zip([plain(), plain().stat_batch(2), plain().stat_batch(64)]) {
         let gauge = Gauge::new(builder);
-        let (over, looks) = (AtomicBool::new(false), ops() / 1_000);
+        let over = AtomicBool::new(false);
+        let looks = ops() / 1_000;
         // Reads beside which it moved.
         let mut beside = 0;
         std::thread::scope(|scope| {
             for writer in 0..WRITERS {
-                let (gauge, over) = (&gauge, &over);
+                let gauge = &gauge;
+                let over = &over;
                 scope.spawn(move || {
                     let mut rng = SmallRng::seed_from_u64(seed * 10 + writer as u64);
                     while !over.load(Ordering::Relaxed) {

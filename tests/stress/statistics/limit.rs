@@ -3,14 +3,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::{Freshness, Group, Limits, Runtime, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, StatKey};
 
 use crate::support::turns::turn;
 
 const WRITERS: u64 = 4;
 
 /// Adds `delta` as long as the figure of `all` is below the limit. Tells how often it did.
-fn add_up_to(limit: i64, all: &Group, own: &Group, stat: Stat, delta: i64) -> u64 {
+fn add_up_to(limit: i64, all: &Group, own: &Group, stat: StatKey, delta: i64) -> u64 {
     let mut added = 0;
     while all.read(Freshness::Exact).get(stat) < limit {
         own.stat_add(stat, delta);
@@ -35,12 +35,14 @@ fn a_limit_on_a_statistic_overshoots_by_the_writers_in_flight_at_most() {
                     .expect("a name")
             })
             .collect();
-        let stat = [Stat::ANON, Stat::WORKINGSET_REFAULT][round % 2];
-        let (limit, added) = (300 * delta + delta / 2, AtomicU64::new(0));
+        let stat = [StatKey::ANON, StatKey::WORKINGSET_REFAULT][round % 2];
+        let limit = 300 * delta + delta / 2;
+        let added = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for own in &own {
                 // Half of them in the same group.
-                let (all, own) = (&all, if round % 3 == 0 { &all } else { own });
+                let all = &all;
+                let own = if round % 3 == 0 { all } else { own };
                 let added = &added;
                 scope.spawn(move || {
                     added.fetch_add(add_up_to(limit, all, own, stat, delta), Ordering::SeqCst)
@@ -64,10 +66,11 @@ fn one_writer_at_a_time_keeps_a_limit_exactly() {
     let _turn = turn(module_path!());
     let runtime = Runtime::builder().build().expect("defaults hold");
     let all = runtime.root().create("all", Limits::new()).expect("a name");
-    let stat = Stat::ANON;
+    let stat = StatKey::ANON;
     for round in 1..=100_i64 {
         let limit = round * 1_000;
-        let (group, top) = (all.clone(), all.clone());
+        let group = all.clone();
+        let top = all.clone();
         let child = std::thread::spawn(move || {
             let child = group
                 .create("child", Limits::new())

@@ -10,7 +10,6 @@ use std::sync::{Arc, Barrier};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect;
 use memcg::{Bytes, Charge, ChargeError, Group, Limit, Limits, OnFull, Runtime};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -169,7 +168,7 @@ impl Course {
         assert!(verdict.is_ok(), "{verdict}");
         let root = self.runtime.root();
         root.memory().drain();
-        for group in root.descendants().chain([root]) {
+        for group in root.inspect().descendants().chain([root]) {
             assert_eq!(
                 (group.usage(), group.forced(), group.waiting_count()),
                 (0, 0, 0),
@@ -183,14 +182,16 @@ impl Course {
 /// For the reader of a failure: what hides in stocks is what a reader looks for first.
 fn describe(root: &Group) -> String {
     let row = |group: Group| {
-        let (usage, live, stocked) = (group.usage(), group.live(), group.memory().stocked());
+        let usage = group.usage();
+        let live = group.live();
+        let stocked = group.memory().stocked();
         format!(
             "{}: usage {usage}, live {live}, stocked {stocked}, {} wait",
             group.path(),
             group.waiting_count()
         )
     };
-    let rows: Vec<String> = root.descendants().map(row).collect();
+    let rows: Vec<String> = root.inspect().descendants().map(row).collect();
     format!("{}\n{}", root.snapshot(usize::MAX), rows.join("\n"))
 }
 
@@ -199,12 +200,14 @@ fn a_thread_that_is_next_gets_what_is_given_back() {
     let _turn = turn(module_path!());
     // The storm has its time too.
     let length = Duration::from_secs(seconds()) / 2;
-    let (began, admitted) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+    let began = Instant::now();
+    let admitted = Arc::new(AtomicU64::new(0));
     let mut trees = 0;
     while began.elapsed() < length {
         trees += 1;
         let course = Course::new(trees, &admitted);
-        let (progress, root) = (Arc::clone(&admitted), course.runtime.root());
+        let progress = Arc::clone(&admitted);
+        let root = course.runtime.root();
         let describe = Arc::new(move || describe(&root));
         let watchdog = Watchdog::start(
             "baton",

@@ -95,10 +95,8 @@ fn the_watchdog_says_where_a_process_that_hangs_hangs() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let output = child.wait_with_output().expect("it is ours");
-    let (stdout, stderr) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
         !output.status.success() && !stdout.contains("not reached"),
         "{}\n{stdout}\n{stderr}",

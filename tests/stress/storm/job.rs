@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::{Cancel, Charge, Group, Registration};
+use memcg::{CancelInfo, Charge, Group, Registration};
 
 use super::lock;
 
@@ -75,13 +75,11 @@ impl Job {
     ) -> Self {
         let held = Arc::<Held>::default();
         let hook = with_hook.then(|| {
-            let (held, stopped, calls, id) = (
-                Arc::clone(&held),
-                Arc::clone(stopped),
-                Arc::clone(calls),
-                group.id(),
-            );
-            group.on_cancel(move |cancel: &Cancel| {
+            let held = Arc::clone(&held);
+            let stopped = Arc::clone(stopped);
+            let calls = Arc::clone(calls);
+            let id = group.id();
+            group.on_cancel(move |cancel: &CancelInfo| {
                 assert_eq!(cancel.group().id(), id, "the hook of another group");
                 let asks = cancel.wanted() > 0;
                 assert!(

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use memcg::expert::Inspect as _;
 use memcg::{Bytes, Charge, Event};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -74,7 +73,7 @@ impl<'a> Lane<'a> {
                 self.keep(target, charge);
             }
             80..180 => self.fill(world),
-            180..340 => self.charge(world, Form::Try, |_| Attempt::Try),
+            180..340 => self.charge(world, Form::Charge, |_| Attempt::Charge),
             340..360 => self.charge(world, Form::Undelayed, |_| Attempt::Undelayed),
             360..520 => self.charge(world, Form::Timeout, |lane| Attempt::Timeout(lane.time())),
             520..680 => self.charge(world, Form::Async, |lane| Attempt::Async(lane.time())),
@@ -83,13 +82,7 @@ impl<'a> Lane<'a> {
                 self.held.clear();
                 self.charge(world, Form::Async, |_| Attempt::AsyncForEver);
             }
-            690..780 => self.charge(world, Form::With, |lane| {
-                if lane.rng.random_bool(0.2) {
-                    Attempt::Fail
-                } else {
-                    Attempt::Timeout(lane.time())
-                }
-            }),
+            690..780 => self.charge(world, Form::Try, |_| Attempt::Try),
             780..800 => self.charge(world, Form::Overcharge, |_| Attempt::Overcharge),
             _ => {
                 let held = self.rng.random_range(0..HELD_MAX).min(self.held.len());
@@ -139,7 +132,7 @@ impl<'a> Lane<'a> {
             stay,
             held: None,
         };
-        if let Some(charge) = self.attempt(world, &target, Form::Try, Attempt::Try, bytes) {
+        if let Some(charge) = self.attempt(world, &target, Form::Charge, Attempt::Charge, bytes) {
             cache.fill(charge);
         }
     }
@@ -159,10 +152,14 @@ impl<'a> Lane<'a> {
                 let root = world.runtime.root();
                 std::hint::black_box((
                     group.waiting_count(),
-                    group.high_delay(1 << 18),
+                    group.inspect().high_delay(1 << 18),
                     group.memory().effective_low(&root.memory()),
                 ));
-                std::hint::black_box((group.top(3), group.events(), group.events().local()));
+                std::hint::black_box((
+                    group.inspect().top(3),
+                    group.events(),
+                    group.events().local(),
+                ));
             }
         }
     }

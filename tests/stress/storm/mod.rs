@@ -98,9 +98,13 @@ fn epoch(seed: u64, length: Duration, admitted: &Arc<AtomicU64>) -> (Tally, u64)
         Arc::clone(&describe),
     );
     // Threads are to stop; those that did the charges have.
-    let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let stop = AtomicBool::new(false);
+    let over = AtomicBool::new(false);
     let (mut tally, samples) = std::thread::scope(|scope| {
-        let (world, stop, over, describe) = (&*world, &stop, &over, &describe);
+        let world = &*world;
+        let stop = &stop;
+        let over = &over;
+        let describe = &describe;
         let _over = Done(over);
         let sampler = scope.spawn(|| sample(world, over));
         scope.spawn(|| pool::work(world, seed, stop, over));
@@ -152,7 +156,9 @@ fn the_reclaim_storm() {
     let length = SECONDS_PER_TREE_MAX.min(seconds / TREES_MIN);
     let admitted = Arc::new(AtomicU64::new(0));
     let began = Instant::now();
-    let (mut tally, mut trees, mut samples) = (Tally::default(), 0, 0);
+    let mut tally = Tally::default();
+    let mut trees = 0;
+    let mut samples = 0;
     while began.elapsed() < seconds || !(tally.is_storm() && samples > SAMPLES_MIN) {
         assert!(
             began.elapsed() < seconds + LONGER_MAX,

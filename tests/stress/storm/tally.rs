@@ -10,20 +10,20 @@ use memcg::figures::Events;
 /// The forms of a charge.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Form {
+    Charge,
     Try,
     Undelayed,
     Timeout,
     Async,
-    With,
     Overcharge,
 }
 
 pub(crate) const FORMS: [Form; 6] = [
+    Form::Charge,
     Form::Try,
     Form::Undelayed,
     Form::Timeout,
     Form::Async,
-    Form::With,
     Form::Overcharge,
 ];
 
@@ -143,7 +143,7 @@ impl Tally {
                 "{form:?}: attempts begun, and ended"
             );
         }
-        for form in [Form::Try, Form::Undelayed, Form::Overcharge] {
+        for form in [Form::Charge, Form::Try, Form::Undelayed, Form::Overcharge] {
             assert_eq!(
                 (self.of(form, End::TimedOut), self.of(form, End::Dropped)),
                 (0, 0),

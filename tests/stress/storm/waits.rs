@@ -17,13 +17,13 @@ const LOST_AFTER: Duration = Duration::from_secs(60);
 /// One call, with its arguments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Attempt {
+    Charge,
     Try,
     Undelayed,
     Timeout(Duration),
     /// The future is dropped after so long.
     Async(Duration),
     AsyncForEver,
-    Fail,
     Overcharge,
 }
 
@@ -39,7 +39,7 @@ impl Attempt {
     fn queues(self) -> bool {
         !matches!(
             self,
-            Attempt::Try | Attempt::Undelayed | Attempt::Fail | Attempt::Overcharge
+            Attempt::Charge | Attempt::Try | Attempt::Undelayed | Attempt::Overcharge
         )
     }
 }
@@ -85,13 +85,11 @@ impl Lane<'_> {
     fn call(&mut self, world: &World, target: &Target, attempt: Attempt, bytes: u64) -> Outcome {
         let group = &target.group;
         Some(match attempt {
-            Attempt::Try => group.charge(Bytes(bytes)),
+            Attempt::Charge => group.charge(Bytes(bytes)),
             Attempt::Undelayed => group.charge_with(Bytes(bytes), OnFull::Reclaim),
             Attempt::Timeout(time) => group.charge_with(Bytes(bytes), OnFull::Wait(time)),
-            Attempt::Fail => group.charge_with(Bytes(bytes), OnFull::Refuse),
-            Attempt::Overcharge => {
-                world.force(target, || group.charge_with(Bytes(bytes), OnFull::Force))
-            }
+            Attempt::Try => group.try_charge(Bytes(bytes)),
+            Attempt::Overcharge => world.force(target, || Ok(group.force_charge(Bytes(bytes)))),
             Attempt::Async(time) => match poll_for(&mut group.charge_async(Bytes(bytes)), time) {
                 Poll::Ready(result) => result,
                 Poll::Pending => return None,
@@ -132,7 +130,7 @@ fn end_of(
         }
         ChargeError::WouldBlock(refusal) => {
             assert!(
-                matches!(attempt, Attempt::Undelayed),
+                matches!(attempt, Attempt::Try | Attempt::Undelayed),
                 "{attempt:?}: {error}"
             );
             assert_eq!(

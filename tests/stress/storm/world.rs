@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memcg::errors::LimitError;
-use memcg::expert::{FixedBatch, Inspect};
 use memcg::figures::Events;
 use memcg::{Bytes, Event, Group, Limit, Limits, OomPolicy, Runtime};
 use rand::RngExt;
@@ -58,16 +57,16 @@ impl Stay {
 
     /// Looks once; `false` when a max or a forced charge came in between.
     pub(crate) fn sample(&self) -> bool {
-        let (setting, ended) = (
-            self.setting.load(Ordering::SeqCst),
-            self.ended.load(Ordering::SeqCst),
-        );
+        let setting = self.setting.load(Ordering::SeqCst);
+        let ended = self.ended.load(Ordering::SeqCst);
         if setting % 2 == 1 || self.begun.load(Ordering::SeqCst) != ended {
             return false;
         }
         // Forced excess first: while none is added it only falls, so it was at least as large when
         // usage was read.
-        let (forced, max, usage) = (self.group.forced(), self.group.max(), self.group.usage());
+        let forced = self.group.forced();
+        let max = self.group.max();
+        let usage = self.group.usage();
         if self.begun.load(Ordering::SeqCst) != ended
             || self.setting.load(Ordering::SeqCst) != setting
         {
@@ -151,7 +150,8 @@ impl World {
             caches.push(Cache::new(&group, character, nap_max, &due));
             stays.push(Stay::new(group));
         }
-        let (stopped, calls) = (Stopped::default(), Arc::<Calls>::default());
+        let stopped = Stopped::default();
+        let calls = Arc::<Calls>::default();
         let job = |number: usize| {
             let group = stays[1 + number % TENANTS]
                 .group
@@ -291,7 +291,7 @@ impl World {
             ..
         } = self;
         let root = runtime.root();
-        for group in root.descendants().chain([root.clone()]) {
+        for group in root.inspect().descendants().chain([root.clone()]) {
             assert_eq!(
                 group.waiting_count(),
                 0,
@@ -310,7 +310,7 @@ impl World {
         let verdict = runtime.verify();
         assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
         root.memory().drain();
-        for group in root.descendants().chain([root.clone()]) {
+        for group in root.inspect().descendants().chain([root.clone()]) {
             assert_eq!((group.usage(), group.forced()), (0, 0), "{}", group.path());
         }
         let events = root.events();
@@ -334,7 +334,7 @@ impl World {
             (
                 root.usage(),
                 root.forced(),
-                root.descendants_in_excess(),
+                root.inspect().descendants_in_excess(),
                 root.waiting_count()
             ),
             (0, 0, 0, 0)

@@ -39,7 +39,8 @@ impl Watchdog {
         stacks::prepare();
         let (stop, stopped) = channel();
         let watch = move || {
-            let (mut last, mut idle) = (progress(), Duration::ZERO);
+            let mut last = progress();
+            let mut idle = Duration::ZERO;
             while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
                 let now = progress();
                 idle = if now == last {

@@ -75,7 +75,7 @@ fn tree() -> Tree {
     }
 }
 
-fn found(page: &str) -> Vec<String> {
+pub(crate) fn found(page: &str) -> Vec<String> {
     let short = |fault: String| fault.replace("docs/src/series/cake.md:", "");
     faults(&EXPECTED, Some(page), &tree())
         .into_iter()

@@ -14,7 +14,8 @@ const TESTS: &str =
 fn run(output: &str, tests: &str, full: bool) -> (Vec<String>, Vec<String>) {
     let (chapter, faults) = Chapter::read("cake", GOOD);
     assert_eq!(faults, [""; 0]);
-    let (mut said, mut findings) = (BTreeMap::new(), Findings::default());
+    let mut said = BTreeMap::new();
+    let mut findings = Findings::default();
     collect(output, &mut said, &mut findings);
     let outcomes = judge(&chapter, &said, &Tests::read(tests), full, &mut findings);
     strangers(&[chapter], &said, true, &mut findings);

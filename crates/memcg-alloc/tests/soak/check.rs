@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use memcg::expert::Inspect;
-use memcg::{Bytes, ChargeError, Event, Freshness, Group, Limit, Stat};
+use memcg::{Bytes, ChargeError, Event, Freshness, Group, Limit, StatKey};
 use rand::RngExt;
 use rand::rngs::SmallRng;
 
@@ -57,7 +56,8 @@ fn totals(groups: &[Arc<KnownGroup>]) -> Vec<Total> {
         .collect();
     let mut totals = vec![Total::default(); groups.len()];
     for (number, known) in groups.iter().enumerate().rev() {
-        let (own, total) = (known.held(), &mut totals[number]);
+        let own = known.held();
+        let total = &mut totals[number];
         total.held += own;
         total.live += own.reserved + own.allocated;
         if known.covers {
@@ -90,7 +90,8 @@ pub(crate) fn at_rest(world: &World, rng: &mut SmallRng) {
     }
     let verdict = world.runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
-    let (counts, tally) = (world.runtime.counts(), &world.shared.tally);
+    let counts = world.runtime.counts();
+    let tally = &world.shared.tally;
     assert_eq!(
         (counts.underflows, counts.overflows, counts.discarded),
         (0, 0, 0)
@@ -107,7 +108,8 @@ pub(crate) fn at_rest(world: &World, rng: &mut SmallRng) {
 }
 
 fn compare(world: &World, known: &KnownGroup, group: &Group, total: &Total) {
-    let (held, path) = (total.held, group.path());
+    let held = total.held;
+    let path = group.path();
     let ledger = group.ledger();
     let found = (
         group.live(),
@@ -143,7 +145,7 @@ fn compare(world: &World, known: &KnownGroup, group: &Group, total: &Total) {
             (known.rows.load(Ordering::Relaxed), 0),
             "rows of {path}"
         );
-        let nodes = group.numa_stat(Stat::KERNEL, Freshness::Exact);
+        let nodes = group.numa_stat(StatKey::KERNEL, Freshness::Exact);
         let found = [nodes.get(NODES[0]), nodes.get(NODES[1]), nodes.unplaced()];
         assert_eq!(found, held.nodes.map(u64::cast_signed), "nodes of {path}");
         world.shared.tally.add(What::Unpaid, ledger.unpaid());
@@ -215,7 +217,7 @@ pub(crate) fn end(mut world: World, rng: &mut SmallRng) {
     add_events(&world);
     world.end_listeners();
     panics(&world);
-    for group in root.descendants().chain([root.clone()]) {
+    for group in root.inspect().descendants().chain([root.clone()]) {
         assert_eq!(
             (group.waiting_count(), group.live()),
             (0, 0),
@@ -250,7 +252,7 @@ pub(crate) fn end(mut world: World, rng: &mut SmallRng) {
             root.usage(),
             root.live(),
             root.forced(),
-            root.descendants_in_excess()
+            root.inspect().descendants_in_excess()
         ),
         (0, 0, 0, 0)
     );
@@ -279,7 +281,8 @@ fn panics(world: &World) {
 }
 
 fn add_events(world: &World) {
-    let (events, tally) = (world.runtime.root().events(), &world.shared.tally);
+    let events = world.runtime.root().events();
+    let tally = &world.shared.tally;
     tally.add(What::Victims, events.get(Event::OomKill));
     tally.add(What::High, events.get(Event::High));
     tally.add(What::Low, events.get(Event::Low));

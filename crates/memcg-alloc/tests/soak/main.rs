@@ -17,8 +17,9 @@
 //!   fails.
 //!
 //! A run has a fixed number of operations. `MEMCG_SOAK_SECONDS` is how long it lasts instead,
-//! `MEMCG_SOAK_SEED` is the seed of its first tree: `MEMCG_SOAK_SECONDS=3600 cargo test --release
-//! -p memcg-alloc --test soak`.
+//! `MEMCG_SOAK_SEED` is the seed of its first tree:
+//!
+//! `MEMCG_SOAK_SECONDS=3600 cargo test --release -p memcg-alloc --test soak`
 
 mod check;
 mod foreign;
@@ -41,7 +42,6 @@ use std::time::{Duration, Instant};
 
 use foreign::Contained;
 use memcg::allocator::{charge_unowned_to, unowned_bytes};
-use memcg::expert::Inspect;
 use memcg::{Freshness, Limits, Runtime};
 use memcg_alloc::MemcgAlloc;
 use rand::rngs::SmallRng;
@@ -105,12 +105,14 @@ fn on_panic(info: &PanicHookInfo<'_>) {
 }
 
 fn watch() {
-    let (mut last, mut since) = (0, Instant::now());
+    let mut last = 0;
+    let mut since = Instant::now();
     loop {
         std::thread::sleep(Duration::from_secs(1));
         let now = PROGRESS.load(Ordering::Relaxed);
         if now != last {
-            (last, since) = (now, Instant::now());
+            last = now;
+            since = Instant::now();
         } else if since.elapsed() > STUCK_AFTER {
             eprintln!("soak STUCK for {STUCK_AFTER:?}\n{}", describe());
             exit(102);
@@ -168,7 +170,8 @@ fn beside(seed: u64, rests: &Rests, work: impl Fn(&mut SmallRng)) {
 
 /// Keeps promises, frees what groups hold that are cancelled, and takes idle credit back.
 fn keep_promises(world: &World, rng: &mut SmallRng) {
-    let (shared, tally) = (&world.shared, &world.shared.tally);
+    let shared = &world.shared;
+    let tally = &world.shared.tally;
     while let Some((later, known)) = { lock(&shared.due).pop() } {
         if rng.random_bool(0.8) {
             let freed = known.free(later.want());
@@ -198,19 +201,23 @@ fn read(world: &World, rng: &mut SmallRng) {
         1 => drop(world.runtime.verify()),
         2 => drop(group.read(Freshness::Exact)),
         3 => drop(group.read(Freshness::Threshold)),
-        4 => drop(group.numa_stat(memcg::Stat::KERNEL, Freshness::Within(4_096))),
+        4 => drop(group.numa_stat(memcg::StatKey::KERNEL, Freshness::Within(4_096))),
         5 => assert!(group.peak_live() <= group.peak().max(group.live())),
         6 => drop((group.pressure(), group.pressure_level())),
-        7 => drop((group.ledger(), group.ledger_local(), group.live_local())),
-        8 => drop((group.incidents(), group.top(3))),
+        7 => drop((
+            group.ledger(),
+            group.inspect().ledger_local(),
+            group.inspect().live_local(),
+        )),
+        8 => drop((group.inspect().incidents(), group.inspect().top(3))),
         9 => drop((world.runtime.own_bytes(), world.runtime.pools())),
         10 => drop((
             group.limits(),
             group.effective_max(),
             group.headroom(),
-            group.soft(),
+            group.inspect().soft(),
         )),
-        _ => drop(group.flush_ratelimited()),
+        _ => drop(group.inspect().flush_ratelimited()),
     }
 }
 
@@ -227,7 +234,8 @@ fn sample(world: &World, over: &AtomicBool) {
             let Ok(mut ceiling) = known.ceiling.try_lock() else {
                 continue;
             };
-            let (usage, max) = (group.usage(), group.max());
+            let usage = group.usage();
+            let max = group.max();
             assert!(
                 usage <= *ceiling,
                 "{}: usage {usage}, max {max}, once {ceiling}",
@@ -266,7 +274,9 @@ fn tree(seed: u64, until: Option<Instant>, process: &memcg::Group) -> Tally {
         over: AtomicBool::new(false),
     };
     std::thread::scope(|scope| {
-        let (world, rests, done) = (&*world, &rests, &done);
+        let world = &*world;
+        let rests = &rests;
+        let done = &done;
         scope.spawn(move || sample(world, done));
         scope.spawn(move || beside(!seed, rests, |rng| keep_promises(world, rng)));
         scope.spawn(move || beside(!seed ^ 1, rests, |rng| read(world, rng)));

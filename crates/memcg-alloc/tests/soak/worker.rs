@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use memcg::expert::CentralStock;
-use memcg::kmem::{Bound, NodeId, Placement};
-use memcg::{Bytes, Charge, ChargeError, ChargeFuture, Counter, Group, InGroup, OnFull, Stat};
+use memcg::CentralStock;
+use memcg::kmem::{NodeId, Placement, PrechargeBound};
+use memcg::{
+    Bytes, Charge, ChargeError, ChargeFuture, CounterKey, Group, InGroup, OnFull, StatKey,
+};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -174,26 +176,31 @@ impl<'a> Worker<'a> {
     fn charge(&mut self, known: &Arc<KnownGroup>, group: &Group) {
         let bytes = Bytes(self.bytes());
         let began = Instant::now();
-        let full = match self.rng.random_range(0..16) {
-            0..4 => OnFull::Wait(self.time()),
-            4 => OnFull::Reclaim,
-            5 => OnFull::Start,
-            6 => OnFull::Now,
-            7 => OnFull::IfRoom,
+        let ended = match self.rng.random_range(0..16) {
+            0..4 => {
+                let ended = group.charge_with(bytes, OnFull::Wait(self.time()));
+                if began.elapsed() > Duration::from_micros(50) {
+                    self.tally.one(What::Waits);
+                }
+                ended
+            }
+            4 => group.charge_with(bytes, OnFull::Reclaim),
+            5 => group.charge_with(bytes, OnFull::Start),
+            6 => group.charge_with(bytes, OnFull::Now),
+            7 => group.charge_with(bytes, OnFull::IfRoom),
             8 | 9 if !known.strict => {
                 self.tally.one(What::Forced);
                 if self.rng.random_bool(0.3) {
-                    let charge = group.force_charge(bytes);
-                    return self.keep(known, charge);
+                    Ok(group.force_charge(bytes))
+                } else {
+                    group
+                        .charge(bytes)
+                        .or_else(|_| Ok(group.force_charge(bytes)))
                 }
-                OnFull::Force
             }
-            _ => OnFull::Refuse,
+            10..13 => group.try_charge(bytes),
+            _ => group.charge(bytes),
         };
-        let ended = group.charge_with(bytes, full);
-        if matches!(full, OnFull::Wait(_)) && began.elapsed() > Duration::from_micros(50) {
-            self.tally.one(What::Waits);
-        }
         if let Some(charge) = self.ended(known, ended) {
             assert_eq!((charge.bytes(), charge.group()), (bytes.0, group.clone()));
             self.keep(known, charge);
@@ -206,7 +213,8 @@ impl<'a> Worker<'a> {
     }
 
     fn wait_async(&mut self, known: &Arc<KnownGroup>, group: &Group) {
-        let (bytes, patience) = (Bytes(self.bytes()), self.time());
+        let bytes = Bytes(self.bytes());
+        let patience = self.time();
         let mut future = group.charge_async(bytes);
         if self.rng.random_bool(0.3) {
             future = future.undelayed();
@@ -261,7 +269,8 @@ impl<'a> Worker<'a> {
         let Holding::Charge(mut charge) = holding else {
             return self.put(known, holding);
         };
-        let (held, bytes) = (charge.bytes(), self.bytes() / 4);
+        let held = charge.bytes();
+        let bytes = self.bytes() / 4;
         match self.rng.random_range(0..8) {
             0 => drop(charge.grow(Bytes(bytes))),
             1 => drop(charge.shrink(Bytes(bytes))),
@@ -306,8 +315,10 @@ impl<'a> Worker<'a> {
             return self.charge(known, group);
         }
         for _ in 0..self.rng.random_range(1..8) {
-            let (size, align) = (self.size(), 1 << self.rng.random_range(0..7));
-            let (is_buffer, zeroed) = (self.rng.random(), self.rng.random());
+            let size = self.size();
+            let align = 1 << self.rng.random_range(0..7);
+            let is_buffer = self.rng.random();
+            let zeroed = self.rng.random();
             let make = || {
                 if is_buffer {
                     Holding::Buffer(bytes(1, size))
@@ -382,7 +393,7 @@ impl<'a> Worker<'a> {
     fn account(&mut self, known: &Arc<KnownGroup>, group: &Group) {
         let bytes = self.bytes() / 4;
         let less = self.rng.random_range(0..=bytes);
-        let ended = group.precharge(Bound::from(Bytes(bytes)));
+        let ended = group.precharge(PrechargeBound::from(Bytes(bytes)));
         if let Some(precharge) = self.ended(known, ended) {
             let placement = self.placement(less);
             self.put(known, Holding::Kmem(precharge.account(&placement)));
@@ -401,7 +412,9 @@ impl<'a> Worker<'a> {
         let Holding::Kmem(mut kmem) = holding else {
             return self.put(known, holding);
         };
-        let (from, to, bytes) = (self.node(), self.node(), Bytes(self.bytes()));
+        let from = self.node();
+        let to = self.node();
+        let bytes = Bytes(self.bytes());
         let moved = match self.rng.random_range(0..5) {
             0 => kmem.migrated(from, to, bytes),
             1 => kmem.migrate(from, to, bytes).unwrap_or(0),
@@ -433,12 +446,12 @@ impl<'a> Worker<'a> {
             known.add_rows(rows);
             self.tally.one(What::Rows);
         }
-        group.stat_add(Stat::WORKINGSET_REFAULT, 1);
+        group.stat_add(StatKey::WORKINGSET_REFAULT, 1);
     }
 
     fn charge_set(&mut self, known: &Arc<KnownGroup>, group: &Group) {
         let amounts = [
-            (Counter::MEMORY, self.bytes() / 8),
+            (CounterKey::MEMORY, self.bytes() / 8),
             (self.world.files, self.rng.random_range(0..4)),
         ];
         let ended = group.charge_set(&amounts);
@@ -450,12 +463,13 @@ impl<'a> Worker<'a> {
 
     fn charge_raw(&mut self, known: &Arc<KnownGroup>, group: &Group) {
         let bytes = Bytes(self.bytes() / 8);
-        let full = [
-            OnFull::Refuse,
-            OnFull::Now,
-            OnFull::Wait(Duration::from_micros(100)),
-        ][self.rng.random_range(0..3)];
-        let ended = group.raw().charge_with(bytes, full);
+        let raw = group.raw();
+        let ended = match self.rng.random_range(0..4) {
+            0 => raw.charge(bytes),
+            1 => raw.try_charge(bytes),
+            2 => raw.charge_with(bytes, OnFull::Now),
+            _ => raw.charge_with(bytes, OnFull::Wait(Duration::from_micros(100))),
+        };
         self.tally.one(What::Raw);
         if self.ended(known, ended).is_some() {
             self.put(known, Holding::Raw(Raw(group.clone(), bytes.0)));
@@ -508,7 +522,8 @@ impl<'a> Worker<'a> {
 
     /// A thread that ends has left credit behind.
     fn short_thread(&mut self, known: &Arc<KnownGroup>, group: &Group) {
-        let (world, seed) = (self.world, self.rng.random());
+        let world = self.world;
+        let seed = self.rng.random();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut worker = Worker::new(world, seed);

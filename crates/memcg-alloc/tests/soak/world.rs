@@ -4,10 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::expert::{FixedBatch, Inspect};
 use memcg::{
-    Bytes, Counter, Group, GroupName, Limit, Limits, OomPolicy, Percent, Registration, Runtime,
-    Stat, Unit,
+    Bytes, CounterKey, Group, GroupName, Limit, Limits, OomPolicy, Percent, Registration, Runtime,
+    StatKey, Unit,
 };
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -34,9 +33,9 @@ pub(crate) struct World {
     /// Offline, and not empty when last looked at.
     pub(crate) gone: Mutex<Vec<Arc<KnownGroup>>>,
     names: AtomicU64,
-    pub(crate) rows: Stat,
-    pub(crate) files: Counter,
-    pub(crate) near: Counter,
+    pub(crate) rows: StatKey,
+    pub(crate) files: CounterKey,
+    pub(crate) near: CounterKey,
     listeners: Vec<Registration>,
 }
 
@@ -56,10 +55,8 @@ impl World {
             .oom_time(Duration::from_millis(rng.random_range(1..15)))
             .nodes(2)
             .max(Limit::Bytes(HALF_MAX / 8 * 15));
-        let (rows, files) = (
-            builder.stat("rows", Unit::Events),
-            builder.counter("files", Unit::Events),
-        );
+        let rows = builder.stat("rows", Unit::Events);
+        let files = builder.counter("files", Unit::Events);
         let near = builder.tier("near", [NODES[0]]);
         let runtime = builder.build().expect("a configuration that holds");
         runtime.keep_incidents(64);
@@ -68,7 +65,8 @@ impl World {
                 .start_flusher(Duration::from_millis(rng.random_range(2..20)))
                 .expect("a thread");
         }
-        let (shared, root) = (Arc::new(Shared::new()), runtime.root());
+        let shared = Arc::new(Shared::new());
+        let root = runtime.root();
         root.set_oom_policy([OomPolicy::Inherit, OomPolicy::Choose][rng.random_range(0..2)]);
         root.counter(files)
             .expect("declared")

@@ -76,17 +76,13 @@ impl Counted {
 
     /// The result of `read`, and the least and the most that it may be.
     pub(crate) fn between<R>(&self, read: impl FnOnce() -> R) -> (R, RangeInclusive<u64>) {
-        let (allocated, freed) = (
-            self.allocated.load(Ordering::SeqCst),
-            self.freed.load(Ordering::SeqCst),
-        );
+        let allocated = self.allocated.load(Ordering::SeqCst);
+        let freed = self.freed.load(Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let result = read();
         fence(Ordering::SeqCst);
-        let (allocating, freeing) = (
-            self.allocating.load(Ordering::SeqCst),
-            self.freeing.load(Ordering::SeqCst),
-        );
+        let allocating = self.allocating.load(Ordering::SeqCst);
+        let freeing = self.freeing.load(Ordering::SeqCst);
         (
             result,
             allocated.saturating_sub(freeing)..=allocating.checked_sub(freed).unwrap(),

@@ -75,7 +75,9 @@ async fn run(session: &SessionContext, query: &str) -> Result<Vec<String>> {
 /// One that does not fit below its tenant's max is refused and named, and the other tenant's go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn jobs_of_two_tenants() {
-    let (runtime, tables, files) = (runtime(64 * MIB), tables().await, TempDir::new().unwrap());
+    let runtime = runtime(64 * MIB);
+    let tables = tables().await;
+    let files = TempDir::new().unwrap();
     let [gold, silver] =
         ["gold", "silver"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
     let small = runtime

@@ -17,7 +17,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
 use memcg::{Bytes, Group, Limits, Runtime};
-use memcg_datafusion::{InGroupSession, PoolConfig, QuerySession, Queue};
+use memcg_datafusion::{InGroupSession, PoolConfig, QueryQueue, QuerySession};
 
 use crate::kinds::{KINDS, sql, tables};
 
@@ -28,7 +28,7 @@ pub(crate) enum Pool {
     Plain,
     Demand,
     Reserve,
-    Queue,
+    QueryQueue,
 }
 
 /// Settings of a run of the mix.
@@ -100,7 +100,7 @@ fn batch_rows(limit: u64) -> u64 {
 }
 
 impl Memory {
-    fn new(mix: &Mix, queue: &Queue) -> std::result::Result<Memory, Box<dyn Error>> {
+    fn new(mix: &Mix, queue: &QueryQueue) -> std::result::Result<Memory, Box<dyn Error>> {
         let bytes = usize::try_from(mix.limit)?;
         let demand = PoolConfig::new().spill_on_demand();
         let config = match mix.pool {
@@ -222,15 +222,15 @@ fn shuffled(count: usize, seed: u64) -> Vec<usize> {
 /// Prints a line for each query, and one for the whole mix.
 pub(crate) fn run(mix: &Mix) -> std::result::Result<(), Box<dyn Error>> {
     let tables = tables(mix.rows, batch_rows(mix.limit), PARTITIONS)?;
-    let queue = Queue::new(ATTEMPTS, PATIENCE);
+    let queue = QueryQueue::new(ATTEMPTS, PATIENCE);
     let memory = Memory::new(mix, &queue)?;
     let base = memory.base(&tables, mix.limit)?;
-    let (most, ends) = (
-        Arc::new(AtomicU64::new(0)),
-        Arc::new(AtomicBool::new(false)),
-    );
+    let most = Arc::new(AtomicU64::new(0));
+    let ends = Arc::new(AtomicBool::new(false));
     if let Memory::Flat(pool) = &memory {
-        let (pool, most, ends) = (Arc::clone(pool), Arc::clone(&most), Arc::clone(&ends));
+        let pool = Arc::clone(pool);
+        let most = Arc::clone(&most);
+        let ends = Arc::clone(&ends);
         std::thread::spawn(move || watch(pool, most, ends));
     }
     let tokio = tokio::runtime::Builder::new_multi_thread()
@@ -244,7 +244,8 @@ pub(crate) fn run(mix: &Mix) -> std::result::Result<(), Box<dyn Error>> {
     let ended: Vec<_> = tokio.block_on(
         futures::stream::iter(order)
             .map(|number| {
-                let (kind, tenant) = (number % KINDS.len(), number / KINDS.len() % 2);
+                let kind = number % KINDS.len();
+                let tenant = number / KINDS.len() % 2;
                 let session = memory.session(&base, tenant, number as u64);
                 let copy = folder.join(number.to_string());
                 async move {

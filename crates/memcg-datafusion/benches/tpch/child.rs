@@ -116,14 +116,13 @@ pub(crate) fn run(pool: Pool, scale: f64, max: u64) -> std::result::Result<(), B
         .build()?;
     for line in std::io::stdin().lock().lines() {
         let number = line?.parse()?;
-        let (begun, used) = (Instant::now(), processor_time());
+        let begun = Instant::now();
+        let used = processor_time();
         let work = query(sessions.clone(), tenant.clone(), config.clone(), number);
         let ended =
             tokio.block_on(async { tokio::time::timeout(DEADLINE, tokio::spawn(work)).await });
-        let (seconds, used) = (
-            begun.elapsed().as_secs_f64(),
-            (processor_time() - used).as_secs_f64(),
-        );
+        let seconds = begun.elapsed().as_secs_f64();
+        let used = (processor_time() - used).as_secs_f64();
         match ended.map_err(|_| format!("query {number} does not end"))?? {
             Ok(rows) => println!("ok {seconds} {used} {} {}", rows.hash()?, rows.files),
             Err(error) => println!("refused {}", error.to_string().replace('\n', " ")),

@@ -78,7 +78,8 @@ impl Answer {
         }
         let mut words = rest.split(' ');
         let seconds = [words.next()?.parse().ok()?, words.next()?.parse().ok()?];
-        let (hash, files) = (words.next()?, words.next()?);
+        let hash = words.next()?;
+        let files = words.next()?;
         Some(Answer::Rows {
             seconds,
             hash: hash.parse().ok()?,
@@ -143,7 +144,8 @@ impl Runner {
 /// distribution.
 fn median(mut figures: Vec<f64>) -> (f64, [f64; 2]) {
     figures.sort_by(f64::total_cmp);
-    let (count, half) = (figures.len() as f64, 0.98 * (figures.len() as f64).sqrt());
+    let count = figures.len() as f64;
+    let half = 0.98 * (figures.len() as f64).sqrt();
     let at = |rank: f64| figures[(rank.max(0.0) as usize).min(figures.len() - 1)];
     (
         at(count / 2.0),

@@ -39,7 +39,8 @@ fn assert_empty(runtime: &Runtime) {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
         runtime.settle();
-        let (live, ledger) = (runtime.root().live(), runtime.root().ledger());
+        let live = runtime.root().live();
+        let ledger = runtime.root().ledger();
         if live == 0 && ledger == Ledger::default() {
             break;
         }

@@ -10,7 +10,7 @@ use datafusion::execution::memory_pool::MemoryPool;
 use futures::StreamExt;
 use memcg::allocator::Owner; // what an allocator does
 use memcg::{Limits, OomPolicy};
-use memcg_datafusion::{EndReason, Ended, GroupPool, InGroupSession, PoolConfig};
+use memcg_datafusion::{EndReason, EndedError, GroupPool, InGroupSession, PoolConfig};
 
 use crate::data::{MIB, assert_empty, batch, fed, limit, runtime, session, unspillable};
 
@@ -20,7 +20,8 @@ const SORT: &str = "SELECT key, text, id FROM endless ORDER BY text";
 /// error and gives all back, and the query that needed the memory gets it.
 #[tokio::test(flavor = "current_thread")]
 async fn a_victim_on_a_current_thread_runtime() {
-    let (session, runtime) = (session(2), runtime());
+    let session = session(2);
+    let runtime = runtime();
     let acme = runtime.root().create("acme", limit(2 * MIB)).unwrap();
     acme.set_oom_policy(OomPolicy::Choose);
     let feed = fed(&session, "endless");
@@ -44,7 +45,7 @@ async fn a_victim_on_a_current_thread_runtime() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let error = sorts.await.unwrap().unwrap_err();
-    let ended = Ended::of(&error).unwrap_or_else(|| panic!("{error}"));
+    let ended = EndedError::of(&error).unwrap_or_else(|| panic!("{error}"));
     assert_eq!(
         (ended.path(), ended.reason()),
         ("/acme/1", EndReason::Cancelled)
@@ -59,7 +60,8 @@ async fn a_victim_on_a_current_thread_runtime() {
 /// A session that is dropped ends what it runs, also while that waits for rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_goes_ends_its_query() {
-    let (session, runtime) = (session(2), runtime());
+    let session = session(2);
+    let runtime = runtime();
     let feed = fed(&session, "endless");
     let query = session
         .for_query(&runtime.root(), 17, Limits::new(), &PoolConfig::new())
@@ -83,7 +85,7 @@ async fn a_session_that_goes_ends_its_query() {
     drop(query);
     let error = reads.await.unwrap();
     assert_eq!(
-        Ended::of(&error).map(Ended::reason),
+        EndedError::of(&error).map(EndedError::reason),
         Some(EndReason::Offline),
         "{error}"
     );
@@ -128,7 +130,8 @@ impl Drop for PanicsAgain {
 /// value that panics, too.
 #[tokio::test(flavor = "current_thread")]
 async fn a_waker_that_panics_keeps_no_other_stream_asleep() {
-    let (session, runtime) = (session(2), runtime());
+    let session = session(2);
+    let runtime = runtime();
     let query = session
         .for_query(&runtime.root(), 17, Limits::new(), &PoolConfig::new())
         .unwrap();
@@ -156,7 +159,7 @@ async fn a_waker_that_panics_keeps_no_other_stream_asleep() {
     for stream in &mut streams {
         match stream.poll_next_unpin(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Some(Err(error))) => assert_eq!(
-                Ended::of(&error).map(Ended::reason),
+                EndedError::of(&error).map(EndedError::reason),
                 Some(EndReason::Offline)
             ),
             other => panic!("{other:?}"),
@@ -170,7 +173,8 @@ async fn a_waker_that_panics_keeps_no_other_stream_asleep() {
 /// meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_aborted_query_gives_all_back() {
-    let (session, runtime) = (session(2), runtime());
+    let session = session(2);
+    let runtime = runtime();
     let feed = fed(&session, "endless");
     let query = session
         .for_query(
@@ -198,7 +202,8 @@ async fn an_aborted_query_gives_all_back() {
 /// it. What is reserved does not count, and neither does another query's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_query_that_allocates_what_it_does_not_reserve() {
-    let (session, runtime) = (session(2), runtime());
+    let session = session(2);
+    let runtime = runtime();
     let config = PoolConfig::new().max_unreserved(2 * MIB as usize);
     let queries = [1, 2].map(|name| {
         session

@@ -3,7 +3,7 @@
 use datafusion::common::{DataFusionError, Result};
 use datafusion::physical_plan::collect;
 use datafusion::prelude::SessionContext;
-use memcg::{Counter, Group, Limits, Runtime};
+use memcg::{CounterKey, Group, Limits, Runtime};
 use memcg_datafusion::{InGroupSession, PoolConfig};
 
 use crate::data::{MIB, assert_empty, limit, session_of};
@@ -13,7 +13,7 @@ const SORT: &str = "SELECT text FROM rows ORDER BY text";
 const MAX: u64 = 3 * MIB;
 
 /// A runtime with a counter for spill files, which no thread charges in advance.
-fn runtime() -> (Runtime, Counter) {
+fn runtime() -> (Runtime, CounterKey) {
     let mut builder = Runtime::builder().audit(true);
     let spill = builder.counter("spill", memcg::Unit::Bytes);
     let runtime = builder.build().unwrap();
@@ -21,7 +21,7 @@ fn runtime() -> (Runtime, Counter) {
     (runtime, spill)
 }
 
-fn live(group: &Group, counter: Counter) -> u64 {
+fn live(group: &Group, counter: CounterKey) -> u64 {
     group.counter(counter).unwrap().live()
 }
 
@@ -57,7 +57,8 @@ async fn run(session: &SessionContext, sql: &str) -> Result<()> {
 /// charges come back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_has_a_quota_of_spill_files() {
-    let (base, (runtime, spill)) = (session_of(1, 60), runtime());
+    let base = session_of(1, 60);
+    let (runtime, spill) = runtime();
     let [acme, free] =
         ["acme", "free"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
     acme.counter(spill).unwrap().set_max(1 << 20).unwrap();
@@ -80,7 +81,8 @@ async fn a_tenant_has_a_quota_of_spill_files() {
 /// Whatever SQL sets of the runtime, the quota holds: of the next statement, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sql_does_not_leave_the_quota() {
-    let (base, (runtime, spill)) = (session_of(1, 60), runtime());
+    let base = session_of(1, 60);
+    let (runtime, spill) = runtime();
     let acme = runtime.root().create("acme", Limits::new()).unwrap();
     acme.counter(spill).unwrap().set_max(1 << 20).unwrap();
     let config = PoolConfig::new().spill_counter(spill);
@@ -105,7 +107,8 @@ async fn sql_does_not_leave_the_quota() {
 /// A session that is made from one of its tenant counts for its own group, and no byte twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_byte_counts_once() {
-    let (base, (runtime, spill)) = (session_of(1, 60), runtime());
+    let base = session_of(1, 60);
+    let (runtime, spill) = runtime();
     let acme = runtime.root().create("acme", Limits::new()).unwrap();
     let config = PoolConfig::new().spill_counter(spill);
     let of_acme = base.with_group(&acme, &config).unwrap();
@@ -148,7 +151,8 @@ async fn a_byte_counts_once() {
 /// A counter of another runtime is an error where the session is made.
 #[tokio::test(flavor = "current_thread")]
 async fn a_counter_of_another_runtime() {
-    let ((ours, _), (_other, spill)) = (runtime(), runtime());
+    let (ours, _) = runtime();
+    let (_other, spill) = runtime();
     let config = PoolConfig::new().spill_counter(spill);
     let error = session_of(1, 1)
         .for_query(&ours.root(), 17, Limits::new(), &config)

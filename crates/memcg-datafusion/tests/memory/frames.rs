@@ -20,7 +20,8 @@ fn join(left: DataFrame, right: DataFrame) -> Result<DataFrame> {
 /// it is refused in words, and reads no row.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_join_with_rows_of_a_query_is_charged_or_refused() {
-    let (base, runtime) = (session(60), runtime());
+    let base = session(60);
+    let runtime = runtime();
     let [acme, other] =
         ["acme", "other"].map(|name| runtime.root().create(name, limit(MIB)).unwrap());
     let query = base
@@ -77,7 +78,8 @@ async fn a_join_with_rows_of_a_query_is_charged_or_refused() {
 /// A mark changes no plan and no row of the query.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frame_of_a_query_is_as_any_other() {
-    let (base, runtime) = (session(2), runtime());
+    let base = session(2);
+    let runtime = runtime();
     let query = base
         .for_query(&runtime.root(), 17, Limits::new(), &PoolConfig::new())
         .unwrap();

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use datafusion::common::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
-use memcg::expert::FixedBatch as _;
 use memcg::{Bytes, Limits, Runtime};
-use memcg_datafusion::{EndReason, Ended, GroupPool, InGroupSession, PoolConfig, PoolError};
+use memcg_datafusion::{EndReason, EndedError, GroupPool, InGroupSession, PoolConfig, PoolError};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -157,7 +156,8 @@ fn operators_come_on_many_threads() {
     let start = Barrier::new(4);
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            let (pool, start) = (&pool, &start);
+            let pool = &pool;
+            let start = &start;
             scope.spawn(move || {
                 start.wait();
                 for kind in 0..20 {
@@ -211,7 +211,8 @@ fn a_reserve_is_for_what_cannot_spill() {
     let query = acme.create("q17", Limits::new()).unwrap();
     let config = PoolConfig::new().unspillable_reserve(Bytes(30 * KIB));
     let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
-    let (sorter, join) = (spillable("Sorter", &pool), unspillable("Join", &pool));
+    let sorter = spillable("Sorter", &pool);
+    let join = unspillable("Join", &pool);
     sorter.try_grow(70 << 10).unwrap();
     let line = exhausted(sorter.try_grow(1));
     assert!(
@@ -236,10 +237,8 @@ fn an_aggregate_grows_to_spill() {
     ] {
         let config = config.unspillable_reserve(Bytes(40 * KIB));
         let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
-        let (grouped, join) = (
-            spillable("GroupedHashAggregateStream[0] (median)", &pool),
-            unspillable("Join", &pool),
-        );
+        let grouped = spillable("GroupedHashAggregateStream[0] (median)", &pool);
+        let join = unspillable("Join", &pool);
         grouped.try_grow(60 << 10).unwrap();
         exhausted(grouped.try_grow(1));
         grouped.try_resize(1 << 10).unwrap();
@@ -268,7 +267,8 @@ fn an_aggregate_keeps_more_than_it_held() {
         "SingleHashAggregateStream[0]",
     ] {
         let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
-        let (table, join) = (spillable(name, &pool), unspillable("Join", &pool));
+        let table = spillable(name, &pool);
+        let join = unspillable("Join", &pool);
         table.try_grow(10 << 10).unwrap();
         join.try_grow(50 << 10).unwrap();
         exhausted(table.try_resize(40 << 10));
@@ -387,7 +387,8 @@ fn one_more_file_is_not_worth_the_reserve() {
         "SingleHashAggregateStream[0]",
     ] {
         let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
-        let (table, join) = (spillable(name, &pool), unspillable("Join", &pool));
+        let table = spillable(name, &pool);
+        let join = unspillable("Join", &pool);
         table.try_grow(30 << 10).unwrap();
         table.try_resize(0).unwrap();
         join.try_grow(35 << 10).unwrap();
@@ -479,7 +480,7 @@ fn a_group_that_is_offline_ends() {
     sorter.try_grow(100).unwrap();
     drop(query);
     let error = sorter.try_grow(1).unwrap_err();
-    let ended = Ended::of(&error).expect("typed");
+    let ended = EndedError::of(&error).expect("typed");
     assert_eq!(
         (ended.path(), ended.reason()),
         ("/acme/17", EndReason::Offline)

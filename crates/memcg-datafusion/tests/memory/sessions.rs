@@ -47,7 +47,8 @@ fn fields(state: &SessionState) -> BTreeMap<String, String> {
 /// and the planner.
 #[tokio::test(flavor = "current_thread")]
 async fn a_session_of_a_group_has_all_that_its_session_has() {
-    let (base, runtime) = (session(1), runtime());
+    let base = session(1);
+    let runtime = runtime();
     let look = |values: &[ColumnarValue]| -> Result<ColumnarValue> { Ok(values[0].clone()) };
     base.register_udf(create_udf(
         "look",
@@ -182,7 +183,8 @@ async fn sql_does_not_leave_the_group() {
 /// another group's session runs the plan, it runs in that session's group.
 #[tokio::test(flavor = "current_thread")]
 async fn a_plan_is_charged_to_a_group_whoever_runs_it() {
-    let (base, runtime) = (session(60), runtime());
+    let base = session(60);
+    let runtime = runtime();
     // So the peaks differ.
     let [a, b] = [("a", MIB / 4), ("b", MIB)]
         .map(|(name, max)| runtime.root().create(name, limit(max)).unwrap());
@@ -251,7 +253,8 @@ async fn a_plan_is_charged_to_a_group_whoever_runs_it() {
 /// the tree.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plan_says_what_it_has_taken() {
-    let (base, runtime) = (session_of(1, 60), runtime());
+    let base = session_of(1, 60);
+    let runtime = runtime();
     let sort = "SELECT text FROM rows ORDER BY text";
     let query = base
         .for_query(&runtime.root(), 17, limit(3 * MIB), &PoolConfig::new())
@@ -304,7 +307,8 @@ async fn a_plan_says_what_it_has_taken() {
 /// DataFusion's advice to raise a limit of the runtime is not for a tenant's SQL, which cannot.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_advises_nothing_that_leaves_the_group() {
-    let (base, runtime) = (session_of(1, 60), runtime());
+    let base = session_of(1, 60);
+    let runtime = runtime();
     let acme = runtime.root().create("acme", limit(MIB / 4)).unwrap();
     let query = base
         .for_query(&acme, 17, Limits::new(), &PoolConfig::new())

@@ -131,10 +131,8 @@ fn what_a_sort_frees_is_for_its_merge() {
     let [query, rest] = ["query", "rest"].map(|name| acme.create(name, Limits::new()).unwrap());
     let config = PoolConfig::new().spill_on_demand();
     let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
-    let (sorter, merge) = (
-        spillable("ExternalSorter[0]", &pool),
-        unspillable("ExternalSorterMerge[0]", &pool),
-    );
+    let sorter = spillable("ExternalSorter[0]", &pool);
+    let merge = unspillable("ExternalSorterMerge[0]", &pool);
     merge.try_grow(4 * BATCH).unwrap();
     sorter.try_grow(20 * BATCH).unwrap();
     let take = || {
@@ -176,7 +174,8 @@ fn what_a_sort_frees_is_for_its_merge() {
 /// still there for its own merge.
 #[tokio::test(flavor = "current_thread")]
 async fn a_spill_does_not_lose_what_it_frees() {
-    let (session, runtime) = (session(1), runtime());
+    let session = session(1);
+    let runtime = runtime();
     let acme = runtime.root().create("acme", limit(MAX)).unwrap();
     let rest = acme.create("rest", Limits::new()).unwrap();
     let mut sort = Sort::begin(&session, &acme, 1).await;
@@ -209,7 +208,8 @@ async fn a_spill_does_not_lose_what_it_frees() {
 /// its limit.
 #[tokio::test(flavor = "current_thread")]
 async fn a_late_sort_has_the_first_one_asked() {
-    let (session, runtime) = (session(1), runtime());
+    let session = session(1);
+    let runtime = runtime();
     let acme = runtime.root().create("acme", limit(MAX)).unwrap();
     let mut first = Sort::begin(&session, &acme, 1).await;
     first.feed_until(MAX - 2 * RESERVE).await;

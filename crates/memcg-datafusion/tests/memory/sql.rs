@@ -94,7 +94,8 @@ async fn what_spills_is_the_same() {
 /// A query that cannot spill fails with the whole sentence, and gives all back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_names_its_group() {
-    let (session, runtime) = (session(60), runtime());
+    let session = session(60);
+    let runtime = runtime();
     let acme = runtime.root().create("acme", limit(MIB)).unwrap();
     let query = session
         .for_query(&acme, 17, Limits::new(), &PoolConfig::new())
@@ -140,7 +141,8 @@ async fn a_refusal_names_its_group() {
 /// files, or bytes above max by force where DataFusion does not let a growth fail. All comes back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn joins_of_each_kind_are_refused_or_forced() {
-    let (session, runtime) = (session(20), runtime());
+    let session = session(20);
+    let runtime = runtime();
     let settings =
         |prefer_hash: bool| format!("SET datafusion.optimizer.prefer_hash_join = {prefer_hash}");
     let cases = [
@@ -206,7 +208,8 @@ async fn joins_of_each_kind_are_refused_or_forced() {
 /// Two queries of one name: the second is told, and gets no group.
 #[tokio::test(flavor = "current_thread")]
 async fn a_name_is_taken_once() {
-    let (session, runtime) = (session(1), runtime());
+    let session = session(1);
+    let runtime = runtime();
     let acme = runtime.root().create("acme", Limits::new()).unwrap();
     let first = session
         .for_query(&acme, "q17", Limits::new(), &PoolConfig::new())
@@ -234,7 +237,8 @@ async fn a_name_is_taken_once() {
 /// from it is not.
 #[tokio::test(flavor = "current_thread")]
 async fn sessions_have_their_groups() {
-    let (session, runtime) = (session(2), runtime());
+    let session = session(2);
+    let runtime = runtime();
     let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
     let of_a = session.with_group(&a, &PoolConfig::new()).unwrap();
     let of_b = of_a.with_group(&b, &PoolConfig::new()).unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use datafusion::arrow::array::RecordBatch;
 use memcg::{Limit, Limits, Runtime};
-use memcg_datafusion::{Ended, InGroupSession, PoolConfig};
+use memcg_datafusion::{EndedError, InGroupSession, PoolConfig};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -60,7 +60,9 @@ async fn a_hundred_queries_add_up() {
             .for_query(tenant, u64::from(number), Limits::new(), &config)
             .unwrap();
         let asked = random.random_range(0..QUERIES.len());
-        let (path, expected, done) = (tenant.path(), Arc::clone(&expected), Arc::clone(&done));
+        let path = tenant.path();
+        let expected = Arc::clone(&expected);
+        let done = Arc::clone(&done);
         let task = tokio::spawn(async move {
             match query.sql(QUERIES[asked]).await.unwrap().collect().await {
                 Ok(rows) => {
@@ -69,7 +71,7 @@ async fn a_hundred_queries_add_up() {
                 }
                 Err(error) => {
                     let line = error.to_string();
-                    let is_ours = Ended::of(&error).is_some()
+                    let is_ours = EndedError::of(&error).is_some()
                         || line.contains(&format!("for {path}/{number}"));
                     assert!(is_ours || line.contains("to go on, spill"), "{line}");
                 }

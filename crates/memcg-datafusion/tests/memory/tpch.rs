@@ -54,7 +54,8 @@ async fn run(
     config: &PoolConfig,
 ) -> Result<(String, usize)> {
     let query = session.for_query(tenant, number as u64, Limits::new(), config)?;
-    let (mut lines, mut files) = (Vec::new(), 0);
+    let mut lines = Vec::new();
+    let mut files = 0;
     for statement in statements(number) {
         let frame = query.sql(&statement).await?;
         let context = Arc::new(frame.task_ctx());
@@ -79,7 +80,8 @@ async fn run(
 /// Each query gives the same rows below a limit, or fails with a refusal that names its group.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rows_are_the_same_below_a_limit() {
-    let (session, runtime) = (session(), runtime());
+    let session = session();
+    let runtime = runtime();
     let config = PoolConfig::new()
         .spill_on_demand()
         .unspillable_reserve(Bytes(scaled(256 << 10)));
@@ -93,7 +95,9 @@ async fn the_rows_are_the_same_below_a_limit() {
             max,
         )
     });
-    let (mut files, mut refused, mut same) = (0, [0; 2], [0; 2]);
+    let mut files = 0;
+    let mut refused = [0; 2];
+    let mut same = [0; 2];
     for number in 1..=22 {
         let (rows, none) = run(&session, &free, number, &config)
             .await
@@ -110,7 +114,8 @@ async fn the_rows_are_the_same_below_a_limit() {
                         "{number} at {max}: the same {} lines, {spilled} files",
                         rows.lines().count()
                     );
-                    (files, same[at]) = (files + spilled, same[at] + 1);
+                    files += spilled;
+                    same[at] += 1;
                 }
                 Err(error) => {
                     let line = error.to_string();

@@ -46,7 +46,8 @@ async fn tasks_run_in_the_querys_group() {
         "GroupTracer is installed already: install it once, at the start of the program"
     );
 
-    let (session, runtime) = (session(8), runtime());
+    let session = session(8);
+    let runtime = runtime();
     let seen = Arc::new(Mutex::new(BTreeSet::new()));
     let notes = Arc::clone(&seen);
     let note = move |arguments: &[ColumnarValue]| {

@@ -36,7 +36,8 @@ struct Busy {
 }
 
 async fn busy(config: &PoolConfig) -> Busy {
-    let (session, runtime) = (session(30), runtime());
+    let session = session(30);
+    let runtime = runtime();
     let acme = runtime.root().create("acme", limit(MAX)).unwrap();
     let feed = fed(&session, "fed");
     let running = session.for_query(&acme, 1, Limits::new(), config).unwrap();
@@ -99,7 +100,8 @@ async fn late(
 /// A late query: with plain pools it is refused where others hold the memory. Beside a running
 /// query, with spilling on demand, both end with all their rows.
 async fn late_beside(late_sql: &'static str) {
-    let (runtime, session) = (runtime(), session(30));
+    let runtime = runtime();
+    let session = session(30);
     let acme = runtime.root().create("acme", limit(MAX)).unwrap();
     let rest = acme.create("rest", Limits::new()).unwrap();
     rest.raw().charge(Bytes(MAX)).unwrap();
@@ -180,10 +182,8 @@ async fn waits_in_vain_are_short() {
     let config = PoolConfig::new().patience(Duration::from_secs(10));
     let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
     tokio::spawn(async move {
-        let (held, join) = (
-            unspillable("held", &pool),
-            unspillable("HashJoinInput", &pool),
-        );
+        let held = unspillable("held", &pool);
+        let join = unspillable("HashJoinInput", &pool);
         held.try_grow(100 << 10).unwrap();
         // A hundred times its whole patience would be a quarter of an hour.
         for _ in 0..100 {
@@ -208,10 +208,8 @@ async fn a_wait_ends_with_the_memory() {
     let query = acme.create(1, Limits::new()).unwrap();
     let config = PoolConfig::new().patience(Duration::from_secs(3_600));
     let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool::with_config(&query, &config).unwrap());
-    let (held, join) = (
-        unspillable("held", &pool),
-        unspillable("HashJoinInput", &pool),
-    );
+    let held = unspillable("held", &pool);
+    let join = unspillable("HashJoinInput", &pool);
     held.try_grow(100 << 10).unwrap();
     let gives = tokio::spawn({
         let acme = acme.clone();
@@ -231,7 +229,8 @@ async fn a_wait_ends_with_the_memory() {
         }
         join
     });
-    let (held, join) = (gives.await.unwrap(), join.await.unwrap());
+    let held = gives.await.unwrap();
+    let join = join.await.unwrap();
     assert_eq!(
         (held.size(), join.size(), acme.live()),
         (70 << 10, 20 << 10, 90 * KIB)

@@ -83,7 +83,8 @@ impl Cache {
 
 impl Reclaim for Cache {
     fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
-        let (mut held, mut freed) = (self.0.lock().expect("no panic"), 0);
+        let mut held = self.0.lock().expect("no panic");
+        let mut freed = 0;
         while freed < want
             && let Some(charge) = held.pop()
         {

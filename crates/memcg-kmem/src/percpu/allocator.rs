@@ -29,7 +29,7 @@ static OF_RUNTIMES: LazyLock<Mutex<Arc<[PerCpuAllocator]>>> =
 /// byte.
 ///
 /// ```
-/// use memcg::{Runtime, Stat};
+/// use memcg::{Runtime, StatKey};
 /// use memcg_kmem::{PerCpuAllocator, PerCpuShape};
 /// use std::alloc::Layout;
 ///
@@ -37,9 +37,10 @@ static OF_RUNTIMES: LazyLock<Mutex<Arc<[PerCpuAllocator]>>> =
 /// let root = runtime.root();
 /// let allocator = PerCpuAllocator::new(&root, PerCpuShape::new().with_unit(64 << 10))?;
 /// let counters = allocator.allocate(Layout::new::<[u64; 100]>(), &root)?;
-/// let (data, words) = (800 * runtime.topology().processor_count() as u64, 800);
+/// let data = 800 * runtime.topology().processor_count() as u64;
+/// let words = 800;
 /// assert_eq!((counters.charged(), root.live()), (data + words, data + words));
-/// assert_eq!(root.numa_stat(Stat::PERCPU, memcg::Freshness::Exact).sum() as u64, counters.charged());
+/// assert_eq!(root.numa_stat(StatKey::PERCPU, memcg::Freshness::Exact).sum() as u64, counters.charged());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
@@ -55,7 +56,8 @@ impl PerCpuAllocator {
     ///
     /// [`KmemError::Capacity`] for a chunk larger than memory can be.
     pub fn new(group: &Group, shape: PerCpuShape) -> Result<PerCpuAllocator, KmemError> {
-        let (topology, node_of) = (Topology::of(group), node_of(group));
+        let topology = Topology::of(group);
+        let node_of = node_of(group);
         let plan = Plan::new(shape, topology, node_of.page_size())?;
         let one_node = topology.nodes().next().filter(|_| topology.is_one_node());
         Ok(PerCpuAllocator {
@@ -123,7 +125,7 @@ impl PerCpuAllocator {
     /// it on a thread for blocking work.
     ///
     /// Charges the copies of the layout, each rounded up to granules, and their words of metadata.
-    /// Accounts them as [`Stat::PERCPU`](memcg::Stat::PERCPU) to the nodes where they lie, split
+    /// Accounts them as [`StatKey::PERCPU`](memcg::StatKey::PERCPU) to the nodes where they lie, split
     /// where a page ends. That costs a few additions for each page of the layout and each node, for
     /// any number of processors.
     ///

@@ -150,7 +150,8 @@ mod tests {
                 bits.give_back(at, many);
                 list[at..at + many].fill(false);
             } else {
-                let (many, align) = (1 + draw / 2 % 70, 1 << (draw / 256 % 5));
+                let many = 1 + draw / 2 % 70;
+                let align = 1 << (draw / 256 % 5);
                 let fits = |&at: &usize| at + many <= 130 && !list[at..at + many].contains(&true);
                 let at = (0..130).step_by(align).find(fits);
                 assert_eq!(

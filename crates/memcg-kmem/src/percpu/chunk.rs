@@ -36,9 +36,11 @@ pub(super) struct Chunk {
 impl Chunk {
     /// Maps and touches a chunk. This calls the system: the caller holds no lock.
     pub(super) fn map(plan: &Plan, one_node: bool) -> Result<Chunk, KmemError> {
-        let (mut data, mut words) = (Mapping::new(plan.data_len)?, Mapping::new(plan.words_len)?);
+        let mut data = Mapping::new(plan.data_len)?;
+        let mut words = Mapping::new(plan.words_len)?;
         if !one_node {
-            let (start, unit) = (data.range().start, plan.shape.unit());
+            let start = data.range().start;
+            let unit = plan.shape.unit();
             for (number, node) in plan.units.iter().enumerate() {
                 data.bind(start + number * unit..start + (number + 1) * unit, *node);
             }

@@ -140,10 +140,8 @@ impl FoundCopies {
 impl PageNodes {
     pub(super) fn new(plan: &Plan, found: FoundCopies) -> PageNodes {
         let empty = |pages: usize| vec![PageCopies::default(); pages].into_boxed_slice();
-        let (data, words) = (
-            plan.shape.unit() / plan.page,
-            plan.words_len.div_ceil(plan.page),
-        );
+        let data = plan.shape.unit() / plan.page;
+        let words = plan.words_len.div_ceil(plan.page);
         let mut nodes = PageNodes {
             data: empty(data),
             words: empty(words),

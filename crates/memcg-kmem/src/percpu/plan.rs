@@ -136,11 +136,12 @@ impl Plan {
         let mut unit_of = Vec::new();
         for processor in 0..topology.processor_count() {
             let node = topology.node_of_processor(processor);
-            unit_of.push(if node.is_some() {
+            let unit = if node.is_some() {
                 units.len() as u32
             } else {
                 NONE
-            });
+            };
+            unit_of.push(unit);
             units.extend(node);
         }
         if units.is_empty() {

@@ -115,13 +115,12 @@ impl<T> PageRef<T> {
             });
             let words = start.byte_add(layout.words).cast::<SlotWord>();
             for slot in 0..layout.slots {
-                words
-                    .add(slot as usize)
-                    .write(SlotWord::Free(if slot + 1 < layout.slots {
-                        slot + 1
-                    } else {
-                        END
-                    }));
+                let next = if slot + 1 < layout.slots {
+                    slot + 1
+                } else {
+                    END
+                };
+                words.add(slot as usize).write(SlotWord::Free(next));
             }
         }
         PageRef(start)
@@ -308,7 +307,9 @@ impl<T> SlabLists<T> {
         unsafe {
             let slot = page.pop(layout, word)?;
             let state = page.state();
-            let (was_empty, is_full, lies) = (state.used == 1, state.is_full(), state.node);
+            let was_empty = state.used == 1;
+            let is_full = state.is_full();
+            let lies = state.node;
             self.nodes[asked].empty -= u32::from(was_empty);
             if is_full {
                 unlink(&mut self.nodes[asked].open, page, |state| &mut state.open);
@@ -324,7 +325,8 @@ impl<T> SlabLists<T> {
             link(&mut self.all, page, |state| &mut state.all);
             self.pages += 1;
             let state = page.state();
-            let (is_full, asked) = (state.is_full(), state.asked);
+            let is_full = state.is_full();
+            let asked = state.asked;
             if !is_full {
                 link(&mut self.nodes[asked].open, page, |state| &mut state.open);
             }
@@ -343,7 +345,8 @@ impl<T> SlabLists<T> {
         unsafe {
             let was_full = page.state().is_full();
             page.push(layout, slot);
-            let (asked, is_empty) = (page.state().asked, page.state().used == 0);
+            let asked = page.state().asked;
+            let is_empty = page.state().used == 0;
             if was_full {
                 link(&mut self.nodes[asked].open, page, |state| &mut state.open);
             }
@@ -357,7 +360,9 @@ impl<T> SlabLists<T> {
         // SAFETY: the thread holds the lock; the page is in the lists, and open if it is empty.
         unsafe {
             let state = page.state();
-            let (used, pins, asked) = (state.used, state.pins, state.asked);
+            let used = state.used;
+            let pins = state.pins;
+            let asked = state.asked;
             let node = &mut self.nodes[asked];
             if used > 0 || pins > 0 || (node.empty <= EMPTY_MAX && !self.closed) {
                 return None;

@@ -251,7 +251,8 @@ impl Arena {
         // An entry that has used up its generations stays unused: an old key must not lead to a new
         // object.
         if let Some(next) = entry.generation.checked_add(1) {
-            (entry.generation, entry.at) = (next, free);
+            entry.generation = next;
+            entry.at = free;
             self.free_entry = number;
         }
     }
@@ -302,7 +303,9 @@ impl Arena {
         let page = &mut self.pages[number as usize];
         let class = (page.room(self.page_bytes) * CLASSES / self.page_bytes).min(CLASSES - 1);
         let list = &mut self.nodes[page.asked];
-        (page.class, page.before, page.after) = (class, NONE, list.first[class]);
+        page.class = class;
+        page.before = NONE;
+        page.after = list.first[class];
         let after = std::mem::replace(&mut list.first[class], number);
         list.some |= 1 << class;
         if let Some(after) = self.pages.get_mut(after as usize) {
@@ -312,7 +315,10 @@ impl Arena {
 
     fn unlink(&mut self, number: u32) {
         let page = &self.pages[number as usize];
-        let (asked, class, before, after) = (page.asked, page.class, page.before, page.after);
+        let asked = page.asked;
+        let class = page.class;
+        let before = page.before;
+        let after = page.after;
         match self.pages.get_mut(before as usize) {
             Some(before) => before.after = after,
             None => self.nodes[asked].first[class] = after,
@@ -358,16 +364,19 @@ impl Arena {
     #[allow(unsafe_code)]
     fn slide(&mut self, number: u32) {
         let page = &mut self.pages[number as usize];
-        let (mut from, mut to) = (0, 0);
+        let mut from = 0;
+        let mut to = 0;
         while let Some((at, header)) = page.next_object(from) {
-            let (bytes, entry) = (taken(header.len as usize), header.entry);
+            let bytes = taken(header.len as usize);
+            let entry = header.entry;
             if at > to {
                 // SAFETY: both places are within the page. It has no pin, so there is no reference
                 // into it.
                 unsafe { page.place(at).copy_to(page.place(to), bytes) };
                 self.entries[entry as usize].at = to as u32;
             }
-            (from, to) = (at + bytes, to + bytes);
+            from = at + bytes;
+            to += bytes;
         }
         page.top = to;
     }
@@ -408,7 +417,9 @@ impl Arena {
     pub(super) fn put(&mut self, number: u32, header: ObjectHeader) -> usize {
         self.unlink(number);
         let page = &mut self.pages[number as usize];
-        let (at, bytes, entry) = (page.top, taken(header.len as usize), header.entry);
+        let at = page.top;
+        let bytes = taken(header.len as usize);
+        let entry = header.entry;
         page.set_header(at, header);
         page.top += bytes;
         page.taken += bytes;
@@ -418,7 +429,8 @@ impl Arena {
         self.objects += 1;
         self.link(number);
         let entry = &mut self.entries[entry as usize];
-        (entry.page, entry.at) = (number, at as u32);
+        entry.page = number;
+        entry.at = at as u32;
         at
     }
 
@@ -500,10 +512,8 @@ impl Arena {
         };
         let len = header.len as usize;
         let to = self.put(into, header);
-        let (source, target) = (
-            self.pages[from as usize].bytes(at),
-            self.pages[into as usize].bytes(to),
-        );
+        let source = self.pages[from as usize].bytes(at);
+        let target = self.pages[into as usize].bytes(to);
         // SAFETY: these are two pages, and the object ends within both. The source has no pin, so
         // no thread reads it, and no other thread knows the target yet.
         unsafe { source.copy_to_nonoverlapping(target, len) };

@@ -63,7 +63,8 @@ impl Arena {
         let own = self.pages[from as usize].asked;
         let mut at = 0;
         while let Some((place, header)) = self.pages[from as usize].next_object(at) {
-            let (bytes, entry) = (taken(header.len as usize), header.entry);
+            let bytes = taken(header.len as usize);
+            let entry = header.entry;
             // Pages made for the same node come first.
             let lists = std::iter::once(own).chain((0..self.lists()).filter(|&list| list != own));
             let Some(into) = lists

@@ -2,14 +2,14 @@
 //! objects.
 
 use memcg::kmem::NodeId;
-use memcg::{Freshness, Group, Limits, Stat};
+use memcg::{Freshness, Group, Limits, StatKey};
 
 use super::common::{assert_adds_up, end, machine};
 use super::shuttle::{Threads, check};
 use crate::sync::Arc;
 use crate::{KmemSlab, KmemStore};
 
-fn sum(group: &Group, stat: Stat) -> i64 {
+fn sum(group: &Group, stat: StatKey) -> i64 {
     let stats = group.numa_stat(stat, Freshness::Exact);
     (0..2).map(|node| stats.get(NodeId::new(node))).sum()
 }
@@ -24,10 +24,8 @@ fn shuttle_objects_of_a_slab() {
         let slab = Arc::new(KmemSlab::new_in(&root));
         let mut threads = Threads::new();
         for thread in 0..4_u64 {
-            let (slab, group) = (
-                slab.clone(),
-                root.create(&format!("q{thread}"), Limits::new()).unwrap(),
-            );
+            let slab = slab.clone();
+            let group = root.create(&format!("q{thread}"), Limits::new()).unwrap();
             threads.add(slab.insert(&group, thread).unwrap(), move |early| {
                 let late = slab.insert(&group, thread + 10).unwrap();
                 assert_eq!((*early, *late), (thread, thread + 10));
@@ -41,7 +39,7 @@ fn shuttle_objects_of_a_slab() {
             moves.relocate();
         });
         threads.join();
-        assert_eq!((root.live(), sum(&root, Stat::SLAB)), (0, 0));
+        assert_eq!((root.live(), sum(&root, StatKey::SLAB)), (0, 0));
         assert_eq!(runtime.dying_count(), 0);
         assert_adds_up(&runtime);
     });
@@ -56,10 +54,8 @@ fn shuttle_strings_of_a_store() {
         let store = Arc::new(KmemStore::new_in(&root));
         let mut threads = Threads::new();
         for thread in 0..4_u8 {
-            let (store, group) = (
-                store.clone(),
-                root.create(&format!("q{thread}"), Limits::new()).unwrap(),
-            );
+            let store = store.clone();
+            let group = root.create(&format!("q{thread}"), Limits::new()).unwrap();
             threads.add((), move |()| {
                 let keys = [8, 64].map(|len| store.insert(&group, &vec![thread; len]).unwrap());
                 for (key, len) in keys.into_iter().zip([8, 64]) {
@@ -75,7 +71,7 @@ fn shuttle_strings_of_a_store() {
         });
         threads.join();
         assert_eq!(
-            (store.len(), root.live(), sum(&root, Stat::KERNEL)),
+            (store.len(), root.live(), sum(&root, StatKey::KERNEL)),
             (0, 0, 0)
         );
         assert_adds_up(&runtime);

@@ -143,7 +143,8 @@ impl<T> KmemVec<T> {
         if let Some(kmem) = &mut self.kmem {
             kmem.relocate(&Placement::new());
         }
-        (self.looked, self.missed) = (0, false);
+        self.looked = 0;
+        self.missed = false;
         self.set_due();
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use memcg::kmem::{NodeId, NodeOf, PageNode};
-use memcg::{Freshness, Group, Runtime, Stat};
+use memcg::{Freshness, Group, Runtime, StatKey};
 use memcg_kmem::KmemVec;
 
 /// Bytes of the system's page.
@@ -39,7 +39,8 @@ pub(crate) enum Next {
 
 impl Nodes {
     pub(crate) fn new(next: Next) -> Arc<Nodes> {
-        let (calls, looked_up) = (AtomicU64::new(0), AtomicU64::new(0));
+        let calls = AtomicU64::new(0);
+        let looked_up = AtomicU64::new(0);
         Arc::new(Nodes {
             page: page(),
             pages: Mutex::default(),
@@ -132,13 +133,13 @@ pub(crate) fn runtime(count: usize, nodes: &Arc<Nodes>) -> Runtime {
 }
 
 /// Bytes of a group alone, by node.
-pub(crate) fn local(group: &Group, stat: Stat) -> Vec<i64> {
+pub(crate) fn local(group: &Group, stat: StatKey) -> Vec<i64> {
     let stats = group.numa_stat(stat, Freshness::Exact);
     stats.iter().map(|(node, _)| stats.local(node)).collect()
 }
 
 /// Of its subtree.
-pub(crate) fn on(group: &Group, stat: Stat) -> Vec<i64> {
+pub(crate) fn on(group: &Group, stat: StatKey) -> Vec<i64> {
     group
         .numa_stat(stat, Freshness::Exact)
         .iter()
@@ -147,7 +148,7 @@ pub(crate) fn on(group: &Group, stat: Stat) -> Vec<i64> {
 }
 
 /// Nothing of it is left anywhere.
-pub(crate) fn assert_clean(group: &Group, stat: Stat) {
+pub(crate) fn assert_clean(group: &Group, stat: StatKey) {
     let stats = group.numa_stat(stat, Freshness::Exact);
     assert_eq!(group.live(), 0);
     assert!(stats.iter().all(|(_, bytes)| bytes == 0), "{stats}");

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use memcg::kmem::{NodeId, OneNode};
-use memcg::{Freshness, Group, Limits, Runtime, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, StatKey};
 use memcg_kmem::{KmemBox, KmemSlab, KmemStore, KmemVec, PerCpu, StoreKey};
 
 struct Held {
@@ -26,13 +26,12 @@ fn hold(nodes: usize) -> Held {
         .node_of(node_of)
         .build()
         .expect("some nodes");
-    let (root, group) = (
-        runtime.root(),
-        runtime.root().create("q17", Limits::new()).expect("a name"),
-    );
+    let root = runtime.root();
+    let group = runtime.root().create("q17", Limits::new()).expect("a name");
     let mut vec = KmemVec::with_capacity_in(10, &group).expect("no limit");
     vec.push(7).expect("room");
-    let (slab, store) = (KmemSlab::new_in(&root), KmemStore::new_in(&root));
+    let slab = KmemSlab::new_in(&root);
+    let store = KmemStore::new_in(&root);
     let object = slab.insert(&group, [7; 4]).expect("no limit");
     let key = store.insert(&group, b"compressed").expect("no limit");
     let copies = PerCpu::new_with_in(&group, |_| 7).expect("no limit");
@@ -93,7 +92,7 @@ fn what_is_held_goes_back_after_its_group_runtime_and_thread() {
         drop(group);
         let left = root.read(Freshness::Exact);
         assert_eq!(
-            [Stat::SLAB, Stat::KERNEL, Stat::PERCPU].map(|stat| left.get(stat)),
+            [StatKey::SLAB, StatKey::KERNEL, StatKey::PERCPU].map(|stat| left.get(stat)),
             [0; 3]
         );
     }

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use memcg::kmem::PageNode;
-use memcg::{ChargeError, Group, Limit, Limits, Runtime, Stat};
+use memcg::{ChargeError, Group, Limit, Limits, Runtime, StatKey};
 use memcg_kmem::{KmemBox, KmemError, KmemSlab};
 
 use super::nodes::{Next, Nodes, assert_clean, local, node, on, page, runtime};
 
-const STAT: Stat = Stat::SLAB;
+const STAT: StatKey = StatKey::SLAB;
 
 fn groups(runtime: &Runtime, count: usize) -> Vec<Group> {
     (0..count)
@@ -75,12 +75,10 @@ fn each_group_pays_to_the_byte_for_its_objects() {
 fn figures_follow_from_the_type() {
     fn check<T>(root: &Group) -> (u64, usize) {
         let slab = KmemSlab::<T>::new_in(root);
-        let (object, slots, bytes) = (
-            slab.object_bytes(),
-            slab.objects_per_page(),
-            slab.page_bytes(),
-        );
-        assert!(slots > 0 && bytes % page() == 0);
+        let object = slab.object_bytes();
+        let slots = slab.objects_per_page();
+        let bytes = slab.page_bytes();
+        assert!(slots > 0 && bytes.is_multiple_of(page()));
         assert!(
             object * slots as u64 <= bytes as u64,
             "{object} B, {slots} in {bytes} B"

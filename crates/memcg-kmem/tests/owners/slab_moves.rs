@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use memcg::kmem::PageNode;
-use memcg::{Freshness, Limits, Stat};
+use memcg::{Freshness, Limits, StatKey};
 use memcg_kmem::{KmemBox, KmemSlab};
 
 use super::nodes::{Next, Nodes, assert_clean, local, node, on, runtime};
 
-const STAT: Stat = Stat::SLAB;
+const STAT: StatKey = StatKey::SLAB;
 
 #[test]
 fn accounts_follow_their_pages() {
@@ -95,7 +95,8 @@ fn nothing_is_lost_while_everything_moves() {
     thread::scope(|scope| {
         let workers: Vec<_> = (0..3_usize)
             .map(|worker| {
-                let (slab, root) = (&slab, &root);
+                let slab = &slab;
+                let root = &root;
                 scope.spawn(move || {
                     let mut objects: Vec<KmemBox<[u64; 6]>> = Vec::new();
                     for round in 0..40 {

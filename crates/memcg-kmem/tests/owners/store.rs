@@ -3,12 +3,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use memcg::kmem::PageNode;
-use memcg::{ChargeError, Limit, Limits, Runtime, Stat};
+use memcg::{ChargeError, Limit, Limits, Runtime, StatKey};
 use memcg_kmem::{KmemError, KmemStore};
 
 use super::nodes::{Next, Nodes, Panics, assert_clean, local, node, on, page, runtime};
 
-const STAT: Stat = Stat::KERNEL;
+const STAT: StatKey = StatKey::KERNEL;
 
 fn bytes(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (seed * 31 + at * 7) as u8).collect()

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use memcg::{ChargeError, Freshness, Limits, Runtime, Stat};
+use memcg::{ChargeError, Freshness, Limits, Runtime, StatKey};
 use memcg_kmem::{KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, StoreKey};
 
 use super::nodes::{Next, Nodes, assert_clean, node, page, runtime};
@@ -27,8 +27,9 @@ fn a_group_goes_offline_while_it_allocates() {
         let tenant = parent.create("tenant", Limits::new()).unwrap();
         let held = thread::scope(|scope| {
             let worker = scope.spawn(|| {
-                let (mut objects, mut keys, mut vec) =
-                    (Vec::new(), Vec::new(), KmemVec::new_in(&tenant));
+                let mut objects = Vec::new();
+                let mut keys = Vec::new();
+                let mut vec = KmemVec::new_in(&tenant);
                 let refused = (0..).find_map(|number| {
                     // To a node where it has no part yet, more often than not.
                     let on = node(number / 8 % 3);
@@ -69,14 +70,15 @@ fn a_group_goes_offline_while_it_allocates() {
             + keys.len() as u64 * KmemStore::object_bytes(700)
             + vec.capacity() as u64;
         assert_eq!(tenant.live(), charged);
-        let accounted = parent.numa_stat(Stat::SLAB, Freshness::Exact).sum()
-            + parent.numa_stat(Stat::KERNEL, Freshness::Exact).sum();
+        let accounted = parent.numa_stat(StatKey::SLAB, Freshness::Exact).sum()
+            + parent.numa_stat(StatKey::KERNEL, Freshness::Exact).sum();
         // With the parent offline as well some may be accounted above it.
-        assert!(if round % 3 == 0 {
+        let holds = if round % 3 == 0 {
             accounted <= charged as i64
         } else {
             accounted == charged as i64
-        });
+        };
+        assert!(holds);
         kept.push(held);
         if round % 10 == 9 {
             nodes.shift(round / 10 % 3, (round / 10 + 1) % 3);
@@ -92,7 +94,7 @@ fn a_group_goes_offline_while_it_allocates() {
     }
     // Strings of which no thread has the keys.
     drop((slab, store));
-    for stat in [Stat::SLAB, Stat::KERNEL] {
+    for stat in [StatKey::SLAB, StatKey::KERNEL] {
         assert_clean(&root, stat);
     }
 }
@@ -122,19 +124,22 @@ fn real_pages_lie_somewhere() {
             (100 * page()) as u64,
             "only what is touched lies somewhere"
         );
-        assert_eq!(root.numa_stat(Stat::SLAB, Freshness::Exact).unplaced(), 0);
+        assert_eq!(
+            root.numa_stat(StatKey::SLAB, Freshness::Exact).unplaced(),
+            0
+        );
         assert_eq!(store.placement().unplaced(), 0);
     }
     slab.relocate();
     store.relocate();
     vec.relocate();
     assert_eq!(
-        root.numa_stat(Stat::SLAB, Freshness::Exact).sum()
-            + root.numa_stat(Stat::KERNEL, Freshness::Exact).sum(),
+        root.numa_stat(StatKey::SLAB, Freshness::Exact).sum()
+            + root.numa_stat(StatKey::KERNEL, Freshness::Exact).sum(),
         root.live() as i64
     );
     drop((vec, objects, keys, store));
-    for stat in [Stat::SLAB, Stat::KERNEL] {
+    for stat in [StatKey::SLAB, StatKey::KERNEL] {
         assert_clean(&root, stat);
     }
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memcg::kmem::{PageNode, Placement};
-use memcg::{ChargeError, Freshness, Limit, Limits, Runtime, Stat};
+use memcg::{ChargeError, Freshness, Limit, Limits, Runtime, StatKey};
 use memcg_kmem::{KmemBox, KmemError, KmemSlab, KmemStore, KmemVec};
 
 use super::nodes::{Next, Nodes, Panics, assert_clean, local, node, on, page, runtime};
 
-const STAT: Stat = Stat::KERNEL;
+const STAT: StatKey = StatKey::KERNEL;
 
 /// The nodes of the pages of a vector's elements, whole pages.
 fn lies<T>(vec: &KmemVec<T>, nodes: &Nodes) -> Placement {

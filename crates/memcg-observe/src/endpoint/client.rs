@@ -110,19 +110,18 @@ impl Client {
             return true;
         }
         let is_last = *last || self.ended && self.input.is_empty();
-        (self.state, self.since) = (State::Asking, Instant::now());
+        self.state = State::Asking;
+        self.since = Instant::now();
         !is_last
     }
 
     pub(super) fn say(&mut self, line: Arc<Vec<u8>>, last: bool) {
-        (self.state, self.since) = (
-            State::Answering {
-                line,
-                sent: 0,
-                last,
-            },
-            Instant::now(),
-        );
+        self.state = State::Answering {
+            line,
+            sent: 0,
+            last,
+        };
+        self.since = Instant::now();
         // Most answers are taken at once.
         if !self.write() {
             self.state = State::Gone;
@@ -168,7 +167,8 @@ mod tests {
         let since = Instant::now()
             .checked_sub(Duration::from_secs(seconds))
             .expect("the machine runs for longer");
-        let (input, asked) = (input.to_vec(), None);
+        let input = input.to_vec();
+        let asked = None;
         let mut client = Client {
             number: 1,
             stream,

@@ -233,7 +233,8 @@ impl Server {
         let Some(asked) = self.clients[at].asked.take() else {
             return;
         };
-        let (begun, kind) = (Instant::now(), asked.kind());
+        let begun = Instant::now();
+        let kind = asked.kind();
         let at_hand = self.is_at_hand(kind, asked.since);
         let Endpoint {
             runtime,

@@ -30,7 +30,8 @@ fn answers(path: &Path) -> bool {
 /// Serving works on each path on which a plain bind works.
 #[test]
 fn paths_as_long_as_bind_takes() {
-    let (runtime, folder) = (runtime(), tempfile::tempdir().expect("a temporary folder"));
+    let runtime = runtime();
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let base = folder.path().to_str().expect("a text").len() + 1;
     let mut longest = 0;
     for length in base + 1..=120 {
@@ -186,12 +187,14 @@ fn no_connection_before_the_permissions() {
 
 fn starts_and_intruder(folder: &Path) {
     rustix::process::umask(Mode::empty());
-    let (runtime, done) = (runtime(), AtomicBool::new(false));
+    let runtime = runtime();
+    let done = AtomicBool::new(false);
     let intruder = || {
         // The kernel has the user of each thread, and this one ends here.
         let other = Uid::from_raw(65_534);
         set_thread_res_uid(other, other, other).expect("root may");
-        let (mut tries, mut got_in) = (0_u64, 0);
+        let mut tries = 0_u64;
+        let mut got_in = 0;
         let own = folder.join("s");
         while !done.load(Ordering::Relaxed) {
             // A file of another name would be the same socket.

@@ -167,7 +167,8 @@ fn another_user_sets_nothing() {
             .serve(folder.path().join(name))
             .expect("a socket")
     };
-    let (closed, open) = (serve("closed", 0o600), serve("open", 0o666));
+    let closed = serve("closed", 0o600);
+    let open = serve("open", 0o666);
     let set = json!({"set": {"path": "/", "file": "memory.max", "to": "1G"}});
     let other = || {
         // The kernel has the user of each thread, and this one ends here.

@@ -97,7 +97,8 @@ fn the_newest_of_slow_clients_are_kept() {
 fn a_client_that_takes_its_time() {
     let service = Service::new(false);
     let (rows, groups) = large(&service.runtime);
-    let (mut slow, mut other) = (service.client(), service.client());
+    let mut slow = service.client();
+    let mut other = service.client();
     let get = json!({"get": {"path": "/", "file": "memory.max"}});
     let mut others_turn = || {
         thread::sleep(Duration::from_millis(1));
@@ -107,7 +108,8 @@ fn a_client_that_takes_its_time() {
         slow.say(&[byte]);
         others_turn();
     }
-    let (mut answer, mut piece) = (Vec::new(), [0; 4 << 10]);
+    let mut answer = Vec::new();
+    let mut piece = [0; 4 << 10];
     while answer.last() != Some(&b'\n') {
         let read = slow
             .0
@@ -202,7 +204,8 @@ fn dear_questions_delay_no_other() {
         });
         let mut deaf = asked(&json!({"metrics": {}}));
         let answer = |client: &mut Client| {
-            let (mut text, mut piece) = (String::new(), [0; 1 << 10]);
+            let mut text = String::new();
+            let mut piece = [0; 1 << 10];
             while !text
                 .split(first_usage)
                 .nth(1)

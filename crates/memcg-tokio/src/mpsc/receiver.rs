@@ -6,8 +6,8 @@ use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use memcg::CentralStock;
 use memcg::Charged;
-use memcg::expert::CentralStock;
 use tokio::sync::mpsc::error::TryRecvError;
 
 use super::queue::QueueReceiver;
@@ -116,7 +116,8 @@ impl<T> Receiver<T> {
         buffer: &mut Vec<T>,
         limit: usize,
     ) -> Poll<usize> {
-        let (stock, waiters) = (&self.stock, &self.waiters);
+        let stock = &self.stock;
+        let waiters = &self.waiters;
         let take = |message| buffer.push(uncharge(stock, waiters, message));
         let received = self.messages.poll_recv_many(context, limit, take);
         received.map(|received| self.received_many(received, limit))

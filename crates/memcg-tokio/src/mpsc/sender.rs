@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use memcg::expert::CentralStock;
-use memcg::{Bytes, Charge, ChargeError, Charged, Group, IntoBytes, OnFull, Weigh};
+use memcg::CentralStock;
+use memcg::{Bytes, Charge, ChargeError, Charged, Group, IntoBytes, Weigh};
 use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;
 use tokio::time::sleep;
@@ -112,7 +112,8 @@ impl<T> Sender<T> {
 
     /// Returns the group that messages are charged to. Its [`live`](Group::live) is what the
     /// channel holds, and its [`set_max`](Group::set_max) moves the bound. A producer that sheds
-    /// what can wait asks its [`pressure_level`](Group::pressure_level), which is one load:
+    /// what can wait asks its [`pressure_level`](Group::pressure_level), which is one load while
+    /// the queue is below the threshold, and finds an empty queue normal:
     ///
     /// ```
     /// # use memcg::{Limits, PressureLevel, Runtime};
@@ -193,7 +194,7 @@ impl<T> Sender<T> {
     fn charge_now(&self, bytes: Bytes) -> Result<Charge, ChargeError> {
         self.stock
             .charge_if_room(bytes)
-            .map_or_else(|| self.group().charge_with(bytes, OnFull::Now), Ok)
+            .map_or_else(|| self.group().try_charge(bytes), Ok)
     }
 
     /// Charges `bytes` that have found no room: after the other tasks of this worker have run, or
@@ -211,7 +212,8 @@ impl<T> Sender<T> {
 
     /// Does what [`charge_missed`](Self::charge_missed) does, for at most `time`.
     async fn charge_in_time(&self, bytes: Bytes, time: Duration) -> Result<Charge, SendError<()>> {
-        let (begun, mut over) = (Instant::now(), pin!(sleep(time)));
+        let begun = Instant::now();
+        let mut over = pin!(sleep(time));
         if let Some(charge) = self.charge_in_turn(bytes).await {
             return Ok(charge);
         }
@@ -265,7 +267,8 @@ impl<T> Sender<T> {
         &self,
         charge: impl Future<Output = Result<Charge, ChargeError>>,
     ) -> Result<Charge, SendError<()>> {
-        let (mut charge, mut closed) = (pin!(charge), pin!(self.messages.closed()));
+        let mut charge = pin!(charge);
+        let mut closed = pin!(self.messages.closed());
         poll_fn(|context| match charge.as_mut().poll(context) {
             Poll::Ready(charged) => {
                 Poll::Ready(charged.map_err(|refusal| SendError::Refused((), refusal)))
@@ -281,7 +284,7 @@ impl<T> Sender<T> {
 
 /// Bytes that a message is charged for.
 fn cost<T: Weigh>(message: &T) -> Bytes {
-    Bytes(message.weigh().saturating_add(message_overhead::<T>()) as u64)
+    Bytes(message.heap_bytes().saturating_add(message_overhead::<T>()) as u64)
 }
 
 impl<T: Weigh> Sender<T> {
@@ -363,14 +366,14 @@ impl<T: Weigh> Sender<T> {
         self.send_charged(Charged::new(message, charge))
     }
 
-    /// Sends a message where its bytes fit at once. It waits for no room, calls no reclaimer, and
-    /// is not delayed above a high. Wakers of charges in line may run on this thread, as after any
-    /// charge.
+    /// Sends a message where its bytes fit at once, and never blocks: it waits for no room, calls
+    /// no reclaimer, and is not delayed above a high. It is not refused beside unused credit. The
+    /// receiver's waker runs on this thread.
     ///
     /// # Errors
     ///
     /// As [`send`](Self::send); [`SendError::Refused`] where the bytes do not fit now, as
-    /// [`OnFull::Now`] says it.
+    /// [`Group::try_charge`] says it.
     pub fn try_send(&self, message: T) -> Result<(), SendError<T>> {
         if self.is_closed() {
             return Err(SendError::Closed(message));
@@ -412,7 +415,8 @@ pub struct WeakSender<T> {
 impl<T> WeakSender<T> {
     /// Returns a sender, `None` where the last one is gone.
     pub fn upgrade(&self) -> Option<Sender<T>> {
-        let (stock, waiters) = (self.stock.clone(), Arc::clone(&self.waiters));
+        let stock = self.stock.clone();
+        let waiters = Arc::clone(&self.waiters);
         Some(Sender {
             messages: self.messages.upgrade()?,
             stock,

@@ -48,7 +48,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use memcg::expert::{CentralStock, QueuePlace};
+use memcg::CentralStock;
 use memcg::{Bytes, Charge, ChargeError, ChargeFuture};
 
 use super::SendError;
@@ -111,12 +111,13 @@ impl State {
         if *asked != bytes || !waits.is_served_by(&charge) {
             return Err(charge);
         }
-        let (part, rest) = match charge.bytes() == bytes {
-            true => (charge, None),
-            false => match charge.split(Bytes(bytes)) {
+        let (part, rest) = if charge.bytes() == bytes {
+            (charge, None)
+        } else {
+            match charge.split(Bytes(bytes)) {
                 Ok(part) => (part, Some(charge)),
                 Err(_) => return Err(charge),
-            },
+            }
         };
         let waker = self.slots.end_first(Fate::Served(part));
         let place = if self.slots.first_bytes() == Some(bytes) {
@@ -483,14 +484,12 @@ impl<'a> Out<'a> {
                     Place::InLine { charge, bytes }
                 };
                 self.is_out = false;
-                (
-                    if is_woken {
-                        state.first_sees_to_it()
-                    } else {
-                        None
-                    },
-                    None,
-                )
+                let first = if is_woken {
+                    state.first_sees_to_it()
+                } else {
+                    None
+                };
+                (first, None)
             });
             wake(waker);
             let (Some(wanted), Some((charge, bytes))) = (wanted, &mut self.place) else {
@@ -604,7 +603,8 @@ impl Wait<'_> {
         let ((fate, known), place, waker, spare) = self.waiters.with(|state| {
             let is_first = state.slots.first() == Some(at);
             let left = state.slots.leave(at);
-            let (mut place, mut waker) = (None, None);
+            let mut place = None;
+            let mut waker = None;
             match &state.place {
                 Place::Nowhere if is_first => waker = state.first_sees_to_it(),
                 Place::InLine { bytes, .. } if state.slots.first_bytes() == Some(*bytes) => {}

@@ -51,7 +51,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, app: &mut App, theme: Theme) {
         None => {
             // The table's first line has the names of the columns.
             app.fit(usize::from(body.height.saturating_sub(1)));
-            let (lines, selected) = (app.model.lines(), app.selected_at());
+            let lines = app.model.lines();
+            let selected = app.selected_at();
             let shown: Vec<&Line<'_>> = lines
                 .iter()
                 .skip(app.offset)
@@ -211,7 +212,8 @@ impl Column {
     /// Those that fit, and the widths of the group and of the bar: these two share what is left.
     /// What orders the groups is shown before others.
     fn fitting(width: u16, sort: Sort) -> (Vec<Column>, Vec<u16>) {
-        let (mut left, mut fit) = (width, Vec::new());
+        let mut left = width;
+        let mut fit = Vec::new();
         let mut by_worth = Column::BY_WORTH;
         let wanted = if sort == Sort::Pressure {
             Column::Pressure
@@ -363,14 +365,12 @@ fn cell(line: &Line<'_>, column: Column, width: u16, theme: Theme) -> Cell<'stat
         Column::Forced => right(text::bytes(row.forced), alarming(row.forced > 0)),
         Column::Pressure => {
             let some = row.pressure.some.avg10;
-            right(
-                text::percent(some),
-                if some >= MUCH {
-                    alarming(true)
-                } else {
-                    tense(some >= SOME)
-                },
-            )
+            let style = if some >= MUCH {
+                alarming(true)
+            } else {
+                tense(some >= SOME)
+            };
+            right(text::percent(some), style)
         }
         Column::Peak => right(text::bytes(row.peak), Style::new()),
     }
@@ -404,14 +404,12 @@ fn bar(seen: &Seen, scale: u64, is_own: bool, width: u16, theme: Theme) -> TextL
     for (limit, mark) in [(row.low, 'l'), (row.soft, 's'), (row.high, 'h')] {
         let at = cells(limit) as usize;
         if limit > 0 && limit < scale && at < width {
-            bar[at] = (
-                mark,
-                if at < filled {
-                    colour.add_modifier(Modifier::REVERSED)
-                } else {
-                    colour
-                },
-            );
+            let style = if at < filled {
+                colour.add_modifier(Modifier::REVERSED)
+            } else {
+                colour
+            };
+            bar[at] = (mark, style);
         }
     }
     let runs = bar.chunk_by(|a, b| a.1 == b.1);
@@ -478,7 +476,8 @@ mod tests {
             events,
             ..row("/acme", usage)
         };
-        (acme.soft, acme.children) = (40 * MIB, 1);
+        acme.soft = 40 * MIB;
+        acme.children = 1;
         acme.pressure.some.avg10 = 1_205;
         vec![acme, row("/idle", 3 * MIB)]
     }

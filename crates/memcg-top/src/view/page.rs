@@ -88,7 +88,8 @@ fn incidents_of(incidents: &[Incident], now: u64) -> Vec<TextLine<'static>> {
                 text::clean(counter)
             ),
         };
-        let (group, limited) = (text::clean(group), text::clean(limited));
+        let group = text::clean(group);
+        let limited = text::clean(limited);
         let what = match kind.as_str() {
             "victim" => format!("cancelled {group} for {amount}"),
             "timed_out" => format!("timed out: {amount} to {group}"),

@@ -15,7 +15,7 @@ use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use memcg_tower::Promised;
+use memcg_tower::PromisedBytes;
 use tokio::net::TcpStream;
 
 use crate::server::{LARGE, MIB, Server, TIME, WINDOW, until};
@@ -125,7 +125,7 @@ async fn a_stream_that_goes_in_its_body_leaves_nothing() {
         let goes = requests.send_request(upload(&server, stops_after(frames, &taken)));
         server.has(1, 0).await;
         assert!(
-            Promised::to(&server.acme).bytes > 0,
+            PromisedBytes::to(&server.acme).bytes > 0,
             "what may come is promised"
         );
         let has_taken = || taken.load(Ordering::Relaxed);
@@ -166,7 +166,8 @@ async fn a_stream_that_goes_in_its_answer_leaves_nothing() {
     for least in (0..LARGE).step_by(LARGE / 32) {
         let response = requests.send_request(get(&server, "/large")).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
-        let (mut body, mut came) = (response.into_body(), 0);
+        let mut body = response.into_body();
+        let mut came = 0;
         while came < least {
             came += body
                 .frame()
@@ -208,11 +209,9 @@ async fn a_connection_that_goes_takes_all_its_streams() {
     )
     .await;
     let mut streams = vec![requests.send_request(get(&server, "/never"))];
-    let (taken, frames, fit) = (
-        Arc::default(),
-        2 * WINDOW as usize / FRAME,
-        FIT - LARGE / MIB,
-    );
+    let taken = Arc::default();
+    let frames = 2 * WINDOW as usize / FRAME;
+    let fit = FIT - LARGE / MIB;
     let running = 2 + fit;
     for _ in 0..fit {
         streams.push(requests.send_request(upload(&server, stops_after(frames, &taken))));

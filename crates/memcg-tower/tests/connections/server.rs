@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use memcg::{Group, Limits, Runtime};
-use memcg_tower::{AdmissionLayer, Promised};
+use memcg_tower::{AdmissionLayer, PromisedBytes};
 use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 
@@ -82,10 +82,8 @@ impl Server {
         socket.set_send_buffer_size(SEND_BUFFER).unwrap();
         socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let listener = socket.listen(1024).unwrap();
-        let (address, connections) = (
-            listener.local_addr().unwrap(),
-            Arc::new(AtomicUsize::new(0)),
-        );
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
         let accepted = Arc::clone(&connections);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
@@ -114,9 +112,11 @@ impl Server {
         });
         let ends = Arc::new(AtomicBool::new(false));
         let sampler = std::thread::spawn({
-            let (ends, groups) = (Arc::clone(&ends), [acme.clone(), globex.clone()]);
+            let ends = Arc::clone(&ends);
+            let groups = [acme.clone(), globex.clone()];
             move || {
-                let (mut samples, mut most) = (0, 0);
+                let mut samples = 0;
+                let mut most = 0;
                 loop {
                     for group in &groups {
                         let usage = group.usage();
@@ -160,7 +160,7 @@ impl Server {
             let running = holds.iter().filter(|&&holds| holds).count();
             (
                 running,
-                self.acme.waiting_count() + Promised::to(&self.acme).waiting,
+                self.acme.waiting_count() + PromisedBytes::to(&self.acme).waiting,
                 holds.len(),
             )
         };

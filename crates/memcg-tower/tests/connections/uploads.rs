@@ -24,7 +24,8 @@ async fn with_another_tenant<T>(
     client: &Client<HttpConnector, Full<Bytes>>,
     acme: impl Future<Output = T>,
 ) -> T {
-    let (mut acme, mut beside) = (pin!(acme), 0);
+    let mut acme = pin!(acme);
+    let mut beside = 0;
     loop {
         tokio::select! {
             ended = &mut acme => {
@@ -46,23 +47,23 @@ async fn upload_by_hyper(server: &Server, uploads: usize, http2: bool) -> usize 
     let client = Client::builder(TokioExecutor::new())
         .http2_only(http2)
         .build_http::<Full<Bytes>>();
-    let (mut tasks, admitted) = (JoinSet::new(), Arc::new(AtomicUsize::new(0)));
+    let mut tasks = JoinSet::new();
+    let admitted = Arc::new(AtomicUsize::new(0));
     let acme = async {
         for _ in 0..uploads {
             if tasks.len() >= 40 {
                 tasks.join_next().await.unwrap().unwrap();
             }
-            let (client, admitted) = (client.clone(), Arc::clone(&admitted));
+            let client = client.clone();
+            let admitted = Arc::clone(&admitted);
             let upload = server.request("acme", MIB);
             tasks.spawn(async move {
                 let response = timeout(TIME, client.request(upload))
                     .await
                     .expect("no request is stuck")
                     .unwrap();
-                let (status, retry) = (
-                    response.status(),
-                    response.headers().get("retry-after").cloned(),
-                );
+                let status = response.status();
+                let retry = response.headers().get("retry-after").cloned();
                 let text = response.into_body().collect().await.unwrap().to_bytes();
                 if status == StatusCode::OK {
                     assert_eq!(text, "1048576");
@@ -163,10 +164,8 @@ async fn an_answer_that_does_not_fit_has_a_status() {
                 .await
                 .expect("no request is stuck")
                 .unwrap();
-            let (is, retries) = (
-                response.status(),
-                response.headers().contains_key("retry-after"),
-            );
+            let is = response.status();
+            let retries = response.headers().contains_key("retry-after");
             let body = response
                 .into_body()
                 .collect()

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use memcg::{
-    Bytes, ChargeError, Event, Group, Limits, OomPolicy, Priority, Reclaim, ReclaimContext,
+    Bytes, ChargeError, Event, Group, Limits, OomPolicy, Reclaim, ReclaimContext, ReclaimPriority,
     Registration, Runtime,
 };
 use memcg_wasmtime::GroupLimiter;
@@ -166,7 +166,7 @@ impl Reclaim for Panics {
 fn a_reclaimer_that_panics_is_a_refusal() {
     let (runtime, acme) = group_of(4 * PAGE);
     let panics = Arc::new(Panics(AtomicBool::new(false)));
-    let registration = acme.register_reclaimer(panics.clone(), Priority::NORMAL);
+    let registration = acme.register_reclaimer(panics.clone(), ReclaimPriority::NORMAL);
     let mut guest = Guest::new(GroupLimiter::new(&acme));
     assert_eq!(guest.call("grow", 3), -1);
     assert!(panics.0.load(Ordering::SeqCst) && acme.events().get(Event::Panic) >= 1);

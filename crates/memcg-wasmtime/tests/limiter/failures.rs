@@ -27,11 +27,12 @@ fn memory_that_the_system_does_not_have_is_given_back() {
             assert!(grow.call(&mut guest.store, 1).is_ok_and(|pages| pages > 0));
             let before = acme.live();
             let failed = grow.call(&mut guest.store, TOO_MANY_PAGES);
-            assert!(if traps {
+            let is_refused = if traps {
                 failed.is_err()
             } else {
                 failed.unwrap() == -1
-            });
+            };
+            assert!(is_refused);
             assert_eq!(
                 (acme.live(), guest.store.data().refused_count()),
                 (before, 0)

@@ -1,7 +1,7 @@
 //! Memories and tables that grow.
 
-use memcg::{ChargeError, Limit, Limits, OnFull, Runtime};
-use memcg_wasmtime::{GroupLimiter, limit};
+use memcg::{ChargeError, Limit, Limits, Runtime};
+use memcg_wasmtime::{GroupLimiter, WhenFull, limit};
 use wasmtime::{
     Engine, Instance, Memory, MemoryType, Module, Ref, RefType, Store, Table, TableType,
 };
@@ -173,7 +173,7 @@ fn growth_above_the_modules_own_maximum_is_no_refusal_of_the_group() {
 #[test]
 fn a_growth_may_be_forced() {
     let (runtime, acme) = group_of(2 * PAGE);
-    let mut guest = Guest::new(GroupLimiter::new(&acme).on_full(OnFull::Force));
+    let mut guest = Guest::new(GroupLimiter::new(&acme).when_full(WhenFull::Force));
     assert_eq!(guest.call("grow", 4), 1);
     assert_eq!(
         (acme.live(), acme.forced()),

@@ -44,13 +44,17 @@ fn instances_come_and_go() {
         })
         .collect();
     let (others, ends) = mpsc::sync_channel::<Store<GroupLimiter>>(1);
-    let (mut refused, mut grown) = (0, 0);
+    let mut refused = 0;
+    let mut grown = 0;
     thread::scope(|scope| {
         scope.spawn(|| ends.into_iter().for_each(drop));
         let work = tenants.iter().map(|tenant| {
-            let (engine, guest, others) = (&engine, &guest, others.clone());
+            let engine = &engine;
+            let guest = &guest;
+            let others = others.clone();
             scope.spawn(move || {
-                let (mut refused, mut grown) = (0, 0);
+                let mut refused = 0;
+                let mut grown = 0;
                 for number in 0..INSTANCES / THREADS {
                     let (mut store, instance) = start(engine, guest, GroupLimiter::new(tenant));
                     let grow = instance
@@ -74,7 +78,8 @@ fn instances_come_and_go() {
         });
         for tenant in work.collect::<Vec<_>>() {
             let (no, yes) = tenant.join().unwrap();
-            (refused, grown) = (refused + no, grown + yes);
+            refused += no;
+            grown += yes;
         }
         drop(others);
     });

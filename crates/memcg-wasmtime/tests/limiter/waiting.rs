@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use memcg::{Bytes, ChargeError, Event, Group, Limits, OnFull, Runtime};
-use memcg_wasmtime::{GroupLimiter, limit_async};
+use memcg::{Bytes, ChargeError, Event, Group, Limits, Runtime};
+use memcg_wasmtime::{GroupLimiter, WhenFull, limit_async};
 use tokio::time::timeout;
 use wasmtime::{Engine, Instance, Module, Store};
 
 use super::{GUEST, PAGE, START, all_is_back};
 
-const LONG: OnFull = OnFull::Wait(Duration::from_secs(600));
+const LONG: WhenFull = WhenFull::Wait(Duration::from_secs(600));
 const SHORT: Duration = Duration::from_millis(20);
 
 struct Guest {
@@ -57,7 +57,7 @@ async fn a_growth_waits_until_another_store_ends() {
     let (runtime, acme, globex) = budget();
     let mut first = Guest::new(GroupLimiter::new(&globex)).await.unwrap();
     assert_eq!(first.call("grow", 12).await.unwrap(), 1);
-    let mut second = Guest::new(GroupLimiter::new(&acme).on_full(LONG))
+    let mut second = Guest::new(GroupLimiter::new(&acme).when_full(LONG))
         .await
         .unwrap();
     let waits = tokio::spawn(async move { (second.call("grow", 12).await.unwrap(), second) });
@@ -80,7 +80,7 @@ async fn a_growth_waits_until_another_store_ends() {
 async fn a_start_waits() {
     let (runtime, acme, globex) = budget();
     let held = globex.charge(Bytes(16 * PAGE)).unwrap();
-    let starts = tokio::spawn(Guest::new(GroupLimiter::new(&acme).on_full(LONG)));
+    let starts = tokio::spawn(Guest::new(GroupLimiter::new(&acme).when_full(LONG)));
     waiters(&runtime.root(), 1).await;
     drop(held);
     let guest = starts.await.unwrap().unwrap();
@@ -93,7 +93,7 @@ async fn a_start_waits() {
 async fn patience_ends() {
     let (runtime, acme, globex) = budget();
     let held = globex.charge(Bytes(14 * PAGE)).unwrap();
-    let mut guest = Guest::new(GroupLimiter::new(&acme).on_full(OnFull::Wait(SHORT)))
+    let mut guest = Guest::new(GroupLimiter::new(&acme).when_full(WhenFull::Wait(SHORT)))
         .await
         .unwrap();
     assert_eq!(guest.call("grow", 2).await.unwrap(), -1);
@@ -113,8 +113,8 @@ async fn patience_ends() {
 async fn a_growth_is_refused_at_once_by_default() {
     let (runtime, acme, globex) = budget();
     let _held = globex.charge(Bytes(14 * PAGE)).unwrap();
-    for (full, answer) in [(OnFull::Refuse, -1), (OnFull::Force, 1)] {
-        let mut guest = Guest::new(GroupLimiter::new(&acme).on_full(full))
+    for (full, answer) in [(WhenFull::Refuse, -1), (WhenFull::Force, 1)] {
+        let mut guest = Guest::new(GroupLimiter::new(&acme).when_full(full))
             .await
             .unwrap();
         assert_eq!(guest.call("grow", 2).await.unwrap(), answer);
@@ -137,7 +137,7 @@ async fn a_growth_is_refused_at_once_by_default() {
 async fn a_call_that_is_dropped_leaves_no_place_in_line() {
     let (runtime, acme, globex) = budget();
     let held = globex.charge(Bytes(14 * PAGE)).unwrap();
-    let mut guest = Guest::new(GroupLimiter::new(&acme).on_full(LONG))
+    let mut guest = Guest::new(GroupLimiter::new(&acme).when_full(LONG))
         .await
         .unwrap();
     assert!(timeout(SHORT, guest.call("grow", 2)).await.is_err());
@@ -152,7 +152,7 @@ async fn a_call_that_is_dropped_leaves_no_place_in_line() {
 async fn a_group_that_goes_offline_ends_the_wait() {
     let (runtime, acme, globex) = budget();
     let held = globex.charge(Bytes(14 * PAGE)).unwrap();
-    let mut guest = Guest::new(GroupLimiter::new(&acme).on_full(LONG))
+    let mut guest = Guest::new(GroupLimiter::new(&acme).when_full(LONG))
         .await
         .unwrap();
     let waits = tokio::spawn(async move { guest.call("grow", 2).await });
@@ -171,7 +171,7 @@ async fn a_group_that_goes_offline_ends_the_wait() {
 async fn many_stores_wait_in_line() {
     let (runtime, acme, _) = budget();
     let guests = (0..40).map(|_| {
-        let limiter = GroupLimiter::new(&acme).on_full(LONG);
+        let limiter = GroupLimiter::new(&acme).when_full(LONG);
         tokio::spawn(async move {
             // One that has nothing yet waits for its start; 15 pages leave no room for a second
             // one.

@@ -3,9 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memcg::expert::FixedBatch;
-use memcg::kmem::{Bound, Kmem, NodeId, Placement, Precharge};
-use memcg::{Bytes, Counter, Freshness, Group, Limit, Runtime, Stat};
+use memcg::kmem::{Kmem, NodeId, Placement, Precharge, PrechargeBound};
+use memcg::{Bytes, CounterKey, Freshness, Group, Limit, Runtime, StatKey};
 
 use super::super::{Other, assert_empty, machine, node};
 use super::twin::{Spot, Twin, TwinGroup, TwinKmem};
@@ -29,7 +28,7 @@ pub(super) fn run(setup: &Setup, ops: &[Op]) {
 struct Run {
     twin: Twin,
     runtime: Runtime,
-    toptier: Counter,
+    toptier: CounterKey,
     fast: Vec<NodeId>,
     handles: Vec<Option<Group>>,
     precharges: Vec<Precharge>,
@@ -98,23 +97,15 @@ impl Run {
     fn spots(&self, spots: &Spots) -> Vec<(Spot, u64)> {
         let placement = self.placement(spots);
         let is_one_node = self.twin.numbers.len() == 1;
-        let of = |node: NodeId| match self
-            .twin
-            .numbers
-            .iter()
-            .find(|&&number| number == node.get())
-        {
-            _ if is_one_node => Some(self.twin.numbers[0]),
-            found => found.copied(),
-        };
-        let rest = (
+        let numbers = &self.twin.numbers;
+        let of = |node: NodeId| {
             if is_one_node {
-                Some(self.twin.numbers[0])
-            } else {
-                None
-            },
-            placement.unplaced(),
-        );
+                return Some(numbers[0]);
+            }
+            numbers.iter().copied().find(|&number| number == node.get())
+        };
+        let of_rest = is_one_node.then(|| self.twin.numbers[0]);
+        let rest = (of_rest, placement.unplaced());
         placement
             .nodes()
             .map(|(node, bytes)| (of(node), bytes))
@@ -210,9 +201,9 @@ impl Run {
             .collect();
         let asked = !is_within || slow.is_empty();
         let bound = if is_within {
-            Bound::from(Bytes(bytes)).within(&slow)
+            PrechargeBound::from(Bytes(bytes)).within(&slow)
         } else {
-            Bound::from(Bytes(bytes))
+            PrechargeBound::from(Bytes(bytes))
         };
         let is_online = self.twin.groups[group].online;
         let tier_fits = !asked || self.twin.tier() + bytes <= self.twin.tier_max;
@@ -228,7 +219,8 @@ impl Run {
 
     fn account(&mut self, op: &Op, spots: &Spots) {
         let at = usize::from(op.subject) % self.precharges.len();
-        let (precharge, placement) = (self.precharges.swap_remove(at), self.placement(spots));
+        let precharge = self.precharges.swap_remove(at);
+        let placement = self.placement(spots);
         self.held
             .push(self.on(op, move || precharge.account(&placement)));
         let (group, bytes, asked) = self.twin.precharges.swap_remove(at);
@@ -249,7 +241,8 @@ impl Run {
     }
 
     fn of_kmem(&mut self, op: &Op, at: usize, action: &Action, in_hand: &[usize]) {
-        let (mut kmem, mut theirs) = (self.held.swap_remove(at), self.twin.held.swap_remove(at));
+        let mut kmem = self.held.swap_remove(at);
+        let mut theirs = self.twin.held.swap_remove(at);
         let before = theirs.clone();
         match action {
             Action::Free => {
@@ -257,7 +250,8 @@ impl Run {
                 return;
             }
             &Action::Migrate { from, to, bytes } => {
-                let (of, into) = (self.node(from), self.node(to));
+                let of = self.node(from);
+                let into = self.node(to);
                 let (moved, back) =
                     self.on(op, move || (kmem.migrated(of, into, Bytes(bytes)), kmem));
                 kmem = back;
@@ -269,7 +263,8 @@ impl Run {
                 );
             }
             &Action::TryMigrate { from, to, bytes } => {
-                let (of, into) = (self.node(from), self.node(to));
+                let of = self.node(from);
+                let into = self.node(to);
                 let (got, back) = self.on(op, move || (kmem.migrate(of, into, Bytes(bytes)), kmem));
                 kmem = back;
                 let fits = self.may_migrate(&theirs, from, to, bytes);
@@ -304,10 +299,8 @@ impl Run {
             }
             Action::Merge(with) if !self.held.is_empty() => {
                 let with = usize::from(*with) % self.held.len();
-                let (other, theirs_too) = (
-                    self.held.swap_remove(with),
-                    self.twin.held.swap_remove(with),
-                );
+                let other = self.held.swap_remove(with);
+                let theirs_too = self.twin.held.swap_remove(with);
                 let (back, merged) = self.on(op, move || (kmem.merge(other).err(), kmem));
                 kmem = merged;
                 assert_eq!(
@@ -366,7 +359,8 @@ impl Run {
     }
 
     fn migrate(&mut self, kmem: &mut TwinKmem, from: u8, to: u8, bytes: u64) -> u64 {
-        let (from, to) = (self.spot_of(from), self.spot_of(to));
+        let from = self.spot_of(from);
+        let to = self.spot_of(to);
         if from == to {
             return kmem.on(from).min(bytes);
         }
@@ -381,7 +375,8 @@ impl Run {
 
     /// The tier is asked for what it has not promised.
     fn may_migrate(&self, kmem: &TwinKmem, from: u8, to: u8, bytes: u64) -> bool {
-        let (from, to) = (self.spot_of(from), self.spot_of(to));
+        let from = self.spot_of(from);
+        let to = self.spot_of(to);
         if from == to || !self.twin.is_fast(to) || self.twin.is_fast(from) {
             return true;
         }
@@ -443,7 +438,8 @@ impl Run {
         }
         for (at, handle) in self.handles.iter().enumerate() {
             let Some(handle) = handle else { continue };
-            let (live, is_online) = (self.twin.live(at), self.twin.groups[at].online);
+            let live = self.twin.live(at);
+            let is_online = self.twin.groups[at].online;
             assert_eq!(
                 (handle.live(), handle.is_offline()),
                 (live, !is_online),
@@ -451,7 +447,7 @@ impl Run {
                 self.at,
                 handle.path()
             );
-            let stale = handle.numa_stat(Stat::KERNEL, Freshness::Stale);
+            let stale = handle.numa_stat(StatKey::KERNEL, Freshness::Stale);
             let most = stale.max_error().saturating_mul(4_096);
             let figures = self.twin.figures(at, false);
             let truth = |spot: Spot| figures.get(&spot).copied().unwrap_or_default();
@@ -475,9 +471,10 @@ impl Run {
     fn read_all(&self) {
         for (at, handle) in self.handles.iter().enumerate() {
             let Some(handle) = handle else { continue };
-            let now = handle.numa_stat(Stat::KERNEL, Freshness::Exact);
+            let now = handle.numa_stat(StatKey::KERNEL, Freshness::Exact);
             assert_eq!(now.max_error(), 0);
-            let (all, own) = (self.twin.figures(at, false), self.twin.figures(at, true));
+            let all = self.twin.figures(at, false);
+            let own = self.twin.figures(at, true);
             let of = |figures: &BTreeMap<Spot, i64>, spot: Spot| {
                 figures.get(&spot).copied().unwrap_or_default()
             };
@@ -503,7 +500,7 @@ impl Run {
             );
             assert_eq!(
                 now.sum(),
-                handle.read(Freshness::Exact).get(Stat::KERNEL),
+                handle.read(Freshness::Exact).get(StatKey::KERNEL),
                 "{}: {}",
                 self.at,
                 handle.path()
@@ -533,7 +530,7 @@ impl Run {
             drop(runtime);
             threads[0].run(move || drop((handles, held)));
             threads[1].run(move || drop(precharges));
-            let now = root.numa_stat(Stat::KERNEL, Freshness::Exact);
+            let now = root.numa_stat(StatKey::KERNEL, Freshness::Exact);
             assert!(
                 now.iter().all(|(_, bytes)| bytes == 0) && now.unplaced() == 0 && root.live() == 0
             );

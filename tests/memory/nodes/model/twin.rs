@@ -181,8 +181,10 @@ impl Twin {
 
     /// Sets the bytes that are promised of a tier after something has moved.
     pub(super) fn settle(&self, kmem: &mut TwinKmem, before: &TwinKmem) {
-        let (was, is) = (self.on_tier(before), self.on_tier(kmem));
-        let (nowhere, still) = (before.on(None), kmem.on(None));
+        let was = self.on_tier(before);
+        let is = self.on_tier(kmem);
+        let nowhere = before.on(None);
+        let still = kmem.on(None);
         let taken_up = is.saturating_sub(was).min(nowhere.saturating_sub(still));
         let given_up = was.saturating_sub(is).min(still.saturating_sub(nowhere));
         kmem.promised = (kmem.promised.saturating_sub(taken_up) + given_up).min(still);

@@ -120,7 +120,8 @@ impl Oracle {
                 return;
             }
             node.gone = true;
-            let (own, parent) = (node.own, node.parent);
+            let own = node.own;
+            let parent = node.parent;
             self.uncharge(index, own);
             if let Some(parent) = parent {
                 self.nodes[parent].children -= 1;

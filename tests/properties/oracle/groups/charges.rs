@@ -12,6 +12,11 @@ const MARGIN_MAX: u64 = 1 << 32;
 /// More of them make an operation slow and show nothing new.
 pub(super) const CHARGES_MAX: usize = 40;
 
+/// Half of the operations are made by the verb that never blocks.
+pub(super) fn is_odd(op: &Op) -> bool {
+    (op.subject ^ op.thread) % 2 == 1
+}
+
 impl Run {
     pub(super) fn bytes(&self, group: usize, counter: usize, size: Size) -> u64 {
         let margin = self.twin.margin(group, counter, None).min(MARGIN_MAX);
@@ -64,7 +69,8 @@ impl Run {
                     (self.ids[group], bytes),
                     "{at}: {refusal}"
                 );
-                let (usage, live) = (refusal.usage(), self.twin.live(level, counter));
+                let usage = refusal.usage();
+                let live = self.twin.live(level, counter);
                 assert!(
                     (live..=live + refusal.stocked_bound()).contains(&usage),
                     "{at}: {live} live: {refusal}"
@@ -96,7 +102,12 @@ impl Run {
             return;
         }
         let bytes = self.bytes(group, 0, size);
-        let found = self.on(op, group, move |group| group.charge(Bytes(bytes)));
+        // Without reclaimers both verbs make and refuse the same charges.
+        let at_once = is_odd(op);
+        let found = self.on(op, group, move |group| match at_once {
+            true => group.try_charge(Bytes(bytes)),
+            false => group.charge(Bytes(bytes)),
+        });
         let expected = self.twin.admit(group, 0, bytes, None);
         if let Some(charge) = self.agree(found, expected, (group, 0, bytes)) {
             self.hold(charge, group, 0, bytes);
@@ -119,7 +130,11 @@ impl Run {
             return;
         }
         let amounts = [0, 1].map(|counter| (self.counter(counter), bytes[counter]));
-        let found = self.on(op, group, move |group| group.charge_set(&amounts));
+        let at_once = is_odd(op);
+        let found = self.on(op, group, move |group| match at_once {
+            true => group.try_charge_set(&amounts),
+            false => group.charge_set(&amounts),
+        });
         let mut refused = None;
         for counter in [1, 0] {
             if let Err(no) = self.twin.admit(group, counter, bytes[counter], None) {
@@ -172,11 +187,17 @@ impl Run {
             }
             Action::TryGrow(size) => {
                 let bytes = self.bytes(group, counter, size);
-                self.try_grow(op, at, bytes, move |charge| charge.grow(Bytes(bytes)));
+                let at_once = is_odd(op);
+                self.try_grow(op, at, bytes, move |charge| match at_once {
+                    true => charge.try_grow(Bytes(bytes)),
+                    false => charge.grow(Bytes(bytes)),
+                });
             }
             Action::Resize(bytes) if bytes > held => {
-                self.try_grow(op, at, bytes - held, move |charge| {
-                    charge.resize(Bytes(bytes))
+                let at_once = is_odd(op);
+                self.try_grow(op, at, bytes - held, move |charge| match at_once {
+                    true => charge.try_resize(Bytes(bytes)),
+                    false => charge.resize(Bytes(bytes)),
                 });
             }
             Action::Resize(bytes) => {
@@ -246,7 +267,8 @@ impl Run {
         if at == other {
             return;
         }
-        let (into, from) = (self.twin.held[at], self.twin.held[other]);
+        let into = self.twin.held[at];
+        let from = self.twin.held[other];
         let part = self.charges.swap_remove(other);
         self.twin.held.swap_remove(other);
         // The charge that stood last stands in its place.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use memcg::expert::Inspect as _;
 use memcg::{Group, Runtime};
 
 use super::run::{Run, limit, pools_of};
@@ -39,10 +38,14 @@ impl Run {
     }
 
     fn glance_at(&self, handle: &Group, group: usize, number: usize) {
-        let (at, twin) = (&self.at, &self.twin.groups[group]);
+        let at = &self.at;
+        let twin = &self.twin.groups[group];
         let counter = handle.counter(self.counter(number)).expect("declared");
-        let (usage, forced, max) = (counter.usage(), counter.forced(), counter.max());
-        let (live, bound) = (self.twin.live(group, number), counter.stocked_bound());
+        let usage = counter.usage();
+        let forced = counter.forced();
+        let max = counter.max();
+        let live = self.twin.live(group, number);
+        let bound = counter.stocked_bound();
         assert_eq!(max, twin.max[number], "{at}: {handle:?}");
         assert!(
             usage >= live && usage - live <= bound,
@@ -77,7 +80,8 @@ impl Run {
     }
 
     fn look_at(&self, handle: &Group, group: usize) {
-        let (at, twin) = (&self.at, &self.twin.groups[group]);
+        let at = &self.at;
+        let twin = &self.twin.groups[group];
         assert_eq!(
             (handle.id(), &*handle.name()),
             (self.ids[group], twin.name.as_str()),
@@ -91,18 +95,16 @@ impl Run {
         );
         let limits = handle.limits();
         assert_eq!(
-            (limits.max, handle.min()),
+            (limits.max, handle.inspect().min()),
             (Some(limit(twin.max[0])), twin.min),
             "{at}: {handle:?}"
         );
         for number in 0..COUNTERS {
             let counter = handle.counter(self.counter(number)).expect("declared");
             // In this order: a read of what is stocked settles dying groups.
-            let (stocked, usage, live) = (
-                counter.stocked(),
-                counter.usage(),
-                self.twin.live(group, number),
-            );
+            let stocked = counter.stocked();
+            let usage = counter.usage();
+            let live = self.twin.live(group, number);
             assert_eq!(
                 (counter.live(), usage),
                 (live, live + stocked),
@@ -128,7 +130,7 @@ impl Run {
         let protected: u64 = handle
             .children()
             .iter()
-            .map(|child| child.usage().min(child.min()))
+            .map(|child| child.usage().min(child.inspect().min()))
             .sum();
         assert_eq!(
             handle.memory().children_min_usage(),
@@ -138,7 +140,8 @@ impl Run {
     }
 
     fn look_at_all(&self, runtime: &Runtime) {
-        let (at, twin) = (&self.at, &self.twin);
+        let at = &self.at;
+        let twin = &self.twin;
         let verdict = runtime.verify();
         assert!(verdict.is_ok(), "{at}: {verdict}");
         assert_eq!(verdict.audited(), self.setup.audit, "{at}");
@@ -180,7 +183,8 @@ impl Run {
     }
 
     fn look_at_pools(&self, runtime: &Runtime) {
-        let (at, there) = (&self.at, self.twin.there().count() as u64);
+        let at = &self.at;
+        let there = self.twin.there().count() as u64;
         for row in runtime.pools().rows() {
             assert_eq!(
                 row.align,

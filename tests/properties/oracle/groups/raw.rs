@@ -4,7 +4,7 @@ use memcg::Bytes;
 use memcg::Charge;
 
 use super::Held;
-use super::charges::CHARGES_MAX;
+use super::charges::{CHARGES_MAX, is_odd};
 use super::ops::{Action, FORCED_MAX, Op, Size};
 use super::run::Run;
 
@@ -23,7 +23,11 @@ impl Run {
             return;
         }
         let bytes = self.bytes(group, 0, size);
-        let found = self.on(op, group, move |group| group.raw().charge(Bytes(bytes)));
+        let at_once = is_odd(op);
+        let found = self.on(op, group, move |group| match at_once {
+            true => group.raw().try_charge(Bytes(bytes)),
+            false => group.raw().charge(Bytes(bytes)),
+        });
         let expected = self.twin.admit(group, 0, bytes, None);
         if self.agree(found, expected, (group, 0, bytes)).is_some() && bytes > 0 {
             self.hold_raw(
@@ -64,7 +68,8 @@ impl Run {
                 let Some(at) = pick(self.charges.len()) else {
                     return;
                 };
-                let (charge, held) = (self.charges.swap_remove(at), self.twin.held.swap_remove(at));
+                let charge = self.charges.swap_remove(at);
+                let held = self.twin.held.swap_remove(at);
                 let (word, bytes) = self.worker(op).run(move || {
                     let (word, bytes) = charge.into_raw();
                     (word as usize, bytes)

@@ -3,9 +3,10 @@
 //! The threads are real, so each has its own stock, but they take turns: what must come out of each
 //! operation is known.
 
+use memcg::barrier::BarrierMode;
 use memcg::errors::CreateError;
-use memcg::expert::{BarrierMode, FixedBatch, PoolAlign};
-use memcg::{Bytes, Charge, Counter, Group, GroupId, Limit, Limits, Runtime, RuntimeBuilder};
+use memcg::footprint::PoolAlign;
+use memcg::{Bytes, Charge, CounterKey, Group, GroupId, Limit, Limits, Runtime, RuntimeBuilder};
 
 use super::ops::{Action, Op, Setup, THREADS, decode};
 use super::{COUNTERS, NotMade, Twin};
@@ -69,18 +70,19 @@ pub(super) fn pools_of(runtime: &Runtime) -> Vec<u64> {
     runtime.pools().rows().iter().map(|row| row.live).collect()
 }
 
-fn configure(setup: &Setup) -> (RuntimeBuilder, Counter) {
+fn configure(setup: &Setup) -> (RuntimeBuilder, CounterKey) {
+    let align = if setup.packed {
+        PoolAlign::Packed
+    } else {
+        PoolAlign::CacheLine
+    };
     let mut builder = Runtime::builder()
         .batch(Bytes(setup.batch))
         .adaptive(setup.adaptive)
         .audit(setup.audit)
         .max(limit(setup.max))
         .groups_max(setup.groups_max)
-        .pool_align(if setup.packed {
-            PoolAlign::Packed
-        } else {
-            PoolAlign::CacheLine
-        });
+        .pool_align(align);
     if setup.fence {
         builder = builder.barrier(BarrierMode::Fence);
     }
@@ -95,7 +97,7 @@ pub(super) struct Run {
     pub(super) setup: Setup,
     pub(super) twin: Twin,
     pub(super) runtime: Option<Runtime>,
-    pub(super) further: Counter,
+    pub(super) further: CounterKey,
     /// Of each of the twin's groups.
     pub(super) ids: Vec<GroupId>,
     pub(super) handles: Vec<Vec<Group>>,
@@ -132,8 +134,8 @@ impl Run {
     }
 
     /// The counters by number.
-    pub(super) fn counter(&self, number: usize) -> Counter {
-        [Counter::MEMORY, self.further][number]
+    pub(super) fn counter(&self, number: usize) -> CounterKey {
+        [CounterKey::MEMORY, self.further][number]
     }
 
     pub(super) fn worker(&self, op: &Op) -> &Other {
@@ -270,7 +272,8 @@ impl Run {
             }
             Action::Drain => {
                 self.on(op, group, |group| group.memory().drain());
-                let (usage, live) = (self.handle(group).usage(), self.twin.live(group, 0));
+                let usage = self.handle(group).usage();
+                let live = self.twin.live(group, 0);
                 assert_eq!(usage, live, "{}: credit left behind", self.at);
             }
             _ => unreachable!("an operation on a charge or on all"),
@@ -288,10 +291,8 @@ impl Run {
             runtime.settle();
         }
         let name = format!("g{name}");
-        let (expected, limits) = (
-            self.twin.create(parent, &name, max),
-            Limits::new().max(limit(max)),
-        );
+        let expected = self.twin.create(parent, &name, max);
+        let limits = Limits::new().max(limit(max));
         let found = self.on(op, parent, move |parent| parent.create(&name, limits));
         match (found, expected) {
             (Ok(group), Ok(index)) => {
@@ -396,10 +397,8 @@ impl Run {
         self.at = String::from("end");
         self.look();
         self.uncharge_all();
-        let (charges, handles) = (
-            std::mem::take(&mut self.charges),
-            std::mem::take(&mut self.handles),
-        );
+        let charges = std::mem::take(&mut self.charges);
+        let handles = std::mem::take(&mut self.handles);
         let root = handles[0].first().cloned();
         if self.setup.budget.is_some() {
             drop(self.runtime.take());

@@ -4,10 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use memcg::errors::ReclaimError;
-use memcg::expert::Inspect;
 use memcg::{
-    Bytes, Charge, ChargeError, Freshness, Group, GroupId, Later, Limits, Reclaim, ReclaimContext,
-    ReclaimPass, Registration,
+    Bytes, Charge, ChargeError, Freshness, Group, GroupId, Limits, Reclaim, ReclaimContext,
+    ReclaimPass, ReclaimPromise, Registration,
 };
 
 use super::lock;
@@ -19,7 +18,7 @@ pub(super) struct Findings {
     /// Faults that they have found.
     pub(super) faults: Vec<String>,
     /// Answers that are due.
-    pub(super) due: Vec<(Later, Arc<Actor>)>,
+    pub(super) due: Vec<(ReclaimPromise, Arc<Actor>)>,
     /// A group that was asked last in the present operation.
     pub(super) last: Option<GroupId>,
     pub(super) asked: u64,
@@ -75,7 +74,9 @@ impl Actor {
 
     /// Checks that it may be asked for that, here and now.
     fn check(&self, want: u64, context: &ReclaimContext<'_>) {
-        let (group, target, pass) = (context.group(), context.target(), context.pass());
+        let group = context.group();
+        let target = context.target();
+        let pass = context.pass();
         let before = {
             let mut findings = lock(&self.findings);
             findings.asked += 1;
@@ -104,11 +105,9 @@ impl Actor {
         {
             self.fault(format!("{at}: not in excess"));
         }
-        let (usage, min, low) = (
-            group.usage(),
-            group.memory().effective_min(&target.memory()),
-            group.memory().effective_low(&target.memory()),
-        );
+        let usage = group.usage();
+        let min = group.memory().effective_min(&target.memory());
+        let low = group.memory().effective_low(&target.memory());
         let kept = if pass == ReclaimPass::Low {
             min
         } else {
@@ -121,21 +120,24 @@ impl Actor {
 
     /// Uses the library, which is in the middle of reclaim.
     fn work(&self, context: &ReclaimContext<'_>) {
-        let (group, target) = (context.group(), context.target());
+        let group = context.group();
+        let target = context.target();
         for of in [&group, &target] {
             match of.reclaim(1) {
                 Err(ReclaimError { .. }) => {}
                 other => self.fault(format!("reclaim inside reclaim: {other:?}")),
             }
-            match of.charge(1 << 16) {
-                Ok(_) | Err(ChargeError::InReclaim(_)) => {}
-                // The group of a reclaimer that another has inherited may go offline meanwhile.
-                Err(other) => self.fault(format!("a charge inside reclaim: {other}")),
+            for charged in [of.charge(1 << 16), of.try_charge(1 << 16)] {
+                match charged {
+                    Ok(_) | Err(ChargeError::InReclaim(_)) => {}
+                    // The group of a reclaimer that another has inherited may go offline meanwhile.
+                    Err(other) => self.fault(format!("a charge inside reclaim: {other}")),
+                }
             }
         }
         if let Ok(made) = group.create("made", Limits::new().soft(0)) {
             let held = made.force_charge(1);
-            if !made.is_in_excess() {
+            if !made.inspect().is_in_excess() {
                 self.fault("1 byte is not above 0".into());
             }
             made.offline_tree();
@@ -153,7 +155,7 @@ impl Actor {
 pub(super) fn is_eligible(group: &Group, target: &Group) -> bool {
     let mut next = Some(group.clone());
     while let Some(level) = next {
-        if level.is_in_excess() {
+        if level.inspect().is_in_excess() {
             return true;
         }
         next = if level == *target {
@@ -209,13 +211,13 @@ impl Reclaim for Shared {
                 actor.evict(want)
             }
             Character::Later => {
-                let later = context.later();
+                let later = context.promise();
                 actor.owes.store(true, Ordering::SeqCst);
                 lock(&actor.findings).due.push((later, Arc::clone(actor)));
                 0
             }
             Character::LaterAtOnce => {
-                let later = context.later();
+                let later = context.promise();
                 later.report(actor.evict(want));
                 0
             }

@@ -1,6 +1,5 @@
 //! Checks after each step, whatever the reclaimers are like.
 
-use memcg::expert::Inspect;
 use memcg::{Event, OverLimitError, PageCounter};
 
 use super::lock;
@@ -23,7 +22,9 @@ impl Run {
         let online = self.books.online();
         for &index in &online {
             let group = &self.books.groups[index].group;
-            let (usage, forced, max) = (group.usage(), group.forced(), group.max());
+            let usage = group.usage();
+            let forced = group.forced();
+            let max = group.max();
             assert!(
                 forced <= usage && usage - forced <= max,
                 "{at}: {usage} used, {forced} forced, max {max}"
@@ -35,8 +36,8 @@ impl Run {
                 group.path()
             );
             assert_eq!(
-                group.is_in_excess(),
-                usage > group.soft(),
+                group.inspect().is_in_excess(),
+                usage > group.inspect().soft(),
                 "{at}: {}",
                 group.path()
             );
@@ -44,10 +45,10 @@ impl Run {
                 .iter()
                 .filter(|&&below| below != index && self.books.is_within(below, index));
             let excess = below
-                .filter(|&&below| self.books.groups[below].group.is_in_excess())
+                .filter(|&&below| self.books.groups[below].group.inspect().is_in_excess())
                 .count() as u64;
             assert_eq!(
-                group.descendants_in_excess(),
+                group.inspect().descendants_in_excess(),
                 excess,
                 "{at}: {}",
                 group.path()
@@ -60,7 +61,8 @@ impl Run {
     fn check_events(&mut self) {
         self.events.resize(self.books.groups.len(), [0; 6]);
         for (index, entry) in self.books.groups.iter().enumerate() {
-            let (all, local) = (entry.group.events(), entry.group.events().local());
+            let all = entry.group.events();
+            let local = entry.group.events().local();
             let now = EVENTS.map(|event| all.get(event));
             let grown = now
                 .iter()

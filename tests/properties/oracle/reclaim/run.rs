@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
-use memcg::expert::{BarrierMode, FixedBatch, Inspect};
+use memcg::barrier::BarrierMode;
 use memcg::figures::ReclaimReport;
 use memcg::{
-    Bytes, ChargeError, Group, Later, Limit, Limits, Priority, Reclaim, Registration, Runtime,
+    Bytes, ChargeError, Group, Limit, Limits, Reclaim, ReclaimPriority, ReclaimPromise,
+    Registration, Runtime,
 };
 
 use super::actor::{Actor, Findings, Shared};
@@ -258,7 +259,7 @@ impl Run {
         let actor = Arc::new(Actor::new(character, shelf, &self.findings, &registration));
         let reclaimer: Arc<dyn Reclaim> = Arc::new(Shared(Arc::clone(&actor)));
         let made = self.on(op, group, move |group| {
-            group.register_reclaimer(reclaimer, Priority::new(priority))
+            group.register_reclaimer(reclaimer, ReclaimPriority::new(priority))
         });
         *lock(&registration) = Some(made);
         self.books.cast.push(Cast {
@@ -359,10 +360,8 @@ impl Run {
         self.at = String::from("end");
         self.verify();
         let due = std::mem::take(&mut lock(&self.findings).due);
-        let (cast, held) = (
-            std::mem::take(&mut self.books.cast),
-            std::mem::take(&mut self.books.held),
-        );
+        let cast = std::mem::take(&mut self.books.cast);
+        let held = std::mem::take(&mut self.books.held);
         let registrations: Vec<_> = cast
             .iter()
             .map(|cast| lock(&cast.registration).take())
@@ -381,7 +380,11 @@ impl Run {
             "a group is left"
         );
         assert_eq!(
-            (root.usage(), root.forced(), root.descendants_in_excess()),
+            (
+                root.usage(),
+                root.forced(),
+                root.inspect().descendants_in_excess()
+            ),
             (0, 0, 0),
             "bytes are left"
         );
@@ -396,7 +399,7 @@ impl Run {
 }
 
 /// The promised bytes are freed now, or the promise is forgotten.
-fn answer(later: Later, actor: &Actor, report: bool) {
+fn answer(later: ReclaimPromise, actor: &Actor, report: bool) {
     // A group that is gone is not asked any more, but may answer.
     let freed = if report { actor.evict(later.want()) } else { 0 };
     actor.owes.store(false, Ordering::SeqCst);

@@ -9,9 +9,9 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use memcg::expert::{BarrierMode, Inspect};
+use memcg::barrier::BarrierMode;
 use memcg::figures::Stats;
-use memcg::{Bytes, Charge, Freshness, Group, Limits, Runtime, Stat, Unit};
+use memcg::{Bytes, Charge, Freshness, Group, Limits, Runtime, StatKey, Unit};
 
 use super::ops::{Action, Op, Setup, THREADS, decode};
 use super::{ITEMS, Twin};
@@ -48,8 +48,8 @@ struct Run {
     setup: Setup,
     twin: Twin,
     runtime: Option<Runtime>,
-    stats: [Stat; ITEMS],
-    foreign: Stat,
+    stats: [StatKey; ITEMS],
+    foreign: StatKey,
     /// Of each of the twin's groups.
     handles: Vec<Vec<Group>>,
     charges: Vec<(Charge, usize)>,
@@ -63,7 +63,7 @@ struct Run {
 /// Adds when its thread ends.
 struct AtExit {
     group: Group,
-    stat: Stat,
+    stat: StatKey,
     delta: i64,
 }
 
@@ -89,9 +89,9 @@ impl Run {
             builder.stat(&format!("more{number}"), Unit::Events);
         }
         let stats = [
-            Stat::ANON,
-            Stat::SOCK,
-            Stat::WORKINGSET_REFAULT,
+            StatKey::ANON,
+            StatKey::SOCK,
+            StatKey::WORKINGSET_REFAULT,
             builder.stat("wait", Unit::Nanoseconds),
             builder.stat_per_node("spilt", Unit::Bytes),
             builder.stat("grows", Unit::Events),
@@ -150,10 +150,8 @@ impl Run {
             }
             Action::AddByCharge { .. } | Action::DropCharge if self.charges.is_empty() => {}
             Action::AddByCharge { item, delta } => {
-                let (at, delta) = (
-                    usize::from(op.subject) % self.charges.len(),
-                    grown(item, delta),
-                );
+                let at = usize::from(op.subject) % self.charges.len();
+                let delta = grown(item, delta);
                 let (charge, group) = self.charges.swap_remove(at);
                 let (worker, thread) = self.worker(op);
                 let stat = self.stats[item];
@@ -223,7 +221,8 @@ impl Run {
                 }
             }
             Action::Add { item, delta, times } => {
-                let (stat, delta) = (self.stats[item], grown(item, delta));
+                let stat = self.stats[item];
+                let delta = grown(item, delta);
                 self.on(op, group, move |group| {
                     (0..times).for_each(|_| group.stat_add(stat, delta))
                 });
@@ -247,7 +246,8 @@ impl Run {
     /// By a thread that has cells, and by what runs when it has none any more. The thread has
     /// another number each time.
     fn at_exit(&mut self, group: usize, item: usize, delta: i64) {
-        let (handle, stat) = (self.handles[group][0].clone(), self.stats[item]);
+        let handle = self.handles[group][0].clone();
+        let stat = self.stats[item];
         let thread = std::thread::spawn(move || {
             AT_EXIT.set(Some(AtExit {
                 group: handle.clone(),
@@ -263,12 +263,12 @@ impl Run {
 
     fn read(&mut self, op: &Op, group: usize) {
         match op.action {
-            Action::Flush => self.on(op, group, Group::flush),
+            Action::Flush => self.on(op, group, |group| group.inspect().flush()),
             Action::FlushAll(times) => self.on(op, group, move |group| {
-                (0..times).for_each(|_| group.flush())
+                (0..times).for_each(|_| group.inspect().flush())
             }),
             Action::FlushRatelimited => {
-                self.on(op, group, Group::flush_ratelimited);
+                self.on(op, group, |group| group.inspect().flush_ratelimited());
             }
             Action::ReadStale => {
                 let stats = self.on(op, group, |group| group.read(Freshness::Stale));
@@ -311,7 +311,7 @@ impl Run {
             .expect("a period");
         loop {
             let before = runtime.counts().flush_visits;
-            runtime.root().flush();
+            runtime.root().inspect().flush();
             if runtime.counts().flush_visits == before {
                 break;
             }
@@ -387,10 +387,8 @@ impl Run {
             .as_ref()
             .map(Runtime::root)
             .or_else(|| self.handles[0].first().cloned());
-        let (charges, handles) = (
-            std::mem::take(&mut self.charges),
-            std::mem::take(&mut self.handles),
-        );
+        let charges = std::mem::take(&mut self.charges);
+        let handles = std::mem::take(&mut self.handles);
         if self.setup.fence {
             drop(self.runtime.take());
         }

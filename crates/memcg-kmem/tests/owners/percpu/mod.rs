@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use memcg::kmem::{MovePages, NodeId, NodeOf, OneNode, PageNode, Topology};
-use memcg::{Freshness, Group, Limits, Runtime, Stat};
+use memcg::{Freshness, Group, Limits, Runtime, StatKey};
 use memcg_kmem::{NodeTable, PerCpu, PerCpuAllocator, PerCpuBytes, PerCpuShape};
 
 const PAGE: usize = 4_096;
@@ -77,7 +77,8 @@ impl World {
         let first = allocator
             .allocate_uncharged(Layout::new::<u8>())
             .expect("memory");
-        let (data, words) = (address(&first, 0), first.metadata().start);
+        let data = address(&first, 0);
+        let words = first.metadata().start;
         drop(first);
         World {
             runtime,
@@ -132,7 +133,7 @@ impl World {
 }
 
 fn accounted(group: &Group) -> (Vec<i64>, i64) {
-    let now = group.numa_stat(Stat::PERCPU, Freshness::Exact);
+    let now = group.numa_stat(StatKey::PERCPU, Freshness::Exact);
     (now.iter().map(|(_, bytes)| bytes).collect(), now.unplaced())
 }
 
@@ -179,7 +180,7 @@ fn an_object_is_charged_its_copies_and_its_own_words() {
         ),
         (128, 384)
     );
-    assert_eq!(world.group.read(Freshness::Exact).get(Stat::PERCPU), 512);
+    assert_eq!(world.group.read(Freshness::Exact).get(StatKey::PERCPU), 512);
     drop(object);
     assert_eq!(world.accounted(), (vec![0, 0], 0));
     world.nothing_is_left();
@@ -195,7 +196,8 @@ fn seed_functional_8_nodes() {
     for size in [1, 8, 9, 64, 100, 256, 1_024, 4_000, 4_096, 8_192, 8, 3] {
         let before = world.accounted();
         let object = world.allocate(size);
-        let (rounded, after) = (size.next_multiple_of(8) as i64, world.accounted());
+        let rounded = size.next_multiple_of(8) as i64;
+        let after = world.accounted();
         let charged: Vec<i64> = after
             .0
             .iter()
@@ -402,7 +404,8 @@ fn tiers_have_what_lies_on_their_nodes() {
     let root = runtime.root();
     let allocator = PerCpuAllocator::of(&root).unwrap();
     let object = allocator.allocate(bytes_of(64), &root).unwrap();
-    let (start, unit) = (address(&object, 0), allocator.shape().unit());
+    let start = address(&object, 0);
+    let unit = allocator.shape().unit();
     let held = || root.counter(toptier).unwrap().live();
     table.0.set(start..start + unit, node(0));
     table.0.set(start + unit..start + 2 * unit, node(1));

@@ -16,10 +16,8 @@ use super::{PAGE, World, accounted, address, bytes_of, node};
 fn accounts_move_with_the_pages() {
     let world = World::placed(&[0, 1], 3, 0, PerCpuShape::new());
     let other = world.runtime.root().create("other", Limits::new()).unwrap();
-    let (one, two) = (
-        world.allocate(64),
-        world.allocator.allocate(bytes_of(32), &other).unwrap(),
-    );
+    let one = world.allocate(64);
+    let two = world.allocator.allocate(bytes_of(32), &other).unwrap();
     assert_eq!(world.accounted(), (vec![128, 64, 0], 0));
     world.table.0.set(world.unit(1), node(2));
     assert_eq!(
@@ -65,7 +63,8 @@ fn threads_allocate_and_free_while_pages_move() {
         });
         let workers: Vec<_> = (0..3)
             .map(|worker: usize| {
-                let (world, parked) = (&world, &parked);
+                let world = &world;
+                let parked = &parked;
                 scope.spawn(move || {
                     for round in 0..400 {
                         let object = world.allocate(1 + (worker * 131 + round * 17) % 700);
@@ -116,11 +115,12 @@ fn pages_move_while_a_new_chunk_is_looked_up() {
 
         fn look_up(&self, _: &[usize], found: &mut [PageNode]) {
             let Asked(moving) = self;
-            found.fill(PageNode::On(node(if moving.1.load(Ordering::Relaxed) {
+            let on = if moving.1.load(Ordering::Relaxed) {
                 2
             } else {
                 1
-            })));
+            };
+            found.fill(PageNode::On(node(on)));
             if let Some(allocator) = moving
                 .0
                 .get()
