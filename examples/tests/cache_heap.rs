@@ -1,49 +1,24 @@
-#![allow(unsafe_code, reason = "a global allocator has no safe form")]
-//! The cache of the example, and the heap that it really takes: as an allocator counts it.
+//! The cache of the example, and the heap that it really takes.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
+#[path = "counting.rs"]
+mod counting;
 
+use counting::{Heap, assert_close};
 use memcg::{Limits, Runtime};
 
 use super::{ENTRY, TenantCache};
 
-struct Counting;
-
-static LIVE: AtomicU64 = AtomicU64::new(0);
-static PEAK: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: the system's allocator does the work.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let before = LIVE.fetch_add(layout.size() as u64, Ordering::Relaxed);
-        PEAK.fetch_max(before + layout.size() as u64, Ordering::Relaxed);
-        // SAFETY: the caller's layout, handed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size() as u64, Ordering::Relaxed);
-        // SAFETY: came from `alloc` above.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
 const MAX: usize = 4 << 20;
 
-/// Loads three times what fits, of values whose sizes `size_of` says, and returns the peak and the
-/// last size of the heap, in parts of the max.
-fn fill(size_of: impl Fn(usize) -> usize) -> [f64; 2] {
+/// Loads three times what fits, of values whose sizes `size_of` says. The peak of the heap and its
+/// last size are the max.
+fn fill(what: &str, size_of: impl Fn(usize) -> usize) {
     let runtime = Runtime::builder().build().unwrap();
     let group = runtime
         .root()
         .create("tenant", Limits::new().max(MAX))
         .unwrap();
-    let before = LIVE.load(Ordering::Relaxed);
-    PEAK.store(before, Ordering::Relaxed);
+    let heap = Heap::measure();
     let (cache, registration) = TenantCache::new(group);
     let (mut loaded, mut number) = (0, 0_usize);
     while loaded < 3 * MAX {
@@ -54,25 +29,23 @@ fn fill(size_of: impl Fn(usize) -> usize) -> [f64; 2] {
         loaded += ENTRY + size;
         number += 1;
     }
-    let [peak, last] = [&PEAK, &LIVE].map(|heap| heap.load(Ordering::Relaxed) - before);
+    assert_close(&format!("{what}: peak"), heap.peak(), MAX as u64);
+    assert_close(&format!("{what}: in the end"), heap.live(), MAX as u64);
     drop(registration);
-    [peak, last].map(|bytes| bytes as f64 / MAX as f64)
 }
 
 #[test]
 fn heap_is_what_the_cache_is_charged() {
     let sizes = [16, 100, 1_000, 4_096, 65_536];
     for size in sizes {
-        let [peak, last] = fill(|_| size);
-        println!("{size} bytes: peak {peak:.3} of max, in the end {last:.3}");
-        assert!(peak <= 1.15 && last >= 1.0 / 1.15, "{size}: {peak}, {last}");
+        fill(&format!("{size} bytes"), |_| size);
     }
     // Small values, and then large ones, where the small ones were: what they took is free again.
-    let [peak, last] = fill(|number| if number < 60_000 { 16 } else { 65_536 });
-    assert!(
-        peak <= 1.15 && last >= 1.0 / 1.15,
-        "small, large: {peak}, {last}"
+    fill(
+        "small, large",
+        |number| {
+            if number < 60_000 { 16 } else { 65_536 }
+        },
     );
-    let [peak, last] = fill(|number| sizes[number % sizes.len()]);
-    assert!(peak <= 1.15 && last >= 1.0 / 1.15, "mixed: {peak}, {last}");
+    fill("mixed", |number| sizes[number % sizes.len()]);
 }

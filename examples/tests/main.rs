@@ -6,7 +6,6 @@ mod program;
 
 mod cache;
 mod descriptors;
+mod etl;
 mod page_counter;
-mod rayon;
 mod table;
-mod vector;
