@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
-use memcg::{Bytes, Charge, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+use memcg::{Bytes, Charge, Limit, Limits, Reclaim, ReclaimContext, ReclaimPriority, Runtime};
 use parking_lot::Mutex;
 
 use crate::common::rows::Rows;
@@ -61,7 +61,7 @@ fn team(size: u64) -> Team {
             .create("cached", Limits::new().max(Limit::Bytes(MAX)))
             .expect("a free name");
         let entries = Arc::new(Entries(Mutex::default()));
-        let _registration = group.register_reclaimer(entries.clone(), Priority::NORMAL);
+        let _registration = group.register_reclaimer(entries.clone(), ReclaimPriority::NORMAL);
         let waker = Waker::from(Arc::new(Bell(std::thread::current())));
         let charges = |times| {
             for _ in 0..times {

@@ -467,7 +467,7 @@ fn the_largest_sizes() {
             assert!(held.charge.grow(Bytes(bytes)).is_err());
             assert!(
                 held.query
-                    .charge_set(&[(CounterKey::MEMORY, bytes)])
+                    .charge_set(&[(CounterKey::MEMORY, Bytes(bytes))])
                     .is_err()
             );
             assert!(held.charge.resize(Bytes(bytes.saturating_add(30))).is_err());
@@ -536,7 +536,10 @@ fn charging_a_group_that_is_offline() {
             ),
         );
         assert!(error.is_offline() && *error.group() == gone && error.requested() == bytes);
-        assert!(gone.charge_set(&[(CounterKey::MEMORY, bytes)]).is_err());
+        assert!(
+            gone.charge_set(&[(CounterKey::MEMORY, Bytes(bytes))])
+                .is_err()
+        );
     }
     assert!(left.grow(1).is_err() && left.resize(6).is_err());
     left.resize(4).expect("less");
@@ -627,7 +630,7 @@ fn merging_charges_of_two_groups() {
         drop(ours.merge(theirs));
         assert_eq!((a.live(), b.live()), (10, 0));
         // Another counter of the same group.
-        let [spilt] = a.charge_set(&[(spill, bytes)]).expect("room");
+        let [spilt] = a.charge_set(&[(spill, Bytes(bytes))]).expect("room");
         let spilt = ours.merge(spilt).expect_err("two counters").into_charge();
         assert_eq!((ours.bytes(), spilt.bytes()), (10, bytes));
         assert!(runtime.verify().is_ok());
