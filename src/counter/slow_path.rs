@@ -8,7 +8,7 @@ use std::{mem, ptr, thread};
 use crate::counter::object::tree::Policies;
 use crate::counter::object::{Counter, Object};
 use crate::sync::{Ordering, model_failed};
-use crate::thread::deferred::{DeferredList, LISTS, deferred};
+use crate::thread::deferred::{Deferred, DeferredList, LISTS, deferred};
 use crate::thread::foreign::Foreign;
 use crate::thread::reports;
 use crate::thread::slow_path::{self, Entered, MayWait};
@@ -139,11 +139,16 @@ impl Drop for LeavesWork {
 /// goes to a list of the process, for the next outermost slow path of any thread.
 struct Linked {
     next: *const Object,
-    list: &'static DeferredList,
+    list: ListOfProcess,
 }
 
+type ListOfProcess = fn(&Deferred) -> &DeferredList;
+
+const LOOKS: ListOfProcess = |all| &all.looks;
+const RELEASES: ListOfProcess = |all| &all.releases;
+
 impl Linked {
-    fn new(first: *const (), list: &'static DeferredList) -> Linked {
+    fn new(first: *const (), list: ListOfProcess) -> Linked {
         let next = first.cast();
         Linked { next, list }
     }
@@ -169,12 +174,13 @@ impl Drop for Linked {
             return;
         }
         if let Some(last) = self.by_ref().last() {
-            self.list.push(first.cast(), |after| {
+            let all = deferred();
+            (self.list)(&all).push(first.cast(), |after| {
                 last.usage
                     .next_to_release
                     .store(after.cast_mut().cast(), Ordering::Relaxed);
             });
-            deferred().announce(LISTS);
+            all.announce(LISTS);
         }
     }
 }
@@ -194,7 +200,7 @@ pub(crate) fn release_all_claimed() {
 #[cold]
 #[allow(unsafe_code)]
 fn release_claimed_slow(first: *const ()) {
-    for object in Linked::new(first, &deferred().releases) {
+    for object in Linked::new(first, RELEASES) {
         // SAFETY: `claim` queued it, and its exchange gave the object to this thread, which ends
         // the incarnation.
         let group = unsafe { object.kept() };
@@ -217,10 +223,9 @@ fn release_claimed_slow(first: *const ()) {
 #[inline(never)]
 #[allow(unsafe_code)]
 fn serve_deferred_slow() {
-    let looks = &deferred().looks;
     // Each leaves the list before its mark is taken: from then on another thread may list the
     // counter again.
-    for object in Linked::new(looks.take(), looks) {
+    for object in Linked::new(deferred().looks.take(), LOOKS) {
         // SAFETY: `look::defer` has listed it with a handle, which `look_again` gives up.
         let counter: &Counter = unsafe { object.kept() };
         if let Some(policies) = counter.tree().policies() {
@@ -236,7 +241,7 @@ fn serve_deferred_slow() {
 /// Leaves the groups that this thread has claimed to the next outer slow path of any thread.
 pub(crate) fn defer_releases() {
     let claimed = slow_path::exchange_release_queue(ptr::null());
-    drop(Linked::new(claimed, &deferred().releases));
+    drop(Linked::new(claimed, RELEASES));
 }
 
 #[cold]
@@ -285,8 +290,7 @@ mod tests {
             look::defer(group.first(), DEFERRED);
         }
         // A slow path of another test may take the list before, and those of other tests are there.
-        let looks = &deferred().looks;
-        let mut list = Linked::new(looks.take(), looks);
+        let mut list = Linked::new(deferred().looks.take(), LOOKS);
         if let Some(first) = list.next() {
             // SAFETY: the list has a handle, which the call gives up.
             let counter: &Counter = unsafe { first.kept() };
