@@ -137,18 +137,18 @@ impl Drop for LeavesWork {
 
 /// Objects that are linked by `next_to_release`. What is left of them when the value is dropped
 /// goes to a list of the process, for the next outermost slow path of any thread.
-struct Linked {
+pub(crate) struct Linked {
     next: *const Object,
     list: ListOfProcess,
 }
 
-type ListOfProcess = fn(&Deferred) -> &DeferredList;
+pub(crate) type ListOfProcess = fn(&Deferred) -> &DeferredList;
 
-const LOOKS: ListOfProcess = |all| &all.looks;
+pub(crate) const LOOKS: ListOfProcess = |all| &all.looks;
 const RELEASES: ListOfProcess = |all| &all.releases;
 
 impl Linked {
-    fn new(first: *const (), list: ListOfProcess) -> Linked {
+    pub(crate) fn new(first: *const (), list: ListOfProcess) -> Linked {
         let next = first.cast();
         Linked { next, list }
     }
@@ -175,7 +175,7 @@ impl Drop for Linked {
         }
         if let Some(last) = self.by_ref().last() {
             let all = deferred();
-            (self.list)(&all).push(first.cast(), |after| {
+            (self.list)(all).push(first.cast(), |after| {
                 last.usage
                     .next_to_release
                     .store(after.cast_mut().cast(), Ordering::Relaxed);
@@ -267,42 +267,5 @@ fn hand_to_policies(scheduled: *const (), function: impl FnOnce(&dyn Policies) -
         .map(function)
     {
         function(scheduled);
-    }
-}
-
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use std::time::{Duration, Instant};
-
-    use super::*;
-    use crate::counter::look;
-    use crate::counter::watch::DEFERRED;
-    use crate::{Group, Limits, Runtime};
-
-    /// Of a list that a thread unwinds out of, the rest goes to the next slow path of any thread.
-    #[test]
-    #[allow(unsafe_code)]
-    fn looks_that_a_thread_has_not_come_to_are_left() {
-        let runtime = Runtime::builder().build().unwrap();
-        let groups =
-            ["a", "b", "c"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-        for group in &groups {
-            look::defer(group.first(), DEFERRED);
-        }
-        // A slow path of another test may take the list before, and those of other tests are there.
-        let mut list = Linked::new(deferred().looks.take(), LOOKS);
-        if let Some(first) = list.next() {
-            // SAFETY: the list has a handle, which the call gives up.
-            let counter: &Counter = unsafe { first.kept() };
-            counter.tree().policies().unwrap().look_again(first);
-        }
-        drop(list);
-        drop(Runtime::builder().build().unwrap());
-        let is_deferred = |group: &Group| group.first().limits.watched.is_for(DEFERRED);
-        let end = Instant::now() + Duration::from_secs(60);
-        while groups.iter().any(is_deferred) {
-            assert!(Instant::now() < end, "no slow path looks at it");
-            thread::yield_now();
-        }
     }
 }
