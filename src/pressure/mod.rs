@@ -15,6 +15,7 @@
 pub(crate) mod background;
 pub(crate) mod callbacks;
 pub(crate) mod deadlock;
+pub(crate) mod delayed;
 pub(crate) mod delays;
 pub(crate) mod high;
 pub(crate) mod incidents;
