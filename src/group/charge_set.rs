@@ -2,8 +2,7 @@
 
 use std::{array, mem};
 
-use super::charge::{Charge, charge_and_sleep_slow};
-use super::charge_with::try_charge_slow;
+use super::charge::{Charge, charge_and_sleep_slow, try_charge_slow};
 use super::counter::CounterKey;
 use super::error::ChargeError;
 use super::handle::Group;
